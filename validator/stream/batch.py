@@ -1,7 +1,7 @@
 """One micro-batch, in the order that makes it exactly once: plan, look up, commit facts, then derive and publish.
 
-Killed before the facts' commit, nothing happened; killed after it, the next generation starts behind it and derives
-again what the tables lack.
+If the sidecar is killed before the commit of the facts, nothing has happened. If it is killed after the commit, the
+next generation starts after this batch and derives the rows that the tables lack.
 """
 
 from __future__ import annotations
@@ -63,36 +63,36 @@ from validator.stream.unreadable_results import UnreadableResults
 from validator.stream.workers import Workers
 
 FRONTIERS_EVERY_US: Final = 60_000_000
-"""How often the derived table of frontiers gets a copy; facts have the rows of every batch."""
+"""Interval of copies to the derived table of frontiers. The facts table has the frontiers of every batch."""
 POLICIES_EVERY_US: Final = 60_000_000
-"""How often `cleanup.policy` is looked up of topics whose offsets all have a visible record."""
+"""Interval of `cleanup.policy` lookups for topics whose offsets all have a visible record."""
 
 
 class ContinuityBroken(Exception):
-    """A batch was planned from elsewhere than the committed frontiers: a defect of ours; nothing was written."""
+    """A batch does not start at the committed frontiers. This is a defect of the sidecar. Nothing was written."""
 
 
 class TopicReplaced(Exception):
-    """A topic has another id than the one that was read so far: it was deleted and recreated."""
+    """The id of a topic changed: the topic was deleted and recreated."""
 
 
 class LogCutBack(Exception):
-    """The log of a partition ends before what was read of it."""
+    """The log of a partition ends before its committed frontier."""
 
 
 class TopicGone(Exception):
-    """A topic that was being read does not exist any more."""
+    """A topic was deleted while it was read."""
 
 
 class NewGenerationWanted(Exception):
-    """The query should start again from the frontiers, with other limits or topics. No error."""
+    """The query should restart from the committed frontiers, with other limits or topics. Not an error."""
 
 
 @dataclass
 class BatchRunner:
-    """Everything that one generation's batches need. `process` is the body of `foreachBatch`.
+    """Runs the batches of one generation. `process` is the body of `foreachBatch`.
 
-    ``opened_batch``: the last batch that is committed when the query starts. ``workers``: what reads the records.
+    ``opened_batch``: the last batch that is committed when the query starts. ``workers``: they read the records.
     """
 
     config: Config
@@ -130,12 +130,12 @@ class BatchRunner:
 
     @property
     def _read(self) -> list[Source]:
-        """The query's sources in their order: the pipeline's, then the canary's."""
+        """The query's sources in order: the pipeline's, then the canary's."""
         return [*self.sources, *(self.canary.sources if self.canary is not None else ())]
 
     @property
     def rules(self) -> Rules:
-        """The rules that cells are judged by."""
+        """The rules by which cells are judged."""
         return self.judging.rules
 
     @property
@@ -144,8 +144,10 @@ class BatchRunner:
         return self.record.suspicion
 
     def open(self, before: Books, lookups: Mapping[PartitionId, Lookup], lookup_us: int) -> None:
-        """Commit the frontiers that this generation begins with, where they are not those of ``before``, which are
-        committed: the next generation has to know which topics this one was about to read, and what was gone."""
+        """Commit the initial frontiers of this generation, unless they equal the committed ones in ``before``.
+
+        The next generation must know which topics this one was about to read, and which records had expired.
+        """
         self.opened_batch, self._policies_us = before.batch, lookup_us
         if self.books == before:
             self.books = self.books.asked(lookup_us, lookups)
@@ -163,13 +165,13 @@ class BatchRunner:
         self.books, self.opened_batch = books.with_facts([]), books.batch
 
     def process(self, spark_batch: int) -> None:
-        """Take one micro-batch of Spark's: the offsets that it planned."""
+        """Process one micro-batch, up to the offsets that Spark planned for it. Does nothing after `close`."""
         with self._whole:
             if not self._closed:
                 self._process(spark_batch)
 
     def close(self, seconds: float) -> None:
-        """Let the batch under way come to its end (at most ``seconds``), and take no further one."""
+        """Wait at most ``seconds`` for the current batch to complete, and accept no further one."""
         waited = self._whole.acquire(timeout=seconds)
         self._closed = True
         if waited:
@@ -190,19 +192,19 @@ class BatchRunner:
         self.advance(ends)
 
     def holds_records(self, place: PartitionId, start: int, end: int) -> bool:
-        """Whether there is any record from ``start`` up to ``end``. They are read and decoded, nothing is committed."""
+        """Whether there is a record from ``start`` up to ``end``, exclusive. Reads and decodes; commits nothing."""
         facts = self._facts(self._ranges({place: start}, {place: end}), self.books)
         return any(found.records or found.unexamined for found in summaries(facts))
 
     def skip(self, place: PartitionId, offset: int) -> None:
-        """Commit that the record at ``offset``, which is the next of its partition, was not read."""
+        """Commit that the record at ``offset``, the next one of its partition, is skipped."""
         self.advance({place: offset + 1}, skipped=place)
 
     def conclude(self, begun: Mapping[PartitionId, Lookup], *, leave_open: bool, at_rest: bool) -> None:
-        """End a run with `--once`. ``begun``: what the brokers said when it began."""
+        """End a run with `--once`. ``begun``: the lookups at the start of the run."""
         end = EndOfRun(Rest.CLOSED if leave_open else Rest.ALL, begun, checked=not at_rest)
         if self.rules.tells_unconsumed:
-            # An engine that has input to read is not at rest, so that first only this is decided.
+            # An engine with unconsumed input is not at rest, so unconsumed contributions are decided first.
             self.advance({}, replace(end, asks_group=True))
             if self.judging.sums.unconsumed:
                 return
@@ -211,13 +213,13 @@ class BatchRunner:
     def advance(
         self, ends: Mapping[PartitionId, int], end: EndOfRun | None = None, *, skipped: PartitionId | None = None
     ) -> None:
-        """Read up to ``ends``, commit it, judge, record and publish.
+        """Read up to ``ends``, commit, judge, record and publish.
 
-        ``end``: the run is over, and what it proves depends on whether the pipeline is at rest. ``skipped``: the
-        partition whose next record is not read.
+        ``end``: set in the last batch of a run, whose conclusions depend on whether the pipeline is at rest.
+        ``skipped``: the partition whose next record is not read.
         """
         began = time.monotonic()
-        # The instant comes first: a topic or partition that is not there afterwards held no answer at that instant.
+        # The instant is taken before the lookups: a topic or partition that they do not list had no result by then.
         lookup_us = max(self.books.lookup_us + 1, self.now_us())
         canary = self.canary
         asked = [*[source.topic for source in self.sources], *self.record.waiting_for]
@@ -254,34 +256,34 @@ class BatchRunner:
         rest = Rest.NONE
         if end is not None:
             self.record.has_ended = True
-            # A topic that does not exist is a doubt of its own.
+            # A topic that does not exist is reported separately.
             there = {place: frontier for place, frontier in books.frontiers.items() if place.topic in topics}
             unrest = end.unrest(there, appeared)
             rest = end.rest if unrest is None and not end.asks_group else Rest.OPEN
-            # With --leave-open such a run is one that was stopped: it decides what time has proven.
+            # With --leave-open the end of the run closes no window: only elapsed time decides, as in a stopped run.
             self.record.leaves_open = not end.rest.closes_all
             self.record.unrest, self.record.unrest_left = (None, unrest) if self.record.leaves_open else (unrest, None)
         if moved or end is not None or self._tick_is_due(lookup_us):
             found = summaries(facts) if moved and facts is not None else []
             books, holes = self._accounted(books, lookups, found)
-            # None was made again in between, with offsets of its own: what was looked up and read is of one topic.
+            # No topic was recreated in between: lookups and records are of the same topic.
             self._check_topics(self.brokers.topics(topics))
             self._commit(books, facts if moved else None, found, holes, rest, began)
         if canary is not None:
-            # Last: it is told of what is committed and published, as everything else is.
+            # The canary is last: it takes part only in what is committed and published.
             try:
                 canary.take(planted, lookup_us, lookups, ends)
             except Exception as error:
-                # The batch is committed, so that no row of failures would ever leave the canary out.
+                # The batch is committed, which resets the count of failures that would sideline the canary.
                 canary.sideline(first_line(error))
                 raise NewGenerationWanted("the canary is left out for a while") from error
 
     def _accounted(
         self, books: Books, lookups: Mapping[PartitionId, Lookup], found: Sequence[PartitionSummary]
     ) -> tuple[Books, tuple[Hole, ...]]:
-        """The books with the offsets without a visible record accounted for, and what these hide of inputs.
+        """Account for offsets without a visible record. Returns the new books and the input offsets among them.
 
-        A topic's `cleanup.policy` is looked up after the batch that met such offsets was read, and now and then.
+        The `cleanup.policy` of a topic is looked up after a batch that met such offsets, and every `POLICIES_EVERY_US`.
         """
         gaps = books.gaps(found)
         topics = {place.topic for place in gaps}
@@ -300,15 +302,16 @@ class BatchRunner:
         rest: Rest,
         began: float,
     ) -> None:
-        """Append the facts and frontiers of one batch, which began then; judge, record and publish.
+        """Append the facts and frontiers of one batch; judge, record and publish.
 
-        ``found``: what the facts say of each partition; ``holes``: what of inputs may have been gone.
+        ``found``: summary of the facts per partition. ``holes``: input offsets whose records may have been removed
+        before they were read. ``began``: start of the batch on the monotonic clock, in seconds.
         """
-        # What is in memory is ahead of what is committed from here on.
+        # From here on memory may be ahead of the committed tables, so it must not be saved.
         self._recorded = -1
         frontiers = frontier_rows(books, self.books.watermark_us, self._retention)
         if holes:
-            # They count no record.
+            # These rows count no records, so the summaries in ``found`` stay valid.
             gone = hole_rows(books, holes, self._reach_us(books), self._retention)
             facts = gone if facts is None else pa.concat_tables([facts, gone])
         rows = [frontiers] if facts is None else [facts, frontiers]
@@ -359,13 +362,13 @@ class BatchRunner:
         retired, vouched = self.retired, any(one.vouches for one in settled)
         self._retire()
         self._recorded = self.books.batch
-        # After these marks a start can do nothing with what was saved before.
+        # These marks make cells saved earlier useless for the next start.
         if self.saver is not None and (self.saver.is_due or vouched or self.retired is not retired):
             self._save()
         self._check_limits()
 
     def save(self) -> None:
-        """Save what memory holds after the last batch, unless one is under way or did not come to its end."""
+        """Save the cells after the last batch, unless a batch is running or the last one did not complete."""
         if self._whole.acquire(blocking=False):
             try:
                 self._save()
@@ -379,7 +382,7 @@ class BatchRunner:
             reach("after_saving")
 
     def _copy_frontiers(self, rows: pa.Table) -> None:
-        """The frontier rows of this batch, for readers of the derived table."""
+        """Append this batch's frontier rows to the derived table of frontiers."""
         copied = [{**row, **row["frontier"]} for row in rows.to_pylist()]
         named = [{name: row[name] for name in SCHEMAS[Table.FRONTIERS].names} for row in copied]
         self.tables.append(
@@ -388,7 +391,7 @@ class BatchRunner:
         self._frontiers_us = self.books.lookup_us
 
     def _retire(self) -> None:
-        """Drop what is older than the retention, once an epoch has become so."""
+        """Retire cells once a whole epoch of facts is older than the retention."""
         retention = self._retention
         read = {source.topic for source in self.sources}
         absent = {place.topic for place in self.books.frontiers if place.topic not in read}
@@ -414,7 +417,7 @@ class BatchRunner:
         return self.config.state.retention
 
     def record_faults(self, rows: list[dict[str, object]]) -> None:
-        """Keep new records of the faults topic."""
+        """Append new records of the faults topic to the state."""
         fault_records.record(self.tables, rows, self.books.batch)
 
     def _ranges(self, starts: Mapping[PartitionId, int], ends: Mapping[PartitionId, int]) -> list[Range]:
@@ -426,7 +429,7 @@ class BatchRunner:
         ]
 
     def _facts(self, ranges: Sequence[Range], books: Books) -> pa.Table:
-        """The one Spark job of a batch: read, decode, group. Its few rows come to the driver."""
+        """The fact rows of ``ranges``: one Spark job, whose workers read, decode and group the records."""
         assert self.workers is not None, "only a run without records has none"
         canary = self.canary.sources if self.canary is not None else ()
         stage = Stage(
@@ -446,7 +449,7 @@ class BatchRunner:
         return doubting(facts, self._reach_us(books), lambda starts: oracle.latest_reaches_us(starts, self._slack))
 
     def _reach_us(self, books: Books) -> int:
-        """The largest window end that an event as new as can be in this batch would prove past."""
+        """The latest window end that an event of this batch could prove past, at most `max_ahead` after the lookup."""
         return self.config.oracle.reach_at(books.lookup_us + self.config.timing.max_ahead, self._slack)
 
     @property
@@ -462,7 +465,7 @@ class BatchRunner:
             self.record.latency_measured(found, resolution_us)
 
     def _tick_is_due(self, lookup_us: int) -> bool:
-        """Without traffic, time is committed each tick while anything is open, and now and then otherwise."""
+        """Whether a batch without records is due: each tick while cells are unsettled, else every ten ticks."""
         since = lookup_us - self.committed_us
         sums = self.judging.sums
         open_cells = sums.cells_seen - sums.cells_settled
@@ -485,9 +488,10 @@ class BatchRunner:
                 )
 
     def _with_new_partitions(self, lookups: Mapping[PartitionId, Lookup], lookup_us: int) -> Books:
-        """The books with a frontier for every partition; Spark reads a new partition from its log start.
+        """The books with a frontier for every partition. Spark reads a new partition from its log start.
 
-        Also for one that was made after this batch was planned: what it holds is unread, and so proves no absence.
+        A partition that was created after this batch was planned gets a frontier as well: while its records are unread,
+        no absence is proven.
         """
         side = {source.topic: source.side for source in self.sources}
         frontiers = dict(self.books.frontiers)
@@ -498,7 +502,7 @@ class BatchRunner:
         return replace(self.books, frontiers=frontiers)
 
     def _check_limits(self) -> None:
-        """Once caught up, limits that balanced a backlog are too tight; under a new backlog they are too loose."""
+        """Raise `NewGenerationWanted` once a backlog is read: the limits that balanced it are too tight afterwards."""
         if self.catching_up_limit is not None:
             lag = sum(frontier.lag_events for frontier in self.books.frontiers.values())
             if lag < self.catching_up_limit:

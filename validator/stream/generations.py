@@ -1,6 +1,6 @@
-"""The generations of a sidecar's query: recovery, the topics to read, a query until it ends, and again.
+"""The generations of the sidecar's query: each recovers the state, selects topics and runs one query until it ends.
 
-Each generation begins at the committed frontiers, with a checkpoint of its own (decision 0002).
+Each generation begins at the committed frontiers and has its own Spark checkpoint (docs/decisions/0002).
 """
 
 from __future__ import annotations
@@ -65,15 +65,16 @@ from validator.stream.workers import Workers
 
 _TROUBLES_MOST: Final = 5
 _RECORDS_LEAST: Final = 1_000
-"""Batches do not become smaller than this where they do not fit into memory."""
+"""Lower limit of ``records_per_batch`` when it is reduced because batches do not fit into memory."""
 _TROUBLES_WITH_CANARY: Final = 2
-"""So many failures in a row, and the next query does without the canary, which may be their cause."""
+"""After this many consecutive failures the next query omits the canary, which may be the cause."""
 
 
 class Generations:
-    """Those of one run, on the state of ``tables``, until ``stop`` is set; with ``once`` to the ends of the topics.
+    """Runs the generations of one run on the state of ``tables``.
 
-    ``cut_short``: it was stopped before those ends.
+    They run until ``stop`` is set, or with ``once`` up to the ends of the topics. ``cut_short``: with ``once``, the run
+    was stopped before those ends.
     """
 
     def __init__(
@@ -127,12 +128,15 @@ class Generations:
         self._canary = None if once else canary_of(config, now_us=self._now_us, say=say)
 
     def close(self) -> None:
-        """End what works beside the query."""
+        """Close the canary, which runs beside the query."""
         if self._canary is not None:
             self._canary.close()
 
     def run(self, spark: SparkSession) -> Verdict:
-        """The declared guarantee's verdict at the end. Raises `CannotVerify`, `BrokersUnreachable`, `StateDamaged`."""
+        """Run the generations. Returns the declared guarantee's verdict at the end.
+
+        Raises `CannotVerify`, `BrokersUnreachable` and `StateDamaged`.
+        """
         self._record = self._restored()
         try:
             verdict = self._one_after_another(spark)
@@ -145,14 +149,14 @@ class Generations:
         return verdict
 
     def _restored(self) -> RunRecord:
-        """What was measured and recorded before this start."""
+        """The record of the run, with the measurements and counters of earlier starts."""
         config = self._config
         record = RunRecord(
             explained_by_one=self._rules.oracle.explained_by_one,
             hidden_inputs_lose=self._rules.oracle.hidden_inputs_lose,
             copies_explain=config.copies_explain,
             ledger=opened_ledger(self._state, self._say) if config.faults is not None else None,
-            # What is lost in a fault is proven when its window has closed and its answer is overdue for good.
+            # A loss in a fault is confirmed only when its window has closed and `missing_after` has passed.
             expects_within_us=config.measures.give_up_after
             + config.oracle.span_us
             + config.timing.max_disorder
@@ -187,13 +191,13 @@ class Generations:
                 if self._unanswered.noted and books.batch >= 0:
                     books = books.with_outages((books.lookup_us, asked_us))
                 if self._brokers.topics(topics) != topics:
-                    # Offsets and topic ids are not of the same topics.
+                    # A topic changed during the lookups, so that offsets and topic ids may belong to different topics.
                     continue
             except BrokersUnreachable as error:
                 self._unanswered.note()
                 if self._once or self._runner is None:
                     raise
-                # They answered before: an outage, which a sidecar outlives.
+                # The brokers answered earlier in this run: the sidecar waits for the end of the outage.
                 if str(error) != said:
                     self._say(f"{error}; trying again")
                 said = str(error)
@@ -216,10 +220,10 @@ class Generations:
                 continue
             if is_of_an_outage(outcome):
                 self._unanswered.note()
-            # In a row: a batch in between ends the row.
+            # Only consecutive failures count: a batch that was committed in between resets the count.
             troubles = 1 if runner.books.batch > runner.opened_batch else troubles + 1
             if (why := why_gone(self._state) or why_jvm_ended()) is not None:
-                # No further try changes that.
+                # A retry cannot succeed.
                 raise CannotVerify(why) from outcome
             why = self._why(outcome, sources)
             if troubles > _TROUBLES_MOST or isinstance(outcome, ContinuityBroken):
@@ -237,7 +241,7 @@ class Generations:
         return found
 
     def _why(self, outcome: BaseException, sources: list[Source]) -> str:
-        """Why a query ended. Topics are looked up: a deleted one shows as many an error of Spark's client."""
+        """Why a query ended. Topics are looked up first: a deleted topic causes various errors in Spark's client."""
         try:
             there = self._brokers.topics(source.topic for source in sources)
         except BrokersUnreachable as error:
@@ -256,7 +260,7 @@ class Generations:
             if warning not in self._warned:
                 self._warned.add(warning)
                 self._say(f"topic {warning[0]}: {warning[1]}")
-        # Where the settings cannot be read, the timestamps may be the producers'.
+        # If the topic settings cannot be read, timestamps may have been set by producers.
         self._record.dating.topics = frozenset(
             name for name in topics if name not in settings or not settings[name].has_append_time
         )
@@ -275,7 +279,7 @@ class Generations:
         lookups: dict[PartitionId, Lookup],
         lookup_us: int,
     ) -> BaseException | None:
-        """Run one generation; what `run_query` says of its end."""
+        """Run one generation. Returns what `run_query` returns."""
         config = self._config
         catch_up(self._tables, recovered, self._record)
         limits, balanced = shares(sources, books, lookups, self._records_per_batch)
@@ -341,17 +345,17 @@ class Generations:
         )
 
     def _queried_in_parts(self, runner: BatchRunner, lookups: Mapping[PartitionId, Lookup]) -> BaseException | None:
-        """Read what did not fit into memory in parts."""
+        """Read a batch that did not fit into memory in parts."""
         outcome = self._isolation.run(runner, self._stop, lookups)
         if not self._isolation.wanted and not self._isolation.skipped:
-            # It was no single record, but all of them together.
+            # Each record fits on its own: the batch as a whole was too large.
             self._sparing = True
             self._records_per_batch = max(_RECORDS_LEAST, self._records_per_batch // 4)
             self._say(f"from now on a batch reads at most {self._records_per_batch:,} records")
         return outcome
 
     def _say_of_group(self, sources: list[Source], lookups: dict[PartitionId, Lookup]) -> None:
-        """A group that has committed nothing may be misspelt."""
+        """Warn if the consumer group has committed no offset on an input topic: its name may be misspelt."""
         group = self._config.engine.consumer_group
         inputs = {source.topic for source in sources if source.side is Side.INPUT}
         if group is not None and all(
@@ -372,8 +376,11 @@ class Generations:
         return self._verdict(runner.books, runner.judging)
 
     def _await_topics(self, books: Books, judging: Judging) -> tuple[list[Source], dict[str, Topic], int]:
-        """The sources whose topics exist, and the instant before these were listed; waits while there is none. Without
-        any (stopped, or `--once`): empty."""
+        """The sources whose topics exist, these topics, and an instant (microseconds) before they were listed.
+
+        Waits until at least one topic exists. The sources are empty if the run is stopped, or with `--once` if no topic
+        exists.
+        """
         sources = sources_of(self._config)
         said: tuple[str, ...] = ()
         while not self._stop.is_set():
@@ -394,7 +401,7 @@ class Generations:
         return [], {}, books.lookup_us
 
     def _note_run(self, generation: int) -> None:
-        """Append to the runs table, beside the first batch: nothing waits for it."""
+        """Append this start to the runs table in a background thread, so that the first batch does not wait for it."""
         row = {
             "generation": generation,
             "started_us": self._now_us(),
@@ -418,7 +425,7 @@ class Generations:
     def _publish(self) -> None:
         assert self._runner is not None
         if (gone := why_gone(self._state)) is not None:
-            # A table that is appended to is made anew, without all that was in it.
+            # An append would recreate a deleted table, without its earlier rows.
             raise CannotVerify(gone)
         runner = self._runner
         follow_acknowledged(self._tables, runner.record, self._acknowledged.read())
@@ -449,11 +456,11 @@ class Generations:
         self._record.examples[topic] = example
 
     def _read_faults(self) -> None:
-        """Take what was told by now: what a batch is about to record is tied to it."""
+        """Read new records of the faults topic: a batch attributes its violations to faults that are known by then."""
         assert self._runner is not None
         if self._faults is None or self._runner.workers is None:
             return
-        # Kept until they are in the table: an append may fail, and no poll brings them again.
+        # They are kept until they are in the table: an append may fail, and a poll returns each record only once.
         self._faults_read += self._faults.poll(self._runner.workers)
         if self._faults_read:
             self._runner.record.faults_told(self._faults_read)
@@ -461,8 +468,10 @@ class Generations:
             self._faults_read = []
 
     def _verdict(self, books: Books, judging: Judging) -> Verdict:
-        """The declared guarantee's: that of the snapshot that was published last, so that the exit status is that of
-        the report. Where this generation published none, it is judged what was recovered."""
+        """The declared guarantee's verdict in the last published snapshot, so that exit status and report agree.
+
+        If this generation has published no snapshot, the recovered state is judged.
+        """
         if self._shown is None:
             judging.judge_recovered(books)
             snapshot = snapshot_of(self._config, books, judging.sums, self._record)
@@ -490,8 +499,10 @@ def _resumes(books: Books) -> str:
 
 
 class _Clock:
-    """Microseconds since the epoch: the wall clock's when the run begins, and from then on counted by a clock that
-    is never set. A step of the wall clock would give every answer that is still due an hour at once."""
+    """Microseconds since the epoch: the wall clock's value at the start of the run, advanced by the monotonic clock.
+
+    A step of the wall clock would shift every deadline of an outstanding result at once.
+    """
 
     def __init__(self) -> None:
         self._offset_us = (time.time_ns() - time.monotonic_ns()) // 1000

@@ -1,11 +1,10 @@
-"""Reads ranges of Kafka's offsets in Spark's Python workers, as batches of Arrow.
+"""Reads ranges of Kafka offsets in Spark's Python workers, as Arrow batches.
 
-librdkafka fetches and decompresses the records and leaves out those of aborted transactions. A worker keeps its
-consumer, and with it its connections, from task to task. A range is read whole or not at all: the task fails where
-records of it are gone, or where the brokers do not answer. Records are cut to the limits here, before anything looks at
-what they hold.
+librdkafka fetches and decompresses the records and omits those of aborted transactions. A worker keeps its consumer and
+its connections between tasks. A range is read completely or not at all: the task fails if records of it have expired,
+or if the brokers do not answer. Size limits are applied here, before any value, key or header is decoded.
 
-Spark's own Kafka source plans the batches and does not read them: docs/decisions/0114-workers-read-kafka.md.
+Spark's own Kafka source only plans the batches: docs/decisions/0114-workers-read-kafka.md.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ from validator.model.kafka_refusals import Heard
 from validator.stream.in_child import in_child
 
 _MESSAGES_AT_ONCE: Final = 1_000
-"""Messages that are asked for at once: few enough that they stay in the processor's cache while they are copied."""
+"""Messages requested per call: few enough to stay in the processor's cache while they are copied."""
 _BYTES_AT_ONCE: Final = 8 * 2**20
-"""About as many bytes of messages are asked for at once where messages are large."""
+"""Approximate bytes of messages requested per call. It limits the number of large messages."""
 _RECORDS_AT_MOST: Final = 16_384
 _HELD_BYTES_MOST: Final = 32 * 2**20
-"""A batch of Arrow has no more records, and no more bytes of them than this and those of one call."""
+"""An Arrow batch ends once it has `_RECORDS_AT_MOST` records or this many bytes of values."""
 _POLL_SECONDS: Final = 0.1
 _SILENCE_SECONDS: Final = 30.0
-"""The sidecar then begins again at the committed frontiers."""
+"""A range that does not advance for this long fails. The sidecar then restarts from the committed frontiers."""
 _CHILD_SECONDS: Final = 60
-"""A child that reads one record has as long, beside its silence, for decompressing and decoding it."""
+"""Time for a child process to decompress and decode its one record, in addition to the allowed silence."""
 _QUEUED_KBYTES: Final = 16 * 1024
-"""What librdkafka fetches ahead, decompressed. It does not know where a range ends."""
+"""Decompressed records that librdkafka prefetches. It does not know where a range ends."""
 _SPARING_KBYTES: Final = 1024
 _SPARING_FETCH_BYTES: Final = 64 * 1024
 _FARTHEST_MS: Final = FARTHEST_US // 1000 + 1
@@ -72,15 +71,15 @@ Read = tuple[Sequence[Message], Offsets]
 
 
 class ReadFailed(Exception):
-    """A range could not be read; the text is a sentence without its full stop."""
+    """A range could not be read. The message is a sentence without its full stop."""
 
 
 class _NotThere(ReadFailed):
-    """The records, or their topic, are not there."""
+    """The records have expired, or the brokers do not know their topic or partition."""
 
 
 class Range(NamedTuple):
-    """Offsets of one partition, the ``end`` excluded. ``source``: index of the topic in the batch's sources."""
+    """Offsets of one partition; ``end`` is exclusive. ``source``: index of the topic in the batch's sources."""
 
     source: int
     topic: str
@@ -93,11 +92,11 @@ class Range(NamedTuple):
 class Reading:
     """How ranges are read.
 
-    ``options``: of librdkafka, with how to reach and to be let into the cluster, and the isolation level.
-    ``may_miss``: topics of which records may be gone. ``sparing``: memory was short, so that little is fetched at once.
-    ``isolated``: a range of one record is read in a child process: what did not fit may be its neighbour.
-    ``memory_bytes``: the most that a worker's heap may have; None leaves it unbounded. ``silence_seconds``: a range
-    that does not move on for so long fails.
+    ``options``: librdkafka's, for connection, authentication and the isolation level. ``may_miss``: topics whose
+    absent records are not an error. ``sparing``: memory is short, so little is fetched at once. ``isolated``: a range
+    of one record is read in a child process, since the record that does not fit into memory may be its neighbour.
+    ``memory_bytes``: limit of a worker's heap; None: unlimited. ``silence_seconds``: a range that does not advance for
+    this long fails.
     """
 
     options: Mapping[str, Any]
@@ -108,11 +107,11 @@ class Reading:
     silence_seconds: float = _SILENCE_SECONDS
 
     def spared(self, *, isolated: bool = False) -> Reading:
-        """The same, with little fetched at once, and on request with records that are alone isolated."""
+        """A copy that fetches little at once, and with ``isolated`` reads single records in a child process."""
         return replace(self, sparing=True, isolated=isolated)
 
     def records(self, wanted: Range, decoder: RecordDecoder) -> Iterator[pa.RecordBatch]:
-        """The visible records of a range, in order: batches with the columns that `columns_of` names.
+        """The visible records of a range, in offset order, as batches with the columns of `columns_of`.
 
         Raises as `messages` does.
         """
@@ -131,7 +130,7 @@ class Reading:
     def each(
         self, taken: Callable[[Message], _Item], ranges: Iterable[Range], *, isolated: bool = False
     ) -> Iterator[_Item]:
-        """What ``taken`` makes of each visible message of ``ranges``. Raises as `messages` does."""
+        """``taken`` applied to each visible message of ``ranges``. Raises as `messages` does."""
         if isolated and not self.isolated:
             return replace(self, isolated=True).each(taken, ranges)
         return (item for one in ranges for item in self._read(one, map(taken, self._each_message(one))))
@@ -140,13 +139,13 @@ class Reading:
         return (message for messages, _ in self.messages(wanted) for message in messages)
 
     def _read(self, wanted: Range, items: Iterator[_Item]) -> Iterator[_Item]:
-        """The ``items`` of a range, which are read here, or in a child process with a consumer of its own.
+        """The ``items`` of a range, read in this process, or in a child process with its own consumer.
 
-        A child reads an isolated record: as soon as it is taken, librdkafka fetches what follows, and aborts its
-        process where that does not fit into the memory.
+        A child reads an isolated record: once the record is taken, librdkafka fetches the records that follow, and
+        aborts its process if they do not fit into memory.
         """
         if self.memory_bytes is not None:
-            # Before Arrow allocates anything: its allocator reserves 1 GiB where no limit hinders it.
+            # The limit is set before Arrow's first allocation: without a limit its allocator reserves 1 GiB.
             _bound(self.memory_bytes)
         if not self._is_alone(wanted):
             return items
@@ -157,12 +156,12 @@ class Reading:
         return self.isolated and wanted.end - wanted.start == 1
 
     def messages(self, wanted: Range) -> Iterator[Read]:
-        """The visible messages of a range in order, some at a time.
+        """The visible messages of a range in offset order, in chunks.
 
-        Raises `ReadFailed`, and `MemoryError` where librdkafka could not decompress a record.
+        Raises `ReadFailed`, and `MemoryError` if librdkafka could not decompress a record.
         """
         try:
-            # Nothing here makes cycles, and looking for them would cost a third of the reading.
+            # Reading creates no reference cycles, and the garbage collector would take a third of the reading time.
             with _consumer(self._client_options(alone=self._is_alone(wanted))) as (consumer, heard):
                 with _no_collector():
                     yield from _until_end(consumer, heard, wanted, self.silence_seconds, sparing=self.sparing)
@@ -172,10 +171,10 @@ class Reading:
                 raise ReadFailed(*error.args) from None
 
     def _client_options(self, *, alone: bool) -> dict[str, Any]:
-        """``alone``: for one isolated record, without those that follow its batch."""
+        """The consumer's options. ``alone``: fetch one isolated record, without the batches that follow its own."""
         queued = _SPARING_KBYTES if self.sparing else _QUEUED_KBYTES
         ours: dict[str, Any] = {
-            # A name that librdkafka wants; nothing is committed, and no group is joined.
+            # librdkafka requires a group id. Nothing is committed, and no group is joined.
             "group.id": "streamproof",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -185,18 +184,18 @@ class Reading:
             "fetch.wait.max.ms": 5,
             "fetch.queue.backoff.ms": 1,
             "fetch.error.backoff.ms": 50,
-            # The topic was there a moment ago.
+            # The topic existed when the batch was planned.
             "topic.metadata.propagation.max.ms": 3_000,
             "queued.min.messages": 10_000_000,
             "queued.max.messages.kbytes": queued,
-            # One batch of records may be as large as a broker allows, whatever is asked for.
+            # A record batch may be as large as the broker allows, whatever fetch size is requested.
             "receive.message.max.bytes": 2**31 - 1,
         }
         if self.sparing:
-            # Of what is asked for, at least one batch of records comes.
+            # A broker returns at least one record batch, whatever fetch size is requested.
             ours["fetch.message.max.bytes"] = 1 if alone else _SPARING_FETCH_BYTES
         if alone:
-            # What comes next may be what does not fit: it is not fetched before this record is taken, nor at once then.
+            # The next record may be the one that does not fit: it is fetched after this one is taken, with a delay.
             ours |= {"queued.min.messages": 1, "fetch.queue.backoff.ms": 1_000}
         return {**self.options, **ours}
 
@@ -211,7 +210,7 @@ def _until_end(
     reached = wanted.start
     moved = time.monotonic()
     while reached < wanted.end:
-        # It waits until it has as many.
+        # consume() waits for this many messages, or for `_POLL_SECONDS`.
         messages: list[Message] = consumer.consume(min(asked, wanted.end - reached), _POLL_SECONDS)
         errors: list[Message] = []
         if any(map(Message.error, messages)):
@@ -225,19 +224,19 @@ def _until_end(
                 count = int(np.searchsorted(offsets, wanted.end))
                 messages, offsets = messages[:count], offsets[:count]
             if reached >= wanted.end:
-                # Before these are looked at: what follows the range may not fit into the memory.
+                # Fetching stops before these are processed: records after the range may not fit into memory.
                 consumer.unassign()
         if messages:
-            # Some of them tell the size of all; what librdkafka holds is bounded by bytes as well.
+            # A sample of sizes suffices: librdkafka's queue is limited in bytes as well.
             size = max(map(len, messages[:: max(1, len(messages) // 8)]))
             asked = max(1, min(_MESSAGES_AT_ONCE, _BYTES_AT_ONCE // max(1, size)))
             yield messages, offsets
-        # After the records that came before them.
+        # Errors are handled after the records that preceded them.
         for error in errors:
             reached = max(reached, _after(error, wanted, reached))
         if reached > before:
             moved = time.monotonic()
-        # Of a topic that does not exist librdkafka delivers no message.
+        # librdkafka returns no message for a topic that does not exist.
         elif any("Unknown topic or partition" in text and wanted.topic in text for text in heard.texts):
             raise _unknown(wanted)
         elif time.monotonic() - moved > silence_seconds:
@@ -245,8 +244,10 @@ def _until_end(
 
 
 def _checked(messages: Sequence[Message], wanted: Range, reached: int) -> Offsets:
-    """The offsets of ``messages``. Raises `ReadFailed` where they do not continue the range: whatever librdkafka still
-    held of another assignment must not be counted."""
+    """The offsets of ``messages``. Raises `ReadFailed` if they do not continue the range.
+
+    Messages that librdkafka still holds from an earlier assignment must not be counted.
+    """
     offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
     if (
         offsets[0] < reached
@@ -265,18 +266,18 @@ def _checked(messages: Sequence[Message], wanted: Range, reached: int) -> Offset
 
 
 def _after(message: Message, wanted: Range, reached: int) -> int:
-    """The offset that is reached after an event of librdkafka.
+    """The next offset to read after an error event of librdkafka.
 
-    Raises `ReadFailed` for each error of the partition: librdkafka goes on behind what it cannot read.
+    Raises `ReadFailed` for each error of the partition, since librdkafka continues after records that it cannot read.
     """
     error = message.error()
     assert error is not None
     if message.topic() != wanted.topic or message.partition() != wanted.partition:
-        # Of the group, whose rights are not needed, of the connections, or of what was assigned before.
+        # An error of the group (its permissions are not needed), of a connection, or of an earlier assignment.
         return reached
     code = error.code()
     if code == KafkaError._PARTITION_EOF:  # noqa: SLF001
-        # Not the end that was planned where a broker that leads anew does not know yet how far all replicas are.
+        # It may precede the planned end: a newly elected leader does not know the current high watermark yet.
         return int(message.offset() or 0)
     place = f"{wanted.topic}-{wanted.partition}"
     if code in _STARTED_ANEW:
@@ -293,7 +294,7 @@ def _after(message: Message, wanted: Range, reached: int) -> int:
 
 
 class _Columns:
-    """Messages of one partition on their way to a batch of Arrow."""
+    """Collects messages of one partition into an Arrow batch."""
 
     def __init__(self, partition: int, decoder: RecordDecoder) -> None:
         self._partition = partition
@@ -305,7 +306,7 @@ class _Columns:
         self.held_records = self.held_bytes = 0
 
     def take(self, messages: Sequence[Message], offsets: Offsets) -> None:
-        """Copy what is looked at of ``messages``."""
+        """Copy the fields of ``messages`` that the decoder reads."""
         values = _within(pa.array(map(Message.value, messages), pa.binary()), self._most_of_value)
         found: dict[str, pa.Array] = {
             "value": values,
@@ -324,7 +325,7 @@ class _Columns:
         self.held_bytes += values.nbytes
 
     def batch(self) -> pa.RecordBatch:
-        """All that was taken since the last one."""
+        """All messages taken since the previous batch. At least one is required."""
         columns = [pa.concat_arrays(list(chunks)) for chunks in zip(*self._chunks, strict=True)]
         self._chunks = []
         self.held_records = self.held_bytes = 0
@@ -333,7 +334,10 @@ class _Columns:
 
 
 def _within(values: pa.Array, most: int) -> pa.Array:
-    """The values, or what stands for those of more than ``most`` bytes; a value that looks so is none."""
+    """The values, with a marker instead of each one of more than ``most`` bytes.
+
+    A value that itself looks like a marker becomes empty.
+    """
     largest = pc.max(pc.binary_length(values)).as_py() or 0
     if largest <= most and not pc.any(pc.starts_with(values, TOO_LARGE)).as_py():
         return values
@@ -349,20 +353,22 @@ def _within(values: pa.Array, most: int) -> pa.Array:
 
 
 def _times(messages: Sequence[Message]) -> pa.Array:
-    """The records' timestamps in microseconds; as in the Java client, one that has none has -1 ms. A producer may have
-    written any number: what is no time stays beyond all times."""
+    """The records' timestamps in microseconds. As in the Java client, a record without a timestamp has -1 ms.
+
+    A producer may write any number. Numbers that are not valid times are clamped to just outside the valid range.
+    """
     stamps = np.fromiter(map(itemgetter(1), map(Message.timestamp, messages)), dtype=np.int64, count=len(messages))
     return pa.array(np.clip(stamps, -_FARTHEST_MS, _FARTHEST_MS) * 1000)
 
 
 def _headers(messages: Sequence[Message], most_of: Mapping[str, int]) -> pa.Array:
-    """The last header of each name that is read; the value is null where it is too long, ``size`` says so."""
+    """The last header of each name in ``most_of`` (name -> most bytes). A longer value is null; ``size``: its bytes."""
     names: list[str] = []
     values: list[bytes | None] = []
     sizes: list[int | None] = []
     ends = [0]
     for message in messages:
-        # Of equal names the last one stays.
+        # Of several headers with the same name the last one is used.
         found = _named_headers(message)
         for name, most in most_of.items():
             if name in found:
@@ -382,12 +388,12 @@ def _named_headers(message: Message) -> Mapping[str, bytes | None]:
     try:
         return dict(message.headers() or ())  # type: ignore[arg-type] # they come as bytes
     except UnicodeDecodeError:
-        # A name that is no text: the protocol has none. What else the record has cannot be told from it.
+        # A header name is not UTF-8, which the protocol does not allow. The client then returns none of the headers.
         return {}
 
 
 _consumers: Final[dict[str, tuple[Consumer, Heard]]] = {}
-"""The one that this worker has, by its options."""
+"""This worker's consumer, at most one, by its options."""
 
 
 def _close_consumers() -> None:
@@ -398,7 +404,7 @@ def _close_consumers() -> None:
 
 @contextmanager
 def _consumer(options: dict[str, Any]) -> Iterator[tuple[Consumer, Heard]]:
-    """This worker's consumer; one that met an error, or was left in the middle of a range, is not used again."""
+    """This worker's consumer. A consumer that met an error, or was left within a range, is not reused."""
     name = repr(sorted(options.items()))
     found = _consumers.pop(name, None)
     _close_consumers()
@@ -438,8 +444,10 @@ def _silence(wanted: Range, reached: int, heard: Heard, seconds: float) -> str:
 
 
 def _bound(memory_bytes: int) -> None:
-    """Bound this process's heap: what a record decompresses to has no other limit. Where the host has no memory left,
-    a worker is the process to end."""
+    """Limit this process's heap, in bytes: nothing else limits the decompressed size of a record.
+
+    If the host runs out of memory, the kernel ends a worker before other processes.
+    """
     for limit, wanted in ((resource.RLIMIT_DATA, memory_bytes), (resource.RLIMIT_CORE, 0)):
         soft, hard = resource.getrlimit(limit)
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

@@ -1,4 +1,4 @@
-"""The streaming query of one generation: started, watched, and ended in order."""
+"""Starts, watches and stops the streaming query of one generation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from validator.stream.failures import first_line
 
 _POLL_SECONDS: Final = 0.2
 _BATCH_END_SECONDS: Final = 20.0
-"""How long a batch may take to end when the run is stopped; SIGTERM promises the end within 30 s."""
+"""Time for the current batch to complete when the run is stopped. SIGTERM ends the sidecar within 30 s."""
 
 
 def run_query(
@@ -29,10 +29,10 @@ def run_query(
     stop: threading.Event,
     meanwhile: Callable[[], None],
 ) -> BaseException | None:
-    """Run the query of one generation until ``stop`` is set, or with ``once`` to the ends of the topics.
+    """Run the query of one generation until ``stop`` is set, or with ``once`` up to the ends of the topics.
 
-    ``meanwhile`` is called now and then while it runs.
-    None when it ended in order, else what ended it.
+    ``trigger_us``: trigger interval in microseconds. ``meanwhile`` is called every `_POLL_SECONDS`.
+    Returns None after an orderly end, else the exception that ended the query.
     """
     problems: list[BaseException] = []
 
@@ -41,9 +41,9 @@ def run_query(
         try:
             runner.process(spark_batch)
         except BaseException as error:  # noqa: BLE001 - raised again, in few words
-            # Spark hands back text only; the supervisor decides on the exception itself.
+            # Spark returns only the text of an error; the caller needs the exception itself.
             problems.append(error)
-            # A long text (a JVM's trace within ours) overflows the stack of Spark's thread, which then ends unseen.
+            # A long text (with a JVM stack trace) overflows the stack of Spark's thread, which then ends silently.
             raise RuntimeError(first_line(error)) from None
 
     writer = (
@@ -66,7 +66,7 @@ def run_query(
         else:
             query.awaitTermination()
     except StreamingQueryException as error:
-        # What was asked for (the end, a new generation) is no failure; else the cause is our own exception.
+        # A requested new generation is not a failure. Otherwise the cause is the exception that `take` kept.
         return wanted or (problems[-1] if problems else error)
     return wanted
 
@@ -78,7 +78,7 @@ def _missing_topic_appeared(runner: BatchRunner) -> bool:
     try:
         return bool(runner.brokers.topics(record.waiting_for))
     except BrokersUnreachable:
-        # The batches meet it too, and say so.
+        # The next batch fails for the same reason, and reports it.
         return False
 
 
@@ -90,5 +90,5 @@ def _stop_query(query: StreamingQuery) -> None:
     try:
         query.stop()
     except (PySparkException, Py4JError):
-        # It is over either way; what ended it is already known.
+        # The query has ended in any case, for a reason that is already known.
         return

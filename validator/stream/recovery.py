@@ -1,7 +1,7 @@
-"""The state of a run from its facts: books, cells with their closing times, and what the derived tables already say.
+"""Rebuilds the state of a run from its tables: books, cells with their closing times, and recorded verdicts.
 
-Nothing but the tables decides. What an earlier process saved of its memory (`validator.stream.saved_cells`) spares
-reading the facts up to then, and is left aside where the tables say that it does not hold any more.
+Only the tables decide. The cells that an earlier process saved (`validator.stream.saved_cells`) save reading the facts
+up to then. They are ignored if the tables show that they are no longer valid.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ from validator.stream.unexamined import Found
 from validator.stream.void import Rereads, marks_of, rereads_of, without_void
 
 LATEST_KEPT = 100
-"""Violations that a restart shows again."""
+"""Number of latest violations that a restart restores."""
 
 _OF_VIOLATIONS: Final = ("batch", "lookup_us", "window_start_us", "key", "state", "count", "confirmed", "retracted")
 
 Mark = tuple[str, int, int]
-"""Text, batch, and the instant of that."""
+"""Text, batch, and lookup instant of the batch (microseconds)."""
 
 Instants = dict[int, tuple[int, int | None]]
-"""Batch -> its lookup instant, and the watermark when it began."""
+"""Batch -> its lookup instant, and the watermark when it began (microseconds)."""
 
 
 class StateDamaged(Exception):
@@ -91,9 +91,11 @@ def _whole(tables: StateTables) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Recovered:
-    """Without facts: empty books and no cells. ``settled``, ``passed``, ``rests``, ``horizon_us``: as in `Judging`.
-    ``rereads``: topics that were read again. ``unexamined``: as in `RunRecord`. ``folded_from``: the first batch whose
-    facts were folded."""
+    """The recovered state. A state without facts has empty books and no cells.
+
+    ``settled``, ``passed``, ``rests``, ``horizon_us``: as in `Judging`. ``rereads``: topics that are read again from
+    their start. ``unexamined``: as in `RunRecord`. ``folded_from``: the first batch whose facts were folded.
+    """
 
     books: Books
     cells: Cells
@@ -108,7 +110,7 @@ class Recovered:
     folded_from: int = 0
 
     def judging(self, known: Facts, rules: Rules, settle_at: int | None = SETTLED_AT_ONCE) -> Judging:
-        """What goes on from here. ``known``: the facts of the state."""
+        """The judging that continues from this state. ``known``: the facts of the state."""
         return Judging(
             known,
             rules,
@@ -129,33 +131,35 @@ def take_over(tables: StateTables) -> None:
 
 
 def recover(tables: StateTables, rules: TimeRules, oracle: Oracle, saved: SavedCells | None = None) -> Recovered:
-    """Fold the facts of a state, but for those that ``saved`` holds, which is used up; an empty state gives empty
-    books. Raises `StateDamaged`."""
+    """Rebuild a state from its facts, or from ``saved`` and the facts of later batches. Raises `StateDamaged`.
+
+    ``saved`` is modified and must not be used afterwards. An empty state has empty books.
+    """
     with _whole(tables):
         found = None if saved is None else _since(tables, rules, saved)
         return found or _recovered(tables, rules, oracle)
 
 
 def _since(tables: StateTables, rules: TimeRules, saved: SavedCells) -> Recovered | None:
-    """What is saved, with the facts since; None where it does not hold."""
+    """``saved`` with the facts of later batches; None if ``saved`` is no longer valid."""
     marks = list(marks_of(tables, saved.batch))
     if any(_undoes(mark) for mark, _, _ in marks):
         return None
     kept = ds.field("epoch") > saved.retired.through_epoch
     newest, instants = _frontiers(tables, kept & (ds.field("batch") >= saved.batch))
     if instants.get(saved.batch, (None,))[0] != saved.lookup_us:
-        # The tables are others, or older.
+        # The tables belong to another state, or are an older copy.
         return None
     drop_folders(tables, saved.retired.through_epoch)
     found = _folded(tables, rules, saved, newest, instants, marks)
     rises = found.books.clock().horizon_us
-    # What was settled is out of scope by now, and is to be judged so.
+    # Settled cells are out of scope by now, so all cells have to be judged again.
     overtaken = rises != saved.horizon_us and rises is not None and rises > saved.settled.oldest_start_us(-1)
     return None if overtaken else found
 
 
 def _recalled(tables: StateTables, saved: SavedCells, rules: Rules, later: pa.Table, books: Books) -> None:
-    """Bring back the settled cells among ``saved`` of which facts of later batches have more."""
+    """Recall those settled cells of ``saved`` for which later batches have more facts."""
     known = KnownFacts(tables, first_batch=books.batch + 1)
     judging = Judging(known, rules, cells=saved.cells, settled=saved.settled)
     places = places_of(books, tells_unconsumed=rules.tells_unconsumed)
@@ -163,7 +167,7 @@ def _recalled(tables: StateTables, saved: SavedCells, rules: Rules, later: pa.Ta
 
 
 def _undoes(mark: str) -> bool:
-    """Whether facts of before such a mark say something else since."""
+    """Whether facts before such a mark have a different meaning after it."""
     settled = Settlement.of_mark(mark)
     return mark.startswith((RETIRED, REREAD)) or (settled is not None and settled.vouches)
 
@@ -186,8 +190,11 @@ def _folded(
     instants: Instants,
     marks: list[Mark],
 ) -> Recovered:
-    """``saved`` with what facts and derived tables say of later batches. ``newest``: the frontier rows of the last
-    batch; ``instants``: those of ``saved`` and of all later ones; ``marks``: of later ones."""
+    """``saved``, with the facts and derived rows of later batches added.
+
+    ``newest``: the frontier rows of the last batch. ``instants``: those of the batch of ``saved`` and of all later
+    ones. ``marks``: those of later batches.
+    """
     retired, rereads = saved.retired, saved.rereads
     kept = (ds.field("epoch") > retired.through_epoch) & (ds.field("batch") >= saved.batch)
     last, texts = newest[0]["batch"], [mark for mark, _, _ in marks]
@@ -234,7 +241,7 @@ def _folded(
 
 
 def lateness_of(tables: StateTables, positions: Positions, through_epoch: int) -> Lateness:
-    """What the facts of the epochs after this one say of lateness, without the records that are settled."""
+    """The lateness that facts of epochs after ``through_epoch`` prove, without settled records."""
     found = Lateness()
     where = (
         (ds.field("epoch") > through_epoch) & (ds.field("kind") == Kind.FACT.value) & ds.field("reach_us").is_valid()
@@ -247,8 +254,10 @@ def lateness_of(tables: StateTables, positions: Positions, through_epoch: int) -
 
 
 def _frontiers(tables: StateTables, kept: ds.Expression) -> tuple[list[dict[str, Any]], Instants]:
-    """The frontier rows of the last batch, and what those of every batch say of time: batches of days, so that only
-    these two numbers of each are held."""
+    """The frontier rows of the last batch, and the instants of every batch.
+
+    The facts may hold the batches of several days, so only two numbers of each batch are kept in memory.
+    """
     newest: list[dict[str, Any]] = []
     instants: Instants = {}
     columns = ["batch", "lookup_us", "side", "topic", "partition", "frontier"]
@@ -265,7 +274,7 @@ def _frontiers(tables: StateTables, kept: ds.Expression) -> tuple[list[dict[str,
 
 
 def _closed_again(cells: Cells, steps: list[tuple[int, int]], rests: list[tuple[int, Rest]]) -> None:
-    """Closing times and instants of rest, as they were decided."""
+    """Restore the cells' closing times and instants of rest, as they were decided."""
     reached = [watermark for watermark, _ in steps]
     ends, at = np.unique(cells["end_us"], return_inverse=True)
     passed = np.full(len(ends), ABSENT, dtype=np.int64)
@@ -286,20 +295,22 @@ def _closed_again(cells: Cells, steps: list[tuple[int, int]], rests: list[tuple[
 
 
 def _rests(marks: Iterable[Mark], rereads: Rereads) -> list[tuple[int, Rest]]:
-    """Every end of a run with `--once` that found the pipeline at rest: its instant, and what closed."""
+    """The ends of `--once` runs that found the pipeline at rest: lookup instant, and what was closed."""
     of_mark = {rest_mark(rest): rest for rest in Rest if rest.is_due}
-    # What is read again may answer what was found missing: an earlier end of a run is void.
+    # A topic that is read again may contain results that were missing: earlier ends of runs are void.
     over_us = max((lookup_us for _, lookup_us in rereads.values()), default=-1)
     return [(lookup_us, of_mark[mark]) for mark, _, lookup_us in marks if mark in of_mark and lookup_us > over_us]
 
 
 def _watermark_steps(instants: Instants, books: Books, known: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """(watermark, lookup instant of the batch that reached it), rising. ``known``: those of before the first of these
-    instants."""
+    """(watermark, lookup instant of the batch that reached it), in rising order.
+
+    ``known``: the steps before the first of ``instants``.
+    """
     found = dict(known)
     before: int | None = None
     for _, (lookup_us, watermark_us) in sorted(instants.items()):
-        # A row has the watermark of when its batch began: the batch before reached it.
+        # A frontier row has the watermark at the start of its batch, which the previous batch reached.
         if watermark_us is not None and before is not None:
             found[watermark_us] = min(before, found.get(watermark_us, before))
         before = lookup_us
@@ -310,14 +321,14 @@ def _watermark_steps(instants: Instants, books: Books, known: Iterable[tuple[int
 
 
 def _told_again(tables: StateTables, cells: Cells, after_batch: int = -1) -> None:
-    """What the newest rows of the derived tables say of the cells. ``after_batch``: those up to it are known."""
+    """Restore the cells' recorded verdicts and violations from derived rows of batches after ``after_batch``."""
     later = ds.field("batch") > after_batch
     columns = ["batch", "window_start_us", "key", *CONTRIBUTIONS, *RESULTS]
     _latest(cells, tables.scan(Table.VERDICTS, columns, later), "told_digest", digest_of_rows)
     for name in VIOLATIONS:
         rows = tables.scan(Table.VIOLATIONS, _OF_VIOLATIONS, later & (ds.field("class") == name))
         _violations_again(cells, name, rows)
-    # A kill between the two tables leaves violations told and no verdict: told all the same.
+    # A kill between the appends to the two tables leaves violations without a verdict. The cell counts as recorded.
     some = np.zeros(len(cells), dtype=np.bool_)
     for name in VIOLATIONS:
         some |= cells[f"told_{name}"] != 0
@@ -326,7 +337,7 @@ def _told_again(tables: StateTables, cells: Cells, after_batch: int = -1) -> Non
 
 
 def _violations_again(cells: Cells, name: str, parts: Iterable[pa.Table]) -> None:
-    """What rows of the violations table of class ``name`` say of the cells."""
+    """Restore the cells' violations of class ``name`` from rows of the violations table."""
     found: list[tuple[Ints, ...]] = [(np.empty(0, dtype=np.int64),) * 5]
     for part in parts:
         rows = rows_told_of(cells, part)
@@ -337,21 +348,22 @@ def _violations_again(cells: Cells, name: str, parts: Iterable[pa.Table]) -> Non
     np.add.at(cells[f"confirmed_{name}"], rows, grown)
     order = np.lexsort((batch, rows))
     rows, lookup_us, count = rows[order], lookup_us[order], count[order]
-    # Of several rows of a cell the last assignment stays, which is the newest.
+    # If a cell has several rows, the last assignment, of the newest row, wins.
     before = cells[f"told_{name}"][rows]
     same = rows[1:] == rows[:-1]
     before[1:][same] = count[:-1][same]
     began = (count > 0) & (before == 0)
     cells[f"told_{name}"][rows] = count
     cells[f"began_{name}"][rows[began]] = lookup_us[began]
-    # A state of before may have taken back what it never confirmed.
+    # An earlier version may have retracted violations that it never confirmed.
     np.maximum(cells[f"confirmed_{name}"], 0, out=cells[f"confirmed_{name}"])
 
 
 def rows_told_of(cells: Cells, told: pa.Table) -> Ints:
-    """The cells of the rows of a derived table; -1 where retention dropped the cell that a row tells of.
+    """Indices of the cells of a derived table's rows; -1 if retention dropped the cell of a row.
 
-    What turned up later for such a cell is a cell again, which is out of scope: it was first seen after those rows.
+    A record that is read later for such a cell creates a new cell, which is out of scope and does not match these rows:
+    it was first seen after them.
     """
     rows = cells.own_rows_of(told)
     there = rows >= 0
@@ -370,20 +382,22 @@ def _latest(cells: Cells, parts: Iterable[pa.Table], name: str, value: Any) -> N
         order = np.argsort(batch, kind="stable")
         order = order[rows[order] >= 0]
         order = order[batch[order] >= newest[rows[order]]]
-        # Of several rows of a cell the last assignment stays, which is the newest.
+        # If a cell has several rows, the last assignment, of the newest row, wins.
         column[rows[order]] = values[order]
         newest[rows[order]] = batch[order]
 
 
 def follow_acknowledged(tables: StateTables, record: RunRecord, found: Mapping[str, Acknowledgement]) -> None:
-    """Take up what is acknowledged by now. Raises `StateDamaged`."""
+    """Apply the current acknowledgements to ``record``. Raises `StateDamaged`."""
     with _whole(tables):
         record.acknowledged.follow(tables, found)
 
 
 def restore_record(tables: StateTables, record: RunRecord) -> None:
-    """Counters, recent minutes, the latest violations and the faults from the derived tables; the number of starts
-    before this one. Raises `StateDamaged`."""
+    """Restore counters, recent minutes, latest violations, faults and the number of earlier starts of ``record``.
+
+    Raises `StateDamaged`.
+    """
     with _whole(tables):
         _restored(tables, record)
         record.faults_told(recorded(tables))

@@ -1,9 +1,10 @@
-"""Retention: cells that have not changed for `state.retention`, and whose end is past, leave memory, and their epochs
-leave the facts table.
+"""Retention: cells that have not changed for `state.retention`, and whose end the watermark has passed, are retired.
 
-The decision is one commit to the facts table: a mark with the totals of what is retired, and again the rows of dropped
-epochs whose cells stay, what all of them say of lateness, ids that have to stay known, and other marks. Killed before
-it, nothing happened; killed after it, the next start finds the mark, and drops the folders that are left.
+They leave memory, and their epochs leave the facts table. The decision is one commit to the facts table: a mark with
+the totals of the retired cells, and copies of those rows of dropped epochs that are still needed. These are the rows of
+cells that stay, rows that prove lateness, ids that must stay known, and other marks. If the sidecar is killed before
+the commit, nothing has happened. If it is killed after it, the next start finds the mark and removes the remaining
+folders.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ from validator.stream.ids_kept import ids_kept
 from validator.stream.void import rereads_of, without_void
 
 RETIRED: Final = "retired "
-"""Prefix of the mark of a retirement."""
+"""Prefix of a retirement's mark."""
 _LOG_ENTRY: Final = re.compile(r"([0-9]{20})\.(json|crc|checkpoint\..*parquet|checkpoint\.parquet)")
-"""What Delta puts into a log, by version."""
+"""Names of the files in a Delta log; the first group is the version."""
 _PATIENCE: Final = 2
-"""Retentions after which a cell that did not change leaves undecided."""
+"""Number of retentions after which an unchanged cell is retired undecided."""
 MARKS_KEPT: Final = 50
-"""Retirements remembered; older ones concern cells that are themselves retired by now."""
+"""Number of retirements kept. Older ones concern cells that are retired by now."""
 
 Violation = tuple[str, int, str]
 """(class, window's start in microseconds, key)."""
@@ -54,8 +55,10 @@ Violation = tuple[str, int, str]
 
 @dataclass(frozen=True)
 class Retired:
-    """What retention has dropped so far: totals, the newest epoch dropped, and the horizons. ``positions``: those of
-    undecodable records as they were known then (`Positions.to_json`); None in a mark of before."""
+    """What retention has dropped so far: totals, the newest dropped epoch, and the horizons.
+
+    ``positions``: those of undecodable records at that time (`Positions.to_json`); None in an earlier version's mark.
+    """
 
     sums: Sums = field(default_factory=Sums.empty)
     through_epoch: int = -1
@@ -63,7 +66,7 @@ class Retired:
     positions: dict[str, Any] | None = None
 
     def to_mark(self) -> str:
-        """Text for a mark row."""
+        """The text of a mark row."""
         kept = {
             "sums": self.sums.to_json(),
             "through_epoch": self.through_epoch,
@@ -84,7 +87,7 @@ class Retired:
         )
 
     def with_proven(self, confirmed: Mapping[Violation, int]) -> Retired:
-        """The same, once nothing but what is ``confirmed`` of the retired cells' violations counts as proven."""
+        """A copy in which only the ``confirmed`` violations of retired cells count as proven."""
         sums = self.sums
         proven = dict.fromkeys(VIOLATIONS, 0)
         for (name, _, _), count in confirmed.items():
@@ -100,14 +103,17 @@ class Retired:
         return replace(self, sums=sums)
 
     def known_positions(self) -> Positions:
-        """The positions as a new value."""
+        """A new `Positions` with the kept positions."""
         return Positions() if self.positions is None else Positions.from_json(self.positions)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What retention does: its mark, the rows to append again, and which of the judged cells leave. ``newest_batch``:
-    the last one whose facts are all among these rows, or gone."""
+    """A planned retirement.
+
+    ``retired``: the new mark. ``carried``: the rows to append again. ``goes``: which judged cells leave memory.
+    ``newest_batch``: the newest batch with facts in the dropped epochs.
+    """
 
     retired: Retired
     carried: pa.Table
@@ -131,7 +137,7 @@ def oldest_epoch(state: Path) -> int | None:
 
 
 def _epochs(state: Path) -> Iterator[tuple[int, Path]]:
-    """The epochs and their folders. A link is none of them, and nothing is removed through one."""
+    """The epochs and their folders. Symbolic links are left out, so that nothing is removed through one."""
     for folder in (state / Table.FACTS.value).glob("epoch=*"):
         number = re.fullmatch("epoch=([0-9]+)", folder.name)
         if number is not None and not folder.is_symlink() and not folder.parent.is_symlink():
@@ -139,8 +145,11 @@ def _epochs(state: Path) -> Iterator[tuple[int, Path]]:
 
 
 def last_droppable(books: Books, retention_us: int, absent: Collection[str] = ()) -> int:
-    """The newest epoch (its start in seconds) all of whose facts are older than ``retention_us``, in read-through
-    time: while the sidecar is down, or behind, no fact becomes older. ``absent``: topics that do not exist now."""
+    """The newest epoch (its start in seconds) whose facts are all older than ``retention_us``; -1 if there is none.
+
+    Age is measured in read-through time: while the sidecar is down or behind, facts do not age. ``absent``: topics that
+    do not exist now.
+    """
     through_us = _read_through_us(books, absent)
     return (
         -1 if through_us is None else epoch_of(through_us - retention_us - epoch_length_us(retention_us), retention_us)
@@ -148,8 +157,11 @@ def last_droppable(books: Books, retention_us: int, absent: Collection[str] = ()
 
 
 def droppable(judging: Judging, books: Books, retention_us: int, absent: Collection[str] = ()) -> int:
-    """As `last_droppable`, and before the first epoch with settled cells that may still be contradicted: what is read
-    when an open transaction of outputs ends may be of these. They wait as cells in memory do (`_waited`)."""
+    """As `last_droppable`, but before the first epoch with settled cells that may still be contradicted.
+
+    Results that become readable when an open transaction ends may belong to such cells. These epochs wait as long as
+    cells in memory do (`_waited`).
+    """
     through, through_us = last_droppable(books, retention_us, absent), _read_through_us(books, absent)
     for epoch in _undecided_epochs(judging, books, through):
         patience_us = judging.rules.missing_after_us + _PATIENCE * retention_us
@@ -159,7 +171,7 @@ def droppable(judging: Judging, books: Books, retention_us: int, absent: Collect
 
 
 def _undecided_epochs(judging: Judging, books: Books, through_epoch: int) -> list[int]:
-    """The epochs up to this one with settled cells whose answers were not read through yet, as `_decided` has it."""
+    """The epochs up to ``through_epoch`` with settled cells whose results are not read through yet (see `_decided`)."""
     clock = books.clock()
     decided_us = clock.due_through_us(clock.outputs_us, judging.rules.missing_after_us)
     found = judging.settled.due_us(through_epoch)
@@ -181,10 +193,10 @@ def plan(
     unprovable: frozenset[str] = frozenset(),
     absent: Collection[str] = (),
 ) -> Plan:
-    """What retirement would do now.
+    """The retirement that is possible now.
 
-    ``positions``: those of undecodable records, as they are known now. ``unprovable``: the classes of violations of
-    which what is only suspected in these cells is never to be confirmed. ``absent``: topics that do not exist now.
+    ``positions``: the current positions of undecodable records. ``unprovable``: violation classes whose suspected
+    violations in the retired cells are never confirmed. ``absent``: topics that do not exist now.
     """
     cells = judging.cells
     through, now = droppable(judging, books, retention_us, absent), epoch_of(books.lookup_us, retention_us)
@@ -199,8 +211,8 @@ def plan(
     undecided = int(np.count_nonzero(goes & ~decided))
     undecided += judging.settled.seen_in(_undecided_epochs(judging, books, through))
     leaving = replace(judging.sum_of(goes, unprovable), cells_undecided=undecided)
-    # What stays is kept in its cell's newest epoch, so that a cell's facts leave together: a part of them would look
-    # like a loss to the next start.
+    # Remaining rows are written to their cell's newest epoch, so that all facts of a cell are dropped together. A part
+    # of them would look like a loss to the next start.
     epochs = np.where(cells["epoch"] > through, cells["epoch"], now)
     carried = [SCHEMAS[Table.FACTS].empty_table()]
     rests: dict[str, dict[str, Any]] = {}
@@ -241,7 +253,7 @@ def plan(
 
 
 def _bounded(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of `kept` with no more stretches than a partition keeps."""
+    """A row of `kept` with at most as many stretches as are kept for a partition."""
     if row["stretches"] is None:
         return row
     return {**row, "stretches": [one._asdict() for one in joined(Stretch(**one) for one in row["stretches"])]}
@@ -250,13 +262,14 @@ def _bounded(row: dict[str, Any]) -> dict[str, Any]:
 def _kept_in(
     judging: Judging, books: Books, goes: Bools, epochs: Ints, through: int, now: int, facts: pa.Table
 ) -> Ints:
-    """The epoch in which each of these rows of decoded records is written again, `ABSENT` where it leaves. What stays
-    are the rows of cells that stay, in memory or settled, and of events that owe nothing those that are in no cell
-    and whose cell would have to stay (`_passed`), or may be a settled one: it knows no epoch of such rows.
-    ``epochs``: of the cells in memory.
+    """The epoch to which each of these rows of decoded records is written again, `ABSENT` if the row is dropped.
 
-    The others leave, and their cells are out of scope as retired ones are: a record that was set aside and comes
-    after them would name an id that nobody knows any more.
+    The rows of cells that stay, in memory or settled, are kept. An event that owes no contribution may be in no cell.
+    Its row is kept if its cell would have to stay (`_passed`), or may be a settled one, which has no epoch for such
+    rows. ``epochs``: those of the cells in memory.
+
+    The cells of dropped rows are out of scope, as retired ones are: otherwise a late or rejected record that is read
+    afterwards would name an unknown id.
     """
     rows = judging.cells.rows_of_facts(facts)
     here = rows >= 0
@@ -272,8 +285,10 @@ def _kept_in(
 
 
 def commit(plan: Plan, tables: StateTables, judging: Judging, books: Books, retention_us: int, *, writer: str) -> Books:
-    """Append what ``plan`` says as a batch of ``writer``, and let its cells leave memory and its folders the disk. The
-    books after it."""
+    """Append the rows of ``plan`` as a batch of ``writer``, then remove its cells from memory and folders from disk.
+
+    Returns the books after that batch.
+    """
     new = plan.retired
     books = replace(books, batch=books.batch + 1, retirements=new.retirements)
     rows = [
@@ -285,7 +300,7 @@ def commit(plan: Plan, tables: StateTables, judging: Judging, books: Books, rete
     tables.append(pa.concat_tables(rows), Table.FACTS, writer=writer, version=books.batch)
     reach("after_retiring")
     judging.retire(plan.goes, new.through_epoch, new.sums)
-    # What is known does not depend on whether it is still in memory.
+    # Comparisons must not depend on whether a dropped fact is still in memory.
     judging.known.forget(plan.newest_batch + 1)
     drop_folders(tables, new.through_epoch)
     trim_logs(tables.state)
@@ -293,8 +308,11 @@ def commit(plan: Plan, tables: StateTables, judging: Judging, books: Books, rete
 
 
 def _passed(judging: Judging, books: Books) -> Bools:
-    """The cells whose end the watermark has passed. The others stay, whatever their age: the horizon that a retired
-    cell leaves behind hides all that comes before it, and an event of the year 3000 would blind us."""
+    """Which cells' end the watermark has passed. Other cells stay at any age.
+
+    The horizon of a retired cell puts all earlier cells out of scope: retiring an event of the year 3000 would end all
+    checking.
+    """
     ends = judging.cells["end_us"]
     if books.watermark_us is None:
         return np.zeros(len(ends), dtype=np.bool_)
@@ -302,10 +320,11 @@ def _passed(judging: Judging, books: Books) -> Bools:
 
 
 def _decided(judging: Judging, books: Books) -> Bools:
-    """Which cells have a decided class for every contribution: outputs were read through the instant at which what is
-    outstanding is missing, and inputs through the one that explains every answer.
+    """Which cells have a decided class for every contribution.
 
-    A cell can close in the batch that would retire it, where the inputs paused for longer than the retention.
+    Outputs are read through the instant at which outstanding contributions are missing, and inputs through the instant
+    that explains every result. If inputs pause for longer than the retention, a cell can close in the batch that would
+    retire it.
     """
     clock, cells = books.clock(), judging.cells
     through_us = clock.due_through_us(clock.outputs_us, judging.rules.missing_after_us)
@@ -316,11 +335,10 @@ def _decided(judging: Judging, books: Books) -> Bools:
 
 
 def _waited(judging: Judging, books: Books, retention_us: int, absent: Collection[str]) -> Bools:
-    """Which cells leave undecided: neither a transaction that stays open nor a topic that was deleted keeps cells
-    forever.
+    """Which cells are retired undecided: neither an open transaction nor a deleted topic may keep cells forever.
 
-    They have not changed for `_PATIENCE` retentions. Those that closed late wait for a retention since: a restart knows
-    a closing time no better than that.
+    They have not changed for `_PATIENCE` retentions, and were due one retention ago: after a restart, closing times are
+    known no more precisely than that.
     """
     cells, through_us = judging.cells, _read_through_us(books, absent)
     if through_us is None:
@@ -332,7 +350,7 @@ def _waited(judging: Judging, books: Books, retention_us: int, absent: Collectio
 
 
 def drop_folders(tables: StateTables, through_epoch: int) -> None:
-    """Take dropped epochs out of the table, then their folders off the disk; again and again does no harm."""
+    """Remove dropped epochs from the table, then their folders from the disk. Idempotent."""
     folders = [folder for epoch, folder in _epochs(tables.state) if epoch <= through_epoch]
     if not folders:
         return
@@ -342,8 +360,10 @@ def drop_folders(tables: StateTables, through_epoch: int) -> None:
 
 
 def trim_logs(state: Path, keep: int = 20) -> None:
-    """Remove log entries that a checkpoint has made superfluous. Delta itself removes whole days only, and
-    lists what is left at every commit."""
+    """Remove log entries that a checkpoint has superseded, except the last ``keep`` versions before it.
+
+    Delta itself removes only whole days of entries, and lists the remaining ones at every commit.
+    """
     for table in Table:
         log = state / table.value / "_delta_log"
         pointer = log / "_last_checkpoint"

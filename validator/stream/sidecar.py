@@ -1,4 +1,4 @@
-"""The life of a sidecar: lock, session, signals, and an orderly end."""
+"""One run of the sidecar: state lock, Spark session, signals, and an orderly shutdown."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def run(
     session: SparkSession | None = None,
     notices: Notices | None = None,
 ) -> int:
-    """Judge the pipeline of ``config`` until stopped (SIGTERM, SIGINT), or with ``once`` to the ends of its topics.
+    """Judge the pipeline of ``config`` until SIGTERM or SIGINT, or with ``once`` up to the ends of its topics.
 
-    ``leave_open``: with ``once``, what the input watermark has not passed stays pending. ``at_rest``: the pipeline is
-    at rest at the end, whatever its topics show. ``notices`` are given each report.
-    ``session``: a Spark session to borrow (`validator.stream.session.start`), which is not stopped at the end.
-    Returns the exit status of the declared guarantee's verdict; 130 where ``once`` was stopped before the ends and
-    nothing is broken so far. Raises `StateRefused`, `StateLocked`, `StateMismatch`, `BrokersUnreachable`,
-    `CannotVerify` and the configuration's own errors, each with one sentence.
+    ``leave_open``: with ``once``, windows that the input watermark has not passed stay pending. ``at_rest``: treat the
+    pipeline as at rest at the end of the run, without checking its topics. ``notices`` receives each report.
+    ``session``: an existing Spark session (`validator.stream.session.start`). The run does not stop it.
+    Returns the exit status of the declared guarantee's verdict, or 130 if ``once`` was interrupted before the ends of
+    the topics and the verdict so far is not FAIL. Raises `StateRefused`, `StateLocked`, `StateMismatch`,
+    `BrokersUnreachable`, `CannotVerify` and the configuration's errors. The message of each is one sentence.
     """
     sidecar = Sidecar(
         config,
@@ -70,7 +70,7 @@ def run(
 
 
 class Sidecar:
-    """One run on one state folder."""
+    """One run of the sidecar on one state folder."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Sidecar:
         brokers = Brokers(self._config)
         for_java(self._config)
         try:
-            # Refused here, it costs no start of Spark.
+            # Unreachable brokers are reported before Spark is started.
             brokers.topics(source.topic for source in sources_of(self._config))
         except BrokersUnreachable:
             if folder.is_state(self._state):
@@ -118,7 +118,7 @@ class Sidecar:
         except CannotVerify:
             raise
         except Exception as error:
-            # Without its state or its JVM whatever comes next fails, each in words of its own.
+            # Once the state folder or the JVM is lost, any operation can fail, each with a different message.
             if (why := known_sentence(error, self._state)) is None:
                 raise
             raise CannotVerify(why) from error
@@ -128,13 +128,16 @@ class Sidecar:
             lock.release()
 
     def _take_signals(self) -> dict[signal.Signals, Any]:
-        """Let SIGTERM and SIGINT end the run in order; returns the handlers of before, none in another thread."""
+        """Make SIGTERM and SIGINT end the run in order. Returns the previous handlers.
+
+        Only the main thread may set handlers: in another thread nothing is set, and the result is empty.
+        """
         if threading.current_thread() is not threading.main_thread():
             return {}
         return {name: signal.signal(name, self._on_signal) for name in (signal.SIGTERM, signal.SIGINT)}
 
     def stop(self) -> None:
-        """Ask the run to end in order, from any thread."""
+        """Request an orderly end of the run. May be called from any thread."""
         self._stop.set()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -171,7 +174,7 @@ class Sidecar:
                 withheld=config.secret_variables,
                 crash_folder=self._state.absolute(),
             )
-            # A new session takes SIGINT for itself, and would cut a batch short with a KeyboardInterrupt.
+            # A new Spark session installs its own SIGINT handler, which would interrupt a batch with KeyboardInterrupt.
             self._take_signals()
             verdict = generations.run(spark)
         finally:
@@ -180,7 +183,7 @@ class Sidecar:
             if spark is not None and self._borrowed is None:
                 _stop_spark(spark)
         if generations.cut_short and verdict is not Verdict.FAIL:
-            # What was not read might break the guarantee, so that a pass so far is none.
+            # Unread records may still violate the guarantee, so an interrupted run never passes.
             self._say("interrupted before the ends of the topics; the next start continues from here")
             return INTERRUPTED
         return EXIT_STATUS[verdict]

@@ -1,8 +1,8 @@
-"""Spark's Python workers: they read the ranges of a batch and give its fact rows to the driver.
+"""Spark's Python workers read the ranges of a batch and return its fact rows to the driver.
 
-A batch is one job of Spark's. Each task reads some ranges (`kafka_reading`), takes them through the stage, and hands
-its fact rows over: as bytes through the JVM where they are few, else, where workers and driver share this machine, in a
-file whose name goes through the JVM.
+A batch is one Spark job. Each task reads some ranges (`kafka_reading`), passes the records through the stage, and
+returns its fact rows as bytes through the JVM. If they are many, and workers and driver share a machine, the task
+writes them to a file instead and returns its name.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from validator.stream.kafka_reading import Range, ReadFailed, Reading
 from validator.stream.stage import Stage
 
 _INLINE_BYTES: Final = 2**18
-"""So many bytes of fact rows of a task go through the JVM; it copies them several times, and keeps them meanwhile."""
+"""Fact rows of a task above this size go through a file if possible: the JVM copies and holds them several times."""
 _OFFSETS_LEAST: Final = 10_000
-"""A task has no fewer offsets where they could be spread over more: starting one takes some ten milliseconds."""
+"""Offsets per task below which a batch uses fewer tasks: starting a task takes some ten milliseconds."""
 _BESIDE_SECONDS: Final = 5.0
-"""A batch waits no longer for what is read beside it."""
+"""Silence after which a read beside a batch fails: the batch waits for it."""
 _FAILED: Final = re.compile(rf"(?:^|\.){ReadFailed.__name__}: (.*)$", re.MULTILINE)
 
 _Item = TypeVar("_Item")
@@ -39,7 +39,7 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True)
 class _Task:
-    """What a worker does with the ranges that it is given. ``folder``: where it may leave files for the driver."""
+    """Reads ranges into fact rows, in a worker. ``folder``: for files to the driver; None: rows go through the JVM."""
 
     stage: Stage
     reading: Reading
@@ -62,7 +62,7 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Each(Generic[_Item]):
-    """What a worker does with ranges whose messages are few."""
+    """Applies ``taken`` to each message of some ranges, in a worker."""
 
     taken: Callable[[Message], _Item]
     reading: Reading
@@ -72,8 +72,10 @@ class _Each(Generic[_Item]):
 
 
 class Workers:
-    """The workers of one Spark session. ``folder``: for what they leave there on their way to the driver; it is made
-    when it is needed, and whoever names it removes it."""
+    """The workers of one Spark session.
+
+    ``folder``: where workers leave files for the driver. It is created on demand, and removed by the caller.
+    """
 
     def __init__(self, spark: SparkSession, reading: Reading, folder: Path) -> None:
         self._context = spark.sparkContext
@@ -81,7 +83,7 @@ class Workers:
         self._folder = folder if str(self._context.master).startswith("local") else None
 
     def facts(self, stage: Stage, ranges: Sequence[Range]) -> pa.Table:
-        """The fact rows (`GROUPED`) of all records in ``ranges``. Raises `ReadFailed`, and what Spark raises."""
+        """The fact rows (schema `GROUPED`) of all records in ``ranges``. Raises `ReadFailed` and Spark's errors."""
         lists = spread(ranges, self._context.defaultParallelism)
         if not lists:
             return GROUPED.empty_table()
@@ -93,8 +95,10 @@ class Workers:
     def each(
         self, taken: Callable[[Message], _Item], ranges: Sequence[Range], *, isolated: bool = False
     ) -> list[_Item]:
-        """What ``taken``, a function of a module, makes of each visible message of a few ``ranges``, which are read
-        beside a batch. ``isolated``: as of `Reading`. Raises as `facts` does."""
+        """``taken`` (a module-level function) applied to each visible message of a few ``ranges``.
+
+        They are read beside a batch. ``isolated``: see `Reading`. Raises as `facts` does.
+        """
         task = _Each(taken, replace(self._reading.spared(isolated=isolated), silence_seconds=_BESIDE_SECONDS))
         return self._collected(task, [list(ranges)])
 
@@ -104,7 +108,7 @@ class Workers:
         try:
             found: list[_Item] = self._context.parallelize(lists, len(lists)).mapPartitions(task).collect()
         except Exception as error:
-            # Spark hands back text only, with the worker's trace.
+            # Spark returns only text, which includes the worker's stack trace.
             said = _FAILED.findall(text_of(error))
             if said:
                 raise ReadFailed(said[-1]) from error
@@ -113,9 +117,9 @@ class Workers:
 
 
 def spread(ranges: Sequence[Range], cores: int) -> list[list[Range]]:
-    """The ranges as lists for tasks, those of each source apart: where they are large, cut, so that no core waits.
+    """Distribute ``ranges`` over lists, one per task. A list has ranges of one source. Large ranges are cut.
 
-    Earlier sources come first: their records (results) take the longest.
+    Lists of earlier sources come first: their records (results) take the longest.
     """
     lists = []
     for source in sorted({one.source for one in ranges}):
@@ -133,7 +137,7 @@ def _cut(one: Range, most: int) -> Iterator[Range]:
 
 
 def _balanced(parts: list[Range], tasks: int) -> list[list[Range]]:
-    """The parts in so many lists at most, of about as many offsets each."""
+    """The parts in at most ``tasks`` lists, with about the same number of offsets each."""
     lists: list[tuple[int, int, list[Range]]] = [(0, number, []) for number in range(tasks)]
     for part in sorted(parts, key=lambda part: part.start - part.end):
         load, number, held = heapq.heappop(lists)
@@ -142,7 +146,7 @@ def _balanced(parts: list[Range], tasks: int) -> list[list[Range]]:
 
 
 def _in_bytes(rows: pa.Table) -> bytes:
-    """Raises `MemoryError` where they are too many to go through the JVM."""
+    """``rows`` as an Arrow stream. Raises `MemoryError` if it is too large to go through the JVM."""
     sink = pa.BufferOutputStream()
     _write(rows, sink)
     payload = sink.getvalue()
@@ -169,6 +173,6 @@ def _received(handed: bytes | str) -> pa.Table:
         return pa.ipc.open_stream(handed).read_all()
     with pa.memory_map(handed) as source:
         rows = pa.ipc.open_stream(source).read_all()
-    # What is mapped stays readable.
+    # The mapping stays readable after the file is removed.
     Path(handed).unlink()
     return rows
