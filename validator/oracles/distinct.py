@@ -1,6 +1,6 @@
-"""Distinct: windows side by side in which the pipeline lets each id of a key pass once, and drops what repeats it.
+"""Distinct: adjacent windows in which the pipeline passes each id of a key once and drops its repeats.
 
-So e(c, id) = min(copies, 1). Source: SEMANTICS section 2, where repeats collapse; docs/oracles/distinct.md.
+So e(c, id) = min(copies, 1). Source: SEMANTICS section 2 (repeats that collapse); docs/oracles/distinct.md.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Distinct(Windows):
         *,
         drops_late: bool,
     ) -> None:
-        """As every oracle; and what the oracle says is not said again."""
+        """Also refuse `collapse`, which the oracle implies."""
         super().check(inputs, outputs, set_aside, drops_late=drops_late)
         for i, entry in enumerate(inputs):
             if entry.duplicates == "collapse":

@@ -1,4 +1,4 @@
-"""What was seen of each id of a cell, and the classes that follow for events that owe each other nothing."""
+"""Counts per id of a cell, and the classes that follow from them if events do not depend on each other."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from validator.model.arrays import Bools, Ints, counts
 
 @dataclass(frozen=True)
 class Seen:
-    """Per (cell, id), sorted by both: on how many contributions of each side it is. ``is_text``: 1 where ``id`` is the
-    number of a text. ``unowed``: how many events of the cell have it and owe nothing. ``group``: per contribution,
-    which (cell, id) it is of; ``given``: whether it is an event that contributes."""
+    """Number of contributions of each side per (cell, id), sorted by both.
+
+    ``is_text``: 1 if ``id`` is the number of a text. ``unowed``: events of the cell that carry the id and owe nothing.
+    ``group``: the index of the (cell, id) of each contribution. ``given``: whether each contribution is an event that
+    contributes.
+    """
 
     cell: Ints
     is_text: Ints
@@ -29,8 +32,12 @@ class Seen:
 
 @dataclass(frozen=True)
 class Flags:
-    """Per contribution: its event came after its window could close; or may have, by what could not be read; is at or
-    past the engine's committed offset; had an answer that may have been gone before it could be read."""
+    """One entry per contribution.
+
+    ``late``: its event arrived after its window could close. ``doubtful``: it may have, because of a record that could
+    not be read or was too far ahead. ``unread``: its event is at or past the engine's committed offset. ``unsure``: its
+    answer may have expired before it was read.
+    """
 
     late: Bools
     doubtful: Bools
@@ -40,8 +47,11 @@ class Flags:
 
 @dataclass(frozen=True)
 class ById:
-    """Per (cell, id), sorted by both: its classes. ``foreign``: observations of an id that the cell does not expect.
-    ``doubtful``: outstanding, and rightly dropped for lateness if what could not be read was new enough."""
+    """Classes per (cell, id), sorted by both.
+
+    ``foreign``: observations of an id that the cell does not expect. ``doubtful``: outstanding, and rightly dropped as
+    late if a `Flags.doubtful` event was late.
+    """
 
     cell: Ints
     is_text: Ints
@@ -60,12 +70,14 @@ class ById:
 
 
 def window_classes(seen: Seen, flags: Flags, *, collapse: bool) -> ById:
-    """Classes per (cell, id) (SEMANTICS section 2): with e expected, p in results, l late, r rejected,
-    processed = min(e, p); late = min(e - processed, l); rejected likewise of what is left; duplicate =
-    max(0, p + l + r - e) where e > 0; else all observations are of an id that the cell does not expect. An engine may
-    set an event aside before it sees that the event owes nothing (decisions 0106, 0110): such a record is neither.
+    """Return the classes per (cell, id) (SEMANTICS section 2).
 
-    What is outstanding is dropped late, unconsumed, doubtful or unprovable, each for the first reason that holds.
+    With e expected, p in results, l late and r rejected: processed = min(e, p); late = min(e - processed, l);
+    rejected = min(e - processed - late, r); duplicate = max(0, p + l + r - e) if e > 0. If e = 0, all observations are
+    foreign. An engine may set an event aside before it sees that the event owes nothing (decisions 0106, 0110). Such a
+    late or rejected record is neither duplicate nor foreign.
+
+    An outstanding contribution is dropped late, unconsumed, doubtful or unprovable, for the first reason that holds.
     """
     group, size, given = seen.group, len(seen.cell), seen.given
     e = np.minimum(seen.expected, 1) if collapse else seen.expected
@@ -75,7 +87,7 @@ def window_classes(seen: Seen, flags: Flags, *, collapse: bool) -> ById:
     outstanding = e - processed - late - rejected
     aside = seen.late + seen.rejected
     total = seen.processed + aside
-    # Nor is a repeat that collapses, which an engine may set aside before it sees that it is one.
+    # A repeat that collapses is excused, too: an engine may set it aside before it sees that it is a repeat.
     excused = np.minimum(aside, seen.unowed + seen.expected - e)
     on_time = given & ~flags.late
     dropped = np.minimum(outstanding, counts(group, given & flags.late, size))

@@ -1,4 +1,4 @@
-"""The kinds of oracle that are built: the concrete classes in the files of this package."""
+"""The oracle kinds that are built: the concrete classes in the modules of this package."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ PLANNED: Final = frozenset(
         "reachability",
     }
 )
-"""What the contract promises; those that are not built are refused by name."""
+"""Kinds that the contract promises. Those that are not built are refused by name."""
 
 
 @functools.cache
 def built() -> dict[str, type[Oracle]]:
-    """Kind -> its class, by name. A class may stand for several kinds."""
+    """Kind -> its class, sorted by kind. A class may implement several kinds."""
     found: dict[str, type[Oracle]] = {}
     for module in pkgutil.iter_modules(oracles.__path__, f"{oracles.__name__}."):
         for _, one in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
@@ -46,17 +46,17 @@ def built() -> dict[str, type[Oracle]]:
 
 
 def of_rounds(every_us: int) -> Oracle:
-    """What the canary's rounds are judged by, one each ``every_us``."""
+    """Return the oracle of the canary's rounds, of which one starts every ``every_us``."""
     return TumblingWindow.of(every_us)
 
 
 def unbuilt() -> frozenset[str]:
-    """The planned kinds without a class."""
+    """Planned kinds without a class."""
     return PLANNED - built().keys()
 
 
 def refusals() -> dict[str, str]:
-    """Setting -> what of it is refused, as Markdown: all that the contract promises and this version does not do."""
+    """Setting -> refused values, as Markdown: everything that the contract promises and this version does not do."""
     names = {"oracle.kind": unbuilt(), "format": formats.unbuilt()}
     found = {setting: ", ".join(f"`{name}`" for name in sorted(of)) for setting, of in names.items()}
     found |= {

@@ -1,8 +1,8 @@
 """Passthrough, map and filter: without a window, each event owes one result, with its id, its key and its time.
 
-The cell of an event is its key in the bucket of event time that holds its time; buckets lie side by side from the epoch
-on. A result names its event's time, not the bucket. Source: SEMANTICS section 1 ("without a window: an event-time
-bucket"), docs/oracles/passthrough.md.
+The cell of an event is its key and the bucket of event time that contains its time. Buckets are adjacent and start at
+the epoch. A result names its event's time, not the bucket. Source: SEMANTICS section 1 (cell without a window: a bucket
+of event time and a key), docs/oracles/passthrough.md.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Passthrough(Oracle):
 
     @property
     def grid_us(self) -> int:
-        """Distance of neighbouring buckets."""
+        """Distance between the starts of adjacent buckets."""
         return self.bucket
 
     @property
@@ -52,7 +52,7 @@ class Passthrough(Oracle):
         return self.bucket
 
     def assigned(self, event_times_us: Ints) -> Assigned:
-        """Each event belongs to the bucket that holds its time."""
+        """Each event belongs to the bucket that contains its time."""
         return Assigned(None, self._floor(event_times_us))
 
     def starts_of_results(self, named_us: Ints) -> Ints:
@@ -60,15 +60,15 @@ class Passthrough(Oracle):
         return self._floor(named_us)
 
     def ends_us(self, starts_us: Ints) -> Ints:
-        """Starts are at most 2^62 (docs/ARCHITECTURE.md), so that no end wraps."""
+        """Starts are at most 2^62 (docs/ARCHITECTURE.md), so no end wraps."""
         return starts_us + self.bucket
 
     def reaches_us(self, event_times_us: Ints, slack_us: int) -> Ints:
-        """Ends lie on the grid of the starts."""
+        """The ends of buckets are starts of buckets."""
         return self._floor(event_times_us - slack_us)
 
     def latest_reaches_us(self, starts_us: Ints, slack_us: int) -> Ints:
-        """What is near the end of time must not wrap to before its begin."""
+        """Starts near the int64 maximum are clamped, so that no sum wraps."""
         latest = np.minimum(starts_us, np.iinfo(np.int64).max - self.bucket) + (self.bucket - 1)
         return self._floor(latest - slack_us)
 
@@ -80,7 +80,7 @@ class Passthrough(Oracle):
         *,
         drops_late: bool,
     ) -> None:
-        """As every oracle; and a time that a result has in a coarse unit must stay in the bucket of its event."""
+        """Also refuse a bucket in which the time of a result, in a coarse unit, may leave the bucket of its event."""
         super().check(inputs, outputs, set_aside, drops_late=drops_late)
         for i, output in enumerate(outputs):
             at = output.fields.event_time
@@ -182,7 +182,7 @@ class Filter(Passthrough):
 
     @property
     def condition(self) -> Condition:
-        """What `where` says."""
+        """The condition that `where` configures."""
         where = self.where
         return Condition(where.path, frozenset(where.one_of or ()), where.at_least, where.below)
 
@@ -194,7 +194,7 @@ class Filter(Passthrough):
         *,
         drops_late: bool,
     ) -> None:
-        """As passthrough; and the field of the condition is a scalar beside those of an event."""
+        """Also refuse a condition on a field that contains, or lies inside, a field of the event."""
         super().check(inputs, outputs, set_aside, drops_late=drops_late)
         path = self.where.path
         for i, entry in enumerate(inputs):

@@ -1,8 +1,8 @@
-"""The running aggregate: an answer per key over all of its events so far, without a window.
+"""The running aggregate: one result per key over all of its events so far, without a window.
 
 Source: SEMANTICS section 2, `emission`; docs/oracles/running_aggregate.md. Every event must be in a result of its key.
-A cell is one id of one key, so that each event is due by itself, once the watermark has passed its time. What a result
-says of a key is said of each id that it lists (`validator.reconcile.by_id`).
+A cell is one id of one key. Each event is therefore due on its own, once the watermark has passed its time. A result of
+a key is an observation of each id that it lists (`validator.reconcile.by_id`).
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class RunningAggregate(Oracle):
 
     @classmethod
     def of(cls, *, replaces: bool = False) -> Self:
-        """One that is not read from a file. ``replaces``: emission `cumulative`."""
+        """Return an oracle that is not read from a file. ``replaces``: emission `cumulative`."""
         return cls.model_construct(kind="running_aggregate").reading(Reads(replaces=replaces))
 
     @property
     def grid_us(self) -> int:
-        """There is one place only."""
+        """The grid has a single place."""
         return 1
 
     @property
     def span_us(self) -> int:
-        """From an event to the first instant after it."""
+        """The first instant after an event ends its cell."""
         return 1
 
     @property
@@ -65,7 +65,7 @@ class RunningAggregate(Oracle):
         return 1
 
     def assigned(self, event_times_us: Ints) -> Assigned:
-        """No window."""
+        """Cells have no start."""
         return Assigned(None, np.full_like(event_times_us, ABSENT))
 
     def starts_of_results(self, named_us: Ints) -> Ints:
@@ -73,11 +73,11 @@ class RunningAggregate(Oracle):
         return named_us
 
     def ends_us(self, starts_us: Ints) -> Ints:
-        """Where no event is known, there is nothing to wait for."""
+        """A cell without a known event has nothing to wait for."""
         return np.full_like(starts_us, ABSENT)
 
     def reaches_us(self, event_times_us: Ints, slack_us: int) -> Ints:
-        """Lateness is no excuse here (`check`), so that nothing rests on it."""
+        """Lateness excuses nothing here (`check`), so nothing depends on the value."""
         del slack_us
         return np.zeros_like(event_times_us)
 
@@ -86,7 +86,7 @@ class RunningAggregate(Oracle):
         return self.reaches_us(starts_us, slack_us)
 
     def check_times(self, outputs: Sequence[Output]) -> None:
-        """Refuse what cannot be read as cumulative, too."""
+        """Also refuse outputs that cannot be read as cumulative."""
         super().check_times(outputs)
         for i, output in enumerate(outputs):
             place = f"outputs[{i}]"
@@ -105,7 +105,7 @@ class RunningAggregate(Oracle):
         *,
         drops_late: bool,
     ) -> None:
-        """Refuse late policy `drop` too."""
+        """Also refuse late policy `drop`."""
         super().check(inputs, outputs, set_aside, drops_late=drops_late)
         if drops_late:
             raise broken_rule_at("timing.late_policy", DROP_WITHOUT_WINDOWS.problem, "write report")

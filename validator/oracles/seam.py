@@ -1,7 +1,7 @@
-"""What an oracle is: the parameters of one kind, which cells an event belongs to, and what a cell owes.
+"""The interface of an oracle: the parameters of one kind, the cells that an event belongs to, and what a cell owes.
 
-One file of this package is one family of oracles. `validator.oracles.kinds` finds it, and the configuration, the Spark
-stage and the core use it through the methods of `Oracle` only. docs/oracles/README.md says how to add one.
+Each module of this package is one family of oracles. `validator.oracles.kinds` finds it. The configuration, the Spark
+stage and the core use it only through the methods of `Oracle`. docs/oracles/README.md describes how to add one.
 """
 
 from __future__ import annotations
@@ -28,23 +28,28 @@ Ints = npt.NDArray[np.int64]
 
 
 class Assigned(NamedTuple):
-    """Contributions of events to cells, one entry each, all of an event side by side or not. ``events``: row of the
-    event; None where entry i is that of event i. ``starts``: start of the cell, in microseconds."""
+    """Contributions of events to cells, one entry each, in any order.
+
+    ``events``: row of the event; None if entry i belongs to event i. ``starts``: start of the cell, in microseconds.
+    """
 
     events: Ints | None
     starts: Ints
 
 
 class Reads(NamedTuple):
-    """What the topics of a pipeline mean for its cells. ``joined_keys``: a key is of several fields. ``replaces``: the
-    newest result of a key replaces the earlier ones (emission `cumulative`)."""
+    """How a pipeline's topics define its cells.
+
+    ``joined_keys``: a key has several fields. ``replaces``: the newest result of a key replaces the earlier ones
+    (emission `cumulative`).
+    """
 
     joined_keys: bool = False
     replaces: bool = False
 
     @classmethod
     def of_topics(cls, inputs: Sequence[Input], outputs: Sequence[Output]) -> Self:
-        """Those of topics that passed `Oracle.check`."""
+        """Derive it from topics that passed `Oracle.check`."""
         replaces = any(output.emission == "cumulative" for output in outputs)
         return cls(joined_keys=len(inputs[0].fields.key) > 1, replaces=replaces)
 
@@ -62,25 +67,26 @@ class Oracle(Frozen):
     """Aggregates to check: `count`, `sum(field)`, `min`, `max`, `avg`, `distinct(field)`."""
 
     refuses: ClassVar[tuple[Combination, ...]] = ()
-    """What this oracle refuses beside others only: the documents name it."""
+    """Values of other settings that this oracle refuses. The documentation lists them."""
     compares_all: ClassVar[bool] = False
-    """Whether fingerprints decide nothing: every cell with an answer, or overdue, is compared id by id."""
+    """Whether fingerprints decide nothing: every cell that has an answer or is overdue is compared id by id."""
     drops_repeats: ClassVar[bool] = False
-    """Whether the pipeline drops repeated ids, so that a cell owes each id once: what `inputs[].duplicates: collapse`
-    says of a pipeline of any other oracle."""
+    """Whether the pipeline drops repeated ids, so that a cell owes each id once. With any other oracle,
+    `inputs[].duplicates: collapse` states this."""
     asks_lateness: ClassVar[bool] = False
-    """Whether what a cell owes depends on which events were late, also where lateness is no excuse."""
+    """Whether what a cell owes depends on which events were late, even if lateness excuses nothing."""
     hidden_inputs_lose: ClassVar[bool] = False
-    """Whether a record that cannot be read may explain that contributions are missing."""
+    """Whether an unreadable record may explain missing contributions."""
     ends_are_known: ClassVar[bool] = True
-    """Whether the end of a cell follows from its start (`ends_after_us`): only then settled cells can leave memory."""
+    """Whether the end of a cell follows from its start (see `ends_after_us`). Only then can settled cells leave
+    memory."""
     noun: ClassVar[str] = "window from"
-    """How a cell is called before its start."""
+    """Noun for a cell in a sentence; the cell's start follows it."""
     by_id: ClassVar[bool] = False
-    """Whether there are no windows, and every id of a key is a cell of its own (`validator.reconcile.by_id`), which
+    """Whether there are no windows and each id of a key is a cell of its own (`validator.reconcile.by_id`), which
     begins with its first event."""
     result_time: ClassVar[Literal["window_start", "event_time"] | None] = "window_start"
-    """The field of a result that names its cell; None where its key and its ids do."""
+    """Field of a result that names its cell; None if its key and its ids name it."""
     _reads: Reads = PrivateAttr(default=Reads())
 
     @field_validator("values", mode="before")
@@ -91,98 +97,99 @@ class Oracle(Frozen):
 
     @property
     def rounding(self) -> Literal["down", "up"]:
-        """To which microsecond an event time that is finer goes, so that it stays on its side of every boundary."""
+        """How a finer event time is rounded to microseconds, so that it stays on its side of every boundary."""
         return "down"
 
     @property
     @abstractmethod
     def grid_us(self) -> int:
-        """Distance of neighbouring starts."""
+        """Distance between adjacent starts."""
 
     @property
     @abstractmethod
     def span_us(self) -> int:
-        """Longest time from an event to the end of its cell, as far as it is known beforehand."""
+        """Longest time from an event to the end of its cell, as far as it is known in advance."""
 
     @property
     def result_span_us(self) -> int | None:
-        """Distance of the two ends that a result may name; None where any will do."""
+        """Distance between the start and the end that a result names; None if any distance is accepted."""
         return None
 
     @property
     def ends_after_us(self) -> int | None:
-        """Where events put off the end of their cell: the end is so long after the last one. None: `ends_us` says it
-        all."""
+        """Time from the last event of a cell to its end, if events put off the end; None if `ends_us` gives the end."""
         return None
 
     @property
     def merging_gap_us(self) -> int | None:
-        """Where cells merge: the cell of a key on the next place of the grid becomes one with a cell, where its first
-        event is at most so long after the other's last. `ends_after_us` is given, too."""
+        """Longest pause within a cell, if cells merge: two cells of a key on adjacent places of the grid become one if
+        the first event of the later cell is at most this long after the last event of the earlier one. `ends_after_us`
+        is then set, too."""
         return None
 
     @property
     def reads(self) -> Reads:
-        """What the topics of its pipeline mean for its cells."""
+        """How the topics of its pipeline define its cells."""
         return self._reads
 
     def reading(self, reads: Reads) -> Self:
-        """This oracle, once it took up what the topics of its pipeline mean for its cells."""
+        """Set `reads`, and return this oracle."""
         self._reads = reads
         return self
 
     @property
     def scope_margin_us(self) -> int:
-        """A cell that starts within this of the horizon is out of scope, too."""
+        """A cell that starts less than this after the horizon is out of scope, too."""
         return 0
 
     @property
     def condition(self) -> Condition | None:
-        """What must hold for an event, so that a result is owed for it; None where all contribute."""
+        """Condition under which an event owes a result; None if all events contribute."""
         return None
 
     @property
     def cells_most(self) -> int:
-        """To how many cells an event belongs at most."""
+        """Largest number of cells that an event belongs to."""
         return 1
 
     @property
     def explained_by_one(self) -> int | None:
-        """How many contributions one record that cannot be read may explain; None: all of a cell."""
+        """Number of contributions that one unreadable record may explain; None: all of a cell."""
         return 1
 
     @abstractmethod
     def assigned(self, event_times_us: Ints) -> Assigned:
-        """The cells that events, or late and rejected records, belong to."""
+        """Return the cells to which events, or late and rejected records, belong."""
 
     def starts_of_results(self, named_us: Ints) -> Ints:
-        """The starts of the cells that results are of, which name these instants."""
+        """Return the starts of the cells of results. ``named_us``: the instants that the results name."""
         return named_us
 
     @abstractmethod
     def ends_us(self, starts_us: Ints) -> Ints:
-        """The ends of cells: the first instant of which an event belongs to none of them any more."""
+        """Return the ends of cells: the first instant whose events no longer belong to the cell."""
 
     @abstractmethod
     def reaches_us(self, event_times_us: Ints, slack_us: int) -> Ints:
-        """The largest ends of cells at or before ``event time - slack``: what events prove to be past."""
+        """Return the largest end of a cell at or before ``event time - slack``: the end that each event proves to be
+        past."""
 
     @abstractmethod
     def latest_reaches_us(self, starts_us: Ints, slack_us: int) -> Ints:
-        """`reaches_us` of the latest event that each cell can hold."""
+        """Return `reaches_us` of the latest event that each cell can contain."""
 
     def reach_at(self, instant_us: int, slack_us: int) -> int:
-        """`reaches_us` of one event time."""
+        """Return `reaches_us` of one event time."""
         return int(self.reaches_us(np.array([instant_us], dtype=np.int64), slack_us)[0])
 
     def classes(self, seen: Seen, flags: Flags, texts: Sequence[str], *, collapse: bool, drops_late: bool) -> ById:
-        """What becomes of each (cell, id). ``texts``: those of textual ids, by number. ``drops_late``: late policy
+        """Return the classes of each (cell, id). ``texts``: textual ids, by number. ``drops_late``: late policy
         `drop`."""
         del texts, drops_late
         return window_classes(seen, flags, collapse=collapse)
 
     def spaces(self, inputs: Sequence[Input]) -> Mapping[str, IdSpace]:
-        """Input topic -> its id space; empty where all inputs share one."""
+        """Input topic -> its id space; empty if all inputs share one."""
         del inputs
         return {}
 
@@ -194,7 +201,7 @@ class Oracle(Frozen):
         *,
         drops_late: bool,
     ) -> None:
-        """Raise the refusal of what this oracle cannot do with these topics. ``set_aside``: late and rejected ones,
+        """Raise PydanticCustomError for topics that this oracle cannot judge. ``set_aside``: late and rejected topics,
         with their place in the file. ``drops_late``: late policy `drop`."""
         del inputs, drops_late
         self.check_times(outputs)
@@ -207,8 +214,8 @@ class Oracle(Frozen):
                 raise broken_rule_at(f"{place}.input", problem, mend)
 
     def check_times(self, outputs: Sequence[Output]) -> None:
-        """Raise the refusal of results that name their cells in another way than this oracle's do, and of those that
-        replace each other, where there are windows."""
+        """Raise PydanticCustomError for results that do not name their cells as this oracle needs, and for emission
+        `cumulative` with windows."""
         used, words = self.result_time, {"window_start": "window's start", "event_time": "time of its event"}
         what = words.get(used or "", "")
         also = "window_end" if used == "window_start" else None

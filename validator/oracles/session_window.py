@@ -1,12 +1,12 @@
-"""The session window: the events of a key without a pause longer than the gap, and the session's end a gap after them.
+"""The session window: the events of a key without a pause longer than the gap; it ends a gap after its last event.
 
-Source: Flink's `EventTimeSessionWindows`. An event at t opens [t, t + gap), and the windows of a key merge where they
-touch or overlap (`TimeWindow.intersects`): two events are in one session where their times differ by the gap or less.
+Source: Flink's `EventTimeSessionWindows`. An event at t opens [t, t + gap). The windows of a key merge if they touch or
+overlap (`TimeWindow.intersects`): two events are in one session if their times differ by the gap or less.
 
-A fact is of a *slot*: the events of one key within [k * gap, (k + 1) * gap), which are surely of one session.
-Neighbouring slots of a key become one cell once their nearest events are at most a gap apart
-(`validator.reconcile.cells`). A result is of the session in whose slots its start lies. Membership decides: which ids
-are in the results of a session.
+A fact belongs to a *slot*: the events of one key within [k * gap, (k + 1) * gap), which are surely in one session.
+Adjacent slots of a key become one cell once their nearest events are at most a gap apart (`validator.reconcile.cells`).
+A result belongs to the session whose slots contain its start. Membership is judged: which ids are in the results of a
+session.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SessionWindow(Oracle):
 
     @classmethod
     def of(cls, gap_us: int) -> Self:
-        """Sessions by numbers, not read from a file."""
+        """Return an oracle that is not read from a file."""
         return cls.model_construct(kind="session_window", gap=gap_us)
 
     @property
@@ -54,7 +54,7 @@ class SessionWindow(Oracle):
 
     @property
     def span_us(self) -> int:
-        """From the last event of a session to its end."""
+        """Time from the last event of a session to its end."""
         return self.gap
 
     @property
@@ -64,33 +64,33 @@ class SessionWindow(Oracle):
 
     @property
     def merging_gap_us(self) -> int | None:
-        """Slots become one session."""
+        """Slots merge into one session."""
         return self.gap
 
     @property
     def scope_margin_us(self) -> int:
-        """A session that begins later than this after the horizon has no event before it."""
+        """A session that begins later than this after the horizon has no event before the horizon."""
         return self.gap + 1
 
     @property
     def explained_by_one(self) -> int | None:
-        """An event that cannot be read may make one session of two."""
+        """An unreadable event may join two sessions into one."""
         return None
 
     def assigned(self, event_times_us: Ints) -> Assigned:
-        """The slot of each event."""
+        """Each event belongs to the slot that contains its time."""
         return Assigned(None, self._floor(event_times_us))
 
     def starts_of_results(self, named_us: Ints) -> Ints:
-        """The slot of the start of each result's session."""
+        """A result names the start of its session, which lies in a slot."""
         return self._floor(named_us)
 
     def ends_us(self, starts_us: Ints) -> Ints:
-        """Where no event is known yet. Events put the end of their session off."""
+        """The end of a session without a known event. Each event puts off the end of its session."""
         return starts_us + self.gap
 
     def reaches_us(self, event_times_us: Ints, slack_us: int) -> Ints:
-        """Of nothing but whole slots: lateness is no excuse here (`check`), so that nothing rests on it."""
+        """Whole slots only: lateness excuses nothing here (`check`), so nothing depends on the value."""
         return self._floor(event_times_us - slack_us)
 
     def latest_reaches_us(self, starts_us: Ints, slack_us: int) -> Ints:
@@ -105,7 +105,7 @@ class SessionWindow(Oracle):
         *,
         drops_late: bool,
     ) -> None:
-        """Refuse late policy `drop` too."""
+        """Also refuse late policy `drop`."""
         super().check(inputs, outputs, set_aside, drops_late=drops_late)
         if drops_late:
             raise broken_rule_at("timing.late_policy", DROP_IN_SESSIONS.problem, "write report")

@@ -1,7 +1,7 @@
-"""The sliding (hopping) window: each event contributes to every window of its key that holds its time.
+"""The sliding (hopping) window: each event contributes to every window of its key that contains its time.
 
-Source: SEMANTICS section 2; assignment as in Flink's `SlidingEventTimeWindows.assignWindows`. Where the size is no
-multiple of the slide, an event is in as many windows as its place on the grid gives.
+Source: SEMANTICS section 2; assignment as in Flink's `SlidingEventTimeWindows.assignWindows`. If the size is not a
+multiple of the slide, the number of windows of an event depends on its place on the grid.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from validator.settings.durations import PositiveDuration, format_duration
 from validator.settings.errors import broken_rule_at
 
 WINDOWS_MOST: Final = 1_000
-"""Windows that one event may be in: each of them is a contribution, which is stored and judged."""
+"""Most windows that one event may be in. Each of them is a contribution, which is stored and judged."""
 
 
 class SlidingWindow(Windows):
@@ -44,17 +44,17 @@ class SlidingWindow(Windows):
 
     @property
     def grid_us(self) -> int:
-        """Distance of neighbouring starts."""
+        """Distance between the starts of adjacent windows."""
         return self.slide
 
     @property
     def cells_most(self) -> int:
-        """Windows that hold one instant."""
+        """Largest number of windows that contain one instant."""
         return -(-self.size // self.slide)
 
     @property
     def explained_by_one(self) -> int | None:
-        """An event is in at most so many windows."""
+        """An event is in at most this many windows."""
         return self.cells_most
 
     def assigned(self, event_times_us: Ints) -> Assigned:

@@ -1,4 +1,4 @@
-"""The tumbling window: each event contributes to exactly one cell, the window of its key that holds its time.
+"""The tumbling window: each event contributes to exactly one cell, the window of its key that contains its time.
 
 Source: SEMANTICS section 2.
 """

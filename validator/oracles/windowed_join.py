@@ -1,7 +1,7 @@
 """The windowed join: two inputs joined per key within tumbling windows; a result carries the ids of both.
 
-What a cell owes, which ids it allows, and how its observations are read. Source:
-docs/decisions/0090-windowed-join.md, "What is allowed, what is owed"; the names are its names.
+The module decides what a cell owes, which ids it allows and how its observations are allocated. Source:
+docs/decisions/0090-windowed-join.md, "What is allowed, what is owed"; the names are those of the decision.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class WindowedJoin(Windows):
 
     @property
     def explained_by_one(self) -> int | None:
-        """An event that cannot be read may be the partner of all others in its cell."""
+        """An unreadable event may be the partner of all others in its cell."""
         return None
 
     def spaces(self, inputs: Sequence[Input]) -> dict[str, IdSpace]:
-        """Each input has its own; the left one keeps its integers."""
+        """Each input has an id space of its own. The left one keeps its integers."""
         return {entry.topic: IdSpace(entry.topic, keeps_integers=entry.topic == self.left) for entry in inputs}
 
     def check(
@@ -79,7 +79,7 @@ class WindowedJoin(Windows):
         *,
         drops_late: bool,
     ) -> None:
-        """Whose ids are where must be said."""
+        """Refuse topics that are not two sides, or whose ids do not name their input."""
         del drops_late
         sides = {"left": self.left, "right": self.right}
         topics = [entry.topic for entry in inputs]
@@ -114,7 +114,7 @@ class WindowedJoin(Windows):
                 raise broken_rule_at(f"{place}.input", problem, f"name one of {both}, and give each a topic of its own")
 
     def classes(self, seen: Seen, flags: Flags, texts: Sequence[str], *, collapse: bool, drops_late: bool) -> ById:
-        """A cell owes what has a partner in it. An input's repeated ids count once per cell anyway."""
+        """Return the classes by the rule of decision 0090. Repeated ids of an input count once per cell anyway."""
         del collapse
         prefix = IdSpace(self.right, keeps_integers=False).prefix
         of_right = np.array([text.startswith(prefix) for text in texts], dtype=np.bool_)
@@ -124,7 +124,8 @@ class WindowedJoin(Windows):
 
 
 def classes(seen: Seen, flags: Flags, is_right: Bools, *, left_alone: bool, drops_late: bool) -> ById:
-    """Classes per (cell, id), by the rule of `allocated`. ``is_right``: of each (cell, id)."""
+    """Return the classes per (cell, id), by the rule of `allocated`. ``is_right``: whether the id is of the right
+    input."""
     group, size, given = seen.group, len(seen.cell), seen.given
     dropped, doubtful = flags.late & drops_late, flags.doubtful & drops_late
     on_time = ~flags.late & ~flags.doubtful
@@ -148,7 +149,7 @@ def classes(seen: Seen, flags: Flags, is_right: Bools, *, left_alone: bool, drop
     late = np.minimum(seen.late, aside)
     outstanding = expected - used - aside
     dropped_late = np.minimum(outstanding, times(dropped))
-    # Owed for waiting reasons only: the engine has not read its partner.
+    # If an id is owed for waiting reasons only, the engine has not read its partner.
     unread = np.maximum(times(~dropped & flags.unread), (~shares.owed_now).astype(np.int64))
     unconsumed = np.minimum(outstanding - dropped_late, unread)
     left = outstanding - dropped_late - unconsumed
@@ -175,7 +176,7 @@ def classes(seen: Seen, flags: Flags, is_right: Bools, *, left_alone: bool, drop
 
 @dataclass(frozen=True)
 class JoinAllocation:
-    """Per (cell, id): how its observations are read. ``owed_now``: owed, and not for waiting reasons only."""
+    """How the observations of each (cell, id) are allocated. ``owed_now``: owed, and not for waiting reasons only."""
 
     used: Ints
     aside: Ints
@@ -195,10 +196,11 @@ def allocated(
     results: Ints,
     set_aside: Ints,
 ) -> JoinAllocation:
-    """The rule of 0090, one entry per (cell, id).
+    """Apply the rule of decision 0090, with one entry per (cell, id).
 
-    ``copies``: how many were read; ``sure``: of those; ``waiting``: sure or waiting; ``results``: how many results
-    carry the id; ``set_aside``: how many late and rejected records do. ``cell``: numbers from 0 on.
+    ``cell``: cell numbers, from 0. ``copies``: copies of the event that were read. ``sure``: those of them that are
+    sure. ``waiting``: those that are sure or waiting. ``results``: results that carry the id. ``set_aside``: late and
+    rejected records that carry it.
     """
     given = copies > 0
     partner = _of_the_other(given, cell, is_right)

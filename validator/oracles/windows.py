@@ -1,6 +1,6 @@
 """Event-time windows on a grid: the arithmetic that tumbling and sliding windows and the windowed join share.
 
-Boundaries as in Flink's `TimeWindow.getWindowStartWithOffset`, for times before 1970 too.
+Boundaries are those of Flink's `TimeWindow.getWindowStartWithOffset`, also for times before 1970.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Windows(Oracle):
 
     @classmethod
     def of(cls, size_us: int, offset_us: int = 0, **others: Any) -> Self:
-        """Windows by numbers, not read from a file."""
+        """Return an oracle that is not read from a file."""
         [kind] = get_args(cls.model_fields["kind"].annotation)
         return cls.model_construct(kind=kind, size=size_us, offset=offset_us, **others)
 
@@ -70,12 +70,12 @@ class Windows(Oracle):
 
     @property
     def rounding(self) -> Literal["down", "up"]:
-        """With `closed: right` a boundary belongs to the window before."""
+        """With `closed: right` a boundary belongs to the window before it."""
         return "up" if self.closed == "right" else "down"
 
     @property
     def grid_us(self) -> int:
-        """Distance of neighbouring starts."""
+        """Distance between the starts of adjacent windows."""
         return self.size
 
     @property
@@ -89,19 +89,19 @@ class Windows(Oracle):
         return self.size
 
     def assigned(self, event_times_us: Ints) -> Assigned:
-        """Each event belongs to the window that holds its time."""
+        """Each event belongs to the window that contains its time."""
         return Assigned(None, self._floor(self._inside(event_times_us), self.offset))
 
     def ends_us(self, starts_us: Ints) -> Ints:
-        """What is near the end of time must not wrap to before its begin."""
+        """Starts near the int64 maximum are clamped, so that no end wraps."""
         return np.minimum(starts_us, np.iinfo(np.int64).max - self.size) + self.size
 
     def reaches_us(self, event_times_us: Ints, slack_us: int) -> Ints:
-        """Ends lie on the grid of the starts, shifted by the size."""
+        """The ends lie on the grid of the starts, shifted by the size."""
         return self._floor(self._inside(event_times_us) - slack_us, self.offset + self.size)
 
     def latest_reaches_us(self, starts_us: Ints, slack_us: int) -> Ints:
-        """What is near the end of time must not wrap to before its begin."""
+        """Starts near the int64 maximum are clamped, so that no sum wraps."""
         latest = np.minimum(starts_us, np.iinfo(np.int64).max - self.size) + (self.size - 1)
         return self._floor(latest - slack_us, self.offset + self.size)
 
