@@ -1,4 +1,4 @@
-"""The cells whose fingerprints disagree, id by id: from facts to the columns of an expansion, and ids as evidence."""
+"""Comparison of cells id by id, if fingerprints disagree: facts to the columns of an expansion, and ids as evidence."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from validator.reconcile.lateness import Reaches
 from validator.reconcile.unknown_ids import Unknown
 
 IDS_KEPT: Final = 20
-"""Ids kept as evidence per violation; the rest is counted."""
+"""Ids kept as evidence per violation; the rest is only counted."""
 EVIDENCE_KEPT: Final = 10_000
-"""Violations per comparison whose ids are kept; the rest is counted."""
+"""Violations of each class whose ids a comparison keeps; the rest is only counted."""
 
 _SIDES: Final = tuple(SIDES)
 _INPUT, _OUTPUT, _LATE, _REJECTED, _OWES_NOTHING = range(5)
@@ -36,13 +36,16 @@ COMPARED_COLUMNS: Final = (
 Place = tuple[str, int]
 """Topic and partition."""
 AskedIds = tuple[Ints, list[str]]
-"""Integer ids, and textual ones."""
+"""Integer ids and textual ids."""
 
 
 @dataclass(frozen=True)
 class PlaceOffsets:
-    """Of an input partition: the engine's committed offset (None: not asked for), and below which offset answers may
-    have been gone before they could be read (None: none)."""
+    """Offsets of an input partition.
+
+    ``committed_offset``: the engine's committed offset (None: not looked up). ``unprovable_below``: answers to events
+    below this offset may have expired before they were read (None: there are none).
+    """
 
     committed_offset: int | None = None
     unprovable_below: int | None = None
@@ -50,9 +53,12 @@ class PlaceOffsets:
 
 @dataclass(frozen=True)
 class Compared:
-    """What a comparison gave: for the cells ``rows``, the columns of `EXPANSION_FIELDS` but ``version``; the ids that
-    no input has, ``unknown`` integers and ``unknown_texts``; the smallest ids, as texts, of (cell's row, class of
-    violation); and ``of_inputs``: the columns ``matched/*`` and ``lacking/*``."""
+    """The result of a comparison of the cells ``rows``.
+
+    ``columns``: those of `EXPANSION_FIELDS` except ``version``. ``unknown``, ``unknown_texts``: integer and textual ids
+    that no input has. ``evidence``: (row of the cell, class of violation) -> the smallest ids, as texts.
+    ``of_inputs``: the columns ``matched/*`` and ``lacking/*``.
+    """
 
     rows: Ints
     columns: Mapping[str, Ints]
@@ -79,7 +85,7 @@ class _Items:
         return self.of(np.lexsort((self.offset, self.place, self.id, self.is_text, self.cell)))
 
     def of(self, chosen: Ints | Bools) -> _Items:
-        """Some of them."""
+        """Return the chosen contributions."""
         return _Items(*(getattr(self, name)[chosen] for name in ("cell", "side", "place", "offset", "is_text", "id")))
 
 
@@ -93,8 +99,8 @@ def compare(
 ) -> Compared:
     """Compare the ids of the cells ``rows``.
 
-    ``near``: tables that hold all facts of these cells (`COMPARED_COLUMNS`), and may hold others. ``known``: those of
-    some ids that any input has.
+    ``near``: tables that contain all facts of these cells (`COMPARED_COLUMNS`), and possibly others. ``known``: returns
+    those of the given ids that any input has.
     """
     local = {row: i for i, row in enumerate(rows.tolist())}
     gathered = [part for table in near if (part := _of_cells(cells, local, of_cells(table))) is not None]
@@ -119,7 +125,7 @@ def compare(
     sums["known"] = totals(ids.cell, foreign_known, size)
     sums["unknown"] = totals(ids.cell, ids.foreign - foreign_known, size)
     misplaced, excess = _results(items, group, ids, is_known, size, by_id=rules.oracle.by_id)
-    # A result without ids is sound: it says nothing of its own.
+    # A result without ids is sound: it makes no claim.
     sound = cells["results"][rows] - misplaced - excess
     lacking = sums["outstanding"] > 0
     sums |= {
@@ -151,7 +157,7 @@ _SUMMED: Final = (
 
 
 def expanded(cells: Cells, compared: Compared, version: Ints) -> None:
-    """Put what a comparison gave into the cells. ``version``: of those that were compared."""
+    """Write the result of a comparison into the cells. ``version``: that of each compared cell."""
     cells["x_version"][compared.rows] = version
     for name in EXPANSION_FIELDS:
         if name != "version":
@@ -161,7 +167,7 @@ def expanded(cells: Cells, compared: Compared, version: Ints) -> None:
 
 
 def _of_cells(cells: Cells, local: Mapping[int, int], facts: pa.Table) -> tuple[pa.Table, Ints] | None:
-    """The facts of the compared cells, with the number of each one's cell."""
+    """Return the facts of the compared cells and the number of each fact's cell; None if there are no such facts."""
     if not facts.num_rows:
         return None
     windows = ints(facts["window_start_us"])
@@ -178,13 +184,13 @@ def _of_cells(cells: Cells, local: Mapping[int, int], facts: pa.Table) -> tuple[
 
 
 def _kept(facts: pa.Table, cell: Ints, batches: Ints) -> tuple[pa.Table, Ints]:
-    """Of results only those of ``batches``, one of each cell."""
+    """Drop the results that are not of their cell's batch in ``batches``."""
     stays = (ints(facts["batch"]) == batches[cell]) | ~arrays.is_one_of(facts["side"], Side.OUTPUT.value)
     return facts.filter(pa.array(stays)), cell[stays]
 
 
 def _items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str], list[Place]]:
-    """All contributions of the facts, the texts by number, and the places by number (sorted)."""
+    """Return all contributions of the facts, the texts by number, and the places by number (sorted)."""
     places = sorted({place for facts, _ in gathered for place in _places(facts)})
     number = {place: i for i, place in enumerate(places)}
     parts: list[tuple[Ints, Ints, Ints, Ints, Ints, Ints]] = []
@@ -259,15 +265,15 @@ def _flags(
 
 
 def _past(reaches: Reaches, ends: Ints, items: _Items, named: Sequence[Place]) -> Bools:
-    """Which events came after a record of their own partition that went past the end of their window. ``ends``: of the
-    compared cells."""
+    """Return which events follow a record of their own partition that passed the end of their window. ``ends``: those
+    of the compared cells."""
     found = np.zeros(len(items.cell), dtype=np.bool_)
     for number, place in enumerate(named):
         reached = sorted(reaches.get(place, {}).items())
         if not reached:
             continue
         ends_past = np.array([end for end, _ in reached], dtype=np.int64)
-        # From which offset on *at least* this window end was past.
+        # The offset after which this window end, or a later one, was past.
         past_from = np.minimum.accumulate(np.array([offset for _, offset in reached], dtype=np.int64)[::-1])[::-1]
         first = np.searchsorted(ends_past, ends)
         from_offset = np.where(first < len(past_from), past_from[np.minimum(first, len(past_from) - 1)], arrays.NEVER)
@@ -277,7 +283,7 @@ def _past(reaches: Reaches, ends: Ints, items: _Items, named: Sequence[Place]) -
 
 
 def _known(ids: ById, texts: Sequence[str], known: Callable[[AskedIds], AskedIds]) -> Bools:
-    """Which ids are foreign to their cell and known to some input."""
+    """Return which ids are foreign to their cell but known to some input."""
     foreign = ids.foreign > 0
     found = np.zeros(len(foreign), dtype=np.bool_)
     if not foreign.any():
@@ -292,12 +298,12 @@ def _known(ids: ById, texts: Sequence[str], known: Callable[[AskedIds], AskedIds
 
 
 def _results(items: _Items, group: Ints, ids: ById, is_known: Bools, size: int, *, by_id: bool) -> tuple[Ints, Ints]:
-    """Per cell: how many of its results are misplaced, and how many excess; the first that holds.
+    """Return the numbers of misplaced and of excess results of each cell. A result has the first class that holds.
 
-    Results stand in the order of (topic, partition, offset). A result is *misplaced* when it carries an id that its
-    cell does not expect and some input has; *excess* when it carries one beyond the expected multiplicity, counting
-    from the first result on. The rest are sound: *incomplete* where the cell lacks something, else *correct*.
-    ``by_id``: what a result says of an id counts as a result, each time that it says so.
+    Results are ordered by (topic, partition, offset). A result is *misplaced* if it carries an id that its cell does
+    not expect and some input has. It is *excess* if it carries an id beyond the expected multiplicity, counted from the
+    first result. The others are sound: *incomplete* if the cell lacks something, else *correct*. ``by_id``: each
+    mention of an id in a result counts as a result.
     """
     carried = np.flatnonzero(items.side == _OUTPUT)
     if not len(carried):
@@ -322,7 +328,7 @@ def _results(items: _Items, group: Ints, ids: ById, is_known: Bools, size: int, 
 def _of_inputs(
     topics: Sequence[str], items: _Items, named: Sequence[Place], seen: Seen, ids: ById, size: int, *, collapse: bool
 ) -> dict[str, Ints]:
-    """Per cell, what became of the events of each topic (`OF_INPUT`)."""
+    """Return, per cell, how many events of each topic are matched and how many lack (`OF_INPUT`)."""
     found: dict[str, Ints] = {}
     missing = ids.outstanding - ids.dropped_late - ids.unconsumed - ids.doubtful - ids.unprovable
     for topic in topics:
@@ -330,7 +336,7 @@ def _of_inputs(
         copies = counts(seen.group, seen.given & of_topic, len(seen.cell))
         others = seen.expected - copies
         if collapse:
-            # An id that other inputs have too says nothing of this one.
+            # An id that other inputs have, too, proves nothing about this one.
             copies = np.where(others == 0, np.minimum(copies, 1), 0)
             others = np.zeros_like(others)
         found[f"matched/{topic}"] = totals(ids.cell, np.clip(ids.processed - others, 0, copies), size)
@@ -339,9 +345,9 @@ def _of_inputs(
 
 
 def _evidence(ids: ById, is_known: Bools, rows: Ints, texts: Sequence[str]) -> dict[tuple[int, str], tuple[str, ...]]:
-    """The smallest `IDS_KEPT` ids of each violation, of the first `EVIDENCE_KEPT` violations of each class."""
+    """Return the smallest `IDS_KEPT` ids of each violation, for the first `EVIDENCE_KEPT` violations of each class."""
     of_class = {
-        # Not those that are excused, but of which the cell's state decides.
+        # Without the excused ones: the cell's state decides whether the others are missing.
         "missing": ids.outstanding > ids.dropped_late + ids.unconsumed + ids.doubtful,
         "duplicate": ids.duplicate > 0,
         "misplaced": (ids.foreign > 0) & is_known,

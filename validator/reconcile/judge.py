@@ -1,9 +1,9 @@
-"""Cells and a clock to verdicts: the rules of SEMANTICS section 2, as arithmetic on columns.
+"""Verdicts of cells at a clock: the rules of SEMANTICS section 2, as arithmetic on columns.
 
-A judged cell is a function of its totals, of what comparing its ids gave (`expansion`, for the few cells whose
-fingerprints disagree) and of the clock. Counts of a cell that disagrees and was not compared yet are provisional:
-the counts that a correct engine would have, with the surplus as unresolved. They never raise an alarm. While only open
-transactions of inputs may explain a cell's excess, which can last, its ids are compared, and its counts are exact.
+A judged cell is a function of its totals, of the comparison of its ids (`expansion`, for the few cells whose
+fingerprints disagree) and of the clock. If a cell disagrees and was not compared yet, its counts are provisional: they
+are the counts of a correct engine, with the surplus as unresolved. Provisional counts never raise an alarm. If only
+open transactions of inputs may explain a cell's excess, which can last, its ids are compared and its counts are exact.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ VIOLATIONS: Final = ("missing", *EXCESS)
 """Classes of contributions that are violations (of one guarantee or another)."""
 
 SAMPLED_OF: Final = 1_024
-"""Of so many cells whose fingerprints agree one is compared id by id all the same: a standing check."""
+"""One in this many cells whose fingerprints agree is compared id by id, as a standing check."""
 
 PENDING, OVERDUE, BLOCKED, MISSING = range(4)
 STATES: Final = ("pending", "overdue", "blocked", "missing")
-"""What the outstanding contributions of a cell are, by number."""
+"""The state of a cell's outstanding contributions, by number."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What the configuration says about judging. Microseconds.
+    """The configuration of judging. Times are in microseconds.
 
-    ``collapse``: an input's repeated ids count once. ``drops_late``: late policy `drop`. ``tells_unconsumed``: the
+    ``collapse``: repeated ids of an input count once. ``drops_late``: late policy `drop`. ``tells_unconsumed``: the
     engine's consumer group is configured. ``several_inputs``: more than one input topic is configured. ``sampled_of``:
-    of so many cells whose fingerprints agree the ids of one are compared; a power of two.
+    one in this many cells whose fingerprints agree is compared id by id; a power of two.
     """
 
     oracle: Oracle
@@ -81,27 +81,34 @@ class Rules:
 
     @property
     def compares_all(self) -> bool:
-        """Whether fingerprints decide nothing: every cell with an answer, or overdue, is compared id by id."""
+        """Whether fingerprints decide nothing: every cell that has an answer or is overdue is compared id by id."""
         return self.collapse or self.oracle.compares_all
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Verdicts, one entry per cell. ``counts``: `CONTRIBUTIONS` and `RESULTS`. ``settled``: only new facts can change
-    the verdict. ``held``: only open transactions of inputs may explain its excess.
-    ``matched``: contributions in results that are proven to be those of its events, as far as ids or fingerprints were
-    compared. ``state``: number in `STATES`. ``changed``: the derived tables must be told of the cell.
-    ``version``: how much of the cell a comparison of its ids would rest on. ``provisional``: the counts are those of a
-    correct engine, until ids are compared. ``on_record``: `VIOLATIONS`, as the derived tables must have them.
-    ``refuted``: fingerprints agree, and a comparison found that the ids differ. ``sampled``: fingerprints agree, and
-    the ids are to be compared all the same.
-    ``doubtful``: how many are overdue, and would be missing but for what may have made them late.
-    ``unconsumed_overdue``, ``blocked_overdue``: how many are unconsumed, blocked, and would be missing but for that.
-    ``outstanding``: all that is, whatever it is called. ``carried``: contributions in results, in scope.
-    ``scattered``: the results of its key are on several partitions, so that none is known to be the newest.
-    ``estimated``: the counts say something of answers that were not compared.
-    ``of_inputs``: topic -> `OF_INPUT` and "open", how many of its events may yet turn out to match; of several inputs.
-    ``of_asides``: side (late, rejected) -> ``given``, ``matched`` and ``open`` of `InputCounts`.
+    """Verdicts, one entry per cell.
+
+    - ``counts``: `CONTRIBUTIONS` and `RESULTS`.
+    - ``on_record``: `VIOLATIONS`, as the derived tables must hold them.
+    - ``matched``: contributions in results that are proven to be those of the cell's events, as far as ids or
+      fingerprints were compared.
+    - ``doubtful``: overdue contributions that would be missing if nothing hidden could have made their events late.
+    - ``unconsumed_overdue``, ``blocked_overdue``: unconsumed and blocked contributions that would otherwise be missing.
+    - ``refuted``: fingerprints agree, but a comparison found that the ids differ.
+    - ``sampled``: fingerprints agree, and the ids are compared nevertheless.
+    - ``held``: only open transactions of inputs may explain the excess.
+    - ``provisional``: the counts are those of a correct engine, until ids are compared.
+    - ``settled``: only new facts can change the verdict.
+    - ``changed``: the derived tables must record the new verdict.
+    - ``outstanding``: outstanding contributions of every class.
+    - ``carried``: contributions in results, in scope.
+    - ``scattered``: results of the cell's key are on several partitions, so none is known to be the newest.
+    - ``estimated``: the counts include answers that were not compared.
+    - ``of_inputs``: topic -> `OF_INPUT`, and "open": events that may yet turn out to match. Only for several inputs.
+    - ``of_asides``: side (late, rejected) -> ``given``, ``matched`` and ``open`` of `InputCounts`.
+    - ``state``: number in `STATES`.
+    - ``version``: the extent of the facts on which a comparison of the cell's ids would be based.
     """
 
     counts: dict[str, Ints]
@@ -135,17 +142,17 @@ class Judged:
     digest: Ints
 
     def of(self, chosen: Ints | Bools) -> Judged:
-        """Some of them."""
+        """Return the chosen cells."""
         return _each(lambda columns: columns[0][chosen], [self])
 
 
 def joined(parts: Sequence[Judged]) -> Judged:
-    """Those of all ``parts``, one after the other."""
+    """Return the cells of all ``parts``, one part after the other."""
     return _each(np.concatenate, parts) if len(parts) > 1 else parts[0]
 
 
 def _each(value: Callable[[Sequence[Any]], Any], parts: Sequence[Judged]) -> Judged:
-    """The value of the columns of the same name of all parts, for each column."""
+    """Apply ``value`` to the columns of the same name of all parts."""
 
     def of(columns: Sequence[Any]) -> Any:
         if isinstance(columns[0], dict):
@@ -156,7 +163,7 @@ def _each(value: Callable[[Sequence[Any]], Any], parts: Sequence[Judged]) -> Jud
 
 
 def close(cells: Columns, clock: Clock) -> None:
-    """Give the cells that the watermark has passed their closing time, and rest its instant."""
+    """Set the closing time of the cells that the watermark has passed, and the instant at which a run found rest."""
     if cells.newest is not None:
         cells.newest.settle()
     closed = cells["closed_us"].copy()
@@ -165,7 +172,7 @@ def close(cells: Columns, clock: Clock) -> None:
     elif clock.watermark_us is not None:
         passed = cells["end_us"] <= clock.watermark_us
         if cells.ends_move:
-            # An event may put off the end of a cell that had closed, unless the end of a run had closed it.
+            # An event may put off the end of a closed cell, which reopens it unless the end of a run closed it.
             closed[~passed & (closed != cells["rest_us"])] = ABSENT
         closed[passed & (closed == ABSENT)] = clock.lookup_us
     if clock.rest.is_due:
@@ -174,23 +181,26 @@ def close(cells: Columns, clock: Clock) -> None:
 
 
 def closed_with_its_events(cells: Columns, closed: Ints) -> Ints:
-    """Where events put off ends, when the watermark passed the end that a cell had before its last event is not known
-    after a restart; nothing that is due rests on it (`due_base`)."""
+    """Return closing times that are not before the last event of each cell was read, if events put off ends.
+
+    After a restart it is not known when the watermark passed the end that a cell had before its last event. Nothing
+    that is due depends on that instant (`due_base`).
+    """
     return np.where(closed == ABSENT, closed, np.maximum(closed, cells["expected_us"])) if cells.ends_move else closed
 
 
 def due_base(cells: Columns) -> Ints:
-    """Since when the outstanding contributions of each closed cell are due: its events were read, and it closed; and
-    where a result that had them is withdrawn, since then."""
+    """Return the instant since which the outstanding contributions of each closed cell are due: its events were read,
+    it has closed, and a result that listed them was withdrawn, if any was."""
     due = np.maximum(cells["closed_us"], cells["expected_us"])
     return np.maximum(due, cells["withdrawn_us"]) if cells.are_withdrawn else due
 
 
 def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
-    """The closed cells (`close`) with their verdicts."""
+    """Return the verdicts of cells, after `close`."""
     observed = cells["processed_count"] + cells["late_count"] + cells["rejected_count"]
-    # What a comparison of ids rests on, each term growing only: facts of the cell, which answers may be gone, and which
-    # hidden records made nothing late.
+    # A comparison of ids depends on the cell's facts, on which answers may have expired, and on which hidden records
+    # made nothing late. Each term only grows.
     version = cells.counted + clock.unprovable_offsets + clock.settled
     compared = cells["x_version"] == version
     same = _same_fingerprints(cells, rules)
@@ -204,10 +214,10 @@ def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
         held = ~resolved & (observed_us <= clock.unheld_inputs_us)
     lagging = np.zeros_like(resolved)
     if rules.tells_unconsumed and clock.rest is Rest.OPEN:
-        # The end of a run asks for ids, though its reader may be behind. Nothing becomes missing by that.
+        # The end of a run compares ids although its reader may be behind. Nothing becomes missing by that.
         lagging = ~resolved & ~held
         held = held | lagging
-    # A cell without an observed id has nothing that an input could still explain.
+    # A cell without an observed id has nothing that an input could explain later.
     provisional = ~agrees & ~(compared & (resolved | held | (observed == 0)))
     in_scope = _in_scope(cells, clock, rules.oracle.scope_margin_us)
     state = _outstanding_state(cells, clock, rules, resting)
@@ -222,20 +232,21 @@ def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
 
 
 def is_resting(cells: Columns) -> Bools:
-    """Which cells the end of a run found at rest, with all that is known of them."""
+    """Return which cells have no event or observation that is later than the end of a run that found them at rest."""
     found: Bools = cells["rest_us"] >= np.maximum(np.maximum(cells["expected_us"], cells["observed_us"]), ABSENT + 1)
     return found
 
 
 def is_read_through(cells: Columns, clock: Clock) -> Bools:
-    """The cells whose answers are explained by what was read: inputs were read through their instants."""
+    """Return the cells whose answers can be explained only by what was read: every input was read through the instant
+    of the last answer."""
     observed_us = cells["observed_us"]
     found: Bools = observed_us <= (ABSENT if clock.inputs_us is None else clock.inputs_us)
     return found
 
 
 def is_resolved(cells: Columns, clock: Clock) -> Bools:
-    """As `is_read_through`, or no more comes."""
+    """As `is_read_through`, or the cell is at rest and no open transaction holds back an input."""
     found = is_read_through(cells, clock)
     return found if clock.inputs_held else found | is_resting(cells)
 
@@ -256,7 +267,7 @@ class _Decisions:
 
 
 def _differ(cells: Columns) -> Bools:
-    """The cells in whose ids a comparison found any difference."""
+    """Return the cells in whose ids a comparison found a difference."""
     answered = cells["x_processed"] + cells["x_late"] + cells["x_rejected"]
     excess = cells["x_duplicate"] + cells["x_known"] + cells["x_unknown"]
     found: Bools = (answered != cells["x_expected"]) | (excess != 0)
@@ -273,19 +284,20 @@ def _same_fingerprints(cells: Columns, rules: Rules) -> Bools:
 
 def _in_scope(cells: Columns, clock: Clock, margin_us: int) -> Bools:
     windows = cells.begins_us - margin_us
-    # Which result of a key is the newest is not known where it has some on several partitions.
+    # If a key has results on several partitions, it is not known which is the newest.
     scope = np.full(len(cells), True) if cells.newest is None else ~cells.newest.scattered
     if clock.horizon_us is not None:
         scope &= windows >= clock.horizon_us
     for at_us, horizon_us in clock.retired:
-        # Other facts of the cell may have been dropped: what is left of it cannot be judged. A session in memory whose
-        # begin moves there since may be one with a session that was dropped.
+        # Other facts of the cell may have been dropped, so the remaining ones cannot be judged. A session in memory
+        # whose begin has moved there since then may be one with a session that was dropped.
         scope &= ~((cells.begin_seen_us > at_us) & (windows < horizon_us))
     return scope
 
 
 def _outstanding_state(cells: Columns, clock: Clock, rules: Rules, resting: Bools) -> Ints:
-    """pending, overdue, blocked or missing: what outstanding contributions of the cell are (SEMANTICS section 3)."""
+    """Return the state of each cell's outstanding contributions: pending, overdue, blocked or missing (SEMANTICS
+    section 3)."""
     due = due_base(cells)
 
     def past(proof: int | None, after_us: int) -> Bools:
@@ -304,7 +316,7 @@ def _outstanding_state(cells: Columns, clock: Clock, rules: Rules, resting: Bool
 
 
 def _counts(cells: Columns, observed: Ints, agrees: Bools, provisional: Bools, resolved: Bools) -> dict[str, Ints]:
-    """Counts before time and scope are looked at: from agreement, from the expansion, or provisional."""
+    """Return the counts before time and scope apply: from agreement, from the expansion, or provisional."""
     expected, processed = cells["expected_count"], cells["processed_count"]
     late, rejected, results = cells["late_count"], cells["rejected_count"], cells["results"]
     x = {name: cells[f"x_{name}"] for name in EXPANSION_FIELDS}
@@ -316,7 +328,7 @@ def _counts(cells: Columns, observed: Ints, agrees: Bools, provisional: Bools, r
     guess_rejected = np.minimum(expected - guess_processed - guess_late, rejected)
     guess_answered = guess_processed + guess_late + guess_rejected
 
-    # Results that carry no id at all need no comparison.
+    # Results that carry no id need no comparison.
     empty_right = np.where((observed == 0) & (expected == 0), results, 0)
     empty_wrong = np.where((observed == 0) & (expected > 0), results, 0)
 
@@ -345,7 +357,7 @@ def _counts(cells: Columns, observed: Ints, agrees: Bools, provisional: Bools, r
         "unconsumed": pick(zero, x["unconsumed"], zero),
         "unprovable": pick(zero, x["unprovable"], zero),
         "doubtful": pick(zero, x["doubtful"], zero),
-        # Results of a cell that lacks nothing and has nothing in excess are right, in however many parts they came.
+        # If a cell lacks nothing and has no excess, its results are correct, however many there are.
         "correct": pick_results(results, x["correct"], empty_right),
         "incomplete": pick_results(zero, x["incomplete"], empty_wrong),
         "excess": pick_results(zero, x["excess"], zero),
@@ -354,16 +366,17 @@ def _counts(cells: Columns, observed: Ints, agrees: Bools, provisional: Bools, r
 
 
 def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], it: _Decisions) -> Judged:
-    """Scope, and outstanding contributions by the state of their cell."""
+    """Apply scope, and classify outstanding contributions by the state of their cell."""
     outstanding = found["outstanding"]
     is_missing = it.state == MISSING
     late_enough = is_missing | (it.state == OVERDUE)
-    # At the end of a run nothing that is unconsumed passes for pending.
+    # At the end of a run no unconsumed contribution is called pending.
     asked = np.full(len(cells), True) if rules.tells_unconsumed and clock.rest.is_end else late_enough
     nothing = np.zeros(len(cells), dtype=np.int64)
     dropped = np.where(late_enough, found["dropped_late"], 0) if rules.drops_late else nothing
     unconsumed = np.where(asked, found["unconsumed"], 0) if rules.tells_unconsumed else nothing
-    # What hidden records may have made late, or answered before they were gone, is never called missing.
+    # A contribution is never missing if hidden records may have made it late, or if expired answers may have carried
+    # it.
     doubtful = np.where(is_missing & it.in_scope, found["doubtful"], 0) if rules.drops_late else nothing
     unprovable = doubtful
     if clock.gone_us is not None:
@@ -371,7 +384,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
         gone = is_missing & (due_base(cells) > proven_us)
         unprovable = unprovable + np.where(gone, found["unprovable"], 0)
     rest = outstanding - dropped - unconsumed - unprovable
-    # What was not compared may be excused by what comparing shows (late, unconsumed, repeated): not missing yet.
+    # A comparison may still find an excuse (late, unconsumed, repeated): before it, nothing is missing.
     shown = np.where(is_missing & (it.provisional | it.lagging), OVERDUE, it.state)
     counts = {name: found[name] for name in _AS_FOUND}
     counts |= {"dropped_late": dropped, "unconsumed": unconsumed}
@@ -388,13 +401,13 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     needs_ids = asked if rules.drops_late or rules.tells_unconsumed or rules.compares_all else np.zeros_like(seen)
     disagrees = clear & (seen | needs_ids)
     consumed_may_move = it.compared & (cells["x_unconsumed"] > 0)
-    # Whole cells without an answer are compared too once they are lost: their ids are the evidence.
+    # A cell without any answer is compared, too, once it is lost: its ids are the evidence.
     lost = clear & is_missing & (outstanding > 0)
     unclear = it.resolved & _of_unclear_inputs(cells, rules, it)
-    # A comparison may have found that fingerprints agree wrongly, and not be known any more.
+    # An earlier comparison, which is no longer known, may have found that the fingerprints agree wrongly.
     contradicted = it.agrees & it.resolved & np.logical_or.reduce([cells[f"told_{name}"] > 0 for name in EXCESS])
     wants_expansion = it.in_scope & (disagrees | lost | unclear | contradicted) & (~it.compared | consumed_may_move)
-    # A violation in a cell that was compared before it was one is compared once more, so that it names its ids.
+    # If a cell was compared before it had the violation, it is compared again, so that the violation names its ids.
     new = lost & (counts["missing"] > cells["told_missing"])
     for name in EXCESS:
         new |= clear & (counts[name] > cells[f"told_{name}"])
@@ -407,11 +420,11 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
         violated |= counts[name] > 0
     said = digest(counts)
     told = cells["told_digest"] != ABSENT
-    # Worth saying is what is decided or late; and what was said before.
     sampled = it.agrees & ~it.compared & settled & it.in_scope & seen & (cells["expected_a"] % rules.sampled_of == 0)
     if rules.oracle.by_id:
-        # A cell of one id is its fingerprint.
+        # The fingerprint of a cell with one id says as much as its ids.
         sampled[:] = False
+    # A verdict is recorded once it is settled, violated or no longer pending, and after that at every change.
     changed = (told | settled | (it.state != PENDING) | violated) & (said != cells["told_digest"])
     if parts is not None:
         changed &= told | ~parts
@@ -449,13 +462,14 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
 
 
 def _matched(cells: Columns, it: _Decisions) -> Ints:
-    """Facts only grow, and so does what matches: an older comparison still proves what it found."""
+    """Return the matched contributions in results. Facts only grow, so the matches of an older comparison stay
+    proven."""
     compared = np.where(cells["x_version"] == ABSENT, 0, cells["x_processed"])
     return np.where(it.agrees, cells["processed_count"], compared)
 
 
 def _of_asides(cells: Columns, it: _Decisions) -> dict[str, dict[str, Ints]]:
-    """As `_matched`, of late and of rejected records."""
+    """As `_matched`, for late and for rejected records."""
     found = {}
     for side in ("late", "rejected"):
         given = np.where(it.in_scope, cells[f"{side}_count"], 0)
@@ -467,7 +481,8 @@ def _of_asides(cells: Columns, it: _Decisions) -> dict[str, dict[str, Ints]]:
 
 
 def _of_unclear_inputs(cells: Columns, rules: Rules, it: _Decisions) -> Bools:
-    """Which cells agree, though numbers do not tell of an input whether results or late records have its events."""
+    """Return the cells that agree, but whose counts leave open for some input whether results or late records carry its
+    events."""
     set_aside = cells["late_count"] + cells["rejected_count"]
     unclear = np.full(len(cells), False)
     for topic in cells.inputs if rules.several_inputs else ():
@@ -477,9 +492,11 @@ def _of_unclear_inputs(cells: Columns, rules: Rules, it: _Decisions) -> Bools:
 
 
 def _of_inputs(cells: Columns, rules: Rules, it: _Decisions) -> dict[str, dict[str, Ints]]:
-    """Nothing matches before all inputs are read as far as an answer may be of them: another one may have the same id.
+    """Return `Judged.of_inputs`.
 
-    Events out of scope are given, too: a wrong time may be what puts them there."""
+    Nothing matches before every input is read as far as an answer may depend on it: another input may have the same id.
+    Events out of scope are given, too: a wrong time may have put them there.
+    """
     set_aside = cells["late_count"] + cells["rejected_count"]
     compared, zero = it.compared & it.in_scope, np.zeros(len(cells), dtype=np.int64)
     found = {}
@@ -504,13 +521,13 @@ _AS_FOUND: Final = (
 
 
 def digest(counts: dict[str, Ints]) -> Ints:
-    """A hash of each verdict, by which it is known whether the derived tables say the same."""
+    """Return a hash of each verdict, which shows whether the derived tables hold the same verdict."""
     mixed = np.zeros(len(counts["expected"]), dtype=np.uint64)
     for name in (*CONTRIBUTIONS, *RESULTS):
         mixed = (mixed ^ counts[name].astype(np.uint64)) * _ODD
         mixed ^= mixed >> np.uint64(29)
     found = mixed.astype(np.int64)
-    # The one value that means "never told".
+    # ABSENT means that no verdict was recorded.
     found[found == ABSENT] = 0
     return found
 
@@ -519,22 +536,22 @@ _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 def digest_of_rows(verdicts: pa.Table) -> Ints:
-    """`digest` of rows of the verdicts table."""
+    """Return the `digest` of rows of the verdicts table."""
     return digest({name: ints(verdicts[name], 0) for name in (*CONTRIBUTIONS, *RESULTS)})
 
 
 def _on_record(cells: Columns, counts: dict[str, Ints], it: _Decisions) -> dict[str, Ints]:
-    """How large each cell's violation of each class is on record after this batch.
+    """Return how large each cell's violation of each class is on record after this batch.
 
-    Only ids take a violation back. Provisional counts do not: whether an answer that came since explains it is not
-    known yet. Nor does time: what was missing and is still outstanding stays so, though the end of a run with `--once`
-    that had called it missing was no end.
+    Only ids retract a violation. Provisional counts do not: it is not known yet whether a newer answer explains the
+    violation. Time does not, either: a contribution that was missing and is still outstanding stays missing, even if
+    the pipeline went on after the end of the run with `--once` that called it missing.
     """
     found = {}
     for name in VIOLATIONS:
         told = cells[f"told_{name}"]
         if name == "missing":
-            # Also what the engine will consume once more, since its group was reset.
+            # Includes what the engine will consume again because its group was reset.
             outstanding = sum((counts[state] for state in (*STATES, "unconsumed")), start=np.zeros_like(told))
             held = np.where(it.provisional, told, np.minimum(told, outstanding))
         else:
@@ -544,5 +561,5 @@ def _on_record(cells: Columns, counts: dict[str, Ints], it: _Decisions) -> dict[
 
 
 def tell_verdicts(cells: Columns, judged: Judged) -> None:
-    """Note in the cells which verdicts the derived tables were told of them."""
+    """Note in the cells which verdicts the derived tables hold."""
     cells["told_digest"] = np.where(judged.changed, judged.digest, cells["told_digest"])

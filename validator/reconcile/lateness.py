@@ -1,10 +1,10 @@
-"""What facts say of lateness: after which offset of an input partition a window's end was past, or may have been.
+"""Lateness in facts: the offset of an input partition after which a window's end was past, or may have been past.
 
-An engine is late by its own partition at most. What it has read there and we could not may have moved its time on to
-any instant up to `max_ahead` after the batch that met it (docs/decisions/0092): such rows of the facts table, and those
-of offsets that had expired, are undecodable and have a reach all the same. An event that is further ahead than that
-moved our time not at all, and that of an engine without such a limit all the way: its row has a reach, and no event
-time that counts.
+An engine judges lateness by the event's own partition at most. A record there that the engine read and the sidecar
+could not may have advanced the engine's time to any instant up to `max_ahead` after the batch that met the record
+(docs/decisions/0092). Therefore the facts of such records, and of expired offsets, are undecodable and still have a
+reach. An event further ahead than `max_ahead` does not advance the sidecar's time, but fully advances that of an engine
+without such a limit: its fact has a reach, and no event time that counts.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from validator.model.arrays import Ints, ints
 from validator.reconcile.facts import Kind, Side
 
 Reaches = dict[tuple[str, int], dict[int, int]]
-"""(topic, partition) -> window end -> offset; what comes after it found that end past."""
+"""(topic, partition) -> window end -> offset. Records after this offset found the window's end past."""
 
 POSSIBLE_MOST: Final = 1_000
-"""Of one partition: a clock gone mad makes a new one with each window, and none of them is ever past."""
+"""Most reaches kept per partition. A broken clock adds one with each window, and none of them ever passes."""
 _SAID: Final = ("topic", "partition", "status", "reach_us")
 _TOLD: Final = ("kind", "side", *_SAID, "first_offset", "newest_event_time_us")
 
 
 @dataclass
 class Lateness:
-    """``proven``: by events that were read; ``possible``: by records that could not be, or were too far ahead."""
+    """Reaches of input partitions. ``proven``: by events that were read. ``possible``: by records that could not be
+    read or were too far ahead."""
 
     proven: Reaches = field(default_factory=dict)
     possible: Reaches = field(default_factory=dict)
 
     def absorb(self, facts: pa.Table) -> None:
-        """Take what fact rows say; rows of another kind or side say nothing."""
+        """Add the reaches of fact rows; rows of another kind or side have none."""
         told = _reaching(facts.select(_TOLD))
         for row in told.group_by(list(_SAID)).aggregate([("first_offset", "min")]).to_pylist():
             reaches = self.possible if row["status"] == UNDECODABLE else self.proven
@@ -49,23 +50,27 @@ class Lateness:
                 self.possible[place] = _coarser(of_place)
 
     def forget(self, until_us: int) -> None:
-        """Let go of window ends up to ``until_us``: nobody asks for them again."""
+        """Drop window ends up to ``until_us``, which no remaining cell needs."""
         for reaches in (self.proven, self.possible):
             for place, of_place in reaches.items():
                 reaches[place] = {end: offset for end, offset in of_place.items() if end > until_us}
 
 
 def _coarser(of_place: dict[int, int]) -> dict[int, int]:
-    """The later half as one: all of it may have been past since the first of them. It doubts more, and accuses none."""
+    """Merge the later half into one: all of it may have been past since the first of its offsets. More events are
+    doubtful then, and none is accused wrongly."""
     ends = sorted(of_place)
     kept_apart, later = ends[: len(ends) // 2], ends[len(ends) // 2 :]
     return {end: of_place[end] for end in kept_apart} | {later[-1]: min(of_place[end] for end in later)}
 
 
 def doubting(facts: pa.Table, hidden_us: int, latest_us: Callable[[Ints], Ints]) -> pa.Table:
-    """``facts`` of one batch, whose undecodable input records, and events too far ahead, have the reach that they may
-    have had. ``hidden_us``: that of what could not be read. ``latest_us``: that of the latest event in windows that
-    start at given instants."""
+    """Return ``facts`` of one batch, in which undecodable input records and events too far ahead have the reach that
+    they may have had.
+
+    ``hidden_us``: the reach of a record that could not be read. ``latest_us``: returns the reach of the latest event in
+    the windows that start at the given instants.
+    """
     of_input = pc.equal(facts["side"], Side.INPUT.value)
     hidden = pc.and_(of_input, pc.equal(facts["status"], UNDECODABLE))
     ahead = pc.and_(of_input, _is_ahead(facts))
@@ -77,8 +82,8 @@ def doubting(facts: pa.Table, hidden_us: int, latest_us: Callable[[Ints], Ints])
 
 
 def hole(topic: str, partition: int, before_offset: int, reach_us: int) -> dict[str, Any]:
-    """Columns of a fact row for offsets of an input partition, all of them before ``before_offset``, that were gone
-    before they could be read. It counts no record."""
+    """Return the columns of a fact row for offsets of an input partition, all of them before ``before_offset``, that
+    expired before they were read. The row counts no record."""
     return {
         "kind": Kind.FACT.value,
         "side": Side.INPUT.value,
@@ -93,11 +98,11 @@ def hole(topic: str, partition: int, before_offset: int, reach_us: int) -> dict[
 
 
 def kept(facts: pa.Table, until_us: int) -> Iterable[dict[str, Any]]:
-    """Rows without records that say of lateness what ``facts`` did, of window ends after ``until_us``; the batch and
-    instant of each are those of some of its facts.
+    """Return rows without records that keep what ``facts`` state about lateness, for window ends after ``until_us``.
+    The batch and the instant of each row are those of some of its facts.
 
-    A row of records that were read has a last offset, and is void when they are read again; one of a hole has none.
-    That of undecodable records has their stretches, by which an operator settles them.
+    A row of records that were read has a last offset, and is void when the records are read again. A row of expired
+    offsets has none. A row of undecodable records has their stretches, by which an operator settles them.
     """
     is_bad = pc.and_(pc.equal(facts["status"], UNDECODABLE), pc.is_valid(facts["last_offset"]))
     known = pc.or_(pc.greater(facts["records"], 0), pc.is_valid(facts["stretches"]))
@@ -120,7 +125,7 @@ def kept(facts: pa.Table, until_us: int) -> Iterable[dict[str, Any]]:
 
 
 def _stretches(facts: pa.Table) -> dict[tuple[str, int, int], list[dict[str, int]]]:
-    """(topic, partition, reach) -> where the undecodable records of these rows are, in their order."""
+    """(topic, partition, reach) -> the stretches of the undecodable records of these rows, by first offset."""
     found: dict[tuple[str, int, int], list[dict[str, int]]] = {}
     columns = ("topic", "partition", "reach_us", "first_offset", "last_offset", "records", "stretches")
     for row in facts.select(columns).to_pylist():
@@ -131,7 +136,7 @@ def _stretches(facts: pa.Table) -> dict[tuple[str, int, int], list[dict[str, int
 
 
 def _reaching(facts: pa.Table) -> pa.Table:
-    """The rows of inputs that have a reach; events too far ahead are undecodable there."""
+    """Return the rows of inputs that have a reach, with the status of events too far ahead as undecodable."""
     fact, of_input = pc.equal(facts["kind"], Kind.FACT.value), pc.equal(facts["side"], Side.INPUT.value)
     facts = facts.filter(pc.and_(pc.and_(fact, of_input), pc.is_valid(facts["reach_us"])))
     at = facts.schema.get_field_index("status")
@@ -140,6 +145,6 @@ def _reaching(facts: pa.Table) -> pa.Table:
 
 
 def _is_ahead(facts: pa.Table) -> pa.ChunkedArray:
-    """Which rows of inputs are of events further ahead than `max_ahead` (`validator.reconcile.grouping`)."""
+    """Return which rows of inputs are of events further ahead than `max_ahead` (`validator.reconcile.grouping`)."""
     of_events = pc.is_in(facts["status"], pa.array([DECODED, UNOWED], facts["status"].type))
     return pc.and_(of_events, pc.is_null(facts["newest_event_time_us"]))
