@@ -1,4 +1,4 @@
-"""Results that no engine had to make: the fake run of the campaign's tests."""
+"""Results of fake campaign runs: no engine is started."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def plan(**changes: Any) -> CampaignPlan:
 
 
 def report(**changes: Any) -> dict[str, Any]:
-    """As the sidecar writes it, cut to what a result is made of; ``changes`` are of the fault."""
+    """The parts of a sidecar's report that a result uses. ``changes``: values of the fault."""
     latency = {"window_close": {"count": 6, "p50": 0.5, "p90": 0.8, "p99": 0.9, "max": 1.0}}
     fault = {
         "failure_cost_seconds": 7.0, "downtime_seconds": 3.0, "recovery_seconds": 9.0, "recovered": True,
@@ -43,7 +43,7 @@ def report(**changes: Any) -> dict[str, Any]:
 
 
 def fake(run: Run, **changes: Any) -> RunResult:
-    """A run that kept everything; ``changes`` are of the result."""
+    """A run without violations. ``changes``: values of the result."""
     build_table = result_of(
         run, report(), started="2026-01-01T00:00:00+00:00", seconds=100.0, sent=1000, settled=True, read_back=None
     )

@@ -1,5 +1,6 @@
-"""What faults cost, from single results and by the words of SEMANTICS section 6 and docs/report.md alone. It shares no
-code with `validator.measure`, adds up nothing and keeps nothing, and takes its time."""
+"""The cost of faults, computed from single results by the definitions of SEMANTICS section 6 and docs/report.md alone.
+It shares no code with `validator.measure`, keeps no running sums and is slow.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ from statistics import fmean, pstdev
 from typing import NamedTuple
 
 S = 1_000_000
-"""A second; all instants and latencies are microseconds, phases and parameters whole seconds."""
+"""One second. All instants and latencies are in microseconds, phases and parameters in whole seconds."""
 
 
 class Result(NamedTuple):
-    """One result: broker time, ids in it, and its latency where its input is known."""
+    """One result: broker time, ids in it, and its latency if its input is known."""
 
     at_us: int
     contributions: int
@@ -21,7 +22,7 @@ class Result(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """When it was injected, and healed (None: it lasts)."""
+    """When it was injected and healed (None: not healed)."""
 
     injected_us: int
     healed_us: int | None
@@ -40,7 +41,7 @@ class Measures(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Seconds and ratios; None where it cannot be had."""
+    """Seconds and ratios; None for a value that cannot be determined."""
 
     failure_cost: float | None = None
     downtime: float | None = None
@@ -51,7 +52,8 @@ class Cost(NamedTuple):
 
 
 def costs(results: Sequence[Result], faults: Sequence[Fault], until_us: int, given: Measures) -> list[Cost]:
-    """What each of ``faults`` cost; they come by injection. Output, and its absence, are known until ``until_us``."""
+    """The cost of each of ``faults``, which are ordered by injection. Output, and its absence, is known until
+    ``until_us``."""
     found: list[Cost] = []
     back: dict[int, int] = {}
     for i in range(len(faults)):
@@ -64,14 +66,14 @@ def costs(results: Sequence[Result], faults: Sequence[Fault], until_us: int, giv
 
 
 def _ceil(instant_us: int) -> int:
-    """A second is of the phase in which it begins."""
+    """The instant rounded up to a second: a second belongs to the phase in which it begins."""
     return -(-instant_us // S)
 
 
 def _control(
     results: Sequence[Result], faults: Sequence[Fault], back: dict[int, int], given: Measures
 ) -> tuple[int, int] | None:
-    """The newest control phase before the last of ``faults``. ``back``: fault -> when it had recovered."""
+    """The newest control phase before the last of ``faults``. ``back``: fault -> the instant of its recovery."""
     if not results:
         return None
     first = min(r.at_us for r in results) // S + given.warm_up
@@ -98,7 +100,7 @@ def _cost(
 ) -> Cost:
     start, healed_us = _ceil(faults[i].injected_us), faults[i].healed_us
     healed = None if healed_us is None else _ceil(healed_us)
-    # A fault that strikes while this one lasts overlaps it; one that strikes later ends its recovery.
+    # A fault injected while this one lasts overlaps it. A fault injected later ends its recovery.
     later = [f.injected_us for k, f in enumerate(faults) if k != i and healed_us is not None]
     ends = min([_ceil(until_us), *(_ceil(t) for t in later if healed_us is not None and t >= healed_us)])
     mark, recovered = _recovery(results, control, (start, healed, ends), until_us, given)
@@ -128,7 +130,8 @@ def _recovery(
     until_us: int,
     given: Measures,
 ) -> tuple[int | None, bool | None]:
-    """The first second from which all rates are in the band, until the fault is healed and for `stable_for` after."""
+    """The first second from which all rates stay in the band until the fault is healed and for `stable_for`
+    afterwards."""
     start, healed, ends = fault
     over = given.moving_rate
     since = max(control[0], control[1] - given.control_most) + over - 1
@@ -178,7 +181,7 @@ def _rate(results: Sequence[Result], a: int, b: int) -> float | None:
 
 
 def _pauses(results: Sequence[Result]) -> list[tuple[int, int]]:
-    """Between neighbours; those inside one second are not seen."""
+    """The pauses between neighbouring results. A pause inside one second is not visible."""
     return [(a, b) for a, b in pairwise(sorted(r.at_us for r in results)) if a // S != b // S]
 
 

@@ -1,8 +1,8 @@
-"""A Grafana in a thread: the part of its HTTP API that we use, as its documentation and source describe it.
+"""A Grafana in a thread: the part of its HTTP API that the product uses, from its documentation and source.
 
-It keeps what it is sent, adds what a Grafana adds (numbers, versions, times), refuses what a Grafana refuses, and
-records every request. ``failures`` are what it does first, one a request: a status, a text, `drop` (the request),
-`lose` (its answer) or `hang` (until the server ends).
+It keeps what a client sends, adds what Grafana adds (numbers, versions, times), refuses what Grafana refuses, and
+records every request. ``failures``: the outcome of the first requests, one each: a status, a text, `drop` (the
+request), `lose` (the answer) or `hang` (until the server ends).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class FakeGrafana:
     headers: list[dict[str, str]] = field(default_factory=list)
     failures: list[int | str] = field(default_factory=list)
     annotations: dict[int, dict[str, Any]] = field(default_factory=dict)
-    spoiled: dict[int, int | str] = field(default_factory=dict)  # number of a request -> how it fails instead
-    keeps_alerts: bool = True  # as since Grafana 12.0
+    spoiled: dict[int, int | str] = field(default_factory=dict)  # number of a request -> its failure
+    keeps_alerts: bool = True  # the default since Grafana 12.0
     ended: threading.Event = field(default_factory=threading.Event)
 
     def changes(self) -> list[tuple[str, str]]:
@@ -69,7 +69,7 @@ class FakeGrafana:
         return 404, {"message": "Not found"}
 
     def as_from_files(self) -> None:
-        """Take what is here for what Grafana read from its provisioning files."""
+        """Mark everything as read from Grafana's provisioning files."""
         for kept in self.dashboards.values():
             kept["meta"]["provisioned"] = True
         for group in self.groups.values():
@@ -84,13 +84,13 @@ class FakeGrafana:
             wanted = parse_qs(url.query, strict_parsing=True)
             if wanted["type"] != ["annotation"]:
                 return 400, {"message": "this test asks for no alerts"}
-            tags = set(wanted["tags"])  # all of them, where matchAny is not said
+            tags = set(wanted["tags"])  # all of them, unless the query has matchAny
             return 200, [kept for kept in self.annotations.values() if tags <= set(kept["tags"])][:100]
         if method == "POST":
             if not body.get("text"):
                 return 400, {"message": "text field should not be empty"}
             number = len(self.annotations) + 1
-            # A Grafana keeps tags in an order of its own, and gives an instant an end.
+            # Grafana sorts tags, and adds an end to an instant.
             kept = {"timeEnd": body["time"], **body, "tags": sorted(body["tags"]), "id": number, "login": "sa"}
             self.annotations[number] = kept
             return 200, {"id": number, "message": "Annotation added"}

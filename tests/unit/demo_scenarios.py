@@ -1,4 +1,4 @@
-"""Days as the demo plans them, without a broker or an engine."""
+"""Chaos days as the demo plans them, without a broker or an engine."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ WORKER = {"labels": {"role": "worker"}}
 
 
 def planned(engine: str = "reference", **given: Any) -> DemoPlan:
-    """What `streamproof demo` makes of these options."""
+    """The plan that `streamproof demo` makes from these options."""
     unsaid = dict.fromkeys(("fault", "faults", "plan", "faster", "seconds", "workload"))
     return plan_of(Namespace(**{**unsaid, "engine": engine, "seed": 1, "open": False, **given}))
 
 
 def in_file(folder: Path, *faults: dict[str, Any], **more: Any) -> str:
-    """A file in ``folder`` that schedules these faults, 9 s after the start and 6 s before the end."""
+    """A file in ``folder`` that schedules these faults, from 9 s after the start to 6 s before the end."""
     file = folder / "day.yaml"
     file.write_text(yaml.safe_dump({"schedule": {"control": "9s", "recovery": "6s", "faults": list(faults)}, **more}))
     return str(file)

@@ -1,4 +1,4 @@
-"""Runs on one state without Kafka and Spark: the commits of the sidecar's own `BatchRunner`, and what brokers say."""
+"""Several runs on one state without Kafka and Spark: the sidecar's own `BatchRunner`, with fake brokers."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ MISSING_AFTER_US: Final = 2 * MINUTE_US
 
 
 class ToldBrokers:
-    """The three topics, all of one partition; ``committed``: the offset of the engine's group."""
+    """Three topics of one partition each. ``committed``: the offset of the engine's group."""
 
     def __init__(self) -> None:
         self.committed: int | None = None
 
     def topics(self, names: Iterable[str], optional: object = ()) -> dict[str, Topic]:
-        """Those that exist."""
+        """The topics of ``names`` that exist."""
         del optional
         there = {place.topic for place in ENDS}
         return {name: Topic(name, f"id-{name}", (0,)) for name in names if name in there}
 
     def lookup(self, topics: Mapping[str, Topic]) -> dict[PartitionId, Lookup]:
-        """What they hold does not change."""
+        """Their ends, which never change."""
         return {
             place: Lookup(f"id-{place.topic}", 0, end, end, self.committed if place == INPUT else None)
             for place, end in ENDS.items()
@@ -56,13 +56,13 @@ class ToldBrokers:
         }
 
     def policies(self, topics: Iterable[str]) -> dict[str, str]:
-        """Nothing is compacted."""
+        """No topic is compacted."""
         return dict.fromkeys(topics, "delete")
 
 
 class RunsOfOneState:
-    """All is read: 1 and 2 are answered, and their window is past; 3 and 4, in a window that the watermark has not
-    passed, are not. ``now_us`` goes on by the caller."""
+    """A state whose runs have read all records. Ids 1 and 2 are answered, and the watermark has passed their window.
+    Ids 3 and 4 are not answered, and it has not passed theirs. The caller advances ``now_us``."""
 
     def __init__(self, state: Path) -> None:
         given = ["metrics.port=0", f"state.path={state}", "state.retention=48h", "engine.consumer_group=g"]
@@ -77,7 +77,7 @@ class RunsOfOneState:
 
     @property
     def moving(self) -> dict[PartitionId, Lookup]:
-        """What the brokers would have said before the last event came."""
+        """The lookup before the last event was appended."""
         return {**self.rests, INPUT: replace(self.rests[INPUT], high_watermark=3, last_stable_offset=3)}
 
     def _read_all(self) -> None:
@@ -105,7 +105,7 @@ class RunsOfOneState:
         return TimeRules(self.config.timing.max_disorder, self.config.timing.idle_after)
 
     def start(self, publish: Callable[[], None] = lambda: None) -> BatchRunner:
-        """A new process on the state."""
+        """A runner of a new process on the state."""
         found = recover(self.tables, self._time_rules, self.config.oracle)
         known = KnownFacts(self.tables, first_batch=found.books.batch + 1)
         self._generation += 1
@@ -129,10 +129,10 @@ class RunsOfOneState:
 
 
 def shown(runner: BatchRunner) -> Snapshot:
-    """What would be published of it."""
+    """The snapshot that the runner would publish."""
     return snapshot_of(runner.config, runner.books, runner.judging.sums, runner.record)
 
 
 def verdict(runner: BatchRunner) -> Verdict:
-    """That of the declared guarantee."""
+    """The verdict on the declared guarantee."""
     return shown(runner).verdicts[runner.config.guarantee]

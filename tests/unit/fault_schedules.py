@@ -1,4 +1,4 @@
-"""Six workers on three hosts, two links and two topics, and what a seed plans for them."""
+"""A fault configuration with six workers on three hosts, two links and two topics, and the timelines of its seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sidecar without Kafka and Spark that tests feed with records: its `BatchRunner`, with only Spark's job replaced."""
+"""A sidecar without Kafka and Spark: tests feed records to its `BatchRunner`, in which only Spark's job is replaced."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from validator.stream.starting import first_frontier, opened
 
 @dataclass(frozen=True)
 class Fed:
-    """A record: of an input or late topic with one id, of an output with any. Without ``ids`` (None) it does not
-    decode. An event that is not ``owed`` is one for which the oracle's condition does not hold."""
+    """A record: of an input or late topic with one id, of an output with any number. With ``ids`` None it does not
+    decode. ``owed``: whether the oracle's condition holds for the event."""
 
     topic: str
     ids: tuple[int | str, ...] | None
@@ -47,10 +47,10 @@ class Fed:
 
 @dataclass
 class Logs:
-    """Brokers: the topics that exist, all of one partition, and how many records each has. ``committed``: the offset of
-    the engine's group; ``open_from``: topic -> the offset from which on an open transaction hides its records;
-    ``made_anew``: topics that were deleted and created again; ``starts``: topic -> the first offset that retention has
-    left; ``policy``: the `cleanup.policy` of all."""
+    """Brokers with topics of one partition each. ``ends``: records per topic. ``committed``: the offset of the engine's
+    group. ``open_from``: topic -> first offset that an open transaction hides. ``made_anew``: topics that were deleted
+    and created again. ``starts``: topic -> first offset that retention has left. ``policy``: the `cleanup.policy` of
+    all topics."""
 
     ends: dict[str, int]
     committed: int | None = None
@@ -96,16 +96,16 @@ class _FedRunner(BatchRunner):
 
 @dataclass
 class FedRun:
-    """The clickstream example, with ``settings``. ``now_us`` goes on by the caller. ``tables``: those of the state; in
-    ``state`` where none are given."""
+    """A run of an example configuration with ``settings``. The caller advances ``now_us``. ``tables``: the tables of
+    the state; by default those in the folder ``state``."""
 
     saves: ClassVar[bool] = False
-    """Whether memory is saved after every batch, for the next process."""
+    """Whether the run saves memory after every batch for the next process."""
 
     state: Path
     settings: tuple[str, ...] = ()
     example: str = "clickstream"
-    """Another one's name."""
+    """Name of the example."""
     now_us: int = NOON_US
     tables: StateTables | None = None
     runner: BatchRunner = field(init=False)
@@ -121,7 +121,7 @@ class FedRun:
         self.restart()
 
     def restart(self) -> None:
-        """Start a new process on the state; it opens a generation."""
+        """Start a new process on the state. It opens a generation."""
         sources, brokers = sources_of(self.config), cast("Brokers", self.logs)
         tables = StateTables(self.state) if self.tables is None else self.tables
         time_rules = TimeRules(self.config.timing.max_disorder, self.config.timing.idle_after)
@@ -174,8 +174,9 @@ class FedRun:
     def feed(
         self, records: Sequence[Fed], *, after_us: int = 1, but: Sequence[str] = (), meanwhile: Sequence[Fed] = ()
     ) -> Snapshot:
-        """A batch, so long after the one before, with all visible records but those of the topics ``but``; what is
-        published of it. ``meanwhile``: what is appended once its ends are planned, and is not read."""
+        """Run a batch ``after_us`` after the last one and return the published snapshot. It reads all visible records
+        except those of the topics ``but``. ``meanwhile``: records appended after the batch's ends were planned, which
+        it does not read."""
         self.now_us += after_us
         self.send(*records)
         runner = cast("_FedRunner", self.runner)
@@ -193,7 +194,7 @@ class FedRun:
         return self.shown()
 
     def end(self) -> Snapshot:
-        """The end of a run with `--once`."""
+        """End the run as `--once` does."""
         self.now_us += 1
         self.runner.conclude(self.logs.lookup(self.logs.ends), leave_open=False, at_rest=False)
         return self.shown()
@@ -204,7 +205,7 @@ class FedRun:
 
     @property
     def recorded(self) -> Mapping[tuple[str, str], int]:
-        """(class, phase) -> contributions that were ever confirmed, from the table of violations."""
+        """(class, phase) -> contributions confirmed so far, as the run's record counts them."""
         return self.runner.record.confirmed_total
 
 

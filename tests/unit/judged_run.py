@@ -1,4 +1,4 @@
-"""A run without Kafka and Spark: facts are judged and what changed is recorded, by the code of a batch."""
+"""A run without Kafka and Spark: the code of a batch judges facts and records the changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RULES = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=1, missing_a
 
 
 class JudgedRun:
-    """Batch after batch on the state folder ``state``; an instant is also the number of its batch."""
+    """Runs batches on the state folder ``state``. An instant is also the number of its batch."""
 
     def __init__(self, state: Path) -> None:
         self.state = state
@@ -44,7 +44,7 @@ class JudgedRun:
         unreadable: Sequence[dict[str, Any]] = (),
         outputs_us: int | None = None,
     ) -> None:
-        """A batch at ``at_us``, by which all topics are read through (the answers until ``outputs_us``)."""
+        """Run a batch at ``at_us`` by which all topics are read through (answers until ``outputs_us``)."""
         table = facts(*rows) if rows else None
         self.take(at_us, table, suspected=suspected, unreadable=unreadable, outputs_us=outputs_us)
 
@@ -57,7 +57,7 @@ class JudgedRun:
         unreadable: Sequence[dict[str, Any]] = (),
         outputs_us: int | None = None,
     ) -> None:
-        """The same, with the batch's facts as a table."""
+        """As `after`, with the batch's facts as a table."""
         self._books = read_through(at_us, outputs_us=outputs_us)
         effects = self.judging.step(table, self._books, Suspected(classes=suspected))
         moment = Moment(self.tables, "test", at_us, at_us)
@@ -65,11 +65,11 @@ class JudgedRun:
         self.published()
 
     def published(self) -> None:
-        """What a batch does before it is shown."""
+        """The step of a batch before publishing."""
         follow_acknowledged(self.tables, self.record, self._journal.read())
 
     def restarted(self) -> None:
-        """The record as a start restores it, and what the cells know of the tables."""
+        """Restore the record as a start does, and the cells' knowledge of the tables."""
         self.record = RunRecord()
         restore_record(self.tables, self.record)
         cells = self.judging.cells
@@ -81,7 +81,7 @@ class JudgedRun:
         self.published()
 
     def open(self, name: str) -> int:
-        """Contributions in confirmed violations of class ``name`` that nobody acknowledged."""
+        """Contributions in confirmed violations of class ``name`` that are not acknowledged."""
         return _unacknowledged(self.judging.sums.counts, self.record.acknowledged.left)[name]
 
     def violation(self, key: str) -> str:

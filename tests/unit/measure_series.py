@@ -1,4 +1,4 @@
-"""Outputs to measure in tests: one second, one rate, one latency."""
+"""Outputs to measure in tests: one second with one rate and one latency."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BEGIN = 1_000_000
 
 
 def second(at: int, contributions: int = 100, latency: float = 1.0) -> Output:
-    """One result in the middle of the second ``at`` after the beginning."""
+    """One result in the middle of the second that begins ``at`` seconds after the beginning."""
     start = BEGIN + at
     instant = start * SECOND_US + SECOND_US // 2
     latency_us = int(latency * SECOND_US)
@@ -22,7 +22,7 @@ def second(at: int, contributions: int = 100, latency: float = 1.0) -> Output:
 
 
 def series(outputs: Iterable[Output]) -> Series:
-    """The series of these seconds."""
+    """The series of these outputs."""
     return Series.of(outputs)
 
 

@@ -12,7 +12,7 @@ from validator.state.tables import SCHEMAS, StateTables, Table
 
 
 class MemoryTables(StateTables):
-    """Keeps the appends in their order. Its folder does not exist."""
+    """Keeps the appends in order. Its folder does not exist."""
 
     def __init__(self) -> None:
         super().__init__(Path("/nonexistent/state"))

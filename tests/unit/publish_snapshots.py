@@ -1,4 +1,4 @@
-"""Snapshots to publish in tests: values of the model, nothing fake about them."""
+"""Snapshots to publish in tests, as values of the model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SEEN = CanaryStanding(
     delay_us_max=2 * SECOND,
     false_alarms=0,
 )
-"""A canary that is found."""
+"""A canary whose violations are found."""
 
 
 def config(state: Path) -> Config:
@@ -41,7 +41,7 @@ def config(state: Path) -> Config:
 
 
 def clean() -> Snapshot:
-    """A run in which nothing broke, without latency."""
+    """A run without violations, and without latency."""
     return Snapshot(
         pipeline="clickstream",
         guarantee=Guarantee.EXACTLY_ONCE,

@@ -1,4 +1,4 @@
-"""Progress of reading and suspicion as values, for what `Judging.step` decides by them."""
+"""Reading progress and suspicion as values, for tests of `Judging.step`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PASSED_US: Final = 2**60
 
 
 def read_through(at_us: int, *, inputs_us: int | None = None, outputs_us: int | None = None) -> Books:
-    """A batch at ``at_us``, whose number that is, and by which all topics are read through: inputs until ``inputs_us``,
-    outputs until ``outputs_us``."""
+    """Progress after a batch at ``at_us``, which is also its number. All topics are read through: inputs until
+    ``inputs_us``, outputs until ``outputs_us``."""
     times = {"input": at_us if inputs_us is None else inputs_us, "output": at_us if outputs_us is None else outputs_us}
     frontiers = {
         PartitionId(side, 0): Frontier(side, side, 0, "topic", 0, 9, 0, 9, 9, at_us, read_through_us=time_us)
@@ -27,7 +27,7 @@ def read_through(at_us: int, *, inputs_us: int | None = None, outputs_us: int | 
 
 @dataclass(frozen=True)
 class Suspected(Suspicion):
-    """Nothing more is confirmed of these classes, and nothing is withdrawn."""
+    """Suspects the given classes, and withdraws none."""
 
     classes: frozenset[str] = frozenset()
 

@@ -1,4 +1,4 @@
-"""Fact rows for tests, as the one Spark job of a batch would hand them over."""
+"""Fact rows for tests, as a batch's Spark job returns them."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ def fact(
 
 
 def facts(*rows: dict[str, Any]) -> pa.Table:
-    """Rows as a table."""
+    """A facts table of these rows."""
     return rows_of(Table.FACTS, rows)

@@ -1,5 +1,6 @@
-"""Absence that proves nothing yet: input that the engine has not consumed, a pipeline that is not at rest, inputs that
-an open transaction holds."""
+"""Absence that proves nothing yet: the engine has not consumed the input, the pipeline is not at rest, or an open
+transaction holds inputs.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ PASS, UNKNOWN = Verdict.PASS, Verdict.UNKNOWN
 
 
 def clock(at_us: int, rest: Rest = Rest.NONE) -> Clock:
-    """All read through at ``at_us``, every window closed."""
+    """All topics read through at ``at_us``, every window closed."""
     return Clock(at_us, 2**60, at_us, at_us, at_us, None, None, 0, False, False, rest)
 
 
@@ -80,7 +81,7 @@ def test_what_is_unconsumed_for_too_long_is_counted_since_the_oldest_is_due(tmp_
     assert (beside.unconsumed_overdue, beside.unconsumed_due_us, beside.unconsumed_retired) == (1, 10, 1)
     assert Sums.from_json(sums.to_json()) == sums
 
-    # The group's offsets expire: the loss that was told stays on record, and a restart would say the same.
+    # The group's offsets expire: the reported loss stays on record, and a restart reports the same.
     sums = it.absorb(None, clock(40), consumed(0))
     assert (outstanding(sums), sums.unconsumed_overdue, sums.on_record["missing"]) == ({"unconsumed": 3}, 3, 2)
     sums = it.absorb(None, clock(50), consumed(9))
@@ -99,7 +100,7 @@ def test_what_is_unconsumed_for_too_long_is_counted_since_the_oldest_is_due(tmp_
 def test_at_the_end_of_a_run_an_engine_with_input_to_read_has_lost_nothing(
     rest: Rest, found: dict[str, int], tmp_path: Path
 ) -> None:
-    """The watermark has not passed the window; the engine has read the first of its events."""
+    """The watermark has not passed the window, and the engine has consumed the first of its two events."""
     it = judging(tmp_path)
     early = replace(clock(10, rest), watermark_us=0)
     assert outstanding(it.absorb(facts(fact("input", [1, 2], batch=0, lookup_us=5)), early, consumed(1))) == found
@@ -107,7 +108,7 @@ def test_at_the_end_of_a_run_an_engine_with_input_to_read_has_lost_nothing(
 
 
 def test_what_is_unconsumed_at_the_end_of_a_run_is_counted_though_its_reader_is_behind(tmp_path: Path) -> None:
-    """1 is answered, and so is 9, of which no input is known yet: by number alone nothing would be outstanding."""
+    """1 is answered, and so is 9, whose input is unknown so far. By number alone nothing would be outstanding."""
     it = judging(tmp_path)
     rows = facts(fact("input", [1, 2], batch=0, lookup_us=5), fact("output", [1, 9], batch=0, lookup_us=5))
     lagging = replace(clock(10), watermark_us=0, inputs_us=4, unheld_inputs_us=4)
@@ -124,7 +125,8 @@ def open_counts(runner: BatchRunner) -> dict[str, int]:
 
 
 def test_what_an_engine_has_consumed_since_a_run_found_it_behind_is_not_due_by_that_run(tmp_path: Path) -> None:
-    """The engine is down at the end of a run; it comes back, consumes all, and rightly keeps its last window open."""
+    """The engine is down at the end of a run. It restarts, consumes everything, and correctly keeps its last window
+    open."""
     runs = RunsOfOneState(tmp_path)
     runs.now_us += 1
     ended = runs.start()
@@ -138,7 +140,8 @@ def test_what_an_engine_has_consumed_since_a_run_found_it_behind_is_not_due_by_t
     live.advance({})
     assert (open_counts(live), verdict(live)) == ({"pending": 2}, PASS)
 
-    # Neither does the end of a run that finds no rest; one that does closes the window, as ever.
+    # The end of a run that finds the pipeline moving is no due instant either. The end of a run at rest closes the
+    # window.
     runs.now_us += 2 * MISSING_AFTER_US
     again = runs.start()
     again.conclude(runs.moving, leave_open=False, at_rest=False)
@@ -174,7 +177,7 @@ def test_a_kill_between_the_two_commits_of_the_end_of_a_run_closes_nothing(
 
 @pytest.mark.parametrize("moves", [False, True])
 def test_a_run_that_leaves_open_windows_never_passes_with_a_dead_engine(moves: bool, tmp_path: Path) -> None:
-    """What the engine has not consumed lies in a window that the watermark has not passed."""
+    """The unconsumed events lie in a window that the watermark has not passed."""
     runs = RunsOfOneState(tmp_path)
     runs.told.committed = 2
     runs.now_us += 1
@@ -244,7 +247,7 @@ def test_a_loss_is_in_doubt_while_the_engine_is_behind(tmp_path: Path) -> None:
         "the committed offset 4 of input-0 is past the end of the log (3)"
         in snapshot(tmp_path, sums, RunRecord(), 4).reasons[0]
     )
-    # For less than missing_after: the live mode says nothing, and a run that ends never passes.
+    # Below missing_after the live mode reports no doubt, but a run that ends never passes.
     sums = replace(none, counts={**none.counts, "unconsumed": 1}, cells_settled=1, unconsumed=1)
     assert set(snapshot(tmp_path, sums, RunRecord()).verdicts.values()) == {PASS}
     shown = snapshot(tmp_path, sums, RunRecord(has_ended=True))
@@ -286,11 +289,11 @@ def test_a_pipeline_at_rest_is_read_to_ends_that_do_not_move(
 
 @pytest.mark.parametrize("is_due", [False, True])
 def test_runs_beside_a_load_settle_what_earlier_ones_read(is_due: bool, tmp_path: Path) -> None:
-    """Each run reads to the ends that it finds at its start, and the topics grow meanwhile."""
+    """Each run reads to the ends that it looks up at its start, while the topics grow."""
     run = FedRun(tmp_path)
 
     def load(first: int) -> list[Fed]:
-        """Two windows; of the first one of all, one event of two is answered."""
+        """Two windows, all answered, except that window 0 has one answer for its two events."""
         ids = {window: (2 * window, 2 * window + 1) for window in (first, first + 1)}
         events = [Fed("click", (number,), window * MINUTE_US) for window in ids for number in ids[window]]
         given = {window: ids[window][: 2 if window else 1] for window in ids}
@@ -330,7 +333,8 @@ def test_a_run_with_leave_open_that_settled_nothing_says_what_to_do(record: RunR
 
 
 def test_while_an_open_transaction_may_explain_an_excess_all_else_is_counted_by_id(tmp_path: Path) -> None:
-    """1 is answered, 2 is not; 9 and a second 1 came instead. By number alone nothing would be outstanding."""
+    """1 is answered, 2 and 3 are not; The results have 9 and a second 1 instead. By number alone nothing would
+    be outstanding."""
     it = judging(tmp_path, tells_unconsumed=False)
     rows = facts(
         fact("input", [1, 2, 3], batch=0, lookup_us=5),
@@ -340,14 +344,14 @@ def test_while_an_open_transaction_may_explain_an_excess_all_else_is_counted_by_
     held = replace(clock(10), inputs_us=4, inputs_held=True, unheld_inputs_us=4)
     names = ("processed", "unresolved", "missing", "duplicate", "misplaced", "pending")
     sums = it.absorb(rows, held, {})
-    # The reader itself may be behind: for that moment, as many are outstanding as a correct engine would owe.
+    # The sidecar may be behind itself, so for now it counts as many outstanding as a correct engine would owe.
     assert [sums.counts[name] for name in names] == [3, 0, 0, 0, 0, 1]
     sums = it.absorb(None, replace(held, lookup_us=11, unheld_inputs_us=11), {})
     assert [sums.counts[name] for name in names] == [1, 2, 0, 0, 0, 3]
     late = replace(held, lookup_us=40, outputs_us=40, unheld_inputs_us=40)
     sums = it.absorb(None, late, {})
     assert [sums.counts[name] for name in names] == [1, 2, 3, 0, 0, 0]
-    # Resolved, it is a violation that names its ids; the transaction comes again, and takes nothing back.
+    # After the transaction it is a violation that names its ids. A new open transaction does not retract it.
     sums = it.absorb(None, clock(50), {})
     assert [sums.counts[name] for name in names] == [1, 0, 3, 1, 1, 0]
     assert (it.evidence[0, "duplicate"], it.evidence[0, "misplaced"]) == (("1",), ("9",))

@@ -1,4 +1,4 @@
-"""What was acknowledged leaves the alert, and nothing else does."""
+"""Acknowledged violations leave the alert, and no others do."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_what_is_suspected_cannot_be_acknowledged_until_it_is_confirmed(run: Jud
     run.after(20, suspected=frozenset({"missing"}))
     with pytest.raises(UnknownViolation, match="only suspected"):
         acknowledge(run.state, run.violation("a"), "seen")
-    # What could have explained it turned up and did not.
+    # The outputs are read further, and contain no explanation.
     run.after(30)
     acknowledge(run.state, run.violation("a"), "seen")
     run.published()
@@ -112,7 +112,7 @@ def test_one_that_was_taken_back_and_comes_again_is_open(run: JudgedRun, restart
     lost(run, 30, "a", 4, 5, 6)
     if restart:
         run.restarted()
-    # 3 was never taken back.
+    # 3 was never retracted.
     assert run.open("missing") == 3
     assert [entry.count for entry in acknowledge_all(run.state, "these too", violation_class="missing")] == [4]
     run.published()
@@ -155,7 +155,7 @@ def test_one_that_was_never_recorded_cannot_be_acknowledged(run: JudgedRun) -> N
 
 
 def test_any_violation_of_the_table_can_be_acknowledged(run: JudgedRun) -> None:
-    """Not only those that the page shows."""
+    """Not only the violations that the page lists."""
     lost(run, 10, "a", 1)
     old = run.violation("a")
     rows = [
@@ -205,7 +205,7 @@ def test_many_are_taken_without_those_that_are_only_suspected(run: JudgedRun) ->
     run.after(15, suspected=suspected)
     run.after(20, fact("input", [2], batch=20, lookup_us=20, key="b"), suspected=suspected)
     run.after(25, suspected=suspected)
-    # What may answer the second one is not read through yet.
+    # The answer of the second one may not be read yet.
     run.after(30, outputs_us=21)
     assert [entry.violation for entry in acknowledge_all(run.state, "known", violation_class="missing")] == [
         run.violation("a")

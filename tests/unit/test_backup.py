@@ -1,4 +1,4 @@
-"""A backup of a state in which a sidecar commits batches all the while."""
+"""A backup of a state while a sidecar commits batches to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from validator.state.backup import backup
 from validator.state.tables import StateTables, Table, rows_of
 
 IN_ORDER = (Table.FACTS, Table.FAULTS, Table.VIOLATIONS, Table.VERDICTS, Table.FRONTIERS)
-"""As a batch appends."""
+"""The order in which a batch appends to the tables."""
 
 
 class Sidecar:
@@ -36,7 +36,8 @@ def _batches_of(state: Path, table: Table) -> list[int]:
 
 
 def test_no_table_of_a_copy_has_what_an_earlier_one_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A whole batch comes between any two look-ups, and compaction and checkpoints of the log among them."""
+    """A whole batch is committed between any two accesses of the backup, with compactions and checkpoints of the log
+    among them."""
     state, copy = tmp_path / "state", tmp_path / "a copy"
     sidecar = Sidecar(state)
     for _ in range(97):
@@ -54,7 +55,7 @@ def test_no_table_of_a_copy_has_what_an_earlier_one_lacks(tmp_path: Path, monkey
     ends = [len(found) for found in newest]
     assert ends == sorted(ends, reverse=True)
     assert ends[-1] >= 97
-    # A sidecar goes on in the copy.
+    # A sidecar can continue in the copy.
     assert folder.is_state(copy)
     StateTables(copy).take_over()
 

@@ -1,4 +1,6 @@
-"""A violation is told of when it happened, not of when it was read: a sidecar may lag, be down, or come afterwards."""
+"""A violation is dated by when it happened, not by when it was read: a sidecar may lag, be down, or start
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from tests.unit.test_taken_back import Cell
 
 SECOND = 1_000_000
 READ = 600 * SECOND
-"""When everything was read."""
+"""The instant at which everything was read."""
 
 
 def at(row: dict[str, Any], second: int) -> dict[str, Any]:
@@ -21,7 +23,7 @@ def at(row: dict[str, Any], second: int) -> dict[str, Any]:
 
 
 def told(tmp_path: Path, *rows: dict[str, Any]) -> dict[str, int]:
-    """Class -> the instant that it is told of, in microseconds."""
+    """Class -> the instant at which the violation is dated, in microseconds."""
     cell = Cell(tmp_path)
     moved = [*cell.absorb(READ, *rows), *cell.absorb(READ + SECOND)]
     return {row["class"]: row["at_us"] for row in moved}

@@ -1,4 +1,4 @@
-"""A generator in a process of its own: what comes of it, and how it may end."""
+"""A generator in another process: its results, and the ways in which it can end."""
 
 from __future__ import annotations
 

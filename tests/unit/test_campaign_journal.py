@@ -1,4 +1,4 @@
-"""What a campaign remembers: a run counts when its result is whole, and no failure is lost."""
+"""The campaign's journal: a run counts once its result is complete, and no failure is lost."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_torn_line_loses_only_itself(tmp_path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     path.write_text(text[:-20], encoding="utf-8")
     assert work(tmp_path) == []
-    # The torn line said that the last run was done; its result is whole, so it is.
+    # The torn line recorded the end of the last run. The run's result is complete, so the run counts.
     assert events(tmp_path)[-2:] == ["campaign", "done"]
     assert journal.failures(journal.read_lines(tmp_path)) == ()
 

@@ -1,4 +1,4 @@
-"""What a plan may say, and the runs that it comes to."""
+"""The contents of a campaign plan, and the runs that follow from it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_results_lie_beside_the_plan_under_its_name(tmp_path: Path) -> None:
 
 def test_the_plans_that_ship_are_plans() -> None:
     plans = {path.stem: load(path) for path in (ROOT / "bench" / "plans").glob("*.yaml")}
-    assert len(matrix(plans["pgval"]).cells) == 2 * 7 * 3  # SST and MST; Storm has no exactly once
+    assert len(matrix(plans["pgval"]).cells) == 2 * 7 * 3  # SST and MST; Storm has no exactly-once
     assert plans["pgval"].repetitions == 3
     assert len(runs(matrix(plans["crash"]).cells, plans["crash"])) == 4
     assert matrix(plans["quick"]).cells

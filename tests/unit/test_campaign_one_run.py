@@ -1,4 +1,4 @@
-"""What a campaign's run tells its sidecar of the engine."""
+"""The sidecar's configuration in a run of a campaign."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run_of(engine: str, folder: Path) -> OneRun:
 
 
 def sidecars_config(run: OneRun, monkeypatch: pytest.MonkeyPatch) -> Config:
-    """What the sidecar of ``run`` would be started with."""
+    """The configuration with which ``run`` would start its sidecar."""
     files: list[Path] = []
 
     def sidecar(config: Path) -> Any:

@@ -1,4 +1,4 @@
-"""The table of a campaign: medians, what is missing, what must not be missed, in three forms."""
+"""The table of a campaign in its three forms: medians, missing results, and warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The canary's rounds, judged by the rules that the pipeline is judged by; and what its recall says of them."""
+"""The canary's rounds, judged by the rules of the pipeline, and the recall that follows from them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ ALL: Accused = {name: {name: 1} for name in PLANTED}
 
 
 def clock(at_us: int, watermark_us: int) -> Clock:
-    """Every topic was read through ``at_us``."""
+    """Every topic is read through ``at_us``."""
     return Clock(at_us, watermark_us, at_us, at_us, at_us, None, None, 0, outputs_held=False, inputs_held=False)
 
 
 def judged(round_: Round, results: list[bytes], *, collapse: bool = False) -> Accused:
-    """What the core has on record of a round once all is proven, with these results in the log."""
+    """The violations on record of a round once everything is proven, with these results in the log."""
     rules = Rules(
         oracle=TumblingWindow.of(EVERY), overdue_after_us=SECOND, missing_after_us=2 * SECOND, collapse=collapse
     )
@@ -67,7 +67,7 @@ def test_a_round_whose_answers_are_gone_shows_as_missed_and_as_false_alarms() ->
     recall.planted(round_, 0)
     [outcome] = recall.judged(RULES.due_after_us, {round_.number: judged(round_, [])})
     assert outcome.missed == ("duplicate", "misplaced", "unknown_id")
-    # Of the cell "missing" both events are gone, where one was planted so.
+    # The cell "missing" loses both of its events, one of which was planted as a loss.
     assert outcome.accused == {(cell, "missing") for cell in CELLS}
 
 
@@ -78,12 +78,12 @@ def test_a_round_is_the_same_whenever_it_is_asked_for_and_of_nobody_else() -> No
     assert set(ids.values()) == {1}
     keys = {json.loads(event)["key"] for event in first.events()}
     assert not keys & {json.loads(event)["key"] for event in Round(7, EVERY, "p@2").events()}
-    # Nothing is ahead of the instant at which the round is planted.
+    # No event is ahead of the instant at which the round is planted.
     assert max(json.loads(event)["time"] for event in first.events()) == 7 * EVERY
 
 
 def recall_of(*found: tuple[str, ...]) -> Recall:
-    """After rounds in which those classes were found, 2 s after each could be known."""
+    """The recall after rounds in which these classes were found, each 2 s after it could be known."""
     recall = Recall(RULES, began_us=0)
     for number, classes in enumerate(found, 1):
         planted_us = number * EVERY
@@ -109,7 +109,7 @@ def test_recall_and_delay_are_over_the_last_rounds_by_class_and_in_whole() -> No
     standing = recall_of(PLANTED, ("missing", "unknown_id")).standing()
     assert standing.recall_ratio == 6 / 8
     assert standing.class_recall_ratio == {"missing": 1, "duplicate": 0.5, "misplaced": 0.5, "unknown_id": 1}
-    # A missing one could not be known before missing_after.
+    # A loss could not be known before missing_after.
     assert standing.delay_us_max == 2 * SECOND
     assert standing.judged_us == 2 * EVERY + RULES.due_after_us
     assert recall_of(*[()] * 3, *[PLANTED] * ROUNDS_JUDGED).standing().recall_ratio == 1
@@ -145,7 +145,7 @@ def test_whoever_accuses_what_was_not_planted_raised_a_false_alarm(
 ) -> None:
     recall = Recall(RULES, began_us=0)
     recall.planted(Round(1, EVERY, "p@1"), 0)
-    # Also where it is taken back again.
+    # A retracted false alarm still counts.
     recall.judged(SECOND, {1: {cell: on_record}})
     [outcome] = recall.judged(RULES.due_after_us, {1: ALL})
     assert outcome.accused == accused

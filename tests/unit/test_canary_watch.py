@@ -1,5 +1,6 @@
-"""The canary beside the batches, with brokers that are values: what it reads, when it asks for another query, and that
-it holds nothing for long."""
+"""The canary beside the batches, with fake brokers: what it reads, when it requests a new query, and that it keeps
+nothing for long.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def config(folder: Path, *assignments: str) -> Config:
 
 
 class Cluster:
-    """Brokers that answer what a test says."""
+    """Brokers whose lookups a test sets."""
 
     def __init__(self) -> None:
         self.ids = {"ci": "A", "co": "B"}
@@ -55,7 +56,7 @@ class Cluster:
 
 
 class Planter:
-    """A writer whose rounds a test puts into the log."""
+    """A canary writer whose rounds a test appends to the log."""
 
     def __init__(self) -> None:
         self.is_planting = False
@@ -76,7 +77,7 @@ class Planter:
 
 
 class Stage:
-    """A canary, its cluster and its clock."""
+    """A canary with its cluster and clock."""
 
     def __init__(self, folder: Path) -> None:
         self.now_us = 1_000 * EVERY
@@ -91,7 +92,7 @@ class Stage:
         return self.cluster.topics(self.watch.topics)
 
     def batch(self, *records: tuple[str, bytes]) -> None:
-        """One batch with these records; it reads all there is."""
+        """One batch with these records, which reads everything."""
         self.now_us += SECOND
         rows = []
         for side, value in records:
@@ -106,7 +107,7 @@ class Stage:
         self.watch.take(read, self.now_us, self.cluster.lookup(self.topics()), self.cluster.ends)
 
     def plant(self) -> Round:
-        """A whole round, written and read."""
+        """Write a complete round and read it."""
         self.now_us = (self.now_us // EVERY + 1) * EVERY
         round_ = Round(self.now_us // EVERY, EVERY, "p@1")
         self.planter.rounds.append((round_, self.now_us))
@@ -130,7 +131,7 @@ def test_rounds_are_found_batch_after_batch_and_leave_memory(stage: Stage) -> No
     standing = stage.watch.standing()
     assert (standing.recall_ratio, standing.false_alarms) == (1, 0)
     assert not stage.said
-    # Four minutes of rounds of six cells; the older ones are judged and gone, with their facts.
+    # Four minutes of rounds of six cells. The older ones are judged and have left memory with their facts.
     judging = stage.watch._judging
     assert len(judging.cells) <= 5 * 6
     assert sum(table.num_rows for table in judging.known.of_windows(0, 0, 0)) <= 6 * 24
@@ -142,7 +143,7 @@ def test_a_stopped_topic_is_seen_in_the_recall_and_said_once(stage: Stage) -> No
         stage.now_us = (stage.now_us // EVERY + 1) * EVERY
         round_ = Round(stage.now_us // EVERY, EVERY, "p@1")
         stage.planter.rounds.append((round_, stage.now_us))
-        stage.batch(*[("input", value) for value in round_.events()])  # the results never come
+        stage.batch(*[("input", value) for value in round_.events()])  # without the results
     recall = stage.watch.standing().recall_ratio
     assert recall is not None
     assert recall <= 0.25
@@ -211,7 +212,7 @@ def test_a_writer_whose_brokers_are_away_plants_nothing_says_so_once_and_ends(
     monkeypatch.setattr(canary_writer, "_WRITE_SECONDS_MAX", 0.3)
     said: list[str] = []
     twice = threading.Event()
-    clock = itertools.count(5 * SECOND, SECOND // 4)  # each look at it is a quarter of a second later
+    clock = itertools.count(5 * SECOND, SECOND // 4)  # a quarter of a second passes between two calls
     given = config(tmp_path, CANARY)
     assert given.canary is not None
     given = given.model_copy(update={"canary": given.canary.model_copy(update={"every": SECOND})})

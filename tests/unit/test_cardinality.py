@@ -1,4 +1,4 @@
-"""A million keys make no more series than ten: what a scrape costs does not follow the data."""
+"""A million keys make no more series than ten: the cost of a scrape does not depend on the number of keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TWICE_EVERY = 5_000
 
 
 def served(folder: Path, keys: int) -> tuple[int, int, dict[str, str]]:
-    """Lines and bytes of a scrape, and its values, when as many cells were judged, some with an id counted twice."""
+    """Lines, bytes and values of a scrape after ``keys`` cells were judged, some of them with an id counted twice."""
     right = fact("output", [7], batch=1, lookup_us=10)
     twice = fact("output", [7, 7], batch=1, lookup_us=10)
     template = facts(fact("input", [7], batch=1, lookup_us=10), right, twice)
@@ -46,6 +46,6 @@ def test_a_million_keys_make_no_more_series_than_ten(tmp_path: Path) -> None:
         float(MANY // TWICE_EVERY)
     )
     assert many == few
-    # The same series with longer numbers.
+    # The same series, with longer numbers.
     assert many_bytes < 1.1 * few_bytes
     assert "customer-" not in "".join(values)

@@ -1,4 +1,4 @@
-"""The index of cells against a dictionary, also where hashes collide."""
+"""The index of cells against a dictionary, also with colliding hashes."""
 
 import random
 from typing import Any
@@ -19,7 +19,7 @@ Cell = tuple[int, str | None]
 @pytest.mark.parametrize("hashes", [None, 1, 3])
 @pytest.mark.parametrize("seed", range(40))
 def test_it_numbers_cells_as_a_dictionary_does(seed: int, hashes: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``hashes``: how many different ones there are; None as in production."""
+    """``hashes``: number of distinct hashes; None as in production."""
     if hashes is not None:
         found = cell_index._hashes
         monkeypatch.setattr(cell_index, "_hashes", lambda *given: found(*given) % np.uint64(hashes))

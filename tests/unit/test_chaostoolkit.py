@@ -1,4 +1,6 @@
-"""The Chaos Toolkit extension, called as the toolkit calls it: probes, and a control that opens and closes windows."""
+"""The Chaos Toolkit extension, called as the toolkit calls it: probes, and a control that opens and closes fault
+windows.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def now_us() -> int:
 
 
 def published(sidecar: Publisher, snapshot: Snapshot, *, ago_us: int = 0) -> str:
-    """The URL of a sidecar that shows ``snapshot``, taken ``ago_us`` before now."""
+    """The URL of a sidecar that shows ``snapshot`` with an age of ``ago_us``."""
     endpoint = sidecar.start()
     sidecar.publish(replace(snapshot, taken_us=now_us() - ago_us))
     return f"http://127.0.0.1:{endpoint.port}/"
@@ -60,7 +62,7 @@ def test_probes_say_what_the_sidecar_says(sidecar: Publisher, tmp_path: Path, ov
 
 def test_a_violation_counts_from_when_it_was_confirmed(sidecar: Publisher) -> None:
     source = published(sidecar, broken())
-    # One was confirmed at noon of 2026-01-31, the other a second before.
+    # One violation was confirmed at noon of 2026-01-31, the other one second earlier.
     both = probes.violations_since(source, "2026-01-31T11:59:00Z")
     assert both > probes.violations_since(source, "2026-01-31T12:00:00Z") > 0
     assert probes.violations_since(source, "2026-01-31T12:00:01Z") == 0
@@ -115,7 +117,7 @@ def test_one_fault_of_a_file_is_run(tmp_path: Path) -> None:
 
 
 class Topic:
-    """Stands in for the faults topic: keeps what was written."""
+    """Stands in for the faults topic and keeps its records."""
 
     records: list[dict[str, Any]]
     exists = True
@@ -148,7 +150,7 @@ def action(name: str, module: str = "chaosk8s.pod.actions", **more: object) -> d
 def play(
     *method: Mapping[str, Any], rollbacks: list[dict[str, str]] | None = None, dry: str | None = None, **arguments: Any
 ) -> None:
-    """An experiment as the toolkit runs it; ``rollbacks`` are their runs, with a status."""
+    """Run an experiment as the toolkit does. ``rollbacks``: the journal of its rollbacks, with a status each."""
     experiment = {"title": "a day", "method": method, "rollbacks": rollbacks or [], "dry": dry}
     probe = {"type": "probe", "name": "healthy"}
     control.before_experiment_control(context=experiment, bootstrap_servers="127.0.0.1:9", **arguments)
@@ -217,7 +219,7 @@ def test_without_a_topic_the_experiment_ends_before_anything_is_broken(
 
 @pytest.mark.parametrize("arguments", [{}, {"bootstrap_servers": "127.0.0.1:9", "momentery": ["kill"]}])
 def test_arguments_that_would_be_dropped_end_the_experiment(topic: type[Topic], arguments: dict[str, Any]) -> None:
-    # The toolkit would swallow a TypeError, and the experiment would run without its windows.
+    # The toolkit would ignore a TypeError and run the experiment without fault windows.
     with pytest.raises(Exception, match=r"bootstrap_servers|momentery"):
         control.before_experiment_control(context={"title": "a day"}, **arguments)
 
@@ -229,7 +231,7 @@ def test_the_extension_asks_for_nothing_of_the_toolkit_at_import() -> None:
 
 
 def test_the_extension_tells_its_probes_and_actions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To a library that looks at modules as the toolkit's does: at what they export, and at plain signatures."""
+    """The toolkit discovers a module's exported functions and needs plain signatures."""
 
     def described(kind: str, module: str) -> list[dict[str, Any]]:
         found = importlib.import_module(module)

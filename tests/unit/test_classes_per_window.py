@@ -1,4 +1,4 @@
-"""Classes per window: summed from the table of verdicts, drawn beside the faults, told as a table."""
+"""Classes per window: summed from the verdicts table, drawn beside the faults, and listed in a table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Counts = dict[str, int]
 
 
 def judged(state: Path, batch: int, *cells: tuple[int, str, Counts]) -> None:
-    """A batch's verdicts on (start of the window, key)."""
+    """Append a batch's verdicts on the cells (window start, key)."""
     zeros = dict.fromkeys((*CONTRIBUTIONS, *RESULTS), 0)
     rows = [{"batch": batch, "window_start_us": start, "key": key, **zeros, **counts} for start, key, counts in cells]
     StateTables(state).append(rows_of(Table.VERDICTS, rows), Table.VERDICTS, writer="test", version=batch)
@@ -40,7 +40,7 @@ def lost(count: int, of: int) -> Counts:
 
 
 def ten(**bad: int) -> dict[int, Counts]:
-    """Ten windows of a minute from noon on, the third with ``bad``."""
+    """Ten windows of a minute from noon on, the third one with ``bad``."""
     windows = {NOON_US + n * MINUTE: right(100) for n in range(10)}
     windows[NOON_US + 2 * MINUTE] |= bad
     return windows
@@ -81,7 +81,7 @@ def test_the_windows_that_broke_are_drawn_and_told_with_the_fault_in_force() -> 
     assert len(everything.findall("rect[@class='t3']")) == 10
     assert "1,000 processed, 5 violations" in everything.get("aria-label", "")
     assert rows_told(section) == [["2026-01-31 12:02:00", "3", "2", "100", "kill"]]
-    # The fault was in force during the second window and the third, of ten.
+    # The fault was active during the second and third of ten windows.
     for plot in (bad, everything):
         [band] = plot.findall("rect[@class='band']")
         each = (svg.WIDTH - svg.LEFT - svg.RIGHT) / 10

@@ -1,4 +1,4 @@
-"""Totals of classifications: they only grow, and a move is no second classification."""
+"""Totals of classifications only grow, and a move between classes is not a second classification."""
 
 from __future__ import annotations
 

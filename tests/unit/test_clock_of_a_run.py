@@ -1,4 +1,4 @@
-"""The clock of a run goes on by the time that passes, whatever is done to the host's."""
+"""The clock of a run advances with elapsed time, even if the host's clock is set."""
 
 from __future__ import annotations
 

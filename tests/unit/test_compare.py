@@ -1,4 +1,4 @@
-"""Comparing ids: in parts as at once, within bounds, and with the smallest ids as evidence."""
+"""Comparing ids: in parts with the result of one comparison, within bounds, and with the smallest ids as evidence."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ RULES = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=1, missing_a
 
 
 def clock(at_us: int) -> Clock:
-    """All read through at ``at_us``, every window closed."""
+    """All topics read through at ``at_us``, every window closed."""
     return Clock(at_us, 2**60, at_us, at_us, at_us, None, None, 0, False, False)
 
 
 def judged(folder: Path, *rows: dict[str, Any]) -> Judging:
-    """The cells of one batch, when they are closed and due."""
+    """The cells of one batch once they are closed and due."""
     found = Judging(KnownFacts(StateTables(folder), first_batch=0), RULES)
     found.absorb(facts(*rows), clock(10), {})
     found.absorb(None, clock(100), {})
@@ -34,7 +34,8 @@ def judged(folder: Path, *rows: dict[str, Any]) -> Judging:
 
 
 def broken_cells(cells: int) -> list[dict[str, Any]]:
-    """Cell n expects n0..n9, lacks its first, has its last twice and the first of the next cell."""
+    """Cell n expects ids 10n to 10n + 9. Its result lacks the first, has the last twice, and has the first of the next
+    cell."""
     rows = []
     for n in range(cells):
         own = list(range(10 * n, 10 * n + 10))
@@ -46,7 +47,7 @@ def broken_cells(cells: int) -> list[dict[str, Any]]:
 def test_each_class_is_counted_and_named(tmp_path: Path) -> None:
     found = judged(tmp_path, *broken_cells(4))
     counts = found.sums.counts
-    # The last cell's stranger is an event of no cell.
+    # The unexpected id of the last cell belongs to no event.
     assert (counts["missing"], counts["duplicate"], counts["misplaced"], counts["unknown_id"]) == (4, 4, 3, 1)
     row = found.cells.keys().to_pylist().index("k1")
     assert [found.evidence[row, name] for name in ("missing", "duplicate", "misplaced")] == [("10",), ("19",), ("20",)]

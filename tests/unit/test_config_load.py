@@ -1,4 +1,4 @@
-"""From a text, the environment and --set to a Config: order of strength, expansion, paths."""
+"""From a text, the environment and --set to a Config: precedence, expansion and paths."""
 
 from __future__ import annotations
 

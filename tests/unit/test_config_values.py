@@ -1,4 +1,4 @@
-"""Durations, paths, starts and options: what users write and what the core gets."""
+"""Durations, paths, starts and options: from the user's text to the values in the core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the configuration is in doubt, not the pipeline."""
+"""Results that put the configuration in doubt, not the pipeline."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALL = {"missing", "duplicate", "misplaced", "unknown_id", "undecodable"}
 
 
 def books(side: str, *partitions: tuple[int, int, int], settled: int = 0) -> Books:
-    """Of one topic; per partition: records, undecodable, tombstones."""
+    """The progress of one topic. Per partition: records, undecodable records, tombstones."""
     frontiers = {
         PartitionId("t", number): Frontier(
             side, "t", number, "id", 0, 9, 0, 9, 9, 1, records=records, undecodable=bad, tombstones=nulls
@@ -66,8 +66,8 @@ def test_what_a_topic_in_doubt_may_explain_is_suspected() -> None:
 @pytest.mark.parametrize(
     ("results", "expected", "matched", "beside", "doubted"),
     [
-        (0, 1000, 0, 0, False),  # a dead engine answers nothing
-        (1, 0, 0, 0, False),  # nor does one whose results have no ids
+        (0, 1000, 0, 0, False),  # a dead engine writes no results
+        (1, 0, 0, 0, False),  # results without ids prove nothing
         (1, 0, 0, 1, True),
         (1, 1000, 0, 1, True),
         (1, 1000, 1, 100, False),
@@ -184,7 +184,7 @@ def test_the_counts_of_inputs_are_kept_with_the_totals_of_retired_cells() -> Non
 
 
 def test_what_an_earlier_version_retired_leaves_no_input_in_doubt() -> None:
-    """Its totals do not say of which input the events are."""
+    """Totals of an earlier version do not contain the input of each event."""
     counts = {"expected": 500, "unknown_id": 200}
     inputs = {"a": InputCounts(given=300, matched=1), "b": InputCounts(given=5, matched=5)}
     given = {name: count for name, count in counts.items() if name != "expected"}

@@ -1,4 +1,4 @@
-"""What a histogram showed before a kill it shows after the restart."""
+"""Counters and histograms have the same values after a restart as before a kill."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_histograms_come_back_as_they_were(tmp_path: Path) -> None:
     record.durations.add(4.5)
     record.detection.add(700.0)
     counters.write(tmp_path, record)
-    # Recovery derives detection delays from tables that know no publishing times.
+    # Recovery derives detection delays from tables that have no publishing times.
     restored = RunRecord(detection=Tally())
     restored.detection.add(1.0)
     counters.restore(tmp_path, restored)
@@ -54,7 +54,7 @@ def test_a_cell_that_is_judged_anew_over_a_restart_makes_no_counter_fall(tmp_pat
     books = Books(TimeRules(0, 0))
 
     def scraped(record: RunRecord, processed: int, correct: int) -> dict[str, float]:
-        """What a new process shows: of the sums as they are, and of what the last one kept."""
+        """The values that a new process shows, from the current sums and from the last process's file."""
         sums = Sums.empty()
         sums = replace(
             sums, counts={**sums.counts, "processed": processed}, results={**sums.results, "correct": correct}
@@ -104,7 +104,7 @@ def _with(**odd: object) -> str:
 
 
 def counters_text() -> str:
-    """What a process keeps that counted something."""
+    """The file of a process that has counted something."""
     record = RunRecord()
     record.classified({"expected": 5, "processed": 5})
     record.durations.add(4.5)
@@ -141,7 +141,7 @@ def test_a_damaged_file_is_told_and_nothing_of_it_is_taken(tmp_path: Path, damag
     assert said.startswith(f"{tmp_path / counters.FILE} is damaged or of another version (it ")
     assert "they may have fallen" in said
     assert written(record) == written(RunRecord())
-    # It is made anew, and is whole at the next start.
+    # The file is rewritten, and is valid at the next start.
     record.classified({"expected": 9, "processed": 9})
     counters.write(tmp_path, record)
     again = RunRecord()

@@ -1,4 +1,4 @@
-"""Long ids and keys: what is published of them is short, distinct, and leads back to the whole."""
+"""Published ids and keys are short and distinct, and identify the whole ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.unit
 
 MUCH = "k" * 2**15
 PUBLISHED_MOST = 1_500_000
-"""Bytes of the list of violations: a hundred of them, each with twenty ids."""
+"""Size of the list of violations in bytes: one hundred violations with twenty ids each."""
 
 
 def test_a_short_text_stays_and_cut_ones_stay_distinct() -> None:

@@ -1,4 +1,4 @@
-"""What an earlier process published may be damaged: that is said in a sentence, and stops nothing."""
+"""A damaged file that an earlier process published is reported in one sentence, and stops nothing."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ CASES = [
 
 
 def left(state: Path) -> None:
-    """What a sidecar leaves behind."""
+    """Publish the files that a sidecar leaves behind."""
     with Publisher(config(state), state) as publisher:
         publisher.publish(broken())
 

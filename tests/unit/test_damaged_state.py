@@ -1,4 +1,4 @@
-"""A state of which files are gone or broken is refused with a sentence, and never judged from what is left."""
+"""A state with missing or damaged files is refused with one sentence. The sidecar never judges from the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dashboards check`: what is asked of a Prometheus besides PromQL, and what is said where it has nothing."""
+"""`dashboards check`: its queries to a Prometheus besides PromQL, and its messages if Prometheus has no data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Asked = list[tuple[str, dict[str, str]]]
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    """What a Prometheus is asked that has one series for each query, one pipeline and no instance of it."""
+    """The requests to a fake Prometheus that has one series for each query, one pipeline and none of its instances."""
     heard: Asked = []
 
     def get(url: str, what: str, query: dict[str, str]) -> dict[str, Any]:

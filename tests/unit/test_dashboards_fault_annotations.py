@@ -1,4 +1,4 @@
-"""Faults that are written into a Grafana: once each, mended where they went on, whatever is lost on the way."""
+"""Faults as Grafana annotations: each is written once and updated while the fault lasts, whatever request is lost."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Secured(NamedTuple):
 
 @pytest.fixture
 def secured(tmp_path: Path) -> Iterator[Secured]:
-    """A sidecar's port with certificate and token."""
+    """A sidecar's HTTP port with a certificate and a token."""
     if shutil.which("openssl") is None:
         pytest.skip("no openssl command on the PATH")
     authority = Authority(tmp_path / "tls")
@@ -169,7 +169,7 @@ def test_the_command_reads_a_sidecar_with_certificate_and_token(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("GRAFANA_TOKEN", TOKEN)
-    # requests replaces a plain header by the entry of this file.
+    # The library requests replaces a plain Authorization header by the entry of this file.
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login somebody password something\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     command = ["dashboards", "push", "--grafana", fake.url, "--faults", secured.url]

@@ -1,4 +1,4 @@
-"""The dashboards' JSON: stable uids, one place for each panel, variables used and known, links to runbooks."""
+"""The dashboards' JSON: stable uids, no overlapping panels, only known and used variables, links to runbooks."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_counts_of_confirmed_violations_show_the_exemplars_that_these_alone_have
         for target, query in zip(panel.build(1, 0, 0)["targets"], panel.queries, strict=True)
         if target.get("exemplar") and f"{PREFIX}{EXEMPLIFIED}" in query.expression
     }
-    # An exemplar's value is a count of contributions: beside a ratio it would be far off.
+    # An exemplar's value is a count of contributions, so it is off the scale beside a ratio.
     titles = ("confirmed violations", "confirmed violations by phase", "confirmed violations by class")
     assert shown == {(title, "short", True) for title in titles}
     asked = [target for board in BOARDS for panel in board.build()["panels"] for target in panel.get("targets", [])]
@@ -146,7 +146,7 @@ def test_an_alert_names_a_dashboard_that_names_its_runbook() -> None:
 def test_everything_asks_the_chosen_data_source(board: Dashboard) -> None:
     model = board.build()
     asked = [target["datasource"] for panel in model["panels"] for target in panel.get("targets", [])]
-    # What was pushed is Grafana's own, and in no Prometheus.
+    # Pushed annotations are stored in Grafana, not in Prometheus.
     asked += [a["datasource"] for a in model["annotations"]["list"] if a["name"] != PUSHED_FAULTS.name]
     assert asked
     assert all(source == {"type": "prometheus", "uid": "${datasource}"} for source in asked)
@@ -187,7 +187,7 @@ def test_fault_windows_are_annotations(uid: str) -> None:
 def test_runbooks_are_links_once_their_address_is_known() -> None:
     for plain, linked in zip(BOARDS, LINKED, strict=True):
         beside = [link["url"] for link in plain.build()["links"] if link["type"] == "link"]
-        # Every sidecar has the pages too.
+        # Every sidecar serves the pages too.
         assert beside
         assert any(variable.name == "instance" for variable in plain.variables)
         assert all(re.fullmatch(r"\$\{scheme\}://\$\{instance\}/runbooks/Streamproof\w+", url) for url in beside)

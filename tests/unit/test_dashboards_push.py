@@ -1,4 +1,6 @@
-"""Pushing: creates, then changes nothing, then mends what differs; tries again; says what is wrong in a sentence."""
+"""Pushing creates, then changes nothing, then updates what differs. It retries, and reports an error in one
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -221,9 +223,9 @@ def test_an_answer_of_another_form_is_said_to_be_no_grafanas(fake: FakeGrafana, 
     pushed(fake, dry=True)
     for number, (_, path) in enumerate(fake.requests[asked:]):
         if path == "/api/datasources" and answer == "[]":
-            continue  # it has none: another sentence
+            continue  # an empty list has another message
         if path == "/api/folders/streamproof" and answer == "{}":
-            continue  # nothing of it is read
+            continue  # its content is not read
         before = len(fake.requests)
         fake.spoiled = {before + number: answer}
         with pytest.raises(GrafanaRefusal, match="not from a Grafana; check the address"):

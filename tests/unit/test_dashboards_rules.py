@@ -1,4 +1,4 @@
-"""Rules, runbooks and their reference: nothing outside the catalogue, every alert explained, files current."""
+"""Rules, runbooks and their reference: only known metrics, every alert explained, generated files current."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ WITHOUT_NUMBER = {
     "StreamproofVerdictUnknown", "StreamproofFaultNotHealed", "StreamproofSidecarSilent", "StreamproofSidecarBlind",
     "StreamproofCoverageIncomplete",
 }  # fmt: skip
-"""What they watch is so or not: their value says nothing."""
+"""These alerts watch a condition: their value has no meaning."""
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.title)
@@ -126,7 +126,7 @@ def test_grafana_is_given_the_number_of_the_query_and_the_same_function() -> Non
     content = yaml.safe_load(site.files(SETTINGS)["grafana/provisioning/alerting/streamproof.yaml"])
     texts = {rule["title"]: rule["annotations"]["description"] for g in content["groups"] for rule in g["rules"]}
     assert "batch for {{ .Values.query.Value | humanizeDuration }}:" in texts["StreamproofSidecarStalled"]
-    # There `.Value` is a text of all values, and `.Values.query` is no number but a value with its labels.
+    # In Grafana `.Value` is a text of all values, and `.Values.query` is a value with labels, not a number.
     assert not [text for text in texts.values() if " .Value " in text or "{{ .Values.query |" in text]
     assert "{{ if eq .Values.query.Value 1.0 }}violation{{" in texts["StreamproofGuaranteeViolated"]
 
@@ -148,7 +148,7 @@ def test_grafanas_file_has_every_alert_once() -> None:
     assert len(rules) == len(ALERTS)
     for rule in rules:
         assert rule["condition"] in {step["refId"] for step in rule["data"]}
-        # Grafana would take `$name` for a variable of its environment.
+        # Grafana would expand `$name` as an environment variable.
         assert not any("$" in text for text in rule["annotations"].values())
 
 
@@ -188,7 +188,7 @@ def test_every_alert_has_its_runbook_and_every_runbook_its_alert() -> None:
 
 @pytest.mark.parametrize("name", sorted({alert.name for alert in ALERTS}))
 def test_a_runbook_says_what_to_look_at_and_what_to_do_with_commands(name: str) -> None:
-    # That `streamproof` takes them: tests/contract/test_documented_commands.py, for all pages.
+    # tests/contract/test_documented_commands.py checks that `streamproof` accepts them, for all pages.
     text = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
     headings = re.findall("^## (.*)$", text, re.MULTILINE)
     assert headings == ["What it means", "What to look at", "What to do", "When it ends"]
@@ -222,7 +222,7 @@ def test_a_runbook_that_asks_for_the_log_says_how_to_read_it() -> None:
     asking = {name for name, text in texts.items() if re.search("last words|its log say|kubectl", text)}
     assert len(asking) >= 4
     for name in asking:
-        # SIDECAR is an address.
+        # SIDECAR stands for an address.
         assert set(re.findall(r"kubectl logs (\w+)", texts[name])) == {"POD"}, name
         assert "$ journalctl -u streamproof | " in texts[name], name
 

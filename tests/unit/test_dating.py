@@ -1,4 +1,4 @@
-"""Where records do not say when they were appended, what stands for it is as exact as it claims."""
+"""If records have no append time, the estimate is as exact as it claims to be."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLACES = [PartitionId("clicks", 0), PartitionId("clicks", 1)]
 
 @pytest.mark.parametrize("seed", range(200))
 def test_a_record_became_visible_within_the_resolution_of_its_batch(seed: int) -> None:
-    """A log to which anything is appended at any time, some of it in transactions; batches of any size, one backlog."""
+    """Appends at random times, some in transactions; batches of random sizes, one of them a backlog."""
     random = Random(seed)
     dating = Dating(frozenset({"clicks"}))
     frontiers = {place: Frontier("input", place.topic, place.partition, "id", *[0] * 6) for place in PLACES}
@@ -40,7 +40,7 @@ def test_a_record_became_visible_within_the_resolution_of_its_batch(seed: int) -
             planned[place] = max(frontiers[place].next_offset, planned[place])
         now_us += random.randrange(1, RESOLUTION_MOST_US * (2 if random.random() < 0.05 else 0) + 50_000)
         for place in PLACES:
-            # More may become visible between the plan and the lookup.
+            # More records may become visible between the plan and the lookup.
             visible_us[place] += [now_us] * random.randrange(2)
         now_us += 1
         starts = {place: frontier.next_offset for place, frontier in frontiers.items()}

@@ -1,4 +1,4 @@
-"""The named plans on the demo: whom they hit on each engine, of how many workers, and which are refused."""
+"""The named plans on the demo: their targets on each engine, the number of workers they need, and the refused ones."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ def test_the_delays_of_pgval_are_below_and_above_the_timeout_of_the_day() -> Non
 
 
 TOO_MANY = {"vogel-kill-4"}
-"""Plans for more workers than the demo has."""
+"""Plans that need more workers than the demo has."""
 
 
 SEVERAL = {"vogel-kill-2", "vogel-kill-4", "vogel-crash-2"}
-"""Plans for more than one."""
+"""Plans that need more than one worker."""
 
 
 @pytest.mark.parametrize(
     ("engine", "refused"),
     [
-        ("reference", {*TOO_MANY, "ospbench-master"}),  # none of its workers leads
+        ("reference", {*TOO_MANY, "ospbench-master"}),  # none of its workers is a leader
         ("kafka_streams", {*TOO_MANY, "ospbench-master"}),
         ("flink", TOO_MANY),
         ("spark", SEVERAL),

@@ -1,4 +1,4 @@
-"""A chaos day or demo that cannot be had is refused before anything starts, in one sentence that says what lacks."""
+"""A chaos day or demo that cannot run is refused before anything starts, in one sentence that names what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's Prometheus beside another one: it takes a port of its own, and that is the one that is told."""
+"""The demo's Prometheus beside another one: it takes a free port and reports that port."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testbed.ports import free_port
 
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the arguments with which a `prometheus` is started here."""
+    """A folder for the demo's files, with a `prometheus` on the PATH that prints its arguments."""
     program = tmp_path / "bin" / "prometheus"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\nfor given; do echo "$given"; done\n', encoding="utf-8")
@@ -24,7 +24,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def told(folder: Path) -> tuple[str, str]:
-    """The URL that is told, and the address on which the program was made to listen."""
+    """The reported URL, and the listen address in the program's arguments."""
     process, url = start_prometheus("http://127.0.0.1:1/", folder)
     process.wait(10)
     [given] = [line for line in process.last_lines().splitlines() if "--web.listen-address=" in line]

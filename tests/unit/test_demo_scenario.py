@@ -1,4 +1,4 @@
-"""A chaos day of a file or of one fault before it runs: what the demo gives to break, and what it refuses."""
+"""A chaos day from a file or of one fault before it runs: the targets that the demo offers, and its refusals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_targets_are_the_instances_of_the_engine(engine: str, tmp_path: Path
     made = REGISTRY[engine].make(
         real_settings(DemoPlan(engine=engine, guarantee="at_least_once"), "127.0.0.1:1"), tmp_path
     )
-    if engine != "storm":  # whose worker is found only while its Supervisor runs; the roles are what counts
+    if engine != "storm":  # Storm's worker exists only while its Supervisor runs; its roles are compared below
         assert tuple(i.role for i in made.instances) == ROLES[engine]
     assert made._roles == ROLES[engine]
     assert len(set(instance_names(engine))) == len(ROLES[engine])
@@ -129,7 +129,7 @@ def test_a_broker_sends_the_clients_of_a_link_back_to_it(tmp_path: Path) -> None
 
 
 def is_here(name: str) -> bool:
-    """Whether this host can do that kind to the demo with the reference engine."""
+    """Whether this host supports that kind of fault on the demo with the reference engine."""
     kind = KINDS[name]
     if name == "disk_slow" and kind.why_not_here is None:
         return Path("/sys/dev/block", disk_number(tempfile.gettempdir())).exists()
@@ -156,7 +156,7 @@ def is_of_the_demo(kind: str, engine: str) -> bool:
 @pytest.mark.parametrize("engine", ROLES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_of_the_catalogue_is_a_day_of_one_fault_or_refused_in_one_sentence(engine: str, kind: str) -> None:
-    # The clock of a real engine's JVM is moved without libfaketime.
+    # The clock of a real engine's JVM is skewed without libfaketime.
     is_possible = kind in HERE or (kind == "clock_skew" and engine in REGISTRY)
     if not is_of_the_demo(kind, engine) or not is_possible:
         with pytest.raises(FaultRefused, match=kind) as refused:
@@ -277,7 +277,7 @@ def test_the_sidecar_waits_as_long_as_the_longest_fault(tmp_path: Path) -> None:
     assert missing_after_seconds(plan) == missing_after_seconds(DemoPlan()) + 20
     config = load(write_sidecar("127.0.0.1:1", plan, tmp_path))
     assert config.timing.missing_after == 30_000_000
-    # Spark starts its next batch when its clock is where it was.
+    # Spark starts its next batch once its clock has returned to the time before the skew.
     skew = {"kind": "clock_skew", "target": "spark-driver", "for": "20s", "parameters": {"offset": "-2m"}}
     jumps, before = planned("spark", faults=in_file(tmp_path, skew)), DemoPlan(engine="spark", guarantee="exactly_once")
     assert missing_after_seconds(jumps) == missing_after_seconds(before) + 20 + 120

@@ -1,4 +1,4 @@
-"""A chaos day on Storm, whose worker is in the process group of its Supervisor and comes back by that one's hand."""
+"""A chaos day on Storm. The worker is in the process group of its Supervisor, which restarts it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STORM = {"engine": "storm"}
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[RunContext]:
-    """Where something runs in the place of each daemon, and of the worker in the group of the Supervisor."""
+    """A run in which a `sleep` stands in for each daemon, and for the worker in the Supervisor's group."""
     pids: dict[str, int] = {}
     with ExitStack() as stack:
         for name in reversed(instance_names("storm")):

@@ -1,4 +1,4 @@
-"""A chaos day while it runs: whom the demo's supervisor keeps down or starts again, and what is said at the end."""
+"""A chaos day while it runs: the processes that the demo's supervisor keeps down or restarts, and its last messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo does and says where a fault of its day is not healed; `sleep` stands in for a worker."""
+"""The demo if a fault of its day is not healed; `sleep` stands in for a worker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 def unhealed(
     folder: Path, process: subprocess.Popen[bytes], restart: Callable[[], object], healed_within: str
 ) -> NotHealed:
-    """What the day ends with where the supervisor's ``restart`` of a killed worker does not bring it back."""
+    """The failure at the end of a day on which the supervisor's ``restart`` does not restart a killed worker."""
     schedule = {"faults": [{"kind": "process_kill", "target": WORKER}]}
     scenario = planned(faults=in_file(folder, schedule=schedule, limits={"healed_within": healed_within})).scenario
     assert scenario is not None

@@ -1,4 +1,6 @@
-"""YAML of users: what could grow, loop or take minutes is refused in one sentence with status 2, within a second."""
+"""Users' YAML: a document that could grow, loop or take minutes is refused in one sentence with status 2, within a
+second.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,7 @@ def test_overrides_of_any_depth_and_content_are_bounded() -> None:
         with pytest.raises(ConfigError, match="it has more than 32 levels; name a setting") as refused:
             loads("a: 1", "/etc", **{"environment": {}, **given})  # type: ignore[arg-type]
         assert len(str(refused.value)) < 300
-    # A password may look like an alias.
+    # A password may look like a YAML alias.
     assert parse_value("*hunter2") == "*hunter2"
 
 
@@ -119,7 +121,7 @@ def test_references_cannot_expand_without_bound(tmp_path: Path) -> None:
     for endless in ("larger", "/dev/zero"):
         with pytest.raises(ReferencesUnresolved, match=r"a: file .* has more than 1,048,576 bytes"):
             expanded({"a": f"${{file:{endless}}}"}, {}, tmp_path)
-    # What a variable holds is not expanded again.
+    # The value of a variable is not expanded again.
     assert expanded(["${A}-$${A}"], {"A": "${A}${A}"}, tmp_path) == ["${A}${A}-${A}"]
 
 

@@ -21,7 +21,7 @@ def core(*partitions: PartitionId, disorder: int = 0, lateness: int = 0) -> Wind
 
 
 def feed(to: WindowCore, *events: tuple[int, int], key: tuple[str, ...] = A, partition: PartitionId = P0) -> None:
-    """Events as (id, time); the id is the offset too."""
+    """Process events (id, time). The id is also the offset."""
     to.process(partition, [(event_id, key, time_ms, event_id) for event_id, time_ms in events])
 
 

@@ -1,4 +1,4 @@
-"""The guarantee that an engine runs with is read from what its clients logged, whatever it was asked for."""
+"""The effective guarantee of an engine is read from its clients' logs, whatever the settings request."""
 
 from __future__ import annotations
 

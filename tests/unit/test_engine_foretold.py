@@ -1,4 +1,4 @@
-"""What several kills repeat is foretold from what each of them found, and no answer of a successor is taken for it."""
+"""The repeats predicted for several kills follow from the state at each kill. Answers of a successor do not count."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def answer(appended_ms: int, *ids: int) -> Answer:
 
 
 def death(noted_ms: int, least: int) -> Death:
-    """One after which the ids from ``least`` on are read again."""
+    """A kill after which the ids from ``least`` on are read again."""
     return Death(noted_ms, lambda _, number: number >= least)
 
 

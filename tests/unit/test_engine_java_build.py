@@ -1,4 +1,4 @@
-"""Java sources are compiled once for a source and a lock, and a Java that cannot compile is told in one sentence."""
+"""Java sources are compiled once per source and lock. A Java that cannot compile is reported in one sentence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JAVA = """#!{python}
 import sys
 print('openjdk version "17.0.1"', file=sys.stderr)
 """
-# Notes that it was called; compiles whatever does not say "broken".
+# Records its calls, and compiles a source unless it contains "broken".
 JAVAC = """#!{python}
 import pathlib, sys
 here, arguments = pathlib.Path(__file__).parents[1], sys.argv[1:]

@@ -1,4 +1,4 @@
-"""Edges of the join core: which sides a window needs, repeats, lateness, and two inputs' watermarks."""
+"""Edge cases of the join core: the sides that a window needs, repeats, lateness, and the watermarks of two inputs."""
 
 from __future__ import annotations
 

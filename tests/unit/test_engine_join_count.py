@@ -1,4 +1,4 @@
-"""The count that engines which join are held to finds each thing that can go wrong, and only that."""
+"""The count that checks joining engines finds each kind of error, and nothing else."""
 
 from __future__ import annotations
 

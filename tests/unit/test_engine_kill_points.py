@@ -1,8 +1,8 @@
 """Kill the pure engine at random points, under each order of output and commit, and count every id.
 
-The model is a log per partition, a core, and two durable things: outputs and progress. Each step is drawn by
-hypothesis; what is not durable is gone with a kill. After each commit another core is made from the progress: it has
-to have open what the first one has open.
+The model has a log per partition, a core, and two durable things: outputs and progress. Hypothesis draws each step. A
+kill loses everything that is not durable. After each commit another core is built from the progress: it must have the
+same open windows as the first one.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ MAKERS: dict[str, Callable[[int, int], Core]] = {
     "running_aggregate": RunningCore,
 }
 MORE_MAKERS = MAKERS | {"cumulative": CumulativeCore, "distinct": lambda *bounds: DistinctCore(SIZE_MS, *bounds)}
-"""With those that do not answer each event once."""
+"""Includes the cores that do not answer each event exactly once."""
 Cell = tuple[int, int, tuple[str, ...], tuple[int | str, ...]]
 
 
 @dataclass
 class Engine:
-    """An engine on a model of Kafka; ``order`` is its guarantee."""
+    """An engine on a model of Kafka. ``order``: its guarantee."""
 
     logs: dict[PartitionId, list[Record]]
     order: str
@@ -121,7 +121,7 @@ class Engine:
             assert self.open_in_another() == open_in(self.core)
 
     def open_in_another(self) -> Counter[Cell]:
-        """What a core has open that is made from the progress, which went through Kafka's offsets."""
+        """The open windows of a core built from the progress, which is passed through Kafka's offsets."""
         another = self.make()
         offsets = {(o.topic, o.partition): from_offset(o, 0) for o in to_offsets(self.progress)}
         for partition, progress in offsets.items():
@@ -144,12 +144,12 @@ class Engine:
 
 
 def cell(result: Result) -> Cell:
-    """A result, whatever order its ids were read in."""
+    """A result with its ids sorted, since the order of reading does not matter."""
     return result.window_start_ms, result.window_end_ms, result.key, tuple(sorted(result.ids))
 
 
 def open_in(core: Core) -> Counter[Cell]:
-    """What would be answered at the end of all input."""
+    """The results that the core would emit at the end of all input."""
     copied = copy.deepcopy(core)
     copied.close_all()
     return Counter(cell(answer) for answer in copied.take() if isinstance(answer, Result))
@@ -203,7 +203,7 @@ def run(
 
 
 def windows(made: Made) -> set[tuple[int, int]]:
-    """Number of an event and start of a sliding window: all that hold it."""
+    """(Number of an event, start of a sliding window) for all windows that hold the event."""
     return {(n, start) for n, (_, _, time_ms, _) in enumerate(made) for start in range(-200, 601, 40)
             if start <= time_ms < start + SIZE_MS}  # fmt: skip
 
@@ -233,7 +233,7 @@ def test_at_any_kill_points_the_newest_table_has_every_event_once(order, made, t
 @settings(max_examples=100, deadline=None)
 @anyhow
 def test_at_any_kill_points_repeats_are_answered_once_or_set_aside(made, todo, disorder_ms, lateness_ms) -> None:  # type: ignore[no-untyped-def]
-    """Every event is there twice, in the same partition: once in its window, and what came too late for it aside."""
+    """Every event is in its partition twice. It is answered once in its window, or set aside if it is too late."""
     twice = [event for event in made for _ in range(2)]
     engine = run("exactly_once", twice, todo, disorder_ms, lateness_ms, "distinct", copies=2)
     answered = engine.produced - engine.aside
@@ -242,7 +242,7 @@ def test_at_any_kill_points_repeats_are_answered_once_or_set_aside(made, todo, d
 
 
 def test_sessions_come_back_with_the_events_that_they_had() -> None:
-    """Dense times, many late: sessions beside answered ones, which late events extend backwards."""
+    """Dense times with many late events: sessions beside answered ones, extended backwards by late events."""
     listed = 0
     for seed in range(200):
         rng = Random(seed)
@@ -271,7 +271,7 @@ def test_any_kill_points_exactly_once_in_windows_that_overlap(made, todo, disord
     assert set(answered.values()) <= {1}
     assert set(engine.aside.values()) <= {1}
     assert set(answered) <= windows(made)
-    # In some of its windows, or set aside: never neither, never both.
+    # Each event is either in some of its windows or set aside, never both.
     assert {i for i, _ in answered} | set(engine.aside) == set(range(len(made)))
     assert not {i for i, _ in answered} & set(engine.aside)
 
@@ -297,7 +297,7 @@ def test_any_kill_points_at_most_once(operator, made, todo, disorder_ms, latenes
 
 
 def test_the_model_can_fail() -> None:
-    """At most once does lose where it is killed between commit and output: the test has teeth."""
+    """At most once loses an event if the kill is between commit and output, so the model can detect a loss."""
     made = [(PARTITIONS[0], "/a", 1, 1)]
     todo = [("read", PARTITIONS[0], 1), ("die in commit", PARTITIONS[0], 0)]
     assert run("at_most_once", made, todo, 0).produced == Counter()

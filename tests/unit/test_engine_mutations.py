@@ -1,4 +1,4 @@
-"""The mutant's deeds against SEMANTICS section 2: the truth it writes is what a count of its output gives."""
+"""The mutant's errors against SEMANTICS section 2: the truth that it writes equals a count of its output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def honest(windows: int = 4, pages: int = 6, ids: int = 50) -> list[Result | Lat
 
 
 def of_sessions() -> list[Result | LateEvent]:
-    """All answered at the same time."""
+    """Session results with one start each and a time per id."""
     cells: list[Result | LateEvent] = []
     for n, answer in enumerate(honest()):
         if isinstance(answer, Result):
@@ -53,7 +53,7 @@ def rates(**shares: float) -> Rates:
 
 
 def contributions(of: Result | LateEvent, operator: Operator) -> list[tuple[Cell, EventId]]:
-    """Cells and ids that a record tells; those of a passthrough are told by each event's time."""
+    """The (cell, id) pairs of a record. In a passthrough the cell follows from each event's time."""
     width = 1_000 if operator == "session" else 60_000
     if isinstance(of, LateEvent):
         return [((of.time_ms // width * width, of.key), of.id)]
@@ -65,7 +65,7 @@ def contributions(of: Result | LateEvent, operator: Operator) -> list[tuple[Cell
 def classified(
     answers: list[Result | LateEvent], emissions: tuple[EmittedResult | LateEvent, ...], operator: Operator = "tumbling"
 ) -> Counter[str]:
-    """SEMANTICS section 2 by brute force, from what went in and what was visible in the end."""
+    """SEMANTICS section 2 by brute force, from the engine's answers and the finally visible output."""
     expected: Counter[tuple[Cell, EventId]] = Counter()
     for a in answers:
         expected.update(contributions(a, operator))

@@ -1,4 +1,4 @@
-"""The count that real engines are held to finds each thing that can go wrong, and only that."""
+"""The count that checks real engines finds each kind of error, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edges of the sliding, session and passthrough operators, and of the settings that choose between them."""
+"""Edge cases of the sliding, session and passthrough operators, and of the settings that choose between them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def sessions(*partitions: PartitionId, **more: Any) -> Core:
 
 
 def feed(to: Core, *events: tuple[int, int], key: tuple[str, ...] = A, partition: PartitionId = P0) -> None:
-    """Events as (id, time); the id is the offset too."""
+    """Process events (id, time). The id is also the offset."""
     to.process(partition, [(event_id, key, time_ms, event_id) for event_id, time_ms in events])
 
 
@@ -144,7 +144,7 @@ def test_lateness_holds_a_session_open() -> None:
 
 
 def test_recovery_leaves_out_what_an_open_session_reaches_only_since_a_late_event() -> None:
-    """Event 1 was answered, 3 came late; the session that event 4 opens behind the watermark touches both."""
+    """Event 1 was answered and 3 came late. Event 4 opens a session behind the watermark that touches both."""
     log = [(0, B, 1, 0), (1, A, 0, 1), (2, B, 10, 2), (3, A, 0, 3), (4, A, 9, 4), (5, B, 14, 5)]
     c = sessions()
     c.process(P0, log)

@@ -1,4 +1,4 @@
-"""Settings of the real engines: profiles of timeouts, what is refused, and what reaches the engines' own files."""
+"""Settings of the real engines: timeout profiles, refusals, and the contents of the engines' own files."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_page_of_engines_has_the_times_of_all_profiles() -> None:
         numbers = re.findall(r"\d+(?:\.\d+)?", " ".join(cells))
         documented[profile, engine.lower().replace(" ", "_")] = [float(number) for number in numbers]
     assert documented.pop(("local", "all")) == told(LOCAL)
-    assert documented.pop(("ospbench", "spark")) == [0]  # the others mean nothing to it
+    assert documented.pop(("ospbench", "spark")) == [0]  # the other timeouts do not apply to it
     storm = told(PROFILES["pgval"]["storm"])
     assert documented.pop(("pgval", "storm")) == [storm[0], *storm[2:], 124, 350]  # no transactions
     undocumented = {(profile, engine) for profile, engines in PROFILES.items() for engine in engines} - {*documented}
@@ -121,7 +121,7 @@ def test_a_left_join_reaches_the_engines_and_needs_two_inputs(tmp_path: Path) ->
     FlinkEngine(left, tmp_path)
     assert "job.join=left\n" in (tmp_path / "job.properties").read_text()
     assert KafkaStreamsEngine(left, tmp_path)._options()["job.join"] == "left"
-    for engine in (SparkEngine, StormEngine):  # their jobs read the settings as they are
+    for engine in (SparkEngine, StormEngine):  # their jobs read the settings file directly
         engine(left, tmp_path)
         assert '"join": "left"' in (tmp_path / f"{engine.name}.json").read_text()
     with pytest.raises(ValidationError, match="join left has nothing to join in workload sst; use mst"):

@@ -1,4 +1,4 @@
-"""Spark and Storm without starting either: what is refused, what reaches their files, and the guarantee read back."""
+"""Spark and Storm without starting either: refusals, the contents of their files, and reading back the guarantee."""
 
 from __future__ import annotations
 

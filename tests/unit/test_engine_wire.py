@@ -1,4 +1,4 @@
-"""The engines' bytes, golden, and what they make of input that is no event."""
+"""The engines' bytes (golden), and their handling of input that is not an event."""
 
 from __future__ import annotations
 

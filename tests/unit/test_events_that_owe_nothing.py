@@ -1,5 +1,6 @@
-"""Events for which the oracle's condition does not hold: known, and owed no result. What is set aside of them accuses
-nobody, through restarts and retention, too."""
+"""Events for which the oracle's condition does not hold: they are known, and owed no result. Late and rejected records
+of them cause no violation, even after restarts and retention.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ ORDERS, PAID = "orders", "paid-orders"
 
 @pytest.fixture
 def run(tmp_path: Path) -> FedRun:
-    """A filter with a dead-letter topic, and one event that passed and was answered."""
+    """A filter with a dead-letter topic. One event has passed it and was answered."""
     run = FedRun(tmp_path, settings=("state.retention=2h", "oracle.bucket=60s", DEAD), example="filter")
     run.feed([Fed(ORDERS, (1,), key="own"), Fed(PAID, (1,), key="own")])
     return run
@@ -33,13 +34,13 @@ def confirmed(shown: Snapshot) -> dict[str, int]:
 
 
 def later(run: FedRun, number: int, minutes: int, *, after_us: int = HOUR_US) -> Snapshot:
-    """A while later another event of another key passes and is answered, which moves the watermark."""
+    """``after_us`` later an event of another key passes and is answered, which moves the watermark."""
     at = minutes * MINUTE_US
     return run.feed([Fed(ORDERS, (number,), at, "last"), Fed(PAID, (number,), at, "last")], after_us=after_us)
 
 
 def rows(run: FedRun, status: int) -> list[tuple[str | None, int]]:
-    """The (key, id) of the table's rows of a status."""
+    """The (key, id) pairs of the facts table's rows with this status."""
     found = [row for part in StateTables(run.state).scan(Table.FACTS) for row in part.to_pylist()]
     return sorted((row["key"], event["id"]) for row in found if row["status"] == status for event in row["ids"])
 
@@ -74,7 +75,7 @@ def test_a_result_of_it_is_misplaced_also_once_its_facts_are_retired(run: FedRun
 @pytest.mark.parametrize("restarts", [False, True], ids=["same process", "restart"])
 def test_what_is_set_aside_of_it_accuses_nobody(run: FedRun, restarts: bool) -> None:
     run.feed([Fed(ORDERS, (2,), key="own", owed=False), Fed(ORDERS, (3,), key="alone", owed=False)])
-    # Nothing is left in memory of the batch that had them, and no cell knows of it.
+    # The batch that read them has left memory, and no cell knows them.
     run.runner.judging.known.forget(run.runner.books.batch + 1)
     if restarts:
         run.restart()
@@ -95,14 +96,14 @@ def test_an_id_that_no_event_has_is_unknown_on_a_dead_letter_topic_too(run: FedR
 def test_one_that_comes_after_what_was_set_aside_of_it_takes_the_accusation_back(run: FedRun) -> None:
     run.feed([Fed(ORDERS, (5,), key="other"), Fed(PAID, (5,), key="other"), Fed("dead", (5,), key="own")])
     assert confirmed(run.feed([])) == {"misplaced": 1}
-    # The id was known before, and no number of the cell moves.
+    # The id was known before, and no number of the cell changes.
     run.feed([Fed(ORDERS, (5,), key="own", owed=False)])
     assert confirmed(run.feed([])) == {}
 
 
 def test_its_facts_stay_as_long_as_a_cell_that_has_them(run: FedRun) -> None:
     run.feed([Fed(ORDERS, (2,), key="own", owed=False), Fed("dead", (2,), key="own")])
-    # The cell changes again and again, so that only its older facts are past the retention.
+    # The cell keeps changing, so that only its older facts are past the retention.
     for number in range(5):
         run.feed([Fed(ORDERS, (30 + number,), key="own"), Fed(PAID, (30 + number,), key="own")], after_us=1)
         later(run, 40 + number, 5 + number)
@@ -117,14 +118,14 @@ def test_its_facts_stay_as_long_as_a_settled_cell_that_may_have_them(run: FedRun
     soon = 3 * MINUTE_US
     run.feed([Fed(ORDERS, (2,), soon, "left", owed=False)])
     later(run, 9, 5)
-    # The cell comes to be in another epoch, and leaves memory with a verdict.
+    # The cell is created in another epoch, and leaves memory with a verdict.
     run.feed([Fed(ORDERS, (3,), soon, "left"), Fed(PAID, (3,), soon, "left"), Fed("dead", (2,), soon, "left")])
     later(run, 10, 6, after_us=1)
     later(run, 11, 7, after_us=1)
     assert "left" not in run.runner.judging.cells.keys().to_pylist()
     later(run, 12, 8, after_us=HOUR_US + HOUR_US // 2)
     assert run.runner.retired.retirements
-    # What comes now brings it back, and has all of its ids compared again.
+    # New records bring the cell back, and all of its ids are compared again.
     shown = run.feed([Fed(ORDERS, (4,), soon, "left"), Fed(PAID, (4,), soon, "left")])
     assert "left" in run.runner.judging.cells.keys().to_pylist()
     assert (confirmed(shown), confirmed(run.feed([]))) == ({}, {})

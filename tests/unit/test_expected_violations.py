@@ -1,4 +1,4 @@
-"""What a fault's plan expects leaves the alert: of its class and its time, and nothing else."""
+"""Violations that a fault's plan expects leave the alert, by class and time, and no others do."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_the_classes_of_now() -> None:
 def test_what_is_open_less_what_is_expected_and_not_acknowledged() -> None:
     expects = record(KILL).expected()
     assert _unexpected({"duplicate": 34, "missing": 7}, expects, {}) == {"duplicate": 4, "missing": 7}
-    # All that the plan expects was acknowledged: it is not open, and excuses none of those that are.
+    # Everything that the plan expects is acknowledged, so it excuses none of the open ones.
     seen = {("kill", "duplicate"): 30}
     assert _unexpected({"duplicate": 4, "missing": 7}, expects, seen) == {"duplicate": 4, "missing": 7}
     others = {(None, "duplicate"): 3}
@@ -142,7 +142,7 @@ def test_one_acknowledgement_over_two_faults_excuses_nothing_else(tmp_path: Path
     found.add_confirmed("duplicate", "failure", 2, 0, 11 * MINUTE, fault="unplanned")
     seen = Acknowledgement("v", "duplicate", 32, "seen", {"kill": 30, "unplanned": 2}, batch=1)
     found.acknowledged.follow(StateTables(tmp_path), {"v": seen})
-    # One more duplicate, which nobody acknowledged and no plan expects.
+    # One further duplicate, which is neither acknowledged nor expected.
     assert _unexpected({"duplicate": 1}, found.expected(), found.acknowledged.left) == {"duplicate": 1}
 
 

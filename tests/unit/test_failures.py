@@ -1,4 +1,4 @@
-"""What ends a run is told in a sentence, whoever's text it comes with."""
+"""The reason for the end of a run is one sentence, whatever library its text comes from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `streamproof faults`, as far as it starts no process."""
+"""The command `streamproof faults` as far as it starts no process."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_the_list_looks_for_the_library_that_moves_clocks(
 
 
 def _mapped_here(mapped: Callable[[int, str], str | None], pid: int, library: str) -> str | None:
-    """As if no process ran besides us, whatever others on this host were started with."""
+    """As if this process were the only one: other processes of the host may have the library mapped."""
     return mapped(pid, library) if pid == os.getpid() else None
 
 

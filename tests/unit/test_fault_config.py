@@ -1,4 +1,4 @@
-"""The fault configuration: what is wrong is said in one sentence, and what is not built is refused."""
+"""The fault configuration: an error is one sentence, and unsupported faults are refused."""
 
 from __future__ import annotations
 

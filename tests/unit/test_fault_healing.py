@@ -1,4 +1,4 @@
-"""What is to heal and does not answer is asked again while the proof is waited for; what refuses is not."""
+"""A healing without an answer is retried until the proof times out; a refused one is not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from faults.schedule import timeline
 
 
 class Engine:
-    """An injection that is told what to raise: ``heals`` by its healing, ``proofs`` by its proof, in their order."""
+    """An injection whose healing raises the exceptions ``heals`` and whose proof raises ``proofs``, in order."""
 
     def __init__(self, heals: list[Exception], proofs: list[Exception]) -> None:
         self.facts = Facts()
@@ -60,7 +60,7 @@ AWAY = [Unreachable("s: nobody answers.") for _ in range(3)]
 
 
 def healed(folder: Path, *engines: Engine, seconds: float = 20.0) -> list[str]:
-    """Names of what is healed, in its order. Raises NotHealed."""
+    """Heal the faults and return their names in the order of healing. Raises NotHealed."""
     names: list[str] = []
     with Journal.locked(folder) as journal:
         entries = [_entry(journal, f"f{number}") for number in range(len(engines))]
@@ -124,7 +124,7 @@ def test_one_that_never_answers_keeps_no_other_from_being_asked_again(tmp_path: 
 
 
 def test_one_that_hangs_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither while it is mended nor while it is looked at; each goes on where its answer came late."""
+    """Neither its healing nor its proof blocks another fault. Each continues once its late answer is known."""
     monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     slow_to_mend, slow_to_show, other = Engine([], []), Engine([], []), Engine([], [])
     mend, others_gone = slow_to_mend.heal, threading.Event()
@@ -209,7 +209,7 @@ def test_of_many_that_cannot_be_mended_one_that_may_be_later_counts() -> None:
 def test_where_no_thread_is_to_be_had_all_are_healed_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pressure on the machine, or a limit of its processes, may leave none."""
+    """The system may be unable to start a thread, for lack of memory or because of a limit of processes."""
 
     def none_left(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -238,7 +238,7 @@ def test_a_call_is_out_though_waiting_for_it_was_interrupted() -> None:
 def test_who_has_not_answered_an_earlier_healing_is_not_asked_twice_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
 ) -> None:
-    """A group heals early and once more at its end; a process may run `heal` after a run that gave up."""
+    """A group is healed early and once more at its end, and a process may run `heal` after a run that gave up."""
     monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     monkeypatch.setattr(heal_task, "_CALL_SECONDS_MAX", 0.1)
     hung, end = Engine([], []), threading.Event()
@@ -311,7 +311,8 @@ def test_one_that_hangs_keeps_no_other_of_its_group_in(tmp_path: Path, monkeypat
 def test_what_cannot_be_written_down_yet_is_written_when_another_healing_has_made_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To remove a large file takes a while; what is healed beside it must not be brought back meanwhile."""
+    """Removing a large file takes a while. A fault that is healed meanwhile must not be injected again by
+    maintenance."""
     monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     filling, other, append = Engine([], []), Engine([], []), Journal._append
     mend, held = filling.heal, list[int]()
@@ -335,7 +336,7 @@ def test_what_cannot_be_written_down_yet_is_written_when_another_healing_has_mad
 
 @pytest.mark.parametrize("fails", ["heal", "is_healed"])
 def test_what_nobody_thought_of_keeps_no_other_from_being_proven(tmp_path: Path, fails: str) -> None:
-    """It goes on to the caller, for whom the watchdog heals, and has to say of which fault it is."""
+    """The exception reaches the caller, whose watchdog then heals, and it has to name the fault."""
     defect, other = Engine([], []), Engine([], AWAY[:1])
     setattr(defect, fails, lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError) as raised:
@@ -347,7 +348,7 @@ def test_what_nobody_thought_of_keeps_no_other_from_being_proven(tmp_path: Path,
 def test_who_takes_long_to_say_that_it_cannot_answer_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a proxy that is stopped does, which is asked again every few seconds."""
+    """A stopped proxy, for example, is called again every few seconds."""
     monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     away, mend, said = Engine(AWAY[:], []), Engine.heal, list[str]()
     away.heal = lambda: (time.sleep(0.1), mend(away))[1]  # type: ignore[method-assign, func-returns-value]
@@ -363,7 +364,7 @@ def test_who_takes_long_to_say_that_it_cannot_answer_is_told_once(
 def test_who_could_be_asked_late_only_is_waited_for_from_then_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the call of an earlier healing, which was out until then."""
+    """The call of an earlier healing was still running until then."""
     monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     slow, mend, end = Engine([], []), Engine.heal, threading.Event()
     slow.heal = lambda: (end.wait(20), time.sleep(0.2), mend(slow))[2]  # type: ignore[method-assign, func-returns-value]

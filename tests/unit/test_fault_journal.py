@@ -1,4 +1,4 @@
-"""The journal knows what is broken, whatever killed its writer; its records are those that the sidecar reads."""
+"""The journal records the active faults, whatever killed its writer. The sidecar can read its records."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fault() -> Fault:
 
 
 class Mended:
-    """Healed as soon as it is asked."""
+    """Healed by its first call."""
 
     facts = Facts()
     is_mended = False
@@ -243,7 +243,7 @@ def test_what_another_version_wrote_keeps_nothing_else_from_being_healed(
 
 
 def test_what_is_healed_is_told_though_another_fault_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line that nobody can read stays until a person moves the journal: no window is to wait for that."""
+    """An unreadable line stays until a person moves the journal. The windows of other faults do not wait for that."""
     told: list[str] = []
 
     class Topic(FaultsTopic):
@@ -321,7 +321,7 @@ def test_one_that_cannot_be_mended_keeps_none_behind_it() -> None:
 def test_a_producer_that_takes_no_record_does_not_keep_a_fault_from_being_healed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one that has failed for good does, which a broker that lost its records can bring about."""
+    """For example a producer that has failed for good, after a broker lost its records."""
 
     class Failed:
         def produce(self, *_: object, **__: object) -> None:

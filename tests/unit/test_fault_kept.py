@@ -1,4 +1,4 @@
-"""A proxy that was started again has lost what a fault told it: the fault ends there, and is told so."""
+"""A restarted proxy has lost a fault's settings: the fault ends then, and its end is published."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FAULTS: list[dict[str, Any]] = [
 
 
 class Proxy:
-    """In the place of a running one. ``impairments``: of its links; None: it does not run."""
+    """Stands in for a running proxy. ``impairments``: of its links; None: it does not run."""
 
     def __init__(self) -> None:
         self.impairments: dict[str, Impairment] | None = {}
@@ -126,7 +126,7 @@ def test_the_proxy_is_asked_now_and_then(tmp_path: Path, proxy: Proxy, monkeypat
 
 
 class LostAtOnce:
-    """An injection that is in, and gone at the next look."""
+    """An injection that becomes active and has ended by its first maintenance."""
 
     def __init__(self) -> None:
         self.facts = Facts()
@@ -179,7 +179,7 @@ def test_the_window_of_a_lost_fault_ends_and_is_told(tmp_path: Path, monkeypatch
 
 
 class WithoutProxy(LostAtOnce):
-    """An injection whose proxy is gone before it is seen to be in, and back when its healing is tried again."""
+    """An injection whose proxy stops before the injection is verified and runs again when the healing is retried."""
 
     def __init__(self) -> None:
         super().__init__()

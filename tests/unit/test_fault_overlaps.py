@@ -1,4 +1,4 @@
-"""Of faults that overlap, those that are in go on while another one is healed before them."""
+"""Overlapping faults: the active ones go on while another one is healed before them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from faults.schedule import timeline
 
 
 class Recorded:
-    """An injection that is in at once; it counts how often it is held, also since it was healed."""
+    """An injection that is active at once. It counts the calls of its maintenance, also those after its healing."""
 
     def __init__(self) -> None:
         self.facts = Facts()
@@ -55,7 +55,7 @@ Faults = dict[str, Recorded]
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Faults:
-    """Name of a fault -> what stands for it; made when it is first asked for."""
+    """Name of a fault -> the injection that stands in for it."""
     found: Faults = {"early": Recorded(), "next": Recorded(), "whole": Recorded()}
 
     def injection(fault: Fault, *_: object) -> Recorded:
@@ -67,7 +67,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Faults:
 
 
 def ran(folder: Path, lasts: str, **own: str) -> dict[str, Entry]:
-    """A group of these faults with their own times, and ``whole``; name -> its entry in the journal."""
+    """Run a group of faults with their own durations, and ``whole``. Returns name -> entry in the journal."""
     links = {name: {"type": "link", "listen": f"127.0.0.1:{n}", "upstream": "127.0.0.1:1"}
              for n, name in enumerate([*own, "whole"], start=2)}  # fmt: skip
     faults: list[dict[str, Any]] = [{"kind": "net_reset", "target": name, "name": name} for name in links]

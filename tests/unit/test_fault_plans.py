@@ -1,4 +1,4 @@
-"""The plans of the literature."""
+"""The fault plans from the literature."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_pgvals_delays(name: str, delay: float) -> None:
     (step,) = made.steps
     assert (step.wait_seconds, step.lasts_seconds, made.recovery_seconds) == (9.5, 9.0, 9.0)
     assert isinstance(step.fault.parameters, DelayParameters)
-    assert step.fault.parameters.delay == delay  # against the timeout, which is not shortened
+    assert step.fault.parameters.delay == delay  # compared with the timeout, which is not shortened
     assert len(step.fault.targets) == 1
 
 

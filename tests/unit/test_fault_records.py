@@ -1,4 +1,4 @@
-"""Anyone may write to the faults topic: a record that no table can hold would end the sidecar at every start."""
+"""Any client can write to the faults topic. A record that no table can hold would end the sidecar at every start."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def test_a_record_becomes_a_row_that_the_table_holds() -> None:
         (["duplicate", "overdue"], {"duplicate", "overdue"}),
         (["duplicates", "undecodable", 7, None, "missing"], {"missing"}),
         ([], set()),
-        ("duplicate", set()),  # half of a word is not taken for a class
+        ("duplicate", set()),  # a part of a word is not a class
         (None, set()),
         ({"missing": 1}, set()),
     ],
-    # In order, for processes that share the tests must call them alike.
+    # Sorted, since test processes that run in parallel need the same names.
     ids=lambda value: str(sorted(value)) if isinstance(value, set) else str(value),
 )
 def test_a_window_expects_the_classes_that_its_record_names(told: object, expects: set[str]) -> None:

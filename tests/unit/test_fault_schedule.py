@@ -1,4 +1,4 @@
-"""The timeline that a seed gives, with its groups, budgets and distances."""
+"""The timeline of a seed, with its groups, budgets and distances."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_random_groups_stay_within_the_budget(seed: int) -> None:
 
 
 class Clock:
-    """Moves when it is told to."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -178,7 +178,7 @@ class Clock:
 
 
 def starts_of(made: Timeline, took: list[float]) -> list[float]:
-    """When the faults start, where injecting and healing them takes so many seconds."""
+    """The starts of the faults if injecting and healing take these numbers of seconds."""
     clock, starts = Clock(), []
     for (step, wait_seconds), extra in zip(paced(made, clock), [*took, 0.0], strict=False):
         clock.now += wait_seconds

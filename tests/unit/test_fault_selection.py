@@ -1,4 +1,4 @@
-"""Which targets a selector takes, and how many are too many."""
+"""The targets that a selector takes, and the limits on their number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two names of one thing are one target: of the blast radius, of a draw, and of a group."""
+"""Two names of the same resource are one target: for the blast radius, in a draw, and in a group."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def process(pid_file: str = "w.pid", **more: Any) -> dict[str, Any]:
 
 
 def hit(targets: dict[str, Any], *faults: dict[str, Any], seed: int = 1, **limits: int) -> list[list[str]]:
-    """Names of the targets of each fault; more than one fault are a group."""
+    """Names of the targets of each fault. Several faults form a group."""
     specs = [{"together": list(faults)}] if len(faults) > 1 else list(faults)
     config = parse({"targets": targets, "schedule": {"faults": specs}, "limits": limits})
     (step,) = timeline(config, seed).steps
@@ -32,7 +32,7 @@ def hit(targets: dict[str, Any], *faults: dict[str, Any], seed: int = 1, **limit
 
 
 def twins(tmp_path: Path) -> list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
-    """Pairs of targets that are one thing, with the fault that finds it so."""
+    """Pairs of targets that are the same resource, with a fault that affects it."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     (tmp_path / "link.pid").symlink_to(tmp_path / "a" / "w.pid")
@@ -52,7 +52,7 @@ def twins(tmp_path: Path) -> list[tuple[dict[str, Any], dict[str, Any], dict[str
 def test_two_names_of_one_thing_are_all_its_replicas(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What a host can do is not the question here.
+    # The host's support for the kinds does not matter here.
     monkeypatch.setattr("faults.catalogue.Kind.why_not_here", None)
     one, other, fault = twins(tmp_path)[number]
     with pytest.raises(FaultRefused, match=r"would hit all replicas \(one, other\)"):
@@ -92,7 +92,7 @@ def test_a_lost_node_takes_a_process_with_two_names_once() -> None:
 
 @pytest.fixture
 def group_of_two(tmp_path: Path) -> Iterator[None]:
-    """Files of a process, of one that it has started, and of one in a group of its own."""
+    """Pid files of a process, of a member of its group, and of a process in another group."""
     with ExitStack() as stack:
         leader: subprocess.Popen[bytes] | None = None
         for name in ("leader", "member", "other"):
@@ -124,7 +124,7 @@ def test_two_targets_in_one_process_group_are_one_where_the_group_is_taken(
 
 
 def of_group(tmp_path: Path, *names: str) -> dict[str, Any]:
-    """Targets of `group_of_two`; the leader's is its whole group."""
+    """Targets of `group_of_two`. The leader's target is its whole group."""
     return {name: process(str(tmp_path / f"{name}.pid"), group=name == "leader") for name in names}
 
 
