@@ -1,4 +1,4 @@
-"""``scripts/bench campaign``: detached, resumed, and tables that are what their results say."""
+"""``scripts/bench campaign``: it runs detached, can be resumed, and its tables agree with its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Helm chart, as far as it can be checked without Helm."""
+"""The Helm chart: checks that do not need Helm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from validator.config.load import loads
 
 TEMPLATES = "".join(path.read_text(encoding="utf-8") for path in (CHART / "templates").rglob("*.*"))
 FREE = ("config", "faultRunner.config", "resources", "faultRunner.resources")
-"""Values whose keys are not the chart's."""
+"""Values whose keys the chart does not define."""
 
 
 def read(name: str) -> Any:
@@ -48,7 +48,7 @@ def test_templates_use_every_value_and_no_other() -> None:
     named = {found.rstrip(".") for found in re.findall(r"\.Values\.([A-Za-z.]+)", TEMPLATES)}
     named = {next((free for free in FREE if name.startswith(f"{free}.")), name) for name in named}
     assert named - known == set()
-    # Below `with`, and in what is given to a template, a name stands without the names above it.
+    # Inside `with`, and in a template's arguments, a value is named without its parents.
     below = set(re.findall(r"\.([A-Za-z]+)\b", re.sub(r"\.Values\.[A-Za-z.]+", "", TEMPLATES)))
     leaves = {path for path in known if not any(other.startswith(f"{path}.") for other in known)}
     assert {path for path in leaves - named if path.rpartition(".")[2] not in below} == set()
@@ -81,7 +81,7 @@ def test_the_chart_is_of_this_version_and_has_no_copies() -> None:
 
 
 def test_each_size_leaves_memory_beside_its_workers() -> None:
-    """The driver, its JVM and what workers take beyond their heap: at least 1.5 GiB."""
+    """The driver, its JVM and the workers' memory beyond their heap have at least 1.5 GiB."""
     sizes = read("files/sizes.yaml")
     assert set(sizes) == set(Values.model_fields["size"].annotation.__args__)  # type: ignore[union-attr]
     for size in sizes.values():

@@ -1,4 +1,4 @@
-"""What Helm makes of the chart: lint, strict schemas, its own unit tests, refusals."""
+"""Helm's output of the chart: lint, strict schemas, the chart's own unit tests, refusals."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def objects(manifests: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def schemas(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Schemas as kubeconform looks for them: those of the releases, and those of the CRDs, where a key that they do not
-    name is an error."""
+    """Schemas in kubeconform's layout: those of the releases, and strict ones of the CRDs, in which an unknown key
+    is an error."""
     to = tmp_path_factory.mktemp("schemas")
     [source] = needed("schemas").glob("lib/*/site-packages/kubernetes_validate/kubernetes-json-schema")
     templates = "".join(path.read_text(encoding="utf-8") for path in (CHART / "templates").rglob("*.yaml"))
@@ -45,7 +45,7 @@ def schemas(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (to / f"v{release}").mkdir()
         for path in (source / f"v{release}-local-strict").glob("*.json"):
             if path.name.split("-")[0] in kinds:
-                # Their ids and references are addresses of a host; here they are files beside each other.
+                # Their ids and references are addresses of a host; here they are files in the same folder.
                 text = path.read_text(encoding="utf-8").replace('"/api/_definitions.json', '"_definitions.json')
                 text = text.replace('"$id": "https:', '"$comment": "https:')
                 (to / f"v{release}" / path.name).write_text(text, encoding="utf-8")
@@ -78,7 +78,7 @@ def problems(manifests: str, release: str, schemas: Path) -> str:
     return subprocess.run(command, check=False, input=manifests, capture_output=True, text=True, timeout=300).stdout
 
 
-# A release takes some seconds of a processor: the newest always, the others in `scripts/test extended`.
+# A release takes some seconds of processor time: the default run checks the newest, `scripts/test extended` all.
 @pytest.mark.parametrize(
     "release", [*(pytest.param(r, marks=pytest.mark.extended) for r in RELEASES[:-1]), RELEASES[-1]]
 )

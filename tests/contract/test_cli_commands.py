@@ -1,4 +1,4 @@
-"""The command's promises: exit statuses, one sentence on stderr, no traceback without --debug."""
+"""The command line's contract: exit statuses, one sentence on stderr, no traceback without --debug."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command did."""
+    """The result of a command."""
 
     status: int
     out: str
@@ -41,7 +41,7 @@ class Ran:
 
 
 class Command:
-    """Runs the command in this process."""
+    """Runs commands in this process."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
@@ -190,7 +190,7 @@ def test_a_report_that_cannot_be_read_is_refused(streamproof: Command, tmp_path:
 
 
 def room(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Any) -> None:
-    """Put a module with ``functions`` in the place of another part of the product."""
+    """Replace a module of another part of the product by one with ``functions``."""
     module = ModuleType(name)
     vars(module).update(functions)
     monkeypatch.setitem(sys.modules, name, module)
@@ -235,7 +235,7 @@ def test_what_is_about_the_end_is_refused_without_once(option: str, streamproof:
 
 
 class StateLocked(Exception):
-    """As the core's."""
+    """Stands for the error of the state's lock."""
 
 
 StateLocked.__module__ = "validator.state.lock"

@@ -1,4 +1,4 @@
-"""The doctor beside a real broker, and where there is none."""
+"""The doctor with a real broker, and without one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.contract
 
 HUGE_BYTES = 300 * 2**20
-"""Compressed these are 0.3 MB, which any topic takes."""
+"""Compressed to 0.3 MB, which any topic accepts."""
 TOO_LARGE = "cannot be decompressed and decoded within 200 MiB of memory"
 HUGE_PRODUCER = f"""
 import sys
@@ -190,7 +190,7 @@ def test_the_newest_records_of_every_topic_are_decoded_and_shown(
     producer.produce(output, json.dumps({"page": "home", "windowStart": "2026-01-31T12:00:00", "ids": [1, 2]}))
     producer.produce(late, json.dumps({"clickId": "a", "page": "home", "clickTimestamp": "1970-01-01T00:00:01"}))
     assert producer.flush(30) == 0
-    # By another process, since what it takes is no concern here.
+    # A separate process, since the producer's memory must not count in this test.
     subprocess.run([sys.executable, "-c", HUGE_PRODUCER, broker.bootstrap_servers, huge], check=True, timeout=120)
     fields = "fields: {id: id, key: page, event_time: timestamp}"
     given = config(
@@ -225,7 +225,7 @@ def test_the_newest_records_of_every_topic_are_decoded_and_shown(
         "in the window from 2026-01-31T12:00:00.000000Z."
     )
 
-    # A record that decompresses to more than a process may take ends neither, and no topic is left out for it.
+    # A record that decompresses to more than the memory limit ends no process, and no topic is skipped because of it.
     assert said[huge, "note"].startswith(
         f"one of the newest records {TOO_LARGE}: it is in {huge}-0 at or after offset 0."
     )
@@ -242,6 +242,6 @@ def test_the_newest_records_of_every_topic_are_decoded_and_shown(
 
 
 def most_memory_kb() -> int:
-    """The most memory that this process has taken since it was cleared."""
+    """Return the peak memory of this process in kB since its last reset."""
     status = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))

@@ -1,4 +1,4 @@
-"""What a user reads for each thing to mend: one sentence with file, field and mend."""
+"""The messages for each error in a configuration: one sentence with file, field and fix."""
 
 from __future__ import annotations
 
@@ -447,7 +447,7 @@ def test_contract_and_reference_mark_all_that_is_refused() -> None:
         assert [row for row in rows if row not in text.splitlines()] == [], page
     reference = render()
     for setting, refused in refusals().items():
-        # Of the kinds of oracle it is said where the oracle is named.
+        # For kinds of oracle, the note is where the oracle is listed.
         key = setting.removesuffix(".kind").rpartition(".")[2]
         row = rf"^\| `{key}` \|.*\*\*Not built yet:\*\* {re.escape(refused)}\. \|$"
         assert re.search(row, reference, re.MULTILINE), setting

@@ -1,4 +1,5 @@
-"""``streamproof demo`` on a host that lacks something: one sentence, a status, nothing started and nothing left."""
+"""``streamproof demo`` on a host that lacks something: one sentence, a status, nothing started and nothing left
+behind."""
 
 from __future__ import annotations
 
@@ -20,17 +21,17 @@ from validator.cli.main import main
 pytestmark = pytest.mark.contract
 
 COMPILED = ("flink", "kafka_streams", "storm")
-"""Engines whose job is Java."""
+"""Engines whose job is written in Java."""
 JAVA = """#!/bin/sh
 if [ "$1" = -version ]; then echo 'openjdk version "17.0.9" 2023-10-17' >&2; exit 0; fi
 echo "UNRESOLVED DEPENDENCIES: no route to host"; exit 1
 """
-"""A Java that starts and reaches nobody."""
+"""A Java that starts but has no network."""
 PIP = "#!/bin/sh\necho 'ERROR: no route to host' >&2; exit 1\n"
 
 
 class Host:
-    """This machine, poorer: its programs, caches and temporary files are in a folder of their own."""
+    """This machine with less: its programs, caches and temporary files are in a separate folder."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.programs, self.cache, self.temporary = (folder / name for name in ("bin", "cache", "tmp"))
@@ -44,14 +45,14 @@ class Host:
         monkeypatch.setattr(command, "Demo", lambda plan, *_: self.started.append(plan.engine))
 
     def has(self, name: str, script: str) -> Path:
-        """Give it a program."""
+        """Add a program, and return its path."""
         program = self.programs / name
         program.write_text(script, encoding="utf-8")
         program.chmod(0o755)
         return program
 
     def assert_untouched(self) -> None:
-        """Nothing was started, and no file or folder was left."""
+        """Assert that nothing was started, and no file or folder is left."""
         assert self.started == []
         assert list(self.temporary.iterdir()) == []
         assert [path for path in self.cache.rglob("*") if path.is_file() or path.name.startswith(".")] == []
@@ -63,7 +64,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 
 def refused(capsys: pytest.CaptureFixture[str], host: Host, *arguments: str) -> tuple[int, str]:
-    """Status and sentence of ``streamproof demo``."""
+    """Return status and message of ``streamproof demo``."""
     status = main(["demo", *arguments])
     host.assert_untouched()
     (line,) = capsys.readouterr().err.splitlines()
@@ -106,7 +107,7 @@ def test_without_network_the_jars_of_an_engine_are_told(
 ) -> None:
     host.has("java", JAVA)
     host.has("javac", JAVA)
-    monkeypatch.setattr(command, "resolve", lambda lock: [])  # those of broker and sidecar are there
+    monkeypatch.setattr(command, "resolve", lambda lock: [])  # the jars of broker and sidecar are available
     monkeypatch.setattr(sys, "executable", str(host.has("python", PIP)))
     status, line = refused(capsys, host, "--engine", engine)
     assert status == 3
@@ -116,7 +117,7 @@ def test_without_network_the_jars_of_an_engine_are_told(
 
 @pytest.fixture
 def nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A user who is not root, and whom nothing was found out for before."""
+    """A user other than root, without cached results of earlier checks."""
     found_out = (
         namespaces.why_not_here,
         namespaces.why_no_netem,

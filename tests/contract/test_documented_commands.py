@@ -1,4 +1,4 @@
-"""Every `streamproof` command line in the documentation is one that the argument parser takes."""
+"""The argument parser accepts every `streamproof` command line in the documentation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 
 TABLE_OF_COMMANDS = ROOT / "docs" / "CONTRACT.md"
-"""Has the forms of commands, with alternatives and options in brackets: that is no command line."""
+"""Lists the forms of commands, with alternatives and options in brackets, which are not command lines."""
 LAW = ROOT / "docs" / "SEMANTICS.md"
 NOT_BUILT = {refused.command for refused in REFUSED}
 
@@ -28,14 +28,14 @@ class Said:
     line: int
     command: str
     is_whole: bool
-    """Whether a reader would paste it: in a sentence, the name of a command may stand without its arguments."""
+    """Whether a reader may paste it. In a sentence, the name of a command may stand without its arguments."""
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}: {self.command}"
 
 
 def commands_in(page: Path) -> Iterator[Said]:
-    """Lines of code blocks (after a prompt or bare), and code in sentences."""
+    """Yield commands in code blocks (after a prompt or bare), and in inline code."""
     in_block = False
     lines = page.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines, 1):
@@ -51,7 +51,7 @@ def commands_in(page: Path) -> Iterator[Said]:
 
 
 def joined(first: str, following: list[str]) -> str:
-    """The command with the lines that it goes on with after a backslash."""
+    """Return the command with its continuation lines."""
     command = first
     for line in following:
         if not command.endswith("\\"):
@@ -61,7 +61,7 @@ def joined(first: str, following: list[str]) -> str:
 
 
 def arguments_of(command: str) -> list[str]:
-    """Without a comment, a redirection, a pipe and what follows."""
+    """Return the arguments without a comment, a redirection or a pipe."""
     words = shlex.split(command, comments=True)[1:]
     end = next((i for i, word in enumerate(words) if word in (">", "|", "&", "&&", ";")), len(words))
     return words[:end]
@@ -73,7 +73,7 @@ def said() -> list[Said]:
         command
         for page in pages
         for command in commands_in(page)
-        # Output of the demo begins with the name and the version.
+        # The demo's output begins with the name and the version.
         if not re.match(r"streamproof \d", command.command)
     ]
 
@@ -116,7 +116,7 @@ def links() -> Iterator[tuple[Path, str]]:
 
 
 def anchors(page: Path) -> set[str]:
-    """Of the headings, as the usual hosts of repositories make them."""
+    """Return the anchors of the page's headings, in the form of the common repository hosts."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

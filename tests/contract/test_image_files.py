@@ -1,4 +1,5 @@
-"""The image's files fit each other and the product; `tests/integration/test_image.py` builds and runs it."""
+"""The image's files agree with each other and the product. `tests/integration/test_image.py` builds and runs the
+image."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ DOCKERFILE: Final = (IMAGE / "Dockerfile").read_text()
 
 @pytest.fixture(scope="module")
 def image_tree() -> Iterator[ModuleType]:
-    """The second half of scripts/image-tree."""
+    """The Python part of scripts/image-tree."""
     before = sys.path.copy()
     spec = importlib.util.spec_from_file_location("image_tree", ROOT / "scripts" / "lib" / "image_tree.py")
     assert spec is not None
@@ -65,7 +66,7 @@ def test_what_is_left_out_fits_the_installed_packages(image_tree: ModuleType) ->
     assert spec is not None
     assert spec.origin is not None
     site = Path(spec.origin).parents[1]
-    # Raises for a pattern that fits nothing.
+    # `excluded` raises if a pattern matches nothing.
     excluded = list(image_tree.excluded(site))
     assert all(path.is_relative_to(site) for path in excluded)
     kept = {path.name for path in (site / "pyspark" / "jars").glob("*.jar")} - {path.name for path in excluded}
@@ -75,7 +76,7 @@ def test_what_is_left_out_fits_the_installed_packages(image_tree: ModuleType) ->
 
 @contextmanager
 def answering(status: int) -> Iterator[int]:
-    """A port whose server gives this status."""
+    """Serve this status; yield the port."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -1,4 +1,4 @@
-"""A release: built from its tag alone, the same bytes each time, with its parts and licences listed."""
+"""A release is built from its tag alone, is reproducible byte for byte, and lists its parts and licences."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     git(checkout, "commit", "--quiet", "--allow-empty", "-m", "release")
     git(checkout, "tag", "--force", TAG)
     (checkout / "README.md").write_text("not committed")
-    # The environment is made for its place: the one of this checkout does, as scripts/setup would make the same.
+    # An environment cannot be moved. This checkout's environment is the same that scripts/setup would create.
     (checkout / "scripts" / "setup").write_text("exit 0\n")
     (checkout / ".venv").symlink_to(ROOT / ".venv")
     return checkout

@@ -1,4 +1,4 @@
-"""The scripts say what is missing before they download anything, and the repository names no registry or machine."""
+"""The scripts report what is missing before they download anything. The repository names no registry or machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MACHINE_PATHS = ["/tmp/" + "boot", "/work/" + "main", "/work/" + "shared", "/ro"
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """What the scripts need before they install anything; what they would install from is left out."""
+    """The files that the scripts need before any installation, without the installation sources."""
     for name in NEEDED_BY_SETUP:
         source, target = ROOT / name, tmp_path / "checkout" / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def checkout(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Path:
-    """A PATH of one folder that has no Python and no Java."""
+    """A PATH with one folder that has neither Python nor Java."""
     folder = tmp_path / "tools"
     folder.mkdir()
     for tool in ("bash", "dirname", "env"):
@@ -54,7 +54,7 @@ def run(checkout: Path, script: str, path: Path) -> subprocess.CompletedProcess[
     return subprocess.run(
         [BASH, checkout / "scripts" / script],
         check=False,
-        cwd=path,  # from anywhere
+        cwd=path,  # the working directory must not matter
         env={"PATH": str(path), "HOME": str(path)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -90,7 +90,7 @@ def test_no_python_is_refused_first(checkout: Path, tools: Path) -> None:
 
 
 def test_an_old_python_is_refused_first(checkout: Path, tools: Path) -> None:
-    (tools / "python3").write_text(f"#!{BASH}\nexit 1\n")  # what the version check makes of Python 3.10
+    (tools / "python3").write_text(f"#!{BASH}\nexit 1\n")  # the result of the version check with Python 3.10
     (tools / "python3").chmod(0o755)
     assert_refused(run(checkout, "setup", tools), checkout, "needs Python 3.11 to 3.13")
 

@@ -12,13 +12,13 @@ import pytest
 UNIT = Path(__file__).parents[2] / "packaging" / "systemd" / "streamproof@.service"
 PROGRAM = "/opt/streamproof/bin/streamproof"
 EXPOSURE_MOST = 20
-"""In tenths: `systemd-analyze security` gives 0 to 10, and this unit 1.5."""
+"""In tenths: `systemd-analyze security` scores from 0 to 10, and this unit scores 1.5."""
 
 pytestmark = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="the PATH has no systemd-analyze")
 
 
 def analyzed(folder: Path, text: str, *command: str) -> subprocess.CompletedProcess[str]:
-    """What systemd says of the unit with ``text``, whose program is one that this machine has."""
+    """Return systemd's verdict on the unit with ``text``, with a program that exists on this machine."""
     file = folder / UNIT.name
     file.write_text(text.replace(PROGRAM, sys.executable), encoding="utf-8")
     return subprocess.run(

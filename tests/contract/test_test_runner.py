@@ -1,4 +1,4 @@
-"""scripts/test tells the truth: its totals, its exit status, its budgets."""
+"""scripts/test: its totals, its exit status and its budgets are correct."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Suite = Callable[..., ModuleType]
 
 @pytest.fixture
 def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Suite:
-    """A project with the given tests, and its runner."""
+    """Makes a project with the given tests; returns its runner."""
 
     def make(**files: str) -> ModuleType:
         for part, text in files.items():
@@ -43,7 +43,7 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Suite:
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, "run_tests", module)  # where its dataclasses look for their names
+        monkeypatch.setitem(sys.modules, "run_tests", module)  # its dataclasses look up names here
         spec.loader.exec_module(module)
         return module
 

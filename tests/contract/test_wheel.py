@@ -1,4 +1,4 @@
-"""The wheel: one package, whole, that runs where no checkout is, and the same bytes for the same commit."""
+"""The wheel: one complete package that runs without a checkout, with the same bytes for the same commit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that pip would unpack it into."""
+    """The folder that pip would unpack the wheel into."""
     folder = tmp_path_factory.mktemp("site")
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(folder)
@@ -48,7 +48,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Python with the wheel and its dependencies, and without the checkout."""
+    """Run Python with the wheel and its dependencies, without the checkout."""
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(installed), "HOME": str(installed)}
     command = [sys.executable, "-P", *arguments]
     return subprocess.run(command, check=False, capture_output=True, text=True, cwd=installed, env=environment)

@@ -1,4 +1,4 @@
-"""The wheel, installed by pip into a fresh virtual environment: its command, its types and its pytest fixture."""
+"""The wheel, installed by pip into a new virtual environment: its command, its types and its pytest fixture."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ reveal_type(report.contributions["missing"])
 
 
 def run(folder: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
-    # Spark of the fixture names this interpreter in PYSPARK_PYTHON, and the installed one has to name its own.
+    # The fixture's Spark sets PYSPARK_PYTHON to this interpreter. The installed sidecar has to set its own.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
     return subprocess.run(
         [str(part) for part in command], check=False, capture_output=True, text=True, cwd=folder, env=environment

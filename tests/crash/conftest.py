@@ -19,7 +19,7 @@ __all__ = ["pipeline", "sidecars", "spark"]
 
 @pytest.fixture
 def sidecars(broker: EmbeddedBroker, tmp_path: Path) -> Sidecars:
-    """Topics of their own, and sidecars on states in a temporary folder."""
+    """Separate topics, and sidecars with states in a temporary folder."""
     name = f"crash-{tmp_path.name}"
     broker.create_topics({f"{name}-in": history.INPUT_PARTITIONS, f"{name}-out": 1, f"{name}-late": 1})
     return Sidecars(name, broker.bootstrap_servers, tmp_path)

@@ -1,4 +1,4 @@
-"""Rows of a Delta table without Spark: the log's JSON commits, then the Parquet files that are in force."""
+"""Rows of a Delta table without Spark: the log's JSON commits, then the Parquet files of the current version."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 
 def rows_of(table: Path, columns: list[str]) -> list[dict[str, Any]]:
-    """``columns`` of all rows of the newest version; fails where the log was compacted into a checkpoint."""
+    """Return ``columns`` of all rows of the newest version. Fails if the log was compacted into a checkpoint."""
     commits = sorted((table / "_delta_log").glob("*.json"))
     assert commits, table
     assert int(commits[0].stem) == 0, "the log begins later: read its checkpoint too"

@@ -1,4 +1,4 @@
-"""A small history with every defect: clicks of ten-second windows and an engine's answers to them."""
+"""A small history with every defect: clicks in ten-second windows, and an engine's results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Record:
 
 
 def clicks(name: str, windows: range) -> Iterator[Record]:
-    """Every page's clicks in each of ``windows``, in order of their times."""
+    """Yield every page's clicks in each of ``windows``, in order of their times."""
     for window in windows:
         for n in range(EVENTS_PER_CELL):
             for number, page in enumerate(PAGES):
@@ -36,7 +36,8 @@ def clicks(name: str, windows: range) -> Iterator[Record]:
 
 
 def answers(name: str, windows: range) -> Iterator[Record]:
-    """The answers to ``windows``; by window and page: right, short of an id, doubled, with strangers, late ones."""
+    """Yield the results of ``windows``. By window and page, a result is correct, lacks an id, is repeated in part,
+    has an unknown or a misplaced id, or has one id on the late topic."""
     for window in windows:
         for page in PAGES:
             ids = [id_of(window, page, n) for n in range(EVENTS_PER_CELL)]
@@ -61,7 +62,7 @@ def id_of(window: int, page: str, n: int) -> int:
 
 
 def append(servers: str, records: Iterator[Record]) -> int:
-    """Append all; they are in the log when this returns. How many there were."""
+    """Append all records; return their number once all are in the log."""
     failures: list[object] = []
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 5})
     count = 0

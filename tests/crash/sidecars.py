@@ -1,4 +1,4 @@
-"""Sidecars as processes of their own, killed at will, over one small history whose defects are known."""
+"""Sidecars as separate processes, which tests kill, on one small history with known defects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from validator.reconcile.judge import CONTRIBUTIONS, RESULTS
 PROCESS_SECONDS_MAX: Final = 240.0
 ORPHAN_SECONDS_MAX: Final = 5.0
 JAVA: Final = "-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A start costs half of what it does with the optimising compiler."""
+"""Halves the time of a start, compared with the optimising compiler."""
 
 _CONFIG: Final = """\
 pipeline: {name}
@@ -50,7 +50,7 @@ Cell = tuple[int, str]
 
 @dataclass
 class Scraper:
-    """Reads /metrics of one sidecar as often as it can; counters that fall are kept in ``falls``."""
+    """Reads /metrics of one sidecar as often as it can. Records counters that decrease in ``falls``."""
 
     highest: dict[Sample, float] = field(default_factory=dict)
     falls: list[str] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Scraper:
             thread.join()
 
     def scrape(self, state: Path) -> None:
-        """One scrape, if there is something to scrape."""
+        """Scrape once, if the sidecar has an endpoint."""
         try:
             url = json.loads((state / "endpoint.json").read_text())["url"]
             with urllib.request.urlopen(url + "metrics", timeout=5) as answer:
@@ -108,13 +108,14 @@ class Sidecars:
         (self.folder / "tmp").mkdir()
 
     def state(self, name: str) -> Path:
-        """The folder of a state."""
+        """Return the folder of a state."""
         return self.folder / name
 
     def start(
         self, state: str, *arguments: str, failpoint: str | None = None, inside: Sequence[str | Path] = ()
     ) -> OwnedProcess:
-        """One sidecar; its output goes to ``<state>.log``. ``inside``: the command that starts its command."""
+        """Start one sidecar; its output goes to ``<state>.log``. ``inside``: a command that runs the sidecar's
+        command."""
         environment = {**python_path(), "TMPDIR": str(self.folder / "tmp")}
         environment["JAVA_TOOL_OPTIONS"] = f"{JAVA} -Djava.io.tmpdir={self.folder / 'tmp'}"
         if failpoint is not None:
@@ -128,7 +129,7 @@ class Sidecars:
         )
 
     def once(self, state: str, *arguments: str, failpoint: str | None = None, inside: Sequence[str | Path] = ()) -> int:
-        """``validate --once`` to its end, which is a kill where a failpoint is set; no process is left behind."""
+        """Run ``validate --once`` to its end, which is a kill if a failpoint is set. Assert that no process is left."""
         process = self.start(state, "--once", *arguments, failpoint=failpoint, inside=inside)
         try:
             status = process.wait(PROCESS_SECONDS_MAX)
@@ -138,13 +139,13 @@ class Sidecars:
         return status
 
     def report(self, state: str) -> dict[str, Any]:
-        """The report in a state."""
+        """Return the report of a state."""
         loaded = json.loads((self.state(state) / "report.json").read_text())
         assert isinstance(loaded, dict)
         return loaded
 
     def verdicts(self, state: str) -> dict[Cell, dict[str, int]]:
-        """The newest verdict of each cell: counts by class."""
+        """Return the newest verdict of each cell: counts by class."""
         names = [*CONTRIBUTIONS, *RESULTS]
         rows = rows_of(self.state(state) / "verdicts", ["batch", "window_start_us", "key", *names])
         newest: dict[Cell, dict[str, int]] = {}
@@ -153,7 +154,7 @@ class Sidecars:
         return newest
 
     def violations(self, state: str) -> dict[tuple[Cell, str], tuple[int, tuple[str, ...]]]:
-        """The open violations: how many contributions, and which ids."""
+        """Return the open violations: number of contributions, and ids."""
         columns = ["batch", "class", "window_start_us", "key", "state", "count", "ids"]
         newest: dict[tuple[Cell, str], tuple[int, tuple[str, ...]]] = {}
         rows = rows_of(self.state(state) / "violations", columns)
@@ -162,7 +163,7 @@ class Sidecars:
         return {which: found for which, found in newest.items() if found[0]}
 
     def facts(self, state: str) -> Counter[tuple[str, str, int, int, str, int]]:
-        """How often each (side, topic, partition, offset, cell's key, id) is in the facts: once, if all is well."""
+        """Return how often each (side, topic, partition, offset, cell's key, id) is in the facts. All must be 1."""
         found: Counter[tuple[str, str, int, int, str, int]] = Counter()
         columns = ["kind", "side", "topic", "partition", "key", "ids"]
         for row in rows_of(self.state(state) / "facts", columns):
@@ -173,7 +174,7 @@ class Sidecars:
 
 
 def processes_of(group: int) -> dict[int, str]:
-    """Process id -> command name, of the live members of a process group."""
+    """Return process id -> command name of the live members of a process group."""
     listed = subprocess.run(["ps", "-eo", "pid=,pgid=,stat=,comm="], check=True, capture_output=True, text=True)
     found = {}
     for line in listed.stdout.splitlines():
@@ -184,17 +185,17 @@ def processes_of(group: int) -> dict[int, str]:
 
 
 def jvm_of(group: int) -> int:
-    """The JVM of a sidecar."""
+    """Return the process id of a sidecar's JVM."""
     return next(pid for pid, command in processes_of(group).items() if command == "java")
 
 
 def await_no_orphan(group: int) -> None:
-    """The JVM outlives its driver by a moment at most."""
+    """Wait until the group has no process. The JVM outlives its driver by a moment at most."""
     until(lambda: not processes_of(group), ORPHAN_SECONDS_MAX, lambda: f"orphans: {processes_of(group)}")
 
 
 def until(holds: Callable[[], bool], seconds: float, complaint: Callable[[], str]) -> None:
-    """Wait for a condition."""
+    """Wait for a condition; fail with ``complaint`` if it does not hold in time."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, complaint()
@@ -202,5 +203,5 @@ def until(holds: Callable[[], bool], seconds: float, complaint: Callable[[], str
 
 
 def kill_group(process: OwnedProcess) -> None:
-    """Driver and JVM at once."""
+    """Kill driver and JVM at once."""
     os.killpg(process.pid, signal.SIGKILL)

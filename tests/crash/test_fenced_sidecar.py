@@ -1,7 +1,7 @@
-"""Two sidecars on one state whose lock does not reach the other host: the newer one fences the older one off.
+"""Two sidecars on one state whose lock does not reach the other host: the newer sidecar fences the older one.
 
-Each runs in mount, process and host name namespaces of its own. A lock file of another inode over `lock` stands for a
-file system that keeps locks on each host for itself.
+Each runs in separate mount, process and host name namespaces. A different lock file mounted over `lock` simulates a
+file system that keeps locks local to each host.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def test_an_older_writer_commits_nothing_to_any_table(tmp_path: Path) -> None:
 
 
 def test_a_commit_that_is_under_way_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Taken over between the look at the turn and the commit."""
+    """The takeover happens between the ownership check and the commit."""
     first = StateTables(tmp_path)
     first.take_over()
     looked = StateTables._check_turn
@@ -84,7 +84,7 @@ StateTables(pathlib.Path(sys.argv[1])).take_over()
 
 
 @needs_namespaces
-@pytest.mark.extended  # five starts of a sidecar: a minute and a half; the tests above hold the fence itself
+@pytest.mark.extended  # five starts of a sidecar: a minute and a half; the tests above cover the fence itself
 @pytest.mark.timeout(900)
 def test_two_hosts_on_one_folder(sidecars: Sidecars) -> None:
     state, view, other_lock = sidecars.state("shared"), sidecars.state("view"), sidecars.folder / "other-lock"
@@ -101,7 +101,7 @@ def test_two_hosts_on_one_folder(sidecars: Sidecars) -> None:
     second = None
     try:
         until((state / "report.json").exists, PROCESS_SECONDS_MAX, first.last_lines)
-        # The lock of the folder is seen through another mount of it, another process id and another host name.
+        # The lock works through another mount of the folder, with another process id and another host name.
         assert sidecars.once("view", inside=on_host("second", f"mount --bind {state} {view}")) == 2
         assert "another sidecar is running" in (sidecars.folder / "view.log").read_text()
         assert first.is_running

@@ -1,5 +1,5 @@
-"""Ctrl-C and systemd's SIGTERM, which reach every process, end a sidecar in order: with the verdict so far, and no
-trace of a half-done batch."""
+"""Ctrl-C and systemd's SIGTERM reach every process of a sidecar. It ends cleanly, with the verdict so far and
+without a partial batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRACES = ("Exception", "Traceback", "py4j", "ERROR", "Error", "\tat ")
 
 
 def children_of(root: int) -> dict[int, str]:
-    """Process id -> command line of ``root`` and of all that it started, whatever their groups are."""
+    """Return process id -> command line of ``root`` and all its descendants, in any process group."""
     listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], check=True, capture_output=True, text=True)
     parents = {int(line.split()[0]): (int(line.split()[1]), line) for line in listed.stdout.splitlines()}
     found = {root}
@@ -28,7 +28,7 @@ def children_of(root: int) -> dict[int, str]:
 
 
 def traces_in(sidecars: Sidecars) -> list[str]:
-    """Lines that only a programmer can read."""
+    """Return the log's lines with traces of code."""
     said = (sidecars.folder / "interrupted.log").read_text().splitlines()
     return [line for line in said if any(trace in line for trace in TRACES)]
 
@@ -75,7 +75,7 @@ def test_a_signal_to_all_processes_ends_it_with_the_verdict(
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it runs; a dead one whose parent has not looked yet does not."""
+    """Return whether the process runs; a zombie does not."""
     answer = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], check=False, capture_output=True, text=True)
     return answer.stdout.strip()[:1] not in ("", "Z")
 
@@ -86,7 +86,7 @@ def test_ctrl_c_ends_it_with_the_verdict(sidecars: Sidecars) -> None:
     process = sidecars.start("interrupted")
     try:
         until((sidecars.state("interrupted") / "report.json").exists, PROCESS_SECONDS_MAX, process.last_lines)
-        os.killpg(process.pid, signal.SIGINT)  # a terminal tells the whole group
+        os.killpg(process.pid, signal.SIGINT)  # a terminal signals the whole foreground group
         status = process.wait(60)
         await_no_orphan(process.pid)
     finally:

@@ -1,4 +1,4 @@
-"""Killed at every step and started again, the sidecar ends with what an undisturbed one has."""
+"""A sidecar that is killed at every step and restarted ends with the results of an undisturbed one."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ STEPS = (
     "before_publishing:1",
     "after_publishing:1",
 )
-"""Each takes up where the one before was killed."""
+"""Each start continues where the previous one was killed."""
 AT_REST = ("before_rest:1", "after_rest:1")
-"""Without its JVM a sidecar would go on from there: what is left needs none."""
+"""A sidecar without its JVM would continue from here: the remaining steps do not use it."""
 RETIRING = ("before_retiring:1", "after_retiring:1", "after_saving:1")
 RETENTION = ("--set", "state.retention=5s", "--set", "timing.missing_after=4s")
 KILLED = -signal.SIGKILL
@@ -51,7 +51,7 @@ def test_killed_at_every_step_the_counts_are_those_of_an_undisturbed_run(sidecar
             killed_at_random(sidecars, state, Random(seed))
         for step in AT_REST:
             killed(sidecars, step)
-        # Answers after rest take back what was called missing.
+        # Results after rest retract missing contributions.
         append(sidecars, range(24, 26), answered=range(25, 26))
         sidecars.once("killed")
         history.append(sidecars.servers, history.answers(sidecars.name, range(24, 25)))
@@ -90,7 +90,7 @@ def killed(sidecars: Sidecars, step: str, *arguments: str) -> None:
 
 
 def killed_at_random(sidecars: Sidecars, state: Path, random: Random) -> None:
-    """Driver and JVM together, when the state has grown by a random number of files."""
+    """Kill driver and JVM together, when the state has grown by a random number of files."""
     process = sidecars.start("killed", "--once")
     try:
         enough = len(list(files(state))) + random.randint(3, 25)

@@ -1,4 +1,5 @@
-"""A sidecar killed while a fault lasts, and again in the recovery: it tells of both what an undisturbed one tells."""
+"""A sidecar killed during a fault and again in the recovery: both appear in its report as in that of an undisturbed
+one."""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ WINDOW = "250ms"
 @pytest.mark.timeout(600)
 def test_killed_under_a_fault_it_tells_of_it_what_an_undisturbed_one_tells(pipeline: Pipeline) -> None:
     faults = f"{pipeline.name}-faults"
-    # By the broker's time a violation is blamed for when it happened, and not for when it was read.
+    # With broker time, a violation is attributed by when it happened, not by when it was read.
     pipeline.create(config={"message.timestamp.type": "LogAppendTime"})
     pipeline.broker.create_topics({faults: 1})
     sidecars = Sidecars(pipeline.name, pipeline.servers, pipeline.folder)
-    # No window lasts longer than its tick: what is missing happened by its window's end, and not, with windows of 10 s
-    # and two of them a second, when a sidecar that was up or down by chance came to read it.
+    # A window is no longer than a tick, so a missing event is dated by its window's end. With windows of 10 s and two
+    # of them per second, it would depend on when a sidecar happened to read it.
     own = (f"faults.topic={faults}", f"oracle.size={WINDOW}", *MEASURES)
     settings = [part for one in own for part in ("--set", one)]
 

@@ -1,4 +1,5 @@
-"""A state has one sidecar: refused while any process of the first lives, free right after SIGKILL."""
+"""One sidecar per state: a second one is refused while any process of the first lives, and accepted right after
+SIGKILL."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def test_a_driver_without_its_jvm_ends_and_frees_the_state(sidecars: Sidecars) -
 
 
 def free_again(state: Path) -> None:
-    """A killed JVM is a zombie before the last of its threads has closed its descriptors."""
+    """A killed JVM is a zombie before its last thread has closed its descriptors."""
     until(lambda: not is_locked(state), ORPHAN_SECONDS_MAX, lambda: "the state is still locked")
 
 

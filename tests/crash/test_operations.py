@@ -1,6 +1,6 @@
-"""Procedures of docs/operations.md on the command line and a real broker, under a load that goes on.
+"""Procedures of docs/operations.md on the command line and a real broker, under a continuous load.
 
-What a state says after a procedure is held against a state that read the same topics in one run.
+The state after a procedure is compared with a state that read the same topics in one run.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tests.crash import history
 from tests.crash.sidecars import PROCESS_SECONDS_MAX, Sidecars, until
 
 PREVIOUS = "12b79e6"
-"""The commit whose state a new version must take up."""
+"""The commit whose state a new version must be able to open."""
 GRACE_SECONDS = 30.0
 
 pytestmark = pytest.mark.timeout(1800)
 
 
 class Load:
-    """Windows of clicks and their answers, some of them wrong, until the block ends."""
+    """Windows of clicks and their results, some of them wrong, until the block ends."""
 
     def __init__(self, sidecars: Sidecars) -> None:
         self._sidecars = sidecars
@@ -37,7 +37,7 @@ class Load:
         self.windows = 0
 
     def append(self, windows: int) -> None:
-        """The next windows, and the answers to all but the newest of them."""
+        """Append the next windows, and the results of all but the newest of them."""
         name, first = self._sidecars.name, self.windows
         self.windows += windows
         history.append(self._sidecars.servers, history.clicks(name, range(first, self.windows)))
@@ -59,7 +59,7 @@ class Load:
 
 
 def _batches(sidecars: Sidecars, state: str, process: OwnedProcess, more: int) -> None:
-    """Wait for so many further batches."""
+    """Wait for ``more`` further batches."""
 
     def made() -> int:
         path = sidecars.state(state) / "report.json"
@@ -71,7 +71,7 @@ def _batches(sidecars: Sidecars, state: str, process: OwnedProcess, more: int) -
 
 
 def _stopped(process: OwnedProcess) -> int:
-    """SIGTERM, as a supervisor sends it to the process it started; the status, within the grace period."""
+    """Send SIGTERM to the started process, as a supervisor does; return the status, within the grace period."""
     began = time.monotonic()
     process.send_signal(signal.SIGTERM)
     status = process.wait(GRACE_SECONDS)
@@ -91,8 +91,8 @@ def _same_as_undisturbed(sidecars: Sidecars, state: str) -> None:
 
 
 def _previous_release(folder: Path) -> list[str | Path]:
-    """What runs a command with the code of the previous release."""
-    # A link in the package leads to the runbooks.
+    """Return the command prefix that runs a command with the previous release's code."""
+    # A symbolic link in the package leads to the runbooks.
     wanted = ["validator", "docs/runbooks"]
     archive = subprocess.run(["git", "-C", ROOT, "archive", PREVIOUS, *wanted], check=False, capture_output=True)
     if archive.returncode != 0:
@@ -104,7 +104,7 @@ def _previous_release(folder: Path) -> list[str | Path]:
 
 @pytest.mark.extended  # four starts of a sidecar under a load
 def test_a_rolling_upgrade_from_the_previous_release(sidecars: Sidecars, tmp_path: Path) -> None:
-    """Stop the old one, start the new one on its state, while the pipeline runs: no gap and nothing twice."""
+    """Stop the old version and start the new one on its state while the pipeline runs: no gap and no duplicate."""
     previous, load = _previous_release(tmp_path / "previous"), Load(sidecars)
     load.append(3)
     with load.going_on():
@@ -132,7 +132,7 @@ def test_a_rolling_upgrade_from_the_previous_release(sidecars: Sidecars, tmp_pat
 
 @pytest.mark.extended  # as above
 def test_a_backup_of_a_running_sidecar_is_restored(sidecars: Sidecars, tmp_path: Path) -> None:
-    """Copies taken at several moments of a running sidecar; each goes on as if nothing had happened."""
+    """Copies are taken at several moments of a running sidecar. Each continues as if undisturbed."""
     load, copies = Load(sidecars), [f"copy-{number}" for number in range(3)]
     load.append(3)
     with load.going_on():
@@ -148,7 +148,7 @@ def test_a_backup_of_a_running_sidecar_is_restored(sidecars: Sidecars, tmp_path:
             running.kill()
     for copy in copies:
         _same_as_undisturbed(sidecars, copy)
-    # A folder with files in it is never written to.
+    # A backup never writes to a folder that has files.
     command = streamproof("backup", sidecars.state("running"), sidecars.state(copies[0]))
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, "holds files" in done.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""The first batch appends while the absent tables are being made: neither must fail the other."""
+"""The first batch appends while the missing tables are being created: neither must make the other fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Killed between what was read and what is told of it, results that cannot be read are on record once each."""
+"""Killed between reading and publishing, the sidecar lists each undecodable result once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from validator.cli.main import main
 def test_results_that_cannot_be_read_are_told_once_and_stay_acknowledged(sidecars: Sidecars) -> None:
     state = sidecars.state("killed")
     history.append(sidecars.servers, history.clicks(sidecars.name, range(1)))
-    # One result decodes: it is the engine that is at fault, not the configuration.
+    # One result decodes, so the engine is at fault, not the configuration.
     history.append(sidecars.servers, list(history.answers(sidecars.name, range(1)))[:1])
     unreadable(sidecars, "answer!", "another")
     killed(sidecars, "after_facts:1")

@@ -1,4 +1,4 @@
-"""Fixtures of the sidecar's tests; the ones of the whole session are in ``tests/conftest.py``."""
+"""Fixtures of the sidecar's tests. The session-wide fixtures are in ``tests/conftest.py``."""
 
 from tests.integration.sidecar_fixtures import pipeline, spark
 

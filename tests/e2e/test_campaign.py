@@ -1,4 +1,4 @@
-"""A real campaign: a broker, the reference engine, two faults, and what the table says of them."""
+"""A real campaign: a broker, the reference engine, two faults, and the resulting table."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PLAN = {
 
 @contextmanager
 def campaign(plan: Path, scratch: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`streamproof campaign`; all that it starts has ``scratch`` in its environment."""
+    """Run `streamproof campaign`. All processes that it starts have ``scratch`` in their environment."""
     with (plan.parent / "said.log").open("ab") as said:
         process = subprocess.Popen(
             [str(part) for part in streamproof("campaign", plan, "--resume")],
@@ -50,7 +50,7 @@ def campaign(plan: Path, scratch: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def left(scratch: Path) -> list[tuple[int, str]]:
-    """Processes of the campaign that live."""
+    """Return the campaign's live processes."""
     return list(marked(str(scratch)))
 
 
@@ -87,7 +87,8 @@ def test_a_killed_campaign_is_resumed_and_its_table_tells_what_the_crash_did(tmp
         assert (found.missing, found.incorrect, found.verdicts["at_least_once"]) == (0, 0, "pass")
         assert found.handled_ratio == 1.0
         assert {phase.phase for phase in found.phases} >= {"control", "failure"}
-    # Answers come before commits: a kill repeats what was answered since the last one, a short pause repeats nothing.
+    # Results are written before commits: a kill repeats the results since the last commit, a short pause repeats
+    # nothing.
     assert paused.duplicate == 0
     assert crashed.cost.failure_cost_seconds is not None
     assert crashed.cost.failure_cost_seconds > 1.0, "its pages were not answered for the whole failure phase"

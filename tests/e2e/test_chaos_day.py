@@ -21,7 +21,7 @@ DISK = {"bytes": disk.SIZE_BYTES, "reserve": 0}
 
 
 def scenario(folder: Path, *faults: dict[str, Any], control: str, recovery: str) -> tuple[str, str]:
-    """The arguments for a scenario with these faults."""
+    """Return the arguments for a scenario with these faults."""
     file = folder / "day.yaml"
     schedule = {"control": control, "recovery": recovery, "faults": list(faults)}
     file.write_text(yaml.safe_dump({"seed": 7, "schedule": schedule}))
@@ -29,7 +29,8 @@ def scenario(folder: Path, *faults: dict[str, Any], control: str, recovery: str)
 
 
 def ended(folder: Path, *arguments: str, statuses: tuple[int, ...] = (0,)) -> Demo:
-    """The demo with these arguments, after it ended by itself with one of ``statuses`` and left nothing behind."""
+    """Run the demo with these arguments until it ends by itself with one of ``statuses``; assert that nothing is
+    left."""
     with demo(folder / "demo", *arguments) as running:
         assert running.process.wait(SECONDS_MAX) in statuses, running.said()
         assert_nothing_left(running)
@@ -37,7 +38,7 @@ def ended(folder: Path, *arguments: str, statuses: tuple[int, ...] = (0,)) -> De
 
 
 def told_of(name: str, running: Demo) -> str:
-    """What the report says of the fault ``name``, in one line."""
+    """Return the report's text about the fault ``name``, in one line."""
     said = " ".join(running.said().split())
     found = re.search(rf"{name} \((.*?)(?= [\w-]+ \(\w+_\w+ on | Phases )", said[said.index(" Faults ") :])
     assert found is not None, said
@@ -46,7 +47,7 @@ def told_of(name: str, running: Demo) -> str:
 
 @pytest.mark.timeout(600)
 def test_two_faults_of_a_file_are_done_healed_and_answered_for(tmp_path: Path) -> None:
-    # Exactly once, so that neither fault may have violations.
+    # Exactly once, so that neither fault may cause violations.
     kill = {"kind": "process_kill", "target": WORKER, "for": "1s", "name": "kill-a-worker"}
     pause = {"kind": "process_pause", "target": "reference-worker-0", "for": "2s", "name": "pause-a-worker"}
     arguments = scenario(tmp_path, kill, pause, control="4s", recovery="4s")
@@ -76,7 +77,7 @@ def test_a_named_plan_is_done_healed_and_answered_for(tmp_path: Path) -> None:
 @pytest.mark.skipif(node.why_not_here() is not None, reason=f"networks of their own: {node.why_not_here()}")
 @pytest.mark.parametrize(
     ("engine", "plan", "faster"),
-    # Foretold: below the timeout a worker is slow, above it is replaced; exactly once holds either way.
+    # Expectation: with a delay below the timeout a worker is slow, above it is replaced. Exactly once holds either way.
     [
         ("reference:exactly_once", "pgval-delay-below-timeout", "10"),
         ("flink:exactly_once", "pgval-delay-above-timeout", "6"),
@@ -134,7 +135,7 @@ def test_a_full_disk_stops_the_answers_of_flink_until_it_is_healed(tmp_path: Pat
     told = told_of("disk-full", running)
     assert "no violation after it" in told
     stopped = re.search(r"stopped the output for ([\d.]+) s", told)
-    # No checkpoint, hence no transaction that is committed.
+    # Without a checkpoint, Flink commits no transaction.
     assert stopped is not None, told
     assert float(stopped[1]) > 4
     assert not mounted_disks()
@@ -151,7 +152,7 @@ def test_killed_while_a_disk_is_full_it_leaves_no_mount(tmp_path: Path) -> None:
         running.await_line("FAULT failure: disk-full on kafka_streams-disk is in")
         assert not mounted_disks(), "nobody but the demo sees it"
         assert running.end(signal.SIGKILL) == -signal.SIGKILL
-        # The watchdog heals, then waits for a while for the broker that is gone.
+        # The watchdog heals, then waits a while for the broker, which is no longer running.
         until(lambda: not running.others(), WATCHDOG_SECONDS_MAX, running.others)
         assert_no_process_left(running)
         assert not list(running.folder.rglob(".streamproof-fault-*"))
@@ -159,14 +160,14 @@ def test_killed_while_a_disk_is_full_it_leaves_no_mount(tmp_path: Path) -> None:
 
 
 def mounted_disks() -> list[str]:
-    """Those of demos, as others than the demo see them."""
+    """Return the mounts of demos that processes outside the demo can see."""
     return [line for line in Path("/proc/mounts").read_text().splitlines() if line.startswith("streamproof-demo ")]
 
 
 @pytest.mark.extended
 @pytest.mark.timeout(900)
 def test_a_plan_that_kills_two_workers_leaves_one_of_three(tmp_path: Path) -> None:
-    # Ten kills, each 300 s after the last one began.
+    # Ten kills, each 300 s after the start of the previous one.
     arguments = ("--engine", "reference:exactly_once", "--plan", "vogel-kill-2", "--faster", "30")
     running = ended(tmp_path, *arguments)
     assert re.search(r"FAULT failure: vogel-kill-2-10 on reference-worker-\d,reference-worker-\d", running.said())
@@ -210,14 +211,14 @@ def test_a_worker_of_kafka_streams_is_killed_and_then_a_link_is_slow(tmp_path: P
     assert "no violation after it" in told_of("net-delay", running)
     slow = re.search(r"failure \(net-delay\).*?by window close at most ([\d.]+) s", " ".join(running.said().split()))
     assert slow is not None, running.said()
-    # An answer of that worker is produced and committed through the slow link.
+    # That worker produces and commits a result through the slow link.
     assert float(slow[1]) > 0.5
 
 
 @pytest.mark.extended
 @pytest.mark.timeout(900)
 def test_spark_stands_still_for_as_long_as_its_clock_jumps_back(tmp_path: Path) -> None:
-    """Foretold: it waits for the instant of its next batch by the time of day, and loses nothing."""
+    """Expectation: Spark waits for the time of day of its next batch, and loses nothing."""
     skew = {"kind": "clock_skew", "target": "spark-driver", "for": "10s", "parameters": {"offset": "30s"}}
     running = ended(tmp_path, "--engine", "spark", *scenario(tmp_path, skew, control="15s", recovery="40s"))
     told = told_of("clock-skew", running)
@@ -233,7 +234,8 @@ def test_spark_stands_still_for_as_long_as_its_clock_jumps_back(tmp_path: Path) 
 @pytest.mark.parametrize("engine", REGISTRY)
 def test_every_engine_with_every_fault_of_the_demo(tmp_path: Path, engine: str, fault: str) -> None:
     skip_without(engine)
-    # Without a kill there are no violations; after one, these two repeat the results since their last commit, if any.
+    # Without a kill there are no violations. After a kill, these two engines repeat the results since their last
+    # commit.
     statuses = (0, 1) if fault == "kill" and engine in ("spark", "storm") else (0,)
     running = ended(tmp_path, "--engine", engine, "--fault", fault, "--seconds", "24", statuses=statuses)
     said = " ".join(running.said().split())

@@ -1,6 +1,5 @@
-"""The committed experiment, run by the real Chaos Toolkit beside a real sidecar; then one of somebody else's that
-breaks the data, to which only our control was added.
-"""
+"""The committed experiment, run by the real Chaos Toolkit with a real sidecar; then a foreign experiment that
+corrupts the data, to which only the project's control is added."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ pytestmark = [pytest.mark.extended, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def toolkit(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the Chaos Toolkit, which no lock of ours names; skips where it cannot be had."""
+    """A folder with the Chaos Toolkit, which no lock file of the project includes. Skips if it cannot be installed."""
     folder = tmp_path_factory.mktemp("toolkit")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
     installed = subprocess.run(
@@ -69,7 +68,7 @@ def test_the_toolkit_discovers_what_experiments_can_use(toolkit: Path, tmp_path:
 
 
 def chaos(toolkit: Path, folder: Path, experiment: dict[str, Any], **environment: str) -> tuple[int, dict[str, Any]]:
-    """Exit status and journal of `chaos run`, which finds our extension where streamproof is installed."""
+    """Return exit status and journal of `chaos run`. The extension is found through the installed streamproof."""
     (folder / "experiment.json").write_text(json.dumps(experiment))
     command = [sys.executable, "-m", "chaostoolkit", "--no-version-check", "--settings", folder / "none.yaml", "run"]
     ran = subprocess.run(
@@ -128,7 +127,7 @@ def test_experiments_gain_data_verdicts(pipeline: Pipeline, toolkit: Path, tmp_p
 
 
 def with_a_foreign_action(example: dict[str, Any], pipeline: Pipeline, topic: str) -> dict[str, Any]:
-    """The example with another tool's action in the place of ours, and our control as the page has it."""
+    """Return the example with another tool's action instead of the project's, and the control as documented."""
     value = json.dumps({"page": "a", "windowStart": "1970-01-01T00:00:00.000", "clickIds": ["0-a-0"]})
     action = {
         "type": "action",

@@ -1,4 +1,4 @@
-"""``streamproof demo``: it tells what the kill broke, and leaves nothing behind however it ends."""
+"""``streamproof demo``: it reports the violations of the kill, and leaves nothing behind however it ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STOP_SECONDS_MAX: Final = 30.0
 
 
 class Demo:
-    """One demo as a process; everything that it starts inherits the mark of ``folder`` in its environment."""
+    """One demo as a process. Everything that it starts has ``folder`` in its environment as a mark."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder
@@ -51,7 +51,7 @@ class Demo:
         return self.process.wait(STOP_SECONDS_MAX)
 
     def others(self) -> list[str]:
-        """Command lines of the processes of this demo that live, itself left out."""
+        """Return the command lines of this demo's live processes, without the demo itself."""
         return [command for pid, command in marked(str(self.folder)) if pid != self.process.pid]
 
     def folders(self) -> list[Path]:
@@ -97,7 +97,7 @@ def demo(folder: Path, *arguments: str) -> Iterator[Demo]:
 
 def assert_no_process_left(ended: Demo) -> None:
     until(lambda: not ended.others(), LEFT_SECONDS_MAX, ended.others)
-    # The kernel closes the sockets of a killed process after it has taken its environment away.
+    # The kernel clears a killed process's environment before it closes its sockets.
     until(lambda: not any(map(listens, ended.ports())), LEFT_SECONDS_MAX, ended.ports)
 
 
@@ -119,7 +119,7 @@ def test_it_tells_what_the_kill_broke(tmp_path: Path) -> None:
         assert "The validator's books balance." in said
         memory = re.search(r"Memory: at most ([\d.]+) GiB in (\d+) processes\.$", said)
         assert memory is not None, said
-        # The demo itself, broker, sidecar with its JVM, load or engine.
+        # The demo itself, the broker, the sidecar with its JVM, and the load or the engine.
         assert 0.5 < float(memory[1]) < 8
         assert int(memory[2]) >= 5
         assert_nothing_left(running)
@@ -170,7 +170,7 @@ def test_what_its_jvms_unpack_goes_into_its_folder(tmp_path: Path) -> None:
 
 
 def javas(running: Demo) -> list[str]:
-    """Command lines of the JVMs, with the options that they take from the environment."""
+    """Return the command lines of the JVMs, including the options from their environment."""
     found = []
     for pid, command in marked(str(running.folder)):
         if "java" in command.split()[0]:

@@ -1,11 +1,12 @@
-"""Test the tester: each thing that an engine can do wrong, done on purpose and counted against what it wrote of itself.
+"""Mutation tests of the sidecar: each possible error of an engine is made on purpose, and the sidecar's violations are
+compared with the mutant's own record of its errors.
 
-Per oracle one load of the generator on one input topic; a mutant per row, each with topics of its own; a
-`validate --once` on each. A finding too many or too few fails: precision and recall are 1 as counts, and for every
-cell and id. Tumbling windows have each mutation by itself. Other oracles have a mutant that does nothing, and one that
-does one thing of each class, each to ids of its own.
+Each oracle has one load of the generator on one input topic. Each row has a mutant with its own output topics, and a
+`validate --once` on them. Any violation too many or too few fails: precision and recall are 1 as counts, and for every
+cell and id. For tumbling windows, each mutation has a mutant of its own. Other oracles have one mutant without errors,
+and one with an error of each class, each on separate ids.
 
-`STREAMPROOF_WRITE=1 python -m pytest tests/e2e/test_mutations.py` writes docs/mutations.md anew.
+`STREAMPROOF_WRITE=1 python -m pytest tests/e2e/test_mutations.py` rewrites docs/mutations.md.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ pytestmark = pytest.mark.timeout(600)
 PAGE: Final = Path(__file__).parents[2] / "docs" / "mutations.md"
 CLASSES: Final = ("missing", "duplicate", "misplaced", "unknown_id")
 SHARES: Final = {True: 0.15, False: 0.05}
-"""Of the results, and of the ids, that a mutation befalls."""
+"""Share of results, and of ids, that a mutation affects."""
 Deeds = tuple[Mutation, ...]
-"""What a mutant does wrong; each to other ids or results."""
+"""The mutations of one mutant, each on different ids or results."""
 HONEST: Final[Deeds] = ()
 AT_A_TIME: Final = 3
-"""Sidecars that run at once; more only wait for the processors."""
+"""Number of concurrent sidecars. More would only wait for processors."""
 
 PASS, FAIL = "pass", "fail"
 VERDICTS: Final[Mapping[Mutation, tuple[str, str, str]]] = {
@@ -89,7 +90,7 @@ DEEDS: Final[Mapping[Mutation, str]] = {
 }
 
 Cell = tuple[int | None, str]
-"""Start in milliseconds, key."""
+"""Start in milliseconds (None without windows), key."""
 Place = tuple[str, Cell]
 """Violation class, cell."""
 ONE_OF_EACH_CLASS: Final[Deeds] = (Mutation.DROP, Mutation.DUPLICATE, Mutation.MISPLACE, Mutation.INVENT)
@@ -97,13 +98,13 @@ ONE_OF_EACH_CLASS: Final[Deeds] = (Mutation.DROP, Mutation.DUPLICATE, Mutation.M
 
 @dataclass(frozen=True)
 class Trial:
-    """An oracle, and the load and the mutants that it is tried with: a section of the page."""
+    """An oracle with its load and its mutants: a section of the page."""
 
     title: str
     told: str
-    """What the page says of the pipeline and its load, in one line or several."""
+    """The page's description of the pipeline and its load, in one line or several."""
     oracle: str
-    """As `--set` has it."""
+    """In `--set` syntax."""
     load: Mapping[str, object]
     engine: Mapping[str, Any]
     rows: tuple[Deeds, ...] = (HONEST, ONE_OF_EACH_CLASS)
@@ -111,26 +112,26 @@ class Trial:
     partitions: int = 2
     cells_of_an_event: int = 1
     lets_through: Callable[[str], bool] = lambda page: True
-    """Whether events of a page are answered."""
+    """Return whether events of a page need a result."""
     cell_of: Callable[[AppliedMutation, Sequence[int]], Cell] = lambda deed, times_ms: (
         deed.window_start_ms,
         deed.key[0],
     )
-    """The cell that a deed befell, by the times of all events of its key."""
+    """Return the affected cell, from the event times of its key."""
     owes_repeats: bool = True
-    """Whether an event that the producer sent twice is owed twice."""
+    """Whether an event that the producer sent twice needs two contributions."""
 
 
 GAP_MS: Final = 1_500
 
 
 def session_of(deed: AppliedMutation, times_ms: Sequence[int]) -> Cell:
-    """A session by the start that its result names."""
+    """Return the session with the start that its result names."""
     return start_of_session(deed.window_start_ms, times_ms), deed.key[0]
 
 
 def start_of_session(named_ms: int, times_ms: Sequence[int]) -> int:
-    """The sidecar names a session by its first event's time, rounded down to whole gaps."""
+    """Return the sidecar's name for a session: its first event's time, rounded down to whole gaps."""
     ordered = sorted(times_ms)
     first = ordered[0]
     for before, after in pairwise(ordered):
@@ -141,19 +142,19 @@ def start_of_session(named_ms: int, times_ms: Sequence[int]) -> int:
 
 
 def bucket_of(deed: AppliedMutation, times_ms: Sequence[int]) -> Cell:
-    """A result without a window is of the bucket that holds its time."""
+    """Return the bucket that contains the time of a result without a window."""
     del times_ms
     return deed.window_start_ms // 10_000 * 10_000, deed.key[0]
 
 
 def id_of_key(deed: AppliedMutation, times_ms: Sequence[int]) -> Cell:
-    """Where nothing has windows, an id of a key is a cell."""
+    """Return the cell of an oracle without windows: an id of a key."""
     del times_ms
     return None, json.dumps([deed.key[0], str(deed.id)], separators=(",", ":"))
 
 
 def id_of_kafka_key(deed: AppliedMutation, times_ms: Sequence[int]) -> Cell:
-    """The same where the key is the record's, which is JSON itself."""
+    """Return the same if the key is the record's key, which is JSON itself."""
     return id_of_key(replace(deed, key=(json.dumps(deed.key[0]),)), times_ms)
 
 
@@ -192,7 +193,8 @@ TRIALS: Final = {
         },
         engine={"operator": "sliding", "window_ms": 10_000, "slide_ms": 5_000, "max_disorder_ms": 1_000},
         sidecar=("outputs.0.fields.window_end=windowEnd", "timing.max_disorder=1s", "timing.late_policy=drop"),
-        # The sidecar takes for late what its own partition's times make late: with one, that is what the engine drops.
+        # The sidecar derives lateness from its own partitions' times. With one partition, that is what the engine
+        # drops.
         partitions=1,
         cells_of_an_event=2,
     ),
@@ -212,7 +214,7 @@ TRIALS: Final = {
         },
         engine={"operator": "session", "gap_ms": GAP_MS, "max_disorder_ms": 3_000},
         sidecar=("outputs.0.fields.window_end=windowEnd", "timing.max_disorder=3s"),
-        # With two, which sessions are answered in parts would hang on the order in which the engine gets to read them.
+        # With two, the sessions that have several results would depend on the engine's read order.
         partitions=1,
         cell_of=session_of,
     ),
@@ -283,40 +285,40 @@ TRIALS: Final = {
         load=WITHOUT_WINDOWS,
         engine={"operator": "passthrough"},
         sidecar=("outputs.0.evidence=id", "outputs.0.fields={key: page, id: id}", "timing.max_disorder=1s"),
-        # What that mutant misplaces it gives another time, which no cell has here.
+        # A misplaced result of that mutant has another time, which no cell has with this oracle.
         rows=(HONEST, (Mutation.DROP, Mutation.DUPLICATE, Mutation.INVENT)),
         cell_of=id_of_key,
     ),
 }
 Case = tuple[str, Deeds]
-"""Name of the trial, and what its mutant does."""
+"""Name of the trial, and the mutations of the mutant."""
 CASES: Final = [(name, deeds) for name, trial in TRIALS.items() for deeds in trial.rows]
 
 
 def name_of(deeds: Deeds) -> str:
-    """Of a row."""
+    """Return the name of a row."""
     return "-".join(deeds) or "honest"
 
 
 def verdicts_of(deeds: Deeds) -> tuple[str, ...]:
-    """A guarantee is kept where no deed breaks it."""
+    """Return the expected verdicts: a guarantee passes if no mutation breaks it."""
     each = zip(*(VERDICTS[mutation] for mutation in deeds), strict=True)
     return tuple(FAIL if FAIL in one else PASS for one in each) or (PASS, PASS, PASS)
 
 
 @dataclass(frozen=True)
 class Load:
-    """An input topic that all mutants of a trial read, and how many records it holds, second copies among them."""
+    """An input topic that all mutants of a trial read; ``sends`` is its number of records, duplicates included."""
 
     topic: str
     sends: int
     times_ms: Mapping[str, Sequence[int]]
     """Event times by key."""
     events: int
-    """Without second copies."""
+    """Without duplicates."""
 
     def owed(self, trial: Trial) -> int:
-        """Contributions that the engine owes."""
+        """Return the number of contributions that the engine owes."""
         if not trial.owes_repeats:
             return self.events
         answered = sum(len(times) for page, times in self.times_ms.items() if trial.lets_through(page))
@@ -325,21 +327,21 @@ class Load:
 
 @dataclass(frozen=True)
 class Judged:
-    """A mutant, what it did, and what the sidecar found."""
+    """A mutant, its applied mutations, and the sidecar's violations."""
 
     trial: Trial
     mutations: Deeds
     load: Load
     deeds: tuple[AppliedMutation, ...]
     set_aside: int
-    """Records on the late topic."""
+    """Number of records on the late topic."""
     run: Run
     found: dict[Place, tuple[int, tuple[str, ...]]]
-    """Per place: how many contributions, and the ids kept as evidence."""
+    """Place -> number of contributions, and the ids kept as evidence."""
 
     @property
     def due(self) -> dict[Place, Counter[str]]:
-        """What the mutant says must be found: per place, ids and how often."""
+        """Return the violations that the mutant's record requires: place -> ids and how often."""
         places: dict[Place, Counter[str]] = defaultdict(Counter)
         for deed in self.deeds:
             if deed.violation_class in CLASSES:
@@ -349,7 +351,7 @@ class Judged:
         return dict(places)
 
     def due_by_class(self) -> dict[str, int]:
-        """Violation class -> contributions that must be found."""
+        """Return violation class -> number of contributions that the sidecar must report."""
         found: Counter[str] = Counter()
         for (name, _), ids in self.due.items():
             found[name] += ids.total()
@@ -358,7 +360,7 @@ class Judged:
 
 @dataclass
 class Laboratory:
-    """Runs the mutants of a trial, and every sidecar after them, when the first of its cases is asked for."""
+    """Runs all mutants of a trial, then their sidecars, when the first case of the trial is requested."""
 
     broker: EmbeddedBroker
     spark: SparkSession
@@ -366,7 +368,7 @@ class Laboratory:
     _judged: dict[str, Future[dict[Deeds, Judged]]] = field(default_factory=dict)
 
     def judged(self, name: str) -> dict[Deeds, Judged]:
-        """All of a trial. Raises what its first run raised."""
+        """Return all cases of a trial. Raises the error of its first run again."""
         if name not in self._judged:
             future = self._judged[name] = Future()
             try:
@@ -428,7 +430,7 @@ class Laboratory:
 
 @pytest.fixture(scope="module")
 def laboratory(broker: EmbeddedBroker, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
-    """What runs mutants."""
+    """The laboratory of the module's trials."""
     return Laboratory(broker, spark, tmp_path_factory.mktemp("mutants"))
 
 
@@ -455,7 +457,7 @@ def _break(trial: Trial, deeds: Deeds, pipeline: Pipeline, topic: str) -> None:
         mutations={mutation: SHARES[mutation in OF_A_RESULT] for mutation in deeds},
         mutation_seed=11,
         delay_seconds=0.1,
-        delay_beyond_seconds=600.0,  # until it ends: it produces what it holds back then
+        delay_beyond_seconds=600.0,  # until the mutant ends and produces what it holds back
         truth=pipeline.folder / "truth",
         **trial.engine,
     )
@@ -480,7 +482,7 @@ def _found(spark: SparkSession, state: Path) -> dict[Place, tuple[int, tuple[str
 
 
 def _visible_records(broker: EmbeddedBroker, topic: str) -> int:
-    """Records that a reader of committed records sees on partition 0."""
+    """Return the number of records on partition 0 that a read_committed consumer sees."""
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": "count", "enable.partition.eof": True}
     )
@@ -509,7 +511,7 @@ def test_a_mutation_gives_exactly_its_verdict(case: Judged) -> None:
     assert found["expected"] == case.load.owed(case.trial)
     handled = found["processed"] + found["late"] + found["dropped_late"]
     assert handled + found["missing"] == found["expected"]
-    # The generator's own late events are set aside by every engine that has late ones.
+    # Every engine with a late topic sets aside the generator's late events.
     assert found["late"] == case.set_aside * case.trial.cells_of_an_event
     routed = sum(deed.count for deed in case.deeds if deed.violation_class == "late")
     assert case.set_aside > routed or "lateness" not in case.trial.load
@@ -540,7 +542,7 @@ def test_the_load_of_sessions_has_some_that_are_rightly_answered_in_parts(labora
 def test_the_page_of_mutations_is_current(
     name: str, laboratory: Laboratory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its counts are those of one run; all else must be what this run says."""
+    """The page has the counts of one run. Everything else must equal this run's section."""
     section = render(TRIALS[name], laboratory.judged(name))
     with capsys.disabled():
         print("\n" + section)
@@ -555,7 +557,7 @@ def test_the_page_of_mutations_is_current(
 
 
 def _sections() -> dict[str, str]:
-    """Title -> section, as the page has them."""
+    """Return title -> section of the page."""
     parts = re.split(r"^(?=## )", PAGE.read_text(), flags=re.MULTILINE)[1:]
     return {part[len("## ") :].partition("\n")[0]: part.rstrip("\n") + "\n\n" for part in parts}
 
@@ -578,7 +580,7 @@ The test writes this page: `STREAMPROOF_WRITE=1 python -m pytest tests/e2e/test_
 
 
 def render(trial: Trial, cases: Mapping[Deeds, Judged]) -> str:
-    """A section of docs/mutations.md."""
+    """Return a section of docs/mutations.md."""
     sends = next(iter(cases.values())).load.sends
     lines = [
         f"## {trial.title}",

@@ -1,7 +1,7 @@
-"""Which ids come out again when an engine that does at least once is killed several times, from what each kill found.
+"""Predicts which ids an at-least-once engine repeats after several kills, from the state that each kill left.
 
-A worker's answers are told from its successor's by their times: a death is noted when all that the dead one had under
-way is in the topic, and before its successor answers.
+A result is assigned to a worker by its append time. A death is recorded when everything that the killed worker had sent
+is in the topic, and before its successor sends a result.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ class Death:
     """One SIGKILL."""
 
     noted_ms: int
-    """On the clock of the broker, which is ours."""
+    """On the broker's clock, which is also the test's."""
     comes_again: Callable[[Answer, int], bool]
-    """Whether this id of an answer of the one that died is processed again."""
+    """Return whether the successor processes this id of the killed worker's result again."""
 
 
 def foretold(answers: Iterable[Answer], deaths: Iterable[Death]) -> Counter[int]:
-    """Id -> how often it comes out besides once. ``deaths`` in their order."""
+    """Return id -> how many extra times it occurs. ``deaths`` are in order."""
     again = Counter[int]()
     answers = list(answers)
     born_ms = 0
     for death in deaths:
         of_the_dead = (answer for answer in answers if born_ms < answer.appended_ms <= death.noted_ms)
-        # Once a death: that one worker answers an id twice would be no doing of the kill.
+        # Once per death: a second result of an id by the same worker is not an effect of the kill.
         again.update({i for answer in of_the_dead for i in answer.ids if death.comes_again(answer, i)})
         born_ms = death.noted_ms
     return again

@@ -1,6 +1,6 @@
-"""An exact count of a join, from the topics alone and after the fact: what each page and window had, and what came out.
+"""An exact count of a join from its topics alone: the events of each page and window, and the results.
 
-An event is one of an input: ``(0, 7)`` is click 7, ``(1, 7)`` update 7. A cell is a page and the start of a window.
+An event belongs to one input: ``(0, 7)`` is click 7, ``(1, 7)`` update 7. A cell is a page and the start of a window.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ LATE_IDS = ("clickId", "updateId")
 
 @dataclass(frozen=True)
 class JoinCount:
-    """Counts of events, in the cells whose windows had to close."""
+    """Counts of events, in cells whose windows are closed by later events."""
 
     owed: int
-    """Events of cells in which both inputs have one that was not set aside, in a left join the clicks; those set aside
-    are not among them."""
+    """Events of cells in which both inputs (left join: the clicks) have an event that was not set aside. Events that
+    are only set aside or dropped do not count."""
     processed: int
-    """Events that a result of their cell carries."""
+    """Events that a result carries."""
     late: int
-    """Events that came out on a late topic and in no result."""
+    """Events that are on a late topic and in no result."""
     missing: int
-    """Owed, and in neither."""
+    """Owed events without a result or late record."""
     duplicates: int
-    """Times an event came out again."""
+    """Number of repeated occurrences of events."""
     misplaced: int
-    """Events in a result of another cell than theirs, or of no input."""
+    """Number of ids in a result of another cell, or of no input event."""
     clicks_alone: int
-    """Results with the ids of clicks only."""
+    """Results with ids of clicks only."""
     updates_alone: int
     second_results: int
 
@@ -49,11 +49,12 @@ def count(
     dropped: Collection[Event] = (),
     join: Join = "inner",
 ) -> JoinCount:
-    """``inputs`` and ``late`` by input, clicks first; ``dropped``: what came so late that it may come out nowhere."""
+    """Count the topics. ``inputs`` and ``late`` are per input, clicks first. ``dropped`` are late events that need
+    no output."""
     cell_of: dict[Event, Cell] = {}
     for side, records in enumerate(inputs):
         cell_of |= {(side, e["id"]): (e["page"], window_of(e["timestamp"], window_ms)) for e in records}
-    # The last events of both inputs only close the windows before them.
+    # The last events of each input only close the windows before them.
     newest = min(max(cell[1] for event, cell in cell_of.items() if event[0] == side) for side in (0, 1))
     answered: Counter[Event] = Counter()
     answers: Counter[Cell] = Counter()

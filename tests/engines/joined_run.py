@@ -1,4 +1,4 @@
-"""One run of a real engine on PGVal's MST: the project's own load, the topics' count, and the sidecar's verdict."""
+"""One run of a real engine on PGVal's MST: the generator's load, the topics' count, and the sidecar's verdict."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ from tests.engines.offline_count import records
 from validator.config.examples import EXAMPLES
 
 FIRST_ALONE = 20_000_001
-"""The id of the first click, and of the first update, that has no partner."""
+"""The id of the first click, and of the first update, without a partner."""
 ALONE_AT_A_TIME = 5
 BEHIND_SECONDS = 0.1
-"""Of the load, so that its own events are not made late; less than the disorder that is allowed."""
+"""Lag behind the load's event time, so that the load's own events do not become late. Less than the allowed
+disorder."""
 
 
 class JoinedRun(KilledRun):
-    """Clicks and updates, and what becomes of them. One page has clicks only, and one has updates only."""
+    """Topics, load and count of a join. One page has clicks only, and one has updates only."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class JoinedRun(KilledRun):
         broker.create_topics(dict.fromkeys((self.update_input, self.late_updates), PARTITIONS))
 
     def engine(self, name: str, folder: Path, **more: Any) -> RealEngine:
-        """The engine ``name`` with two workers that join, not started."""
+        """Return the engine ``name`` with two workers that run the join, not started."""
         topics = {"update_input": self.update_input, "late_updates": self.late_updates}
         return super().engine(name, folder, workload="mst", join=self.join, **topics, **more)
 
@@ -72,14 +73,14 @@ class JoinedRun(KilledRun):
         return join_count.count([clicks, updates], results, [late, late_updates], WINDOW_MS, self.dropped(), self.join)
 
     def start_load(self) -> None:
-        # Event time zero of the load is the start of the window in which it begins.
+        # The load's event time starts at the beginning of the current window.
         self._zero_ms = time.time_ns() // 1_000_000 // WINDOW_MS * WINDOW_MS
         super().start_load()
 
     def on_progress(self, progress: run.GenerationProgress) -> None:
-        """Send clicks without an update and updates without a click, at the event time that has arrived in the topics.
+        """Send clicks without an update and updates without a click, at the event time of the acknowledged load.
 
-        What is sent and not yet there would be late behind them.
+        With a later event time, the load's unacknowledged events would become late.
         """
         super().on_progress(progress)
         events_a_second = 1000 * PAGES * EVENTS_PER_WINDOW / WINDOW_MS
@@ -88,7 +89,8 @@ class JoinedRun(KilledRun):
 
     def _generate(self) -> None:
         super()._generate()
-        # Storm's watermarks are those of an executor: one that has these pages alone closes no window without an event.
+        # A watermark belongs to one Storm executor. An executor with only these pages closes its windows with these
+        # events.
         self._send_alone(self._summaries[0].newest_time_ms / 1000, 1)
 
     def _send_alone(self, event_time_seconds: float, count: int) -> None:
@@ -101,11 +103,11 @@ class JoinedRun(KilledRun):
         assert self._beside.flush(30) == 0
 
     def dropped(self) -> Collection[Event]:
-        """What the engine may drop, since it has no topic for late events."""
+        """Return events that the engine may drop, if it has no topic for late events."""
         return ()
 
     def finish(self, *, settle: bool = True) -> None:
-        """Wait until the load has ended and all that is owed has come out."""
+        """Wait until the load has ended and every owed event has a result."""
         assert settle
         self._load.join()
         deadline = time.monotonic() + SETTLE_SECONDS_MAX
@@ -113,7 +115,7 @@ class JoinedRun(KilledRun):
             pass  # reading the topics paces this loop
 
     def validate(self, folder: Path, guarantee: str, effective: Effective) -> tuple[int, dict[str, Any]]:
-        """``streamproof validate --once`` on the topics at rest: its status and its report."""
+        """Run ``streamproof validate --once`` on the topics at rest; return its status and its report."""
         given = yaml.safe_load(EXAMPLES["join"])
         given |= {"guarantee": guarantee, "timing": {"max_disorder": f"{self.max_disorder_ms}ms"}}
         given["inputs"][0]["topic"], given["inputs"][1]["topic"] = self.input, self.update_input
@@ -127,4 +129,4 @@ class JoinedRun(KilledRun):
         return judged(folder, self.bootstrap_servers, given, effective)
 
     def tell_sidecar(self, given: dict[str, Any]) -> None:
-        """Change the sidecar's configuration ``given`` where this run's differs."""
+        """Change the sidecar's configuration ``given`` where this run needs another one."""

@@ -1,4 +1,4 @@
-"""The sidecar's verdict on the topics of an engine's run at rest, to be held against the count of the same topics."""
+"""The sidecar's verdict on an engine's topics at rest, for comparison with the count of the same topics."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SIDECAR_SECONDS_MAX: Final = 400.0
 def judged(
     folder: Path, bootstrap_servers: str, given: Mapping[str, Any], effective: Effective
 ) -> tuple[int, dict[str, Any]]:
-    """``streamproof validate --once`` with the configuration ``given``: its status and its report.
+    """Run ``streamproof validate --once`` with the configuration ``given``; return its status and its report.
 
-    Windows that no event has closed stay open, as the count leaves them out.
+    Windows that no event has closed stay open, since the count leaves them out.
     """
     whole = {
         **given,
@@ -48,7 +48,7 @@ def judged(
 
 
 def clicks(*, input_topic: str, output: str, late: str, guarantee: str, window_ms: int) -> dict[str, Any]:
-    """The configuration of PGVal's SST on these topics, but for what `judged` adds."""
+    """Return the configuration of PGVal's SST on these topics, without the settings that `judged` adds."""
     given: dict[str, Any] = yaml.safe_load(EXAMPLES["clickstream"])
     given |= {"guarantee": guarantee, "timing": {"max_disorder": "300ms"}}
     given["inputs"][0]["topic"] = input_topic
@@ -69,9 +69,9 @@ def assert_sidecar_agrees(
     guarantee: str,
     window_ms: int,
 ) -> tuple[Count, dict[str, Any]]:
-    """Count the topics and have the sidecar judge them: the same number of each class, and the verdicts that follow.
+    """Assert that the sidecar's counts equal the topics' count in each class, and that its verdicts follow from them.
 
-    The count, and the report for what else a test wants of it.
+    Return the count, and the report for further assertions.
     """
     counted = count(*(records(bootstrap_servers, topic) for topic in (input_topic, output, late)), window_ms)
     given = clicks(input_topic=input_topic, output=output, late=late, guarantee=guarantee, window_ms=window_ms)

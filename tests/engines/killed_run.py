@@ -1,4 +1,4 @@
-"""One run of a real engine on the project's own load, with a SIGKILL between an answer and its commit."""
+"""One run of a real engine on the generator's load, with a SIGKILL between a result and its commit."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ PARTITIONS = 3
 READY_SECONDS_MAX = 120.0
 SETTLE_SECONDS_MAX = 90.0
 LOAD_SECONDS = 12
-"""Event time runs with the wall clock: paced, so that which events are late depends on the engine and not on us."""
+"""Event time follows the wall clock, so the engine alone determines which events are late."""
 EVENTS_PER_WINDOW = 300
 PAGES = 6
 FLUSHING_EVENTS = PAGES
-"""Come last, only to close the windows before them."""
+"""These come last, only to close the windows before them."""
 
 
 class KilledRun:
     """Topics, load and count of one run."""
 
     max_disorder_ms = 300
-    """Of the engine, and as the sidecar is told."""
+    """The setting of the engine and of the sidecar."""
 
     def __init__(
         self, broker: EmbeddedBroker, topic_names: Callable[[str], str], load_seconds: int = LOAD_SECONDS
@@ -53,9 +53,9 @@ class KilledRun:
         self._load = threading.Thread(target=self._generate)
 
     def engine(self, name: str, folder: Path, **more: Any) -> RealEngine:
-        """The engine ``name`` with two workers on this run's topics, not started.
+        """Return the engine ``name`` with two workers on this run's topics, not started.
 
-        One that drops what is late gets no late load, and the slack between partitions that it needs.
+        An engine that drops late events gets no late load, and the slack between partitions that it needs.
         """
         if REGISTRY[name].drops_late:
             self._drops_late = True
@@ -76,7 +76,8 @@ class KilledRun:
         return make_engine(name, settings, folder)
 
     def through_a_kill(self, name: str, folder: Path, guarantee: Guarantee, **more: Any) -> Effective:
-        """Load the engine ``name`` and kill a worker between an answer and its commit; the guarantee that it ran."""
+        """Run the load on the engine ``name``, and kill a worker between a result and its commit. Return the
+        engine's effective guarantee."""
         with self.engine(name, folder, guarantee=guarantee, **more) as engine:
             engine.start()
             engine.ready(READY_SECONDS_MAX)
@@ -94,7 +95,7 @@ class KilledRun:
         return effective
 
     def before_the_kill(self) -> None:
-        """What a run does besides, with half of its load sent."""
+        """Hook: called when half of the load is sent, before the kill."""
 
     def start_load(self) -> None:
         self._load.start()
@@ -103,7 +104,7 @@ class KilledRun:
         assert self._half_way.wait(READY_SECONDS_MAX)
 
     def await_answers(self, *, uncommitted: bool) -> None:
-        """Return right after more has been produced to the output topic, ``uncommitted``: in an open transaction."""
+        """Return right after more has been written to the output topic. ``uncommitted``: in an open transaction."""
         before = self._ends(IsolationLevel.READ_UNCOMMITTED)
         deadline = time.monotonic() + SETTLE_SECONDS_MAX
         while True:
@@ -112,24 +113,25 @@ class KilledRun:
             assert time.monotonic() < deadline, "the engine answers no more"
 
     def uncommitted(self) -> int:
-        """Offsets of the output topic that readers of committed records cannot pass yet."""
+        """Return the number of offsets of the output topic that read_committed consumers cannot pass yet."""
         return sum(self._ends(IsolationLevel.READ_UNCOMMITTED)) - sum(self._ends(IsolationLevel.READ_COMMITTED))
 
     def loads(self) -> bool:
-        """Whether the load still runs."""
+        """Return whether the load is still running."""
         return self._load.is_alive()
 
     def end_load(self) -> None:
-        """Send no more than the events that close the windows; the load's seconds need not be over."""
+        """Stop the load early: afterwards it sends only the events that close the windows."""
         self._ended.set()
 
     def finish(self, *, settle: bool = True) -> None:
-        """Wait until the load has ended and all is answered: every event that is due, or as many as there will be."""
+        """Wait until the load has ended and the output is complete: every due event, or, without ``settle``, the
+        newest id."""
         self._load.join()
         deadline = time.monotonic() + SETTLE_SECONDS_MAX
         newest = self._summaries[0].acknowledged - FLUSHING_EVENTS
         while time.monotonic() < deadline:
-            counted = self.count()  # reads the topics, which paces this loop
+            counted = self.count()  # reading the topics paces this loop
             if counted.newest >= newest and (not settle or not counted.missing):
                 return
 
@@ -138,7 +140,7 @@ class KilledRun:
         return count(clicks, results, late, WINDOW_MS)
 
     def agreed(self, folder: Path, guarantee: Guarantee, effective: Effective) -> Count:
-        """The count of the topics at rest, which the sidecar's must be, and the verdicts that follow from it."""
+        """Return the count of the topics at rest; assert that the sidecar's count and verdicts agree with it."""
         counted, _ = assert_sidecar_agrees(
             folder, self.bootstrap_servers, effective, input_topic=self.input, output=self.output, late=self.late,
             guarantee=guarantee, window_ms=WINDOW_MS,
@@ -149,7 +151,7 @@ class KilledRun:
         return self._summaries[0].acknowledged
 
     def load(self) -> dict[str, Any]:
-        """The generator's configuration."""
+        """Return the generator's configuration."""
         lateness = {} if self._drops_late else {"lateness": {"share": 0.01, "beyond": "3s"}}
         return {
             "kafka": {"bootstrap_servers": self.bootstrap_servers},
@@ -171,7 +173,7 @@ class KilledRun:
         self._summaries.append(run.generate(load, stop=self._ended, on_progress=self.on_progress))
 
     def on_progress(self, progress: run.GenerationProgress) -> None:
-        """Called by the load, twice a second."""
+        """Callback of the load, twice a second."""
         if progress.sent >= EVENTS_PER_WINDOW * PAGES * self._load_seconds * 1000 // WINDOW_MS // 2:
             self._half_way.set()
 

@@ -1,4 +1,4 @@
-"""A run of a join whose late events are sent by hand, for a window that was answered: their fate is known before."""
+"""A join whose late events the test sends itself, for a window that already has results, so their outcome is known."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class LateByHand(JoinedRun):
         return {name: value for name, value in super().load().items() if name != "lateness"}
 
     def before_the_kill(self) -> None:
-        """Send a late click and a late update to some of the first pages that were answered.
+        """Send a late click and a late update to some pages of the first window with results.
 
-        Return when they are on their topics, where the engine has such; else nobody sees what became of them.
+        Return when they are on the late topics. An engine that drops late events has no late topics.
         """
         deadline = time.monotonic() + SETTLE_SECONDS_MAX
-        # Each of Storm's executors answers the windows of its pages for itself.
+        # Each of Storm's executors writes the results of its own pages.
         while len(pages := self._emitted()) < 2 or len(pages[min(pages)]) < LATE_PAGES:
             assert time.monotonic() < deadline, "the engine does not answer"
         first = min(pages)
@@ -58,7 +58,7 @@ class LateByHand(JoinedRun):
             assert time.monotonic() < deadline, self._set_aside()
 
     def _emitted(self) -> dict[str, set[str]]:
-        """Start of a window -> pages that have a result."""
+        """Return start of a window -> pages that have a result."""
         pages = defaultdict(set)
         for result in records(self.bootstrap_servers, self.output):
             pages[result["windowStart"]].add(result["page"])

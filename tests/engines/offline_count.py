@@ -1,4 +1,4 @@
-"""An exact count of what a pipeline did, from the topics alone and after the fact: every id, where it came out."""
+"""An exact count of a pipeline's output, from its topics alone: the results of every id."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Count:
-    """Per id; a window that is answered twice with different ids is no error, and counted aside."""
+    """Counts of ids. Two results of a window with different ids are not an error, and have a separate count."""
 
     events: int
     processed: int
-    """Ids that a result carries."""
+    """Ids in a result."""
     missing: int
     duplicates: int
-    """Times an id came out again."""
+    """Number of repeated occurrences of ids."""
     misplaced: int
-    """Ids in a result of another page or window than theirs, or of no input."""
+    """Ids in a result of another page or window, or of no input event."""
     late: int
     """Ids that are on the late topic and in no result."""
     second_results: int
     newest: int
-    """The highest id that came out."""
+    """The highest id in the output."""
 
 
 def count(clicks: Iterable[Record], results: Iterable[Record], late: Iterable[Record], window_ms: int) -> Count:
-    """Compare the clicks whose windows had to close with the results and the late records."""
+    """Compare the clicks of closed windows with the results and the late records."""
     cell_of = {e["id"]: (e["page"], window_of(e["timestamp"], window_ms)) for e in clicks}
     answered: Counter[int] = Counter()
     answers: Counter[tuple[str, int]] = Counter()
@@ -49,7 +49,7 @@ def count(clicks: Iterable[Record], results: Iterable[Record], late: Iterable[Re
     aside = Counter(record["clickId"] for record in late)
     misplaced += sum(event not in cell_of for event in aside)
     handled = answered + aside
-    newest = max(cell[1] for cell in cell_of.values())  # that of the events that closed all others
+    newest = max(cell[1] for cell in cell_of.values())  # the window of the events that closed all others
     due = {event for event, cell in cell_of.items() if cell[1] < newest}
     return Count(
         events=len(due),
@@ -64,7 +64,7 @@ def count(clicks: Iterable[Record], results: Iterable[Record], late: Iterable[Re
 
 
 def records(bootstrap_servers: str, topic: str) -> list[Record]:
-    """All that a reader of committed records finds in ``topic`` now."""
+    """Return all records of ``topic`` that a read_committed consumer sees now."""
     return [json.loads(message.value() or b"") for message in messages(bootstrap_servers, topic)]
 
 

@@ -1,4 +1,4 @@
-"""What is in a topic now, for a reader of committed records: also while others go on writing to it."""
+"""Reads the current content of a topic with read_committed, also while producers write to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _READ_SECONDS_MAX: Final = 120.0
 
 
 def consumer(bootstrap_servers: str, group: str = "offline-count") -> Consumer:
-    """A reader of committed records that commits nothing and is told where a partition ends."""
+    """Return a read_committed consumer that commits nothing and reports the end of a partition."""
     return Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -26,7 +26,7 @@ def consumer(bootstrap_servers: str, group: str = "offline-count") -> Consumer:
 
 
 def messages(bootstrap_servers: str, topic: str) -> list[Message]:
-    """The records of ``topic`` up to the ends that it has at the call; what is appended later is left out."""
+    """Return the records of ``topic`` up to its ends at the time of the call. Records appended later are left out."""
     reader = consumer(bootstrap_servers)
     try:
         ends = _ends(reader, topic)
@@ -40,13 +40,15 @@ def messages(bootstrap_servers: str, topic: str) -> list[Message]:
                 partition, offset = message.partition() or 0, message.offset() or 0
                 error = message.error()
                 if error is not None:
-                    # Only where a fetch found nothing: a lone partition that is written to all the time tells no end.
+                    # librdkafka reports the end only after an empty fetch: never for a single partition under constant
+                    # writes.
                     assert error.code() == KafkaError._PARTITION_EOF, error
                     unread.discard(partition)
                     continue
                 if offset < ends[partition]:
                     found.append(message)
-                # The last offset may be a transaction's marker, which no reader sees: then the next record tells.
+                # The last offset may be an invisible transaction marker. Then the next record shows that the end is
+                # passed.
                 if offset + 1 >= ends[partition]:
                     unread.discard(partition)
         return found
@@ -55,7 +57,7 @@ def messages(bootstrap_servers: str, topic: str) -> list[Message]:
 
 
 def _ends(reader: Consumer, topic: str) -> dict[int, int]:
-    """Partition -> its end, without the empty ones."""
+    """Return partition -> its end, without empty partitions."""
     ends = {}
     for partition in reader.list_topics(topic, timeout=_METADATA_SECONDS_MAX).topics[topic].partitions:
         found = reader.get_watermark_offsets(TopicPartition(topic, partition), _METADATA_SECONDS_MAX)

@@ -1,11 +1,11 @@
-"""PGVal's PD>TO: the packets of a worker come later than its session lasts, so that it is taken for dead, and lives.
+"""PGVal's PD>TO: a worker's packets are delayed beyond its session timeout, so it is considered dead but is alive.
 
-What must hold was written down before the first run: nothing is missing, whoever takes over and whatever the late
-packets then say; exactly once, nothing comes out twice, for the one that was taken for dead is fenced off; the sidecar
-counts what is counted here. Storm broke the first, until a bolt kept its partitions abreast: it lost 939 of 40,056
-clicks, and answered 10,435 as late. Of three partitions one has four of the six pages, and what was read of it after
-the delay fell behind the others by more than the lag of the windows (docs/engines.md). Spark drops late clicks, as its
-guarantee lets it, and so gets none.
+The expectations were written before the first run. Nothing is missing, whichever worker takes over and whatever the
+delayed packets say. With exactly once, no id occurs twice, since the old worker is fenced. The sidecar's counts equal
+the topics' count. Storm violated the first until a bolt aligned its partitions: it lost 939 of 40,056 clicks, and
+treated 10,435 as late. One of the three partitions has four of the six pages. After the delay, its events were behind
+those of the others by more than the lag of the windows (docs/engines.md). Spark may drop late clicks under its
+guarantee, so it gets none.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeRelay]:
 
 @pytest.fixture(scope="module")
 def listening(relay: NodeRelay) -> Iterator[EmbeddedBroker]:
-    """A broker that the network reaches."""
+    """A broker that can be reached from that network."""
     with EmbeddedBroker(hosts=(relay.node.host,)) as broker:
         broker.create_topics({_FAULTS: 1})
         yield broker

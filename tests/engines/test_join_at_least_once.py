@@ -1,16 +1,16 @@
-"""Spark and Storm, which do no better than at least once, join and are SIGKILLed right after an answer.
+"""Spark and Storm, which provide at least once at most, run a join and are SIGKILLed right after a result.
 
-What must hold was written down before the first run, and the sidecar's figures must be those of the topics:
+The expectations were written before the first run, and the sidecar's counts must equal those of the topics:
 
-- nothing that is owed is missing: Spark runs a batch again that is not in its checkpoint, Storm reads again what is not
-  acknowledged; ids may come out again, how many depends on the instant;
-- no id in a result of another page or window;
-- inner join: no result of one input alone, though each window has a page with clicks only and one with updates only;
-  left join: the clicks of the former are answered, the updates of the latter are not;
-- six late events, of windows that had been answered: Storm has a topic for those of each input, each is there; Spark
-  drops them, and the sidecar, told to tolerate that, counts six that were dropped and none missing;
-- at least once holds, exactly once fails just where ids came again, and that the engine runs less than exactly once is
-  a finding where exactly once is declared.
+- no owed event is missing: Spark repeats a batch that is not in its checkpoint, Storm reads unacknowledged events
+  again; ids may be repeated, how many depends on the instant;
+- no id is in a result of another page or window;
+- inner join: no result has ids of one input only, though each window has a page with clicks only and one with updates
+  only; left join: the clicks of the former have results, the updates of the latter do not;
+- six late events belong to windows that already have results: Storm writes each to the late topic of its input; Spark
+  drops them, and the sidecar, configured to tolerate that, counts six dropped and none missing;
+- at least once passes, exactly once fails if and only if ids are repeated; if exactly once is declared, the report has
+  a finding that the engine's effective guarantee is weaker.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""A worker of each engine that joins is SIGKILLed between an answer and its commit, and comes back.
+"""A worker of each engine with a join is SIGKILLed between a result and its commit, and restarted.
 
-What must hold was written down before the first run, and the sidecar's figures must be those of the topics:
+The expectations were written before the first run, and the sidecar's counts must equal those of the topics:
 
-- exactly once: nothing that is owed is missing, no id comes out twice; the verdict is pass;
-- at least once: nothing that is owed is missing; ids may come out again, how many depends on the instant. Declared as
-  what it is, the verdict is pass; exactly once is fail just where ids did come out again;
-- both: no id in a result of another page or window, and no finding, since the engine runs what was declared;
-- inner join: no result of one input alone, though each window has a page with clicks only and one with updates only;
-- left join: the clicks of the former are answered, alone and as all others; the updates of the latter are not.
+- exactly once: no owed event is missing, no id occurs twice; the verdict is pass;
+- at least once: no owed event is missing; ids may be repeated, how many depends on the instant. With this guarantee
+  declared, the verdict is pass; exactly once fails if and only if ids are repeated;
+- both: no id is in a result of another page or window, and the report has no finding, since the engine runs with the
+  declared guarantee;
+- inner join: no result has ids of one input only, though each window has a page with clicks only and one with updates
+  only;
+- left join: the former clicks have results like all others; the latter updates have none.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ JOINS: list[tuple[Join, int, Guarantee]] = [
 ]
 """Join, parallelism, guarantee."""
 BY_DEFAULT = ("kafka_streams", "left", 3, "exactly_once")
-"""The part has 400 s for all its engines, and each of these takes 75 to 125 s on two busy cores."""
+"""The engine tests have 400 s in total, and each of these takes 75 to 125 s on two busy cores."""
 
 
 @pytest.mark.timeout(800)

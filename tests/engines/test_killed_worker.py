@@ -1,13 +1,13 @@
-"""A worker of each real engine is SIGKILLed between an answer and its commit, and comes back.
+"""A worker of each real engine is SIGKILLed between a result and its commit, and restarted.
 
-What must hold was written down before the first run:
+The expectations were written before the first run:
 
-- exactly once: for a reader of committed records nothing is missing and no id comes out twice;
-- at least once: nothing is missing; ids may come out again, how many depends on the instant;
-- both: no id in a result of another page or window. A window may be answered twice with different ids: watermarks of
-  Flink are not part of its checkpoints, so that a late event after recovery opens a window again;
-- the sidecar counts what is counted here, class by class. Declared as what it is, the pipeline passes; exactly once
-  fails just where ids came out again.
+- exactly once: for a read_committed consumer, nothing is missing and no id occurs twice;
+- at least once: nothing is missing; ids may be repeated, how many depends on the instant;
+- both: no id is in a result of another page or window. A window may have two results with different ids: Flink's
+  checkpoints do not include watermarks, so a late event after the recovery opens a window again;
+- the sidecar's counts equal the topics' count, class by class. With its actual guarantee declared, the pipeline passes;
+  exactly once fails if and only if ids are repeated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.engines.killed_run import FLUSHING_EVENTS, KilledRun
 @pytest.mark.parametrize(
     ("name", "guarantee"),
     [
-        # In its place the default run has a join of Kafka Streams (test_killed_join.py) and one that is delayed.
+        # The default run covers Kafka Streams with a join (test_killed_join.py) and a delayed worker.
         pytest.param("kafka_streams", "exactly_once", marks=pytest.mark.extended),
         pytest.param("kafka_streams", "at_least_once", marks=pytest.mark.extended),
         ("flink", "exactly_once"),

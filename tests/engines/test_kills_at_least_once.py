@@ -1,13 +1,13 @@
-"""Five SIGKILLs of Spark and of Storm, their instants spread over the commit cycle.
+"""Five SIGKILLs of Spark and of Storm at instants spread over the commit cycle.
 
-Expected, before any run: nothing is missing, no id is in another cell than its own, and out again come exactly the ids
-that each kill foretells. Spark runs a batch again whose commit is not in its checkpoint: the ids of the results that
-the dead driver had appended after its newest commit. Storm reads again from its committed offsets: the ids that the
-dead worker had answered and that lie at or past those. The sidecar counts the same: at least once passes, exactly once
-fails just where ids came again.
+The expectations were written before any run. Nothing is missing, no id is in another cell, and the repeated ids are
+exactly those that each kill predicts. Spark repeats a batch whose commit is not in its checkpoint: the ids of results
+that the killed driver appended after its newest commit. Storm reads again from its committed offsets: the ids with a
+result by the killed worker, at or past those offsets. The sidecar counts the same: at least once passes, exactly once
+fails if and only if ids are repeated.
 
-One input partition, in order: nothing is late, however long a busy machine takes, and Storm loses nothing that it reads
-behind another partition (docs/engines.md).
+The input is one partition in order. Therefore nothing is late, however slow the machine is, and Storm loses nothing by
+reading one partition behind another (docs/engines.md).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMMIT_SECONDS = 1.0
 READY_SECONDS_MAX = 180.0
 ANSWER_SECONDS_MAX = 120.0
 UNDER_WAY_SECONDS = 1.0
-"""What a killed process had sent is with the broker after this; no successor has answered by then."""
+"""After this time, the broker has everything that a killed process sent, and no successor has written a result."""
 
 
 @pytest.mark.parametrize("name", ["spark", "storm"])
@@ -46,14 +46,14 @@ def test_out_again_comes_what_each_kill_foretells(broker: EmbeddedBroker, tmp_pa
         load = PacedLoad(topics.load(window=f"{WINDOW_MS}ms", events_per_window=100, limit={"duration": "900s"}))
         for kill in range(KILLS):
             await_answers(topics)
-            # The instant is what this test varies: so long after an answer.
+            # The test varies the instant: this long after a result.
             time.sleep(COMMIT_SECONDS * kill / KILLS)
             engine.kill(0)
             deaths.append(death(engine, topics, tmp_path / "engine"))
             engine.restart(0)
             engine.ready(READY_SECONDS_MAX)
         back_ms = now_ms()
-        # Only when it has caught up, so that no last event comes while older ones are unread.
+        # Finish only when the engine has caught up, so that no last event comes while older ones are unread.
         until(lambda: topics.newest_answer_ms() > back_ms, ANSWER_SECONDS_MAX, topics.newest_answer_ms)
         load.finish()
         expected = topics.expected(WINDOW_MS)
@@ -68,10 +68,10 @@ def test_out_again_comes_what_each_kill_foretells(broker: EmbeddedBroker, tmp_pa
     answered = topics.answered()
     again = foretold(topics.results(), deaths)
     print(name, KILLS, "kills; foretold:", again.total(), counted)
-    assert answered.keys() == expected.keys()  # each id in its own cell, none missing, none invented
+    assert answered.keys() == expected.keys()  # each id is in its own cell, none is missing or invented
     assert {i: n - 1 for (_, _, i), n in answered.items() if n > 1} == again
     assert (counted.missing, counted.misplaced, counted.late, counted.duplicates) == (0, 0, 0, again.total())
-    # Spark commits a batch right after its answers, so that none of the kills need have come in between.
+    # Spark commits a batch right after its results, so possibly none of the kills came in between.
     assert again or name == "spark"
     assert report["effective_guarantee"]["effective"] == "at_least_once"
 
@@ -92,20 +92,20 @@ def make(name: str, topics: Topics, folder: Path) -> RealEngine:
 
 
 def await_answers(topics: Topics) -> None:
-    """Return right after an answer: reading the results would take longer than Spark takes to commit them."""
+    """Return right after a result. Reading the results would take longer than Spark's commit."""
     seen = topics.results_end()
     until(lambda: topics.results_end() > seen, ANSWER_SECONDS_MAX, topics.newest_answer_ms)
 
 
 def death(engine: RealEngine, topics: Topics, folder: Path) -> Death:
-    """What the books of ``engine`` hold, whose instance 0 was killed just now."""
+    """Return the death of instance 0, which was just killed, from the engine's committed progress."""
     time.sleep(UNDER_WAY_SECONDS)
     if isinstance(engine, SparkEngine):
         committed_ms = 1000 * last_commit_seconds(folder / "checkpoint")
         return Death(now_ms(), lambda answer, _: answer.appended_ms > committed_ms)
     committed = topics.committed(topics.input)
     noted_ms = now_ms()
-    # The Supervisor starts the next worker by itself: had it read already, the offsets could be its own.
+    # The Supervisor restarts the worker by itself. If the new worker had read already, the offsets could be its own.
     assert not engine._is_ready(0)
     offsets = topics.offsets()
 

@@ -1,4 +1,5 @@
-"""Five SIGKILLs an engine, their instants spread over the commit or checkpoint cycle; what must hold is that of one."""
+"""Five SIGKILLs per engine at instants spread over the commit or checkpoint cycle. The expectations are those of one
+kill."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from tests.engines.killed_run import FLUSHING_EVENTS, READY_SECONDS_MAX, KilledR
 pytestmark = [pytest.mark.extended, pytest.mark.timeout(800)]
 KILLS = 5
 LOAD_SECONDS_MAX = 500
-"""The load ends with the last kill, however long this machine takes for it."""
+"""The load ends with the last kill, however slow the machine is."""
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
@@ -34,7 +35,7 @@ def test_kills_at_any_instant_cost_what_the_guarantee_allows(
         run.start_load()
         for kill in range(KILLS):
             run.await_answers(uncommitted=False)
-            # The instant is what this test varies: so long after an answer.
+            # The test varies the instant: this long after a result.
             threading.Event().wait(LOCAL.commit_interval_seconds * kill / KILLS)
             victim = draw.randrange(2)
             engine.kill(victim)

@@ -1,9 +1,10 @@
-"""Faults other than the death of a worker, under exactly once. What must hold was written down before the first run:
+"""Faults other than the death of a worker, under exactly once. The expectations were written before the first run:
 
-- the JobManager is SIGKILLed and goes on from its newest checkpoint: nothing missing, no id twice;
-- a worker sleeps (SIGSTOP) until it was taken for dead and replaced, then wakes: what it still writes belongs to
-  transactions that were fenced and aborted, hence nothing missing, no id twice;
-- a worker is SIGKILLed for good, and a standby is there: the standby does its tasks, nothing missing, no id twice;
+- the JobManager is SIGKILLed and continues from its newest checkpoint: nothing is missing, no id occurs twice;
+- a worker is stopped (SIGSTOP) until it is considered dead and replaced, then continues: its further writes belong to
+  fenced and aborted transactions, so nothing is missing and no id occurs twice;
+- a worker is SIGKILLed and not restarted, and a standby exists: the standby takes over its tasks, nothing is missing,
+  no id occurs twice;
 - the sidecar counts the same, and its verdict is pass.
 """
 
@@ -96,7 +97,7 @@ def test_a_worker_that_sleeps_past_its_heartbeat_loses_and_repeats_nothing(
 
 
 def workers_known(engine: RealEngine) -> int:
-    """How many workers the engine itself takes for alive."""
+    """Return how many workers the engine considers alive."""
     if isinstance(engine, FlinkEngine):
         with urllib.request.urlopen(engine.rest_url + "/taskmanagers", timeout=10) as answer:
             return len(json.load(answer)["taskmanagers"])

@@ -1,7 +1,7 @@
-"""Engines run with the times of a paper: what they read back is what the profile says, and they answer.
+"""Engines run with the timeouts of a paper: their effective settings equal the profile's, and they write results.
 
-The profiles of PGVal and Vogel et al. for Kafka Streams and PGVal's for Flink differ from these in numbers alone, and
-PGVal's sessions need a broker of their own (docs/engines.md).
+The profiles of PGVal and Vogel et al. for Kafka Streams and PGVal's for Flink differ from these only in numbers.
+PGVal's sessions need a separate broker (docs/engines.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading a topic to the end that it has now."""
+"""Reading a topic up to its current end."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def test_a_topic_that_is_written_to_all_the_time_is_read_to_where_it_was(
         stop.set()
         writer.join()
     assert len(found) >= BEFORE
-    assert found == list(range(len(found)))  # none twice, none left out
+    assert found == list(range(len(found)))  # no record is repeated or missing
 
 
 def test_what_is_not_committed_is_left_out(broker: EmbeddedBroker, topic_names: Callable[[str], str]) -> None:
     topic = topic_names("transactions")
-    broker.create_topics({topic: 2})  # the second stays empty
+    broker.create_topics({topic: 2})  # the second partition stays empty
 
     def begin(name: str, value: str) -> Producer:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": f"{topic}-{name}"})
@@ -59,7 +59,7 @@ def test_what_is_not_committed_is_left_out(broker: EmbeddedBroker, topic_names: 
 
     begin("kept", "kept").commit_transaction(30)
     begin("aborted", "aborted").abort_transaction(30)
-    # The partition ends on a marker, which no reader sees.
+    # The partition ends with a marker, which no consumer sees.
     assert [message.value() for message in messages(broker.bootstrap_servers, topic)] == [b"kept"]
     hanging = begin("open", "open")
     assert [message.value() for message in messages(broker.bootstrap_servers, topic)] == [b"kept"]

@@ -1,9 +1,9 @@
-"""Spark Structured Streaming against a real broker: SIGKILLed between a batch's results and its commit.
+"""Spark Structured Streaming against a real broker, SIGKILLed between a batch's results and its commit.
 
-Expected, before any run: nothing is missing, whenever the kill comes, since a batch that is not committed is read and
-answered again. Twice come exactly the ids of the results that were in the topic when the driver died and that its
-checkpoint had not committed: the sink has no transactions, so exactly once is not what this engine does. The sidecar
-counts the same: at least once passes, exactly once fails just where ids came twice.
+The expectations were written before any run. Nothing is missing at any instant of the kill, since an uncommitted batch
+is read and processed again. The ids that occur twice are exactly those of results that were in the topic when the
+driver died and that its checkpoint had not committed: the sink has no transactions, so the engine does not provide
+exactly once. The sidecar counts the same: at least once passes, exactly once fails if and only if ids occur twice.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def test_a_kill_before_the_commit_repeats_exactly_the_results_that_were_out(
         engine.restart()
         engine.ready(180)
         back_ms = now_ms()
-        # Only when it has caught up, so that no last event comes while older ones are unread.
+        # Finish only when the engine has caught up, so that no last event comes while older ones are unread.
         until(lambda: topics.newest_answer_ms() > back_ms, 90, engine.process(0).last_lines)
         load.finish()
 
@@ -65,7 +65,7 @@ def test_a_kill_before_the_commit_repeats_exactly_the_results_that_were_out(
         assert engine.process(0).returncode == 0, engine.process(0).last_lines()
 
     answered = topics.answered()
-    assert set(answered) == set(expected)  # each id in its own cell, none missing, none invented
+    assert set(answered) == set(expected)  # each id is in its own cell, none is missing or invented
     assert {i for (_, _, i), count in answered.items() if count > 1} == set(repeated)
     assert max(answered.values()) <= 2
     print("ids that came twice:", len(repeated))
@@ -82,5 +82,5 @@ def test_a_kill_before_the_commit_repeats_exactly_the_results_that_were_out(
 
 
 def last_commit_seconds(checkpoint: Path) -> float:
-    """When the newest batch was committed, in seconds since the epoch."""
+    """Return when the newest batch was committed, in seconds since the epoch."""
     return max(path.stat().st_mtime for path in (checkpoint / "commits").iterdir() if path.name.isdigit())

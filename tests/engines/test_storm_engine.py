@@ -1,10 +1,11 @@
-"""Storm against a real broker: its worker SIGKILLed between a window's results and the commit of its offsets.
+"""Storm against a real broker: its worker is SIGKILLed between a window's results and the commit of its offsets.
 
-Expected, before any run, at least once: nothing is missing, since the spout reads again from its committed offsets.
-Twice come exactly the ids that had been answered when the worker died and lie at or past those offsets. The sidecar
-counts the same: at least once passes, exactly once fails.
+The expectations for at least once were written before any run. Nothing is missing, since the spout reads again from its
+committed offsets. The ids that occur twice are exactly those that had a result when the worker died and are at or past
+those offsets. The sidecar counts the same: at least once passes, exactly once fails.
 
-One input partition: with more, Storm may lose what it reads behind another one by more than its lag (docs/engines.md).
+The input is one partition. With more, Storm may lose events that it reads behind another partition by more than its lag
+(docs/engines.md).
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def test_a_killed_worker_repeats_exactly_what_its_offsets_had_not_reached(
         until(lambda: topics.results_end() > seen, 60, engine.process(3).last_lines)
         before = engine.instances[WORKER].pid
         engine.kill(WORKER)
-        # The next worker is started and waits until the books are made up. By then the broker has taken what the last
-        # one had under way; and this one has read nothing yet.
+        # The next worker is stopped while the test records the state. By then the broker has everything that the killed
+        # worker sent, and the new one has read nothing yet.
         until(lambda: engine.instances[WORKER].alive, 60, engine.process(3).last_lines)
         engine.send_signal(WORKER, signal.SIGSTOP)
         handled = set(by_id(topics))
@@ -54,7 +55,8 @@ def test_a_killed_worker_repeats_exactly_what_its_offsets_had_not_reached(
         engine.ready(120)
         assert engine.instances[WORKER].pid != before
         back_ms = now_ms()
-        # Only when it has caught up: the last events, far ahead, would end the look for what lies behind them.
+        # Finish only when the engine has caught up: the last events are far ahead, and older ones must be processed
+        # first.
         until(lambda: topics.newest_answer_ms() > back_ms, 90, engine.process(3).last_lines)
         load.finish()
 
@@ -65,7 +67,7 @@ def test_a_killed_worker_repeats_exactly_what_its_offsets_had_not_reached(
         engine.stop()
 
     assert not any(instance.alive for instance in engine.instances)
-    assert set(topics.answered()) <= set(expected)  # each in its own cell, none invented
+    assert set(topics.answered()) <= set(expected)  # each id is in its own cell, none is invented
     counts = by_id(topics)
     print("ids that came twice:", len(handled & again))
     assert {i for i, count in counts.items() if count > 1} == handled & again
@@ -91,7 +93,7 @@ def test_a_late_click_goes_to_its_topic_and_nowhere_else(broker: EmbeddedBroker,
         assert engine.effective().guarantee == "at_most_once"
         started_ms = now_ms()
         load = PacedLoad(topics.load(window=f"{WINDOW_MS}ms"))
-        # A watermark that has passed a window is what makes a click late; half a minute behind, any has.
+        # A click is late once the watermark has passed its window. Half a minute behind is always enough.
         until(lambda: topics.newest_answer_ms() > started_ms, 60, engine.process(3).last_lines)
         for number in LATE_IDS:
             topics.send_click(number, "/help", started_ms - 30_000)
@@ -101,7 +103,7 @@ def test_a_late_click_goes_to_its_topic_and_nowhere_else(broker: EmbeddedBroker,
         until(lambda: set(topics.answered()) >= expected, 60, lambda: sorted(expected - set(topics.answered())))
         engine.stop()
     assert topics.late_ids() == dict.fromkeys(LATE_IDS, 1)
-    assert topics.answered() == dict.fromkeys(expected, 1)  # without a kill each once, also at most once
+    assert topics.answered() == dict.fromkeys(expected, 1)  # without a kill, each id occurs once, with at most once too
 
 
 def settings_for(topics: Topics, guarantee: Guarantee) -> RealEngineSettings:
@@ -119,7 +121,7 @@ def settings_for(topics: Topics, guarantee: Guarantee) -> RealEngineSettings:
 
 
 def by_id(topics: Topics) -> Counter[int]:
-    """How often each id came out, in results and late records together."""
+    """Return how often each id occurs in results and late records together."""
     counts = Counter[int]()
     for (_, _, i), count in topics.answered().items():
         counts[i] += count

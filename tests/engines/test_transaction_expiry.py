@@ -1,9 +1,9 @@
-"""A sink's transaction that expires before it could be committed: a real loss under exactly once, which Flink tells.
+"""A sink's transaction expires before its commit: a real loss under exactly once, which Flink reports.
 
-Written down before the first run: the cluster dies after a checkpoint was completed and before its transactions were
-committed, and stays away until the broker has aborted them. The checkpoint says that those clicks are done; their
-results are gone. So ids are missing, none comes out twice, and the log says "data loss". The sidecar finds just as many
-missing: exactly once and at least once fail, at most once passes.
+The expectations were written before the first run. The cluster dies after a checkpoint is complete and before its
+transactions are committed, and stays down until the broker has aborted them. The checkpoint covers those clicks, but
+their results are lost. So ids are missing, none occurs twice, and the log says "data loss". The sidecar reports the
+same number missing: exactly once and at least once fail, at most once passes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_an_expired_transaction_loses_what_its_checkpoint_calls_done(
             attempts += 1
             run.await_answers(uncommitted=True)
             await_checkpoint(tmp_path / "engine")
-            # The JobManager first: it is the one that would tell the sinks to commit.
+            # The JobManager is stopped first, since it tells the sinks to commit.
             engine.process(engine.jobmanager).send_signal(signal.SIGSTOP)
             engine.kill()
             await_abort(run)

@@ -1,4 +1,4 @@
-"""The topics of one engine under test, their load, and the exact count of what came out: no engine code is asked."""
+"""The topics of one engine under test, their load, and an exact count of the output without any engine code."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class Topics:
         self._ends = consumer(broker.bootstrap_servers)
 
     def load(self, **more: object) -> config.GeneratorConfig:
-        """Paced load until it is stopped: event time runs with the clock, and a last event closes all windows."""
+        """Return a paced load that runs until it is stopped. Event time follows the clock, and a last event closes
+        all windows."""
         return config.parse(
             {
                 "kafka": {"bootstrap_servers": self.broker.bootstrap_servers},
@@ -59,7 +60,7 @@ class Topics:
         )
 
     def send_click(self, number: int, page: str, event_time_ms: int) -> None:
-        """One click of our own, beside the load's."""
+        """Send one extra click, beside the load's."""
         event_time = datetime.fromtimestamp(event_time_ms / 1000, UTC).replace(tzinfo=None)
         click = {"id": number, "timestamp": event_time.isoformat(timespec="milliseconds"), "page": page}
         producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers, "log_level": 0})
@@ -67,12 +68,12 @@ class Topics:
         assert producer.flush(30) == 0
 
     def results_end(self) -> int:
-        """Offsets in the output topic, all partitions together."""
+        """Return the sum of the output topic's end offsets over all partitions."""
         found = (self._ends.get_watermark_offsets(partition, 10) for partition in self._of(self.output))
         return sum(high for _, high in found if high is not None)
 
     def results(self) -> list[Answer]:
-        """What is in the output topic now, at read_committed."""
+        """Return the current content of the output topic at read_committed."""
         answers = []
         for message in self._read(self.output):
             data = json.loads(message.value() or b"")
@@ -81,31 +82,31 @@ class Topics:
         return answers
 
     def answered(self) -> Counter[Contribution]:
-        """How often each id was answered in each cell."""
+        """Return how often each id has a result in each cell."""
         return Counter((a.page, a.window_start_ms, i) for a in self.results() for i in a.ids)
 
     def newest_answer_ms(self) -> int:
-        """The start of the newest window that was answered; 0 before the first one."""
+        """Return the start of the newest window with a result; 0 before the first one."""
         return max((a.window_start_ms for a in self.results()), default=0)
 
     def late_ids(self) -> Counter[int]:
-        """How often each id is on the late topic."""
+        """Return how often each id is on the late topic."""
         return Counter(json.loads(message.value() or b"")["clickId"] for message in self._read(self.late))
 
     def expected(self, window_ms: int) -> Counter[Contribution]:
-        """The contributions of the input whose windows the newest event has closed."""
+        """Return the contributions of the input whose windows the newest event has closed."""
         clicks = [json.loads(message.value() or b"") for message in self._read(self.input)]
         cells = [(c["page"], time_ms(c["timestamp"]) // window_ms * window_ms, c["id"]) for c in clicks]
         newest = max(start for _, start, _ in cells)
         return Counter(cell for cell in cells if cell[1] < newest)
 
     def read_again(self, group: str) -> set[int]:
-        """The ids of the input at and past the offsets that ``group`` has committed."""
+        """Return the ids of the input at and past the offsets that ``group`` has committed."""
         committed = self.committed(group)
         return {i for i, (partition, offset) in self.offsets().items() if offset >= committed[partition]}
 
     def committed(self, group: str) -> dict[int, int]:
-        """Partition of the input -> the offset that ``group`` has committed; negative where it has none."""
+        """Return partition of the input -> the offset that ``group`` has committed; negative if it has none."""
         member = consumer(self.broker.bootstrap_servers, group)
         try:
             return {p.partition: p.offset for p in member.committed(self._of(self.input), timeout=30)}
@@ -113,7 +114,7 @@ class Topics:
             member.close()
 
     def offsets(self) -> dict[int, tuple[int, int]]:
-        """Id -> partition and offset of its event in the input."""
+        """Return id -> partition and offset of its event in the input."""
         return {
             json.loads(message.value() or b"")["id"]: (message.partition() or 0, message.offset() or 0)
             for message in self._read(self.input)
@@ -127,7 +128,7 @@ class Topics:
 
 
 class PacedLoad:
-    """A load in a thread of its own, from its making until `finish`."""
+    """A load that runs in a thread from construction until `finish`."""
 
     def __init__(self, load: config.GeneratorConfig) -> None:
         self._stop = threading.Event()
@@ -135,23 +136,23 @@ class PacedLoad:
         self._thread.start()
 
     def finish(self) -> None:
-        """Send the last events and wait until all is acknowledged."""
+        """Send the last events and wait until all are acknowledged."""
         self._stop.set()
         self._thread.join()
 
 
 def now_ms() -> int:
-    """The clock that the load's event time runs with."""
+    """Return the current time of the clock that the load's event time follows."""
     return time.time_ns() // 1_000_000
 
 
 def time_ms(text: str) -> int:
-    """PGVal's time, UTC without a zone, as milliseconds since the epoch."""
+    """Convert PGVal's time (UTC without a zone) to milliseconds since the epoch."""
     return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
 
 
 def until(holds: Callable[[], bool], seconds: float, complaint: Callable[[], object]) -> None:
-    """Wait until ``holds``; fail with ``complaint`` where it does not in time."""
+    """Wait until ``holds``; fail with ``complaint`` if it does not hold in time."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, complaint()
