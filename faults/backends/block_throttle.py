@@ -1,7 +1,7 @@
-"""Control groups that slow what their processes read from and write to one disk: ``blkio.throttle`` of cgroup 1.
+"""Control groups that slow the reads and writes of their processes on one disk: ``blkio.throttle`` of cgroup 1.
 
-The kernel counts an I/O where it is submitted: reads, direct writes and what a process syncs are slowed at once. What
-it only leaves in the page cache is written by the kernel's own threads, at full speed, unless it is synced before.
+The kernel charges an I/O to the process that submits it: reads, direct writes and syncs are slowed at once. Pages that
+a process does not sync are written by the kernel's threads at full speed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LIMITS: Final = ("blkio.throttle.read_bps_device", "blkio.throttle.write_bps_de
 _PROCESSES: Final = "cgroup.procs"
 _LETS_GO_SECONDS_MAX: Final = 5.0
 _POLL_SECONDS: Final = 0.01
-# The file has no name, so that none is left whatever ends the probe.
+# The file has no name, so that no file remains, however the probe ends.
 _WRITE = """
 import os, sys, time
 if sys.argv[3]:
@@ -40,7 +40,7 @@ print(time.monotonic() - started)
 
 @functools.cache
 def why_not_here() -> str | None:
-    """Why this host cannot slow the disk of a process; None where it can."""
+    """Why this host cannot slow the disk for a process; None if it can."""
     if sys.platform != "linux":
         return "only Linux has control groups"
     if os.geteuid() != 0:
@@ -54,7 +54,7 @@ def why_not_here() -> str | None:
 
 
 def _root() -> Path | None:
-    """Where the controller ``blkio`` of cgroup 1 is mounted."""
+    """Mount point of the ``blkio`` controller of cgroup 1; None if it is not mounted."""
     for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines():
         _, place, kind, options, *_ = line.split()
         if kind == "cgroup" and "blkio" in options.split(","):
@@ -63,7 +63,7 @@ def _root() -> Path | None:
 
 
 def disk_of(folder: Path) -> str:
-    """The disk under ``folder`` as ``major:minor``; a partition's is that of its disk. Raises FaultRefused."""
+    """The disk under ``folder`` as ``major:minor``; of a partition, the whole disk. Raises FaultRefused."""
     try:
         device = folder.stat().st_dev
     except OSError as error:
@@ -78,7 +78,7 @@ def disk_of(folder: Path) -> str:
 
 
 def group_of(pid: int) -> str:
-    """The group of ``blkio`` in which a process is, as a path from its root; the root where the process is gone."""
+    """The ``blkio`` group of a process, as a path from the root group; the root group if the process does not exist."""
     with suppress(FileNotFoundError, ProcessLookupError):
         for line in Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, group = line.split(":", 2)
@@ -89,7 +89,7 @@ def group_of(pid: int) -> str:
 
 @dataclass(frozen=True)
 class ThrottledGroup:
-    """A control group of our own."""
+    """A control group that a fault creates."""
 
     name: str
 
@@ -101,11 +101,11 @@ class ThrottledGroup:
 
     @property
     def exists(self) -> bool:
-        """Whether it was made and is not removed."""
+        """Whether the group exists."""
         return self._folder.exists()
 
     def make(self, disk: str, bytes_per_second: int) -> None:
-        """Make it, with a limit on reads and one on writes. Raises FaultRefused."""
+        """Create the group, with one limit for reads and one for writes. Raises FaultRefused."""
         try:
             self._folder.mkdir(exist_ok=True)
             for limit in _LIMITS:
@@ -114,17 +114,17 @@ class ThrottledGroup:
             raise FaultRefused(f"{self._folder}: the kernel refused the limit ({error.strerror}).") from error
 
     def take(self, pid: int) -> None:
-        """Move a process into it; what it starts from now on is in it, too. Nothing where the process is gone."""
+        """Move a process into the group, which its later children inherit. Does nothing if it does not exist."""
         _move(pid, self._folder)
 
     def has(self, pid: int) -> bool:
-        """Whether the process is in it."""
+        """Whether the process is in the group."""
         return group_of(pid).rpartition("/")[2] == self.name
 
     def remove(self, disk: str, homes: dict[int, str], home: str) -> None:
-        """Lift the limits, move each process to its group in ``homes``, others to ``home``, and remove the group.
+        """Remove the limits, move each process to its group in ``homes``, others to ``home``, and remove the group.
 
-        Nothing where there is none. Raises FaultRefused where processes do not leave it.
+        Does nothing if the group does not exist. Raises FaultRefused if it cannot be removed.
         """
         if not self.exists:
             return
@@ -140,12 +140,12 @@ class ThrottledGroup:
                 try:
                     self._folder.rmdir()
                 except OSError as error:
-                    # One that was forked meanwhile, or that is just ending.
+                    # A process was forked meanwhile, or is ending.
                     if error.errno != errno.EBUSY or time.monotonic() > deadline:
                         raise
                     time.sleep(_POLL_SECONDS)
         except FileNotFoundError:
-            return  # another process heals, too
+            return  # another process has removed the group
         except OSError as error:
             raise FaultRefused(f"{self._folder}: the group cannot be removed ({error.strerror}).") from error
 
@@ -155,9 +155,9 @@ class ThrottledGroup:
 
 
 def write_seconds(folder: Path, size: int, timeout_seconds: float) -> float:
-    """Time to write and sync ``size`` bytes of a file without a name in ``folder``; ``timeout_seconds`` where longer.
+    """Seconds to write and sync ``size`` bytes to a file without a name in ``folder``, at most ``timeout_seconds``.
 
-    Raises FaultRefused where it cannot be written.
+    Raises FaultRefused if the file cannot be written.
     """
     return _write(folder, size, "", timeout_seconds)
 
@@ -168,7 +168,7 @@ def _write(folder: Path, size: int, group: str, timeout_seconds: float) -> float
     try:
         said, complaint = writer.communicate(timeout=timeout_seconds)
     except subprocess.TimeoutExpired:
-        writer.kill()  # it ends when its I/O does, for which nobody should wait
+        writer.kill()  # not waited for: it ends only when its I/O ends
         return timeout_seconds
     if writer.returncode:
         why = complaint.strip().rpartition("\n")[2] or "it was killed"

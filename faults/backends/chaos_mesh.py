@@ -1,6 +1,6 @@
-"""Faults as objects of Chaos Mesh, ``chaos-mesh.org/v1alpha1``, of which 2.8 was read.
+"""Faults as objects of Chaos Mesh, ``chaos-mesh.org/v1alpha1``, following version 2.8.
 
-Only the fields that we need are written; an API server checks them against its own schema before they are made.
+Objects contain only the fields that a fault needs. The API server validates them against its schema.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ API: Final = "chaos-mesh.org/v1alpha1"
 PAUSE: Final = "experiment.chaos-mesh.org/pause"
 ChaosKind = Literal["PodChaos", "NetworkChaos", "StressChaos", "IOChaos", "TimeChaos"]
 ONE_SHOT: Final = ("pod_kill",)
-"""Kinds that Chaos Mesh does once: there is nothing for it to take back, and it does not pause them."""
+"""Kinds that Chaos Mesh applies once. It neither recovers nor pauses them."""
 
 KIND_OF: Final[dict[str, ChaosKind]] = {
     "pod_kill": "PodChaos",
@@ -40,17 +40,17 @@ KIND_OF: Final[dict[str, ChaosKind]] = {
 
 
 def collection(kind: ChaosKind, namespace: str) -> str:
-    """Path of all objects of a kind; Chaos Mesh's plurals are the kinds in small letters."""
+    """API path of all objects of a kind. The plural names in Chaos Mesh are the kinds in lower case."""
     return f"/apis/{API}/namespaces/{namespace}/{kind.lower()}"
 
 
 def object_name(fault: Fault, target: str) -> str:
-    """Of the fault's object for one target: the same in every process that heals it."""
+    """Name of the fault's object for one target: the same in every process that heals the fault."""
     return f"streamproof-{fault.id}-{list(fault.targets).index(target)}"
 
 
 def rendered(fault: Fault, name: str, target: PodsTarget) -> dict[str, Any]:
-    """The object that makes ``fault`` happen to the pods of ``target``."""
+    """The object that injects ``fault`` into the pods of ``target``."""
     parameters = fault.parameters
     assert isinstance(parameters, PodParameters)
     spec = {"selector": _selector(target.namespace, target.match), **_mode(parameters.pods), **_what(fault)}
@@ -67,7 +67,7 @@ def rendered(fault: Fault, name: str, target: PodsTarget) -> dict[str, Any]:
 
 
 def _selector(namespace: str, labels: dict[str, str]) -> dict[str, Any]:
-    """Of pods that run: one that came to its end keeps its labels, would be drawn, and cannot be hurt."""
+    """Selects running pods only: a completed pod keeps its labels and could be drawn, but a fault cannot affect it."""
     return {"namespaces": [namespace], "labelSelectors": dict(labels), "podPhaseSelectors": ["Running"]}
 
 
@@ -111,5 +111,5 @@ def _what(fault: Fault) -> dict[str, Any]:
 
 
 def _text(seconds: float) -> str:
-    """As Go reads a duration, and without exponents."""
+    """A duration in Go's syntax, without exponents."""
     return f"{round(seconds * 1000)}ms"

@@ -1,8 +1,8 @@
-"""Docker through its API: HTTP over a unix socket, with the version that both sides know.
+"""Docker's Engine API: HTTP over a Unix socket, in a version that both sides support.
 
 The calls are those of the Engine API's reference (containers: inspect, kill, pause, unpause, start, restart; networks:
-connect, disconnect), which are the same in all its descriptions, 1.25 to 1.55 (github.com/moby/moby, api/docs). Engines
-before 1.25 do not tell their version.
+connect, disconnect), which are the same in all versions from 1.25 to 1.55 (github.com/moby/moby, api/docs). Engines
+before 1.25 do not report their version.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ SOCKET: Final = Path("/var/run/docker.sock")
 _ANSWER_SECONDS_MAX: Final = 30.0
 _OLDEST: Final = (1, 25)
 _NEWEST: Final = (1, 55)
-"""Newer servers are spoken to in this version."""
+"""Used also for newer servers."""
 Version = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Container:
-    """A container as inspect tells it."""
+    """A container as inspect reports it."""
 
     id: str
     is_running: bool
     is_paused: bool
     is_restarting: bool
-    """It ended, and Docker is about to start it again, as its restart policy says."""
+    """The container ended, and Docker is about to start it again under its restart policy."""
     is_healthy: bool
-    """By its own health check; True where it has none."""
+    """By its own health check; True if it has none."""
     is_removed_at_end: bool
-    """``docker run --rm``: Docker removes it when it ends, so that nothing can start it again."""
+    """``docker run --rm``: Docker removes the container when it ends, so that it cannot be started again."""
     layer: str | None
-    """Folder of what it has written, where the storage driver tells one."""
+    """Folder of the container's writable layer; None if the storage driver reports none."""
     started: str
     endpoints: dict[str, str]
-    """Network -> the endpoint's configuration, as the JSON that connects it again."""
+    """Network -> the endpoint's configuration, as the JSON with which it is connected again."""
 
 
 class NoSuchContainer(FaultRefused):
-    """Docker knows no container of that name or id."""
+    """Docker has no container with that name or id."""
 
 
 class _OverSocket(http.client.HTTPConnection):
@@ -61,9 +61,9 @@ class _OverSocket(http.client.HTTPConnection):
 
 
 class Docker:
-    """One engine, behind ``path``.
+    """Client of the Docker engine at the socket ``path``.
 
-    Every call raises FaultRefused with what Docker said, where it refuses, and Unreachable where nobody answers.
+    Every call raises FaultRefused with Docker's message if Docker refuses it, Unreachable if Docker does not answer.
     """
 
     def __init__(self, path: Path) -> None:
@@ -71,7 +71,7 @@ class Docker:
         self._version: Version | None = None
 
     def version(self) -> Version:
-        """The version that we speak: the server's, or the newest of ours. Raises FaultRefused where there is none."""
+        """The API version of the calls: the server's, at most the newest supported one. Raises FaultRefused if none."""
         if self._version is None:
             status, headers, _ = self._send("GET", "/_ping")
             theirs = _parsed(headers.get("api-version", ""))
@@ -93,7 +93,7 @@ class Docker:
 
     def inspect(self, container: str) -> Container:
         """The container of this name or id. Raises NoSuchContainer."""
-        # Docker itself tells names with a slash before them.
+        # Docker reports names with a leading slash.
         said = self._call("GET", f"/containers/{quote(container.removeprefix('/'), safe='')}/json")
         try:
             return self._container(said)
@@ -119,31 +119,31 @@ class Docker:
         )
 
     def kill(self, container: str) -> None:
-        """SIGKILL."""
+        """Send SIGKILL to the container."""
         self._call("POST", f"/containers/{container}/kill?signal=SIGKILL")
 
     def pause(self, container: str) -> None:
-        """Freeze all its processes."""
+        """Freeze all processes of the container."""
         self._call("POST", f"/containers/{container}/pause")
 
     def unpause(self, container: str) -> None:
-        """Let them go on."""
+        """Let the processes of the container run again."""
         self._call("POST", f"/containers/{container}/unpause")
 
     def start(self, container: str) -> None:
-        """Start it; nothing happens where it runs."""
+        """Start the container. Does nothing if it runs."""
         self._call("POST", f"/containers/{container}/start")
 
     def restart(self, container: str, stop_seconds: int) -> None:
-        """Stop it, with SIGKILL after ``stop_seconds``, and start it; returns when it is started."""
+        """Stop the container, with SIGKILL after ``stop_seconds``, and start it. Returns when it is started."""
         self._call("POST", f"/containers/{container}/restart?t={stop_seconds}")
 
     def disconnect(self, container: str, network: str) -> None:
-        """Take it off a network."""
+        """Disconnect the container from a network."""
         self._call("POST", f"/networks/{quote(network, safe='')}/disconnect", {"Container": container, "Force": False})
 
     def connect(self, container: str, network: str, endpoint: str) -> None:
-        """Put it on a network, as ``endpoint`` of :attr:`Container.endpoints` says."""
+        """Connect the container to a network, with the ``endpoint`` from :attr:`Container.endpoints`."""
         body = {"Container": container, "EndpointConfig": json.loads(endpoint)}
         self._call("POST", f"/networks/{quote(network, safe='')}/connect", body)
 
@@ -181,7 +181,7 @@ class Docker:
 
 
 def why_not_here(path: Path = SOCKET) -> str | None:
-    """Why this host has no Docker at ``path``; None where it answers."""
+    """Why Docker at ``path`` cannot be used; None if it can."""
     try:
         Docker(path).version()
     except FaultRefused as error:

@@ -1,4 +1,4 @@
-"""libfaketime, by which the clock of a process is moved: where it is loaded, and where it is installed (Linux)."""
+"""libfaketime, which moves the clock of a process: where it is installed, and whether a process uses it (Linux)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from faults.backends import processes
 
 LIBRARY: Final = "libfaketime"
 _PLACES: Final = ("/usr/lib", "/usr/lib64", "/usr/local/lib")
-"""Where Debian (below the machine's name), Fedora and a build from source put it."""
+"""Folders of Debian (in a folder named after the architecture), of Fedora, and of a build from source."""
 
 
 def why_not_here() -> str | None:
-    """Why no process seems to have it; None where one has it loaded, or could.
+    """Why no process seems to use the library; None if one has loaded it, or if it is installed.
 
-    A process may be started with one that is elsewhere, so that this is to tell, and no reason to refuse.
+    Informative only, not a reason to refuse a fault: a process may load the library from another folder.
     """
     if installed() is not None or any(_has_loaded(int(folder.name)) for folder in Path("/proc").glob("[0-9]*")):
         return None
@@ -26,7 +26,7 @@ def why_not_here() -> str | None:
 
 
 def installed() -> Path | None:
-    """The file of it for processes with threads; None where it is in none of the usual places."""
+    """The library for processes with threads; None if it is in none of the usual folders."""
     name = f"faketime/{LIBRARY}MT.so.1"
     return next((path for place in _PLACES for glob in (name, f"*/{name}") for path in Path(place).glob(glob)), None)
 
@@ -34,5 +34,5 @@ def installed() -> Path | None:
 def _has_loaded(pid: int) -> bool:
     try:
         return processes.mapped(pid, LIBRARY) is not None
-    except PermissionError:  # another user's
+    except PermissionError:  # the process of another user
         return False

@@ -1,4 +1,4 @@
-"""What is done to the bytes of a link or the packets of a relay, as plain data."""
+"""The impairment and the status of a link or relay, as plain data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WAYS: tuple[Way, ...] = ("to_upstream", "to_client")
 
 
 class Impairment(Section):
-    """No impairment by default. ``ways`` are the directions that it holds for; a reset knows none."""
+    """The default impairs nothing. ``ways`` are the directions that are impaired; a reset ignores them."""
 
     ways: tuple[Way, ...] = WAYS
     delay_seconds: float = 0.0
@@ -24,7 +24,7 @@ class Impairment(Section):
 
 
 class LinkStatus(Section):
-    """A link or a relay as the proxy sees it."""
+    """The status of a link or a relay, from the proxy."""
 
     listen: str
     upstream: str

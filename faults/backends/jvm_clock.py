@@ -1,5 +1,6 @@
-"""The clock that a JVM sees which was started with our agent (docs/faults.md): the agent writes it beside the file that
-says by how much it is off. So it is measured in the very process that is hit.
+"""The clock of a JVM with this project's agent (docs/faults.md).
+
+The agent writes the time that the JVM sees to a file next to the offset file, so that the target itself is measured.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from typing import Final
 from faults.backends import processes
 
 FRESH_SECONDS: Final = 2.0
-"""The agent writes ten times a second; one that has not for so long tells nothing, stopped or stalled as it may be."""
+"""The agent writes ten times per second. An older file is ignored, since its JVM may be stopped or stalled."""
 
 
 def has_reported(clock_file: Path, pid: int) -> bool:
-    """Whether that process has the agent: it has written what it sees. A JVM that was killed leaves its file, which a
-    later process with its id has not written."""
+    """Whether the process has the agent, and the agent has written its file. A killed JVM leaves its file; it does not
+    count for a later process with the same id."""
     seen = processes.see(pid)
     try:
         return seen is not None and not processes.started_after(_told_by(clock_file, pid), seen)
@@ -26,7 +27,7 @@ def has_reported(clock_file: Path, pid: int) -> bool:
 
 
 def offset_seconds(clock_file: Path, pid: int) -> float | None:
-    """By how much the clock that the process sees is off; None where it tells nothing now."""
+    """Seconds by which the clock of the process is off; None if the agent has not written within ``FRESH_SECONDS``."""
     try:
         with _told_by(clock_file, pid).open("rb") as file:
             written, content = os.fstat(file.fileno()).st_mtime, file.read()

@@ -1,4 +1,4 @@
-"""Kafka as a client sees it: metadata of one broker, ends and last stable offsets of a topic's partitions."""
+"""Kafka as a client sees it: metadata of one broker, high watermarks and last stable offsets of a topic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from faults.targets import BrokerTarget, TopicTarget
 from validator.model.kafka_options import OptionsRefused, librdkafka_options
 
 ANSWER_SECONDS_MAX: Final = 1.0
-"""A broker that takes longer for its metadata does not answer."""
+"""A broker that needs longer for its metadata counts as not answering."""
 LOOK_SECONDS_MAX: Final = 10.0
 
 Options = dict[str, str | int | float | bool]
@@ -22,7 +22,7 @@ Client = TypeVar("Client")
 
 
 def options(bootstrap_servers: str, file: Path | None) -> Options:
-    """What a client of librdkafka needs. Raises FaultRefused where the file cannot be used."""
+    """Options of a librdkafka client, including those of the file. Raises FaultRefused if the file cannot be used."""
     read: Options = {}
     if file is not None:
         try:
@@ -43,12 +43,12 @@ def options(bootstrap_servers: str, file: Path | None) -> Options:
 
 
 def admin(bootstrap_servers: str, file: Path | None) -> AdminClient:
-    """A client that looks. Raises FaultRefused where its options cannot be used."""
+    """An admin client. Raises FaultRefused if the options cannot be used."""
     return _made(AdminClient, options(bootstrap_servers, file), file)
 
 
 def producer(bootstrap_servers: str, file: Path | None, more: Options) -> Producer:
-    """A client that writes. Raises as :func:`admin` does."""
+    """A producer with the additional options ``more``. Raises FaultRefused if the options cannot be used."""
     return _made(Producer, {**options(bootstrap_servers, file), **more}, file)
 
 
@@ -61,7 +61,7 @@ def _made(client: Callable[[Options], Client], given: Options, file: Path | None
 
 
 def answers(broker: BrokerTarget) -> bool:
-    """Whether this very broker, the only one that the client knows, tells its metadata."""
+    """Whether this broker returns its metadata. The client knows no other broker."""
     try:
         admin(broker.address, broker.options_file).list_topics(timeout=ANSWER_SECONDS_MAX)
     except KafkaException:
@@ -70,14 +70,14 @@ def answers(broker: BrokerTarget) -> bool:
 
 
 class TopicClient:
-    """Looks at one topic."""
+    """Reads the metadata and offsets of one topic."""
 
     def __init__(self, name: str, target: TopicTarget) -> None:
         self.name, self.target = name, target
         self._admin = admin(target.bootstrap_servers, target.options_file)
 
     def partitions(self) -> int:
-        """How many it has. Raises FaultRefused where there is no such topic, Unreachable where no broker answers."""
+        """Number of partitions. Raises FaultRefused if the topic does not exist, Unreachable if no broker answers."""
         try:
             found = self._admin.list_topics(self.target.topic, timeout=LOOK_SECONDS_MAX).topics[self.target.topic]
         except KafkaException as error:
@@ -91,12 +91,12 @@ class TopicClient:
         return self._end(partition, IsolationLevel.READ_UNCOMMITTED)
 
     def last_stable_offset(self, partition: int) -> int:
-        """Where readers of committed records must stop. Raises KafkaException."""
+        """The offset at which readers of committed records stop. Raises KafkaException."""
         return self._end(partition, IsolationLevel.READ_COMMITTED)
 
     def _end(self, partition: int, level: IsolationLevel) -> int:
         asked = TopicPartition(self.target.topic, partition)
-        # Offsets are asked of the leader that the client knows, at the epoch that it knows, though both are long over.
+        # list_offsets uses the leader and epoch in the client's cache, however old they are. This refreshes the cache.
         self._admin.list_topics(self.target.topic, timeout=LOOK_SECONDS_MAX)
         done = self._admin.list_offsets(
             {asked: OffsetSpec.latest()}, isolation_level=level, request_timeout=LOOK_SECONDS_MAX
@@ -105,7 +105,7 @@ class TopicClient:
 
 
 def found(target: TopicTarget) -> str:
-    """The topic as it is now, for a person."""
+    """A description of the topic, or of what is wrong with it, for the operator."""
     try:
         return f"{TopicClient('topic', target).partitions()} partitions of {target.topic}"
     except FaultRefused as error:

@@ -1,4 +1,4 @@
-"""Leaders of Kafka's partitions: who leads, who could, and an election of the preferred replica."""
+"""Leaders of Kafka partitions: reads leaders and in-sync replicas, orders replicas, and elects preferred leaders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLAIN: Final = "plaintext"
 
 @dataclass(frozen=True)
 class PartitionLeadership:
-    """A partition as the cluster's metadata shows it; ``leader`` is -1 where there is none."""
+    """A partition in the cluster's metadata. ``leader`` is -1 if there is none."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -28,9 +28,9 @@ class PartitionLeadership:
 
 
 class Leaders:
-    """Looks at the partitions of one cluster, and changes who leads them.
+    """Reads and changes the leaders of one cluster's partitions.
 
-    Raises FaultRefused, and Unreachable where no broker answers.
+    Raises FaultRefused; Unreachable if no broker answers.
     """
 
     def __init__(self, addresses: str, options_file: Path | None) -> None:
@@ -41,7 +41,7 @@ class Leaders:
         self._admin = kafka.admin(addresses, options_file)
 
     def partitions(self) -> dict[Partition, PartitionLeadership]:
-        """All of the cluster."""
+        """All partitions of the cluster."""
         return {
             (topic, number): PartitionLeadership(partition.leader, tuple(partition.replicas), frozenset(partition.isrs))
             for topic, described in self._seen().topics.items()
@@ -49,7 +49,7 @@ class Leaders:
         }
 
     def broker(self) -> int:
-        """The id of the broker that is advertised at our address."""
+        """The id of the broker that is advertised at the client's address."""
         ours = _resolved(self._addresses)
         for number, broker in self._seen().brokers.items():
             if _resolved(f"{broker.host}:{broker.port}") & ours:
@@ -57,16 +57,16 @@ class Leaders:
         raise FaultRefused(f"{self._addresses}: the cluster advertises no broker there; give the address that it does.")
 
     def under_way(self, partitions: Sequence[Partition]) -> list[Partition]:
-        """Those of which somebody's reassignment is under way."""
+        """The ``partitions`` that are being reassigned."""
         return kafka_protocol.under_way(self._addresses, partitions)
 
     def order(self, replicas: Mapping[Partition, Sequence[int]]) -> None:
-        """Put the replicas of partitions into another order; no record is copied for that."""
+        """Change the order of the replicas of partitions. No record is copied."""
         if replicas:
             kafka_protocol.alter(self._addresses, replicas)
 
     def elect(self, partitions: Collection[Partition]) -> bool:
-        """Make the first replica of each its leader; whether the controller could. It may lead already."""
+        """Elect the first replica of each partition. Returns whether it leads all of them now."""
         return not partitions or kafka_protocol.elect(self._addresses, sorted(partitions))
 
     def _seen(self) -> ClusterMetadata:
@@ -77,7 +77,7 @@ class Leaders:
 
 
 def _resolved(address: str) -> frozenset[tuple[str, int]]:
-    """Each IP address and port that ``host:port`` stands for."""
+    """The IP addresses that ``host:port`` resolves to, each with the port; empty if it does not resolve."""
     host, _, port = address.rpartition(":")
     try:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)

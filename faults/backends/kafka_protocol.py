@@ -1,8 +1,8 @@
-"""Three requests of Kafka's protocol that the client lacks: to alter and list partition reassignments (KIP-455), and to
-elect leaders, which confluent-kafka 2.16 has and cannot do: its binding fails on any argument with a SystemError.
+"""Three requests of Kafka's protocol that the client lacks: alter and list partition reassignments (KIP-455), and elect
+leaders. confluent-kafka 2.16 has the latter, but its binding fails with a SystemError for every argument.
 
-Each goes to the first address that answers; a broker hands it on to the controller. Versions that every broker from 2.4
-on speaks, over plain listeners only. Field by field: https://kafka.apache.org/protocol
+Each request goes to the first address that answers; the broker forwards it to the controller. The request versions are
+supported by every broker from 2.4 on. Plain listeners only. Fields: https://kafka.apache.org/protocol
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Final
 from faults.errors import FaultRefused, Unreachable
 
 Partition = tuple[str, int]
-"""Topic and number."""
+"""Topic and partition number."""
 _ALTER: Final = (45, 0)
 _LIST: Final = (46, 0)
 _ELECT: Final = (43, 2)
-"""Each request's key and version."""
+"""API key and version, as for the requests above."""
 _PREFERRED: Final = b"\0"
 _NOT_NEEDED: Final = 84
-"""The code that says that it leads already."""
+"""Error code ELECTION_NOT_NEEDED: the preferred replica leads already."""
 _CLIENT: Final = b"streamproof-faults"
 _SECONDS_MAX: Final = 10.0
 _ANSWER_BYTES_MAX: Final = 64 << 20
@@ -31,7 +31,7 @@ _TIMEOUT: Final = struct.pack(">i", round(_SECONDS_MAX * 1000))
 
 
 def alter(addresses: str, replicas: Mapping[Partition, Sequence[int]]) -> None:
-    """Give each partition these replicas, in this order: the first is the preferred leader. Raises FaultRefused."""
+    """Set the replicas of each partition in this order: the first is the preferred leader. Raises FaultRefused."""
     orders = {
         (topic, number): _int32(number) + _array([_int32(replica) for replica in order]) + _NO_TAGS
         for (topic, number), order in replicas.items()
@@ -47,7 +47,7 @@ def alter(addresses: str, replicas: Mapping[Partition, Sequence[int]]) -> None:
 
 
 def under_way(addresses: str, partitions: Sequence[Partition]) -> list[Partition]:
-    """Those of ``partitions`` of which a reassignment is under way. Raises FaultRefused."""
+    """The ``partitions`` that are being reassigned. Raises FaultRefused."""
     topics = _by_topic({(topic, number): _int32(number) for topic, number in partitions})
     answer = _asked(addresses, _LIST, _TIMEOUT + topics)
     answer.check("the list of reassignments")
@@ -65,7 +65,7 @@ def under_way(addresses: str, partitions: Sequence[Partition]) -> list[Partition
 
 
 def elect(addresses: str, partitions: Sequence[Partition]) -> bool:
-    """Make the first replica of each its leader; whether all are led by it now. Raises FaultRefused."""
+    """Elect the first replica of each partition. Returns whether it leads all of them now. Raises FaultRefused."""
     topics = _by_topic({(topic, number): _int32(number) for topic, number in partitions})
     answer = _asked(addresses, _ELECT, _PREFERRED + topics + _TIMEOUT)
     if answer.int16():
@@ -83,7 +83,7 @@ def elect(addresses: str, partitions: Sequence[Partition]) -> bool:
 
 
 class _Answer:
-    """What a broker said, read from its front."""
+    """A broker's response, read field by field."""
 
     def __init__(self, address: str, content: bytes) -> None:
         self._address, self._content, self._at = address, content, 0
@@ -95,12 +95,12 @@ class _Answer:
         return self._number(">i", 4)
 
     def text(self) -> str:
-        """Empty where it is null."""
+        """A compact string; empty if it is null."""
         length = max(0, self._varint() - 1)
         return self._bytes(length).decode()
 
     def each(self) -> Iterator[int]:
-        """One step for each item of an array, which the caller reads."""
+        """Iterates over the items of a compact array, which the caller reads."""
         return iter(range(max(0, self._varint() - 1)))
 
     def tags(self) -> None:
@@ -109,7 +109,7 @@ class _Answer:
             self._bytes(self._varint())
 
     def check(self, what: str) -> None:
-        """Raise FaultRefused where the code and text that come next are an error."""
+        """Read an error code and a message. Raises FaultRefused if the code is an error."""
         code, text = self.int16(), self.text()
         if code:
             raise FaultRefused(f"{self._address}: the broker refused {what} ({text.rstrip('.') or f'error {code}'}).")
@@ -135,7 +135,7 @@ class _Answer:
 
 
 def _asked(addresses: str, request_of: tuple[int, int], body: bytes) -> _Answer:
-    """The answer after its header and the throttle time."""
+    """The response, after its header and the throttle time. Raises Unreachable if no address answers."""
     header = struct.pack(">hhih", *request_of, 1, len(_CLIENT)) + _CLIENT + _NO_TAGS
     request = header + body + _NO_TAGS
     why = "no address"
@@ -148,7 +148,7 @@ def _asked(addresses: str, request_of: tuple[int, int], body: bytes) -> _Answer:
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             continue
-        answer.int32()  # the number of the request
+        answer.int32()  # the correlation id
         answer.tags()
         answer.int32()  # the throttle time
         return answer

@@ -1,7 +1,7 @@
-"""A Kubernetes API server: objects made, changed, watched and deleted over HTTP, with the standard library.
+"""Client of a Kubernetes API server: creates, changes, watches and deletes objects, with the standard library.
 
-Inside a cluster the pod's service account is used; outside, ``kubectl proxy`` gives an address that needs neither
-token nor certificates, whatever the kubeconfig holds, which is not read here.
+Inside a cluster, it uses the pod's service account. Outside, ``kubectl proxy`` provides an address that needs neither
+token nor certificates; a kubeconfig is not read.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from faults.targets import PodsTarget
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _READ_SECONDS_MAX: Final = 10.0
-_WRITE_SECONDS_MAX: Final = 30.0  # webhooks are asked, each with a limit of its own
+_WRITE_SECONDS_MAX: Final = 30.0  # the server calls webhooks, each with its own timeout
 _TOLD_CHARACTERS: Final = 200
-# A server that starts, stops, is overloaded or waits for its store or for a webhook says one of these; so does a proxy
-# before one that is away. One that starts knows nobody's rights for a moment, and refuses who has them.
+# Returned by a server that starts, stops, is overloaded, or waits for its store or a webhook, and by a proxy in front
+# of a server that does not answer. A starting server has not loaded the permissions yet, and refuses every client.
 _NOT_NOW: Final = (
     http.client.UNAUTHORIZED,
     http.client.FORBIDDEN,
@@ -40,7 +40,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Server:
-    """Where the API server is, and what it wants to see."""
+    """The address of an API server, and the files of the token and of the CA."""
 
     address: str
     token_file: Path | None
@@ -48,7 +48,7 @@ class Server:
 
 
 def server_of(target: PodsTarget) -> Server:
-    """The server that the target names, else the cluster that we run in. Raises FaultRefused where there is none."""
+    """The server that the target names, else that of the surrounding cluster. Raises FaultRefused if there is none."""
     if target.server is not None:
         return Server(target.server, target.token_file, target.ca_file)
     host = os.environ.get("KUBERNETES_SERVICE_HOST")
@@ -60,36 +60,36 @@ def server_of(target: PodsTarget) -> Server:
 
 
 def why_not_here() -> str | None:
-    """Why there is no cluster around us; None where there is."""
+    """Why there is no surrounding cluster; None if this process runs in one."""
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         return None
     return "we do not run inside a cluster; give the target a server, such as the address of `kubectl proxy`."
 
 
 class Kubernetes:
-    """The API of one server. Calls raise FaultRefused with what it said, Unreachable where it may say else soon."""
+    """Client of one server. Calls raise FaultRefused with the server's message, Unreachable if a retry may succeed."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Object | None:
-        """The object at ``path``; None where there is none."""
+        """The object at ``path``; None if it does not exist."""
         return self._call("GET", path, query, may_be_absent=True)
 
     def create(self, path: str, made: Object, query: Mapping[str, str]) -> None:
-        """Make an object; no field that the server does not know passes."""
+        """Create an object. The server refuses unknown fields."""
         self._call("POST", path, {"fieldValidation": "Strict", **query}, made)
 
     def annotate(self, path: str, annotations: Mapping[str, str], query: Mapping[str, str] | None = None) -> None:
-        """Set annotations of the object at ``path``, if there is one."""
+        """Set annotations of the object at ``path``, if it exists."""
         self._call("PATCH", path, query, {"metadata": {"annotations": dict(annotations)}}, may_be_absent=True)
 
     def delete(self, path: str, query: Mapping[str, str] | None = None) -> None:
-        """Delete the object at ``path``, if there is one; its finalizers may keep it for a while."""
+        """Delete the object at ``path``, if it exists. Its finalizers may delay the deletion."""
         self._call("DELETE", path, query, may_be_absent=True)
 
     def await_change(self, path: str, name: str, version: str, seconds: int) -> None:
-        """Return when the object ``name`` of the collection ``path`` is another than ``version``, or after a time."""
+        """Wait until the object ``name`` of the collection ``path`` differs from ``version``, at most ``seconds``."""
         query = {
             "watch": "true",
             "fieldSelector": f"metadata.name={name}",
@@ -102,11 +102,11 @@ class Kubernetes:
             answer = connection.getresponse()
             event = _parsed(answer.readline() or b"{}")
             if answer.status != http.client.OK or event is None or event.get("type") == "ERROR":
-                # It may not be watched, or not from this version on, which a server that was started again has
-                # forgotten: then it is asked for now and then, not all the time.
+                # The watch is not permitted, or a restarted server does not know the version. Without this wait, the
+                # caller would request the object in a busy loop.
                 time.sleep(seconds)
         except (OSError, http.client.HTTPException):
-            return  # the next look at the object says what is wrong
+            return  # the caller's next request for the object reports the error
         finally:
             connection.close()
 
@@ -143,7 +143,7 @@ class Kubernetes:
         if status >= http.client.BAD_REQUEST or said is None:
             what = str((said or {}).get("message") or _first_line(text) or f"status {status}")
             refusal = f"{address}: the API server refused {method} {path}: {what.rstrip('.')}."
-            # An object that its controller wrote between our reading and our writing: the server gave up trying.
+            # A PATCH conflicts if the controller wrote the object while the server applied the patch.
             is_passing = status in _NOT_NOW or (status == http.client.CONFLICT and method == "PATCH")
             raise (Unreachable if is_passing else FaultRefused)(refusal)
         return said
@@ -163,7 +163,7 @@ class Kubernetes:
     def _headers(self, kind: str = "application/json") -> dict[str, str]:
         headers = {"Content-Type": kind, "Accept": "application/json"}
         if self._server.token_file is not None:
-            # Read anew each time: a cluster changes it while we run.
+            # Read for each request, since the cluster rotates the token.
             headers["Authorization"] = f"Bearer {_token(self._server.token_file)}"
         return headers
 
@@ -187,6 +187,6 @@ def _parsed(content: bytes) -> Object | None:
 
 
 def _first_line(content: bytes) -> str:
-    """What a server says that is not one of the cluster's, or before it knows what was asked for."""
+    """The first line of a response that is not JSON, such as that of another server; empty if there is none."""
     lines = content.decode(errors="replace").splitlines()
     return lines[0][:_TOLD_CHARACTERS] if lines else ""

@@ -1,7 +1,7 @@
-"""One TCP link through the proxy: two pumps for each connection, and what the impairment does to their bytes.
+"""One TCP link through the proxy: two pumps for each connection, which apply the impairment to its bytes.
 
-A pump reads into a bounded queue and writes from it when a chunk is due. A changed impairment wakes all pumps, so that
-healing takes effect at once, also for bytes that wait. Bytes are never dropped, reordered or altered: under TCP an
+A pump reads into a bounded queue and writes each chunk when it is due. A changed impairment wakes all pumps, so that
+healing takes effect at once, also for queued bytes. Bytes are never dropped, reordered or altered: over TCP, an
 application sees loss as delay.
 """
 
@@ -19,18 +19,18 @@ from faults.backends.impairment import WAYS, Impairment, LinkStatus, Way
 
 _CHUNK_BYTES: Final = 64 << 10
 _QUEUE_CHUNKS: Final = 256
-"""At most 16 MiB wait in each direction of a connection; then its reader waits, as with a full TCP window."""
+"""At most 16 MiB wait in each direction of a connection. Then reading pauses, as with a full TCP window."""
 _SLICES_PER_SECOND: Final = 20
 _CONNECT_SECONDS: Final = 10.0
 _ABORT: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER that makes a close a reset."""
+"""SO_LINGER value with which a close resets the connection."""
 
 _Chunk = tuple[float, float, bytes]
-"""When it came, its share of the jitter (-1 to 1), the bytes; no bytes: the end."""
+"""Arrival time, share of the jitter (-1 to 1), bytes. Empty bytes are the end of the stream."""
 
 
 class Link:
-    """Listens for clients and leads them to the upstream."""
+    """Listens for clients and forwards their connections to the upstream."""
 
     def __init__(self, listen: str, upstream: str) -> None:
         self.listen, self.upstream = listen, upstream
@@ -45,7 +45,7 @@ class Link:
         self._probe_bytes = 0
 
     async def start(self) -> None:
-        """Listen. Raises OSError where the address is taken."""
+        """Start to listen. Raises OSError if the address is in use."""
         echo = await asyncio.start_server(self._echo, "127.0.0.1", 0)
         echo_port = echo.sockets[0].getsockname()[1]
         host, port = _split(self.listen)
@@ -56,7 +56,7 @@ class Link:
         self._servers = [echo, main, probe]
 
     async def stop(self) -> None:
-        """Stop listening and end all connections."""
+        """Stop listening and abort all connections."""
         for server in self._servers:
             server.close()
         for writer in list(self._open):
@@ -66,7 +66,7 @@ class Link:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def impair(self, impairment: Impairment) -> None:
-        """Put another impairment in the place of the present one."""
+        """Replace the impairment."""
         self.impairment = impairment
         self._free_at = dict.fromkeys(WAYS, 0.0)
         self._changed.set()
@@ -76,7 +76,7 @@ class Link:
                 _reset(writer)
 
     def status(self) -> LinkStatus:
-        """What it does now."""
+        """The present status."""
         return LinkStatus(
             listen=self.listen,
             upstream=self.upstream,
@@ -95,7 +95,7 @@ class Link:
         self._open.add(writer)
         ends = [writer]
         end_with: Callable[[asyncio.StreamWriter], None] = (
-            _reset  # a side that is gone without an orderly end is told to the other one as such
+            _reset  # if one side ends without an orderly close, the other one is reset
         )
         try:
             if not self.impairment.is_reset:
@@ -139,7 +139,7 @@ class Link:
             rate = self._rate(way)
             size = len(left) if rate is None else max(1, min(len(left), rate // _SLICES_PER_SECOND))
             if rate is not None and not await self._turn(way, size / rate):
-                continue  # the impairment changed: look again
+                continue  # the impairment changed: compute the rate again
             writer.write(left[:size])
             await writer.drain()
             left = left[size:]
@@ -148,7 +148,7 @@ class Link:
         return self.impairment.bytes_per_second if way in self.impairment.ways else None
 
     async def _turn(self, way: Way, seconds: float) -> bool:
-        """Wait for a turn of ``seconds`` on the link, which its connections share; False where things changed."""
+        """Wait for a turn of ``seconds`` on the link, which its connections share. False: the impairment changed."""
         now = asyncio.get_running_loop().time()
         self._free_at[way] = max(self._free_at[way], now) + seconds
         return not await self._changes_within(self._free_at[way] - now)

@@ -1,4 +1,4 @@
-"""Named network namespaces of Linux (``ip netns``): rules of a device by ``tc``, connections from inside."""
+"""Named network namespaces of Linux (``ip netns``): queueing rules of devices by ``tc``, connections from inside."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from faults.errors import FaultRefused
 
 HANDLE: Final = "5350:"
-"""Of our queueing rule, by which it is known from others."""
+"""Handle of a fault's queueing rule, which identifies it."""
 _CONNECT = """
 import socket, sys, time
 started = time.monotonic()
@@ -31,12 +31,12 @@ print(time.monotonic() - started)
 
 
 _NO_ANSWER: Final = 2
-"""The exit status of `_CONNECT` where the time was over."""
+"""Exit status of `_CONNECT` after a timeout."""
 
 
 @functools.cache
 def why_not_here() -> str | None:
-    """Why this host cannot shape the traffic of a namespace; None where it can."""
+    """Why this host cannot shape the traffic of a namespace; None if it can."""
     if sys.platform != "linux":
         return "only Linux has network namespaces"
     if os.geteuid() != 0:
@@ -47,18 +47,18 @@ def why_not_here() -> str | None:
 
 @functools.cache
 def why_no_netem() -> str | None:
-    """Why this host cannot delay packets; None where it can."""
+    """Why this host cannot delay packets; None if it can."""
     return why_not_here() or _tried("netem", "delay", "1ms")
 
 
 @functools.cache
 def why_no_tbf() -> str | None:
-    """Why this host cannot limit a namespace's bandwidth; None where it can."""
+    """Why this host cannot limit the bandwidth of a namespace; None if it can."""
     return why_not_here() or _tried("tbf", "rate", "1mbit", "burst", "10kb", "latency", "50ms")
 
 
 def _tried(*rule: str) -> str | None:
-    """Why the kernel does not take a rule, tried in a namespace that ends with the trial."""
+    """Why the kernel refuses a rule in a temporary namespace; None if it accepts it."""
     trial = ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", *rule]
     ran = subprocess.run(trial, check=False, capture_output=True, text=True)
     return f"the kernel takes no {rule[0]} ({first_line(ran.stderr)})" if ran.returncode else None
@@ -66,8 +66,8 @@ def _tried(*rule: str) -> str | None:
 
 @functools.cache
 def why_no_peers() -> str | None:
-    """Why this host cannot drop the packets of some peers only; None where it can."""
-    # One device of one trial: each command sees what the one before it made.
+    """Why this host cannot drop the packets of some peers only; None if it can."""
+    # All commands run in one temporary namespace, since each depends on the one before it.
     commands = [shlex.join(["tc", *command]) for command in _cut_peers("lo", ("127.0.0.1:9",), "dst")]
     trial = ["unshare", "--net", "sh", "-ec", "\n".join(commands)]
     ran = subprocess.run(trial, check=False, capture_output=True, text=True)
@@ -76,20 +76,20 @@ def why_no_peers() -> str | None:
 
 @dataclass(frozen=True)
 class Device:
-    """A device on which a rule shapes what leaves by it; ``namespace`` None: the one that we run in."""
+    """A device whose outgoing packets a rule shapes. ``namespace`` None is the namespace of this process."""
 
     namespace: str | None
     device: str
 
 
 def other_end(namespace: str, device: str) -> Device:
-    """The device that leads into the namespace: what leaves by it comes in there. Raises FaultRefused."""
+    """The peer of the namespace's device: packets that leave by it enter the namespace. Raises FaultRefused."""
     inner = _shown(["ip", "-n", namespace, "-j", "link", "show", "dev", device])
-    links = _shown(["ip", "-j", "link", "show"])  # this also gives each namespace that a link leads to its id
+    links = _shown(["ip", "-j", "link", "show"])  # this also assigns an id to each namespace that a link leads to
     ids = [known.get("id") for known in _shown(["ip", "-j", "netns", "list"]) if known["name"] == namespace]
     mine = inner[0] if inner else {}
     for link in links:
-        # An index belongs to one namespace: without the id, a stranger's pair with the same two would match.
+        # Indexes are unique only within a namespace. Without the id, an unrelated pair of devices could match.
         if (
             link["ifindex"] == mine.get("link_index")
             and link.get("link_index") == mine.get("ifindex")
@@ -109,19 +109,19 @@ def _shown(command: list[str]) -> list[dict[str, Any]]:
 
 
 def root_rule(place: Device) -> dict[str, Any]:
-    """The queueing rule of a device, with its counters. Raises FaultRefused where there is no such device."""
+    """The root queueing rule of a device, with its counters. Raises FaultRefused if the device does not exist."""
     found = json.loads(_tc(place, "-s", "-j", "qdisc", "show", "dev", place.device, "root") or "[]")
     return next((rule for rule in found if rule.get("root")), {})
 
 
 def add_rule(place: Device, *rule: str) -> None:
-    """Put our rule on all that leaves by the device. Raises FaultRefused."""
+    """Add the fault's rule for all packets that leave by the device. Raises FaultRefused."""
     _tc(place, "qdisc", "add", "dev", place.device, "root", "handle", HANDLE, *rule)
 
 
 def cut(place: Device, peers: Sequence[str], side: Literal["src", "dst"]) -> None:
-    """Drop what leaves by the device: all, or what has one of ``peers`` at ``side``. Raises FaultRefused."""
-    # A queue without a place drops all that is led into it.
+    """Drop packets that leave by the device: all, or those with one of ``peers`` at ``side``. Raises FaultRefused."""
+    # A queue of length 0 drops every packet.
     if not peers:
         add_rule(place, "pfifo", "limit", "0")
         return
@@ -131,7 +131,7 @@ def cut(place: Device, peers: Sequence[str], side: Literal["src", "dst"]) -> Non
 
 def _cut_peers(device: str, peers: Sequence[str], side: str) -> Iterator[tuple[str, ...]]:
     on = ("dev", device)
-    # What no filter takes goes by, as without a rule.
+    # htb passes packets that match no filter without shaping them.
     yield ("qdisc", "add", *on, "root", "handle", HANDLE, "htb")
     yield ("class", "add", *on, "parent", HANDLE, "classid", f"{HANDLE}1", "htb", "rate", "1mbit")
     yield ("qdisc", "add", *on, "parent", f"{HANDLE}1", "pfifo", "limit", "0")
@@ -142,19 +142,19 @@ def _cut_peers(device: str, peers: Sequence[str], side: str) -> Iterator[tuple[s
 
 
 def remove_rule(place: Device) -> None:
-    """Take our rule off, where it is; the device gets its default one. Raises FaultRefused."""
+    """Remove the fault's rule, if the device has it; the default rule replaces it. Raises FaultRefused."""
     if root_rule(place).get("handle") == HANDLE:
         _tc(place, "qdisc", "del", "dev", place.device, "root")
 
 
 def connect_seconds(namespace: str, address: str, timeout_seconds: float) -> float | None:
-    """Time to connect to ``address`` from inside; None where it cannot within the time."""
+    """Seconds to connect to ``address`` from inside the namespace; None if that fails or times out."""
     ran = _connect(namespace, address, timeout_seconds)
     return None if ran.returncode else float(ran.stdout)
 
 
 def is_without_answer(namespace: str, address: str, seconds: float) -> bool:
-    """Whether a connection from inside is neither made nor refused within ``seconds``: nothing has come back."""
+    """Whether a connection from inside the namespace is neither accepted nor refused within ``seconds``."""
     return _connect(namespace, address, seconds).returncode == _NO_ANSWER
 
 
@@ -174,11 +174,14 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
         left -= out.sendto(bytes(size), (sys.argv[1], 9))
 print(time.monotonic() - started)
 """
-"""Datagrams to the discard port: the sender waits until the device has taken all but the last few."""
+"""Sends datagrams to the discard port. The small buffer makes it wait until the device has taken nearly all of them."""
 
 
 def send_seconds(namespace: str, address: str, size: int, timeout_seconds: float) -> float:
-    """Time for ``size`` bytes to leave for the host of ``address``; ``timeout_seconds`` where it is longer."""
+    """Seconds until ``size`` bytes for the host of ``address`` have left the namespace, at most ``timeout_seconds``.
+
+    Raises FaultRefused if no datagram can be sent.
+    """
     host = address.rpartition(":")[0]
     inside = ["ip", "netns", "exec", namespace, sys.executable, "-I", "-S", "-c", _SEND, host, str(size)]
     try:
@@ -200,5 +203,5 @@ def _tc(place: Device, *arguments: str) -> str:
 
 
 def first_line(text: str) -> str:
-    """What a program said, in one line."""
+    """The first line of a program's output that is not empty, without a trailing period."""
     return next((line.strip().rstrip(".") for line in text.splitlines() if line.strip()), "without a word")

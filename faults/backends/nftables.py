@@ -1,6 +1,6 @@
-"""Loss of packets by nftables; :mod:`faults.backends.packet_filter` takes it where iptables cannot. IPv4 only.
+"""Packet loss by nftables, which :mod:`faults.backends.packet_filter` uses if iptables cannot do it. IPv4 only.
 
-Each fault has a table of its own, of its name, which goes with all that is in it.
+Each fault has its own table, named after it. Deleting the table deletes its chain and rule.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _COUNTED: Final = re.compile(r"\bcounter packets ([0-9]+) ")
 
 @functools.cache
 def why_not_here() -> str | None:
-    """Why this host cannot lose packets so; None where it can."""
+    """Why this host cannot drop packets by nftables; None if it can."""
     if shutil.which("nft") is None:
         return "nft is not installed"
     trial = ["unshare", "--net", "nft", _table("lo", 50, "trial")]
@@ -29,12 +29,12 @@ def why_not_here() -> str | None:
 
 
 def lose(namespace: str, device: str, percent: float, name: str) -> None:
-    """Drop a share of what processes inside send by the device, by a table of this name. Raises FaultRefused."""
+    """Add a table that drops ``percent`` of the packets that leave the namespace by the device. Raises FaultRefused."""
     _nft(namespace, _table(device, percent, name))
 
 
 def lost(namespace: str, name: str) -> int | None:
-    """How many packets the table of this name dropped; None where there is none. Raises FaultRefused."""
+    """Number of packets that the table ``name`` has dropped; None if it does not exist. Raises FaultRefused."""
     if f"table ip {name}" not in _nft(namespace, "list tables ip").splitlines():
         return None
     counted = _COUNTED.search(_nft(namespace, f"list table ip {name}"))
@@ -42,14 +42,14 @@ def lost(namespace: str, name: str) -> int | None:
 
 
 def remove(namespace: str, name: str) -> None:
-    """Take the table of this name off, where it is. Raises FaultRefused."""
+    """Remove the table ``name``, if it exists. Raises FaultRefused."""
     if lost(namespace, name) is not None:
         _nft(namespace, f"delete table ip {name}")
 
 
 def _table(device: str, percent: float, name: str) -> str:
-    """All in one command, which the kernel does whole or not at all."""
-    last = round(percent / 100 * _PARTS) - 1  # nft takes no number that numgen never gives, such as one for 100%
+    """The command that creates the table. The kernel applies all of it or nothing."""
+    last = round(percent / 100 * _PARTS) - 1  # with `<`, nft would refuse 100%: numgen never returns that number
     share = f"numgen random mod {_PARTS} <= {last}"
     return (
         f"add table ip {name}; add chain ip {name} out {{ type filter hook output priority 0; }}; "

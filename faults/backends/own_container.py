@@ -1,9 +1,9 @@
-"""Which containers this process is in, or shares the network of, as Linux tells it.
+"""The containers that this process runs in, or shares the network of, from /proc of Linux.
 
-A host name says nothing: it is chosen (``--hostname``), or the host's (``--network host``). What stays: Docker and
-Podman lay a file of the container over ``/etc/hosts`` and its like, from a folder that is called by the container's
-id; the control group is called by it, unless it is hidden (``--cgroupns private``); and the root folder is an overlay
-whose upper layer is the container's own.
+A host name does not identify a container: it can be chosen (``--hostname``) or be the host's (``--network host``).
+Three other facts do. Docker and Podman mount files over ``/etc/hosts`` and similar, from a folder that is named after
+the container's id. The control group contains the id, unless it is hidden (``--cgroupns private``). The root folder is
+an overlay whose upper layer belongs to the container.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Final
 
 _LAID_OVER: Final = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
-"""With ``--network container:OTHER`` they are the other one's, whose end takes the network away from both."""
+"""With ``--network container:OTHER`` they belong to the other container, whose end removes the network of both."""
 _FOLDER: Final = re.compile(r"containers/([0-9a-f]{64})/")
 _GROUP: Final = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
 
 
 @dataclass(frozen=True)
 class OwnContainers:
-    """Ids of the containers, and the upper layer of the root folder where that is an overlay."""
+    """Ids of the containers, and the upper layer of the root folder if that is an overlay."""
 
     ids: frozenset[str]
     layer: str | None
@@ -32,7 +32,7 @@ class OwnContainers:
 
 
 def own_containers(process: Path = Path("/proc/self")) -> OwnContainers:
-    """Those of this process; none on a host, and where there is no ``/proc``."""
+    """The containers of this process; none if it runs on the host, or if there is no ``/proc``."""
     mounts = [line.split(" ") for line in _lines(process / "mountinfo")]
     # Fields (proc(5)): id, parent, device, root within the file system, mount point, ..., "-", type, source, options.
     ids = {found[1] for mount in mounts if mount[4] in _LAID_OVER and (found := _FOLDER.search(mount[3]))}

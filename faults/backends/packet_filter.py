@@ -1,7 +1,7 @@
-"""Loss of packets by the kernel's packet filter, where there is no netem: iptables (of either kind), or nft. IPv4 only.
+"""Packet loss by the kernel's packet filter, for kernels without netem: iptables (of either kind), or nft. IPv4 only.
 
-A rule of iptables carries a comment of its fault, by which it is counted and taken off, and which no other rule has.
-Which program put a rule in is the caller's to remember: another process may choose another one.
+An iptables rule carries a unique comment with the name of its fault, by which the rule is found. The caller has to
+remember which program added a rule, since another process may choose another one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WAIT: Final = ("-w", "5")
 
 
 def why_not_here() -> str | None:
-    """Why this host cannot lose packets so; None where it can."""
+    """Why this host cannot drop packets by a packet filter; None if it can."""
     why_not = namespaces.why_not_here()
     if why_not is not None:
         return why_not
@@ -41,7 +41,7 @@ def _why_no_iptables() -> str | None:
 
 
 def why_no_loss() -> str | None:
-    """Why this host cannot lose packets of a namespace, neither way; None where it can."""
+    """Why this host can drop packets of a namespace neither by netem nor by a packet filter; None if it can."""
     no_netem, no_filter = namespaces.why_no_netem(), why_not_here()
     if no_netem is None or no_filter is None:
         return None
@@ -49,14 +49,14 @@ def why_no_loss() -> str | None:
 
 
 def chosen() -> str | None:
-    """The program that loses packets here; None where there is none."""
+    """The program that drops packets on this host; None if there is none."""
     if _why_no_iptables() is None:
         return _program()
     return _NFT if nftables.why_not_here() is None else None
 
 
 def lose(program: str, namespace: str, device: str, percent: float, name: str) -> None:
-    """Drop a share of what processes inside send by the device, by a rule of this name. Raises FaultRefused."""
+    """Add a rule that drops ``percent`` of the packets that leave the namespace by the device. Raises FaultRefused."""
     if program == _NFT:
         nftables.lose(namespace, device, percent, name)
         return
@@ -64,7 +64,7 @@ def lose(program: str, namespace: str, device: str, percent: float, name: str) -
 
 
 def lost(program: str, namespace: str, name: str) -> int | None:
-    """How many packets the rule of this name dropped; None where there is none. Raises FaultRefused."""
+    """Number of packets that the rule ``name`` has dropped; None if it does not exist. Raises FaultRefused."""
     if program == _NFT:
         return nftables.lost(namespace, name)
     lines = _filter(program, namespace, "-nvxL", _CHAIN).splitlines()
@@ -72,7 +72,7 @@ def lost(program: str, namespace: str, name: str) -> int | None:
 
 
 def remove(program: str, namespace: str, name: str) -> None:
-    """Take the rule of this name off, where it is. Raises FaultRefused."""
+    """Remove the rule ``name``, if it exists. Raises FaultRefused."""
     if program == _NFT:
         nftables.remove(namespace, name)
         return

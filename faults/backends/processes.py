@@ -1,4 +1,4 @@
-"""Local processes: found, identified, signalled, started. /proc on Linux, ps elsewhere."""
+"""Local processes: finds, identifies, signals and starts them. Reads /proc on Linux, uses ps elsewhere."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from faults.targets import LocalProcess, SidecarTarget
 
 _CONNECT_SECONDS: Final = 1.0
 _STALE_SECONDS: Final = 2.0
-"""A process that started later than its file by more than this is none that wrote it; clocks are a little off."""
+"""A process that started this much later than its file was written did not write it. Allows for inexact clocks."""
 _STARTED: Final = re.compile(r"\d+[ \t]+(\d+)\s*(?:\n|$)")
-"""A process id and, on its line, when the process started, in clock ticks since boot: those nobody sets."""
-# The shell writes its own id, then becomes the command: the id is on disk before the command runs, so that a runner
-# killed meanwhile leaves no process that healing does not know and starts a second time.
+"""A process id and, on its line, the start of the process in clock ticks since boot, which no clock change affects."""
+# The shell writes its own id and then execs the command, so that the id is on disk before the command runs. If the
+# runner is killed meanwhile, healing finds the process and does not start a second one.
 _START = 'echo $$ >"$0.new" && mv "$0.new" "$0" && exec "$@"'
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A process that exists; a zombie does not."""
+    """An existing process. A zombie counts as ended."""
 
     pid: int
     group: int
@@ -40,7 +40,7 @@ class Seen:
 
 
 def see(pid: int) -> Seen | None:
-    """The process ``pid`` as it is now."""
+    """The process ``pid`` as it is now; None if it does not exist."""
     return _see_in_proc(pid) if sys.platform == "linux" else see_with_ps(pid)
 
 
@@ -54,7 +54,7 @@ def _see_in_proc(pid: int) -> Seen | None:
 
 
 def see_with_ps(pid: int) -> Seen | None:
-    """As :func:`see`, on any POSIX system; ``started`` is to the second."""
+    """As :func:`see`, on any POSIX system. ``started`` has a resolution of one second."""
     command = ["ps", "-o", "state=", "-o", "pgid=", "-o", "lstart=", "-p", str(pid)]
     answer = subprocess.run(
         command, check=False, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}
@@ -74,7 +74,7 @@ def group_of(group: int) -> list[Seen]:
 
 
 def pid_of(target: LocalProcess) -> int | None:
-    """The process id that the target names now; None where its file is absent or holds none."""
+    """The process id that the target names now; None if its file does not exist or contains none."""
     if target.pid is not None:
         return target.pid
     file = where_named(target)
@@ -88,7 +88,7 @@ def pid_of(target: LocalProcess) -> int | None:
 
 
 def where_named(target: LocalProcess) -> Path:
-    """The file that holds the target's process id: for a sidecar known by its state, the lock of that folder."""
+    """The file with the target's process id. If a sidecar is given by its state folder, it is the folder's lock."""
     if isinstance(target, SidecarTarget) and target.state is not None:
         return target.state / "lock"
     assert target.pid_file is not None
@@ -96,9 +96,9 @@ def where_named(target: LocalProcess) -> Path:
 
 
 def _is_locked_by(pid: int, file: Path) -> bool:
-    """Whether ``pid`` took the lock of ``file`` and it is still held; the file keeps the id of one that is gone.
+    """Whether ``pid`` holds the lock of ``file``. The file keeps the id of a process that has ended.
 
-    Read from the kernel's list, since trying the lock could refuse a sidecar that starts at that moment. Other
+    Read from the kernel's list of locks: to try the lock could make a sidecar fail that starts at that moment. Other
     systems have no such list; there the id alone counts.
     """
     if sys.platform != "linux":
@@ -112,13 +112,13 @@ def _is_locked_by(pid: int, file: Path) -> bool:
 
 
 def leader_of(target: LocalProcess) -> Seen | None:
-    """The target's process as it is now."""
+    """The target's process as it is now; None if it does not exist."""
     pid = pid_of(target)
     return None if pid is None else see(pid)
 
 
 def members(name: str, target: LocalProcess) -> tuple[KnownProcess, ...]:
-    """All processes of the target. Raises FaultRefused where there is none, or where one is ours."""
+    """All processes of the target. Raises FaultRefused if there is none, or one is the fault runner or its parent."""
     leader = leader_of(target)
     if leader is None:
         where = f"process {target.pid}" if target.pid is not None else f"the process named in {where_named(target)}"
@@ -133,7 +133,7 @@ def members(name: str, target: LocalProcess) -> tuple[KnownProcess, ...]:
 
 
 def _why_another(target: LocalProcess, seen: Seen) -> str | None:
-    """Why the process that has the id of the target's file now is not the one of which the file tells."""
+    """Why the process is not the one whose id was written to the target's file; None if there is no such reason."""
     if target.pid_file is None:
         return None
     told = _STARTED.match(target.pid_file.read_text(encoding="utf-8"))
@@ -146,7 +146,7 @@ def _why_another(target: LocalProcess, seen: Seen) -> str | None:
 
 
 def started_after(file: Path, seen: Seen) -> bool:
-    """Whether the file is older than the process, by the wall clock as it is now."""
+    """Whether the process started after the file was written, by the present wall clock."""
     if sys.platform == "linux":
         up_seconds = time.clock_gettime(time.CLOCK_BOOTTIME)
         started = time.time() - up_seconds + int(seen.started) / os.sysconf("SC_CLK_TCK")
@@ -156,19 +156,19 @@ def started_after(file: Path, seen: Seen) -> bool:
 
 
 def is_alive(process: KnownProcess) -> bool:
-    """Whether that very process exists."""
+    """Whether this process exists. A later process with the same id does not count."""
     seen = see(process.pid)
     return seen is not None and seen.started == process.started
 
 
 def is_stopped(process: KnownProcess) -> bool:
-    """Whether that very process exists and is stopped by a signal."""
+    """Whether this process exists and is stopped by a signal."""
     seen = see(process.pid)
     return seen is not None and seen.started == process.started and seen.is_stopped
 
 
 def send(process: KnownProcess, number: signal.Signals) -> None:
-    """Send a signal to that very process; nothing happens where it is gone. Raises FaultRefused without permission."""
+    """Send a signal to this process, if it exists. Raises FaultRefused without the permission."""
     if not is_alive(process):
         return
     try:
@@ -187,8 +187,11 @@ def is_command(target: LocalProcess) -> bool:
 
 
 def start(name: str, target: LocalProcess, log: Path) -> subprocess.Popen[bytes]:
-    """Start the target's command in a session of its own, so that it outlives us; output goes to ``log``."""
-    # A sidecar writes the lock of its state itself; a rename onto it would let a second one in.
+    """Start the target's command in its own session, so that it outlives this process. The output goes to ``log``.
+
+    Raises FaultRefused if the command cannot run.
+    """
+    # A sidecar writes the lock of its state folder itself. Replacing that file would let a second sidecar start.
     pid_file = target.pid_file or log.with_suffix(".pid")
     pid_file.parent.mkdir(parents=True, exist_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -209,7 +212,7 @@ def start(name: str, target: LocalProcess, log: Path) -> subprocess.Popen[bytes]
 
 
 def is_ready(target: LocalProcess) -> bool:
-    """Whether the target runs, goes on (is not stopped), and takes a connection where ``ready`` names an address."""
+    """Whether the target runs, is not stopped, and accepts a connection at its ``ready`` address, if it has one."""
     seen = leader_of(target)
     if seen is None or seen.is_stopped:
         return False
@@ -224,7 +227,7 @@ def is_ready(target: LocalProcess) -> bool:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time of a process until now (Linux); 0 where it is gone."""
+    """Processor time of a process until now (Linux); 0 if it does not exist."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -233,7 +236,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory that a process holds (Linux); 0 where it is gone."""
+    """Resident memory of a process (Linux); 0 if it does not exist."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (FileNotFoundError, ProcessLookupError):
@@ -241,7 +244,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def mapped(pid: int, library: str) -> str | None:
-    """The file of a loaded library whose path holds this name (Linux); None where there is none."""
+    """The file of a loaded library whose name contains ``library`` (Linux); None if there is none."""
     try:
         lines = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace").splitlines()
     except (FileNotFoundError, ProcessLookupError):
@@ -251,7 +254,7 @@ def mapped(pid: int, library: str) -> str | None:
 
 
 def environment(pid: int) -> dict[str, str]:
-    """The variables that a process was started with (Linux); none where it is gone."""
+    """The environment with which a process was started (Linux); empty if the process does not exist."""
     try:
         content = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
     except (FileNotFoundError, ProcessLookupError):

@@ -1,10 +1,10 @@
-"""The proxy: a process of its own that serves the links and relays of a configuration, told what to do over a socket.
+"""The proxy: a separate process that serves the links and relays of a configuration, and takes requests over a socket.
 
-It is no child of the fault runner. A proxy that ended with the runner would break every connection of the pipeline, a
-fault that nobody asked for and that nobody could heal.
+It is not a child of the fault runner. A proxy that ended with the runner would break every connection of the pipeline:
+a fault that no schedule contains, and that the runner could not heal.
 
-A request is one line of JSON, ``{"do": "status"}`` or ``{"do": "impair", "link": ..., "impairment": {...}}``; the
-answer is one line, link name -> status, or ``{"error": ...}``.
+A request is one line of JSON, ``{"do": "status"}`` or ``{"do": "impair", "link": ..., "impairment": {...}}``. The
+response is one line of JSON: link name -> status, or ``{"error": ...}``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ANSWER_SECONDS: Final = 5.0
 
 
 def socket_path(state: Path) -> Path:
-    """Where the proxy of a state folder listens for orders. Raises FaultRefused where no socket may have that name."""
+    """The control socket of the proxy of a state folder. Raises FaultRefused if the path is too long for a socket."""
     path = state / _SOCKET_FILE
     if len(os.fsencode(path)) > _PATH_BYTES_MAX and not _DESCRIPTORS.is_dir():
         raise FaultRefused(f"{path}: is longer than a Unix socket's name may be; set state: to a shorter folder.")
@@ -44,7 +44,7 @@ def socket_path(state: Path) -> Path:
 
 @contextmanager
 def _named(path: Path) -> Iterator[str]:
-    """A name of the socket that is short enough: where its path is not, by a descriptor of its folder (Linux)."""
+    """An address of the socket: its path or, if that is too long, a path through a descriptor of its folder (Linux)."""
     if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
         yield str(path)
         return
@@ -58,7 +58,7 @@ def _named(path: Path) -> Iterator[str]:
 async def serve(
     links: Mapping[str, LinkTarget | NamespaceTarget], state: Path, ready: Callable[[dict[str, LinkStatus]], None]
 ) -> dict[str, LinkStatus]:
-    """Serve until SIGTERM or SIGINT; ``ready`` is called when all links listen. Returns what each did last.
+    """Serve until a signal ends the proxy. ``ready`` is called when all links listen. Returns each link's last status.
 
     Raises FaultRefused.
     """
@@ -122,17 +122,17 @@ async def _obey(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link
 
 
 class ProxyControl:
-    """Orders to a running proxy."""
+    """Client of a running proxy."""
 
     def __init__(self, state: Path) -> None:
         self._path = socket_path(state)
 
     def status(self) -> dict[str, LinkStatus]:
-        """Link name -> what it does. Raises Unreachable where no proxy answers."""
+        """Link name -> status. Raises Unreachable if no proxy answers."""
         return self._ask({"do": "status"})
 
     def impair(self, link: str, impairment: Impairment) -> None:
-        """Put ``impairment`` on a link. Raises Unreachable where no proxy answers, or it cannot."""
+        """Set the impairment of a link. Raises Unreachable if no proxy answers, or if the proxy reports an error."""
         self._ask({"do": "impair", "link": link, "impairment": impairment.model_dump(mode="json")})
 
     def _ask(self, order: Mapping[str, object]) -> dict[str, LinkStatus]:

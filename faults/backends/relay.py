@@ -1,8 +1,8 @@
-"""A packet relay: the only way between a network namespace and this host leads through this process.
+"""A packet relay: the only path between a network namespace and this host leads through this process.
 
-Two TUN devices, one inside the namespace and one outside; what the kernel sends into one of them is read here and
-written to the other, later or never where the impairment says so. These are real packets below TCP: heartbeats,
-acknowledgements and data of every protocol are late alike, as with netem, which many kernels do not have. Needs root.
+The relay has two TUN devices, one in the namespace and one outside. It reads the packets that the kernel sends to one
+device and writes them to the other. An impairment delays or drops packets. They are packets below TCP: heartbeats,
+acknowledgements and data of every protocol are delayed alike, as with netem, which many kernels lack. Needs root.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _TUN: Final = Path("/dev/net/tun")
 _TUNSETIFF: Final = 0x400454CA
 _IFF_TUN_WITHOUT_HEADER: Final = 0x0001 | 0x1000
 _PACKET_BYTES_MAX: Final = 65_000
-"""The devices' MTU. Large packets cost this process as little as small ones."""
+"""The devices' MTU. For this process, a large packet costs as little as a small one."""
 _PACKETS_AT_ONCE: Final = 64
-"""From one device, before the other one has its turn."""
+"""Packets that are read from one device before the other one has its turn."""
 _WAITING_BYTES_MAX: Final = 64 << 20
-"""What may wait each way; more is dropped, as netem does beyond its limit, and TCP sends it again."""
+"""Limit of waiting bytes in each direction. More are dropped, as netem does at its limit; TCP retransmits them."""
 _QUEUE_PACKETS: Final = "10000"
 _ROUTE_BITS_LEAST: Final = 8
 
 
 @functools.cache
 def why_not_here() -> str | None:
-    """Why this host cannot relay the packets of a namespace; None where it can."""
+    """Why this host cannot relay the packets of a namespace; None if it can."""
     why_not = namespaces.why_not_here()
     if why_not is not None:
         return why_not
@@ -65,7 +65,7 @@ def inside(network: IPv4Network) -> IPv4Address:
 
 
 class Relay:
-    """The namespace of a target, made where it is not there, and its only device. Served like a `Link`."""
+    """The namespace of a target, created if it does not exist, and its only device. Served like a `Link`."""
 
     def __init__(self, target: NamespaceTarget) -> None:
         assert target.relay is not None
@@ -76,9 +76,9 @@ class Relay:
         self.impairment = Impairment()
         self._random = random.Random()
         self._ends: dict[Way, tuple[int, int]] = {}
-        """Way -> the device that is read, the one that is written."""
+        """Way -> descriptor of the device that is read, descriptor of the one that is written."""
         self._waiting: dict[Way, list[tuple[float, int, bytes]]] = {"to_upstream": [], "to_client": []}
-        """When a packet is due, its place among all, the packet: a heap."""
+        """A heap for each way: due time, sequence number, packet."""
         self._waiting_bytes: dict[Way, int] = {"to_upstream": 0, "to_client": 0}
         self._places = count()
         self._timers: dict[Way, asyncio.TimerHandle] = {}
@@ -87,7 +87,7 @@ class Relay:
         self._is_lost_for_good = False
 
     async def start(self) -> None:
-        """Make the devices and lead packets. Raises OSError where an address or a device is taken, or `ip` refuses."""
+        """Create the devices and relay packets. Raises OSError if an address or a device is in use, or `ip` fails."""
         try:
             self._make()
         except BaseException:
@@ -120,9 +120,9 @@ class Relay:
         ip("-n", name, "link", "set", "lo", "up")
 
     async def stop(self) -> None:
-        """Take the devices away, and the namespace if a relay made it, this one or one before, and nobody is in it.
+        """Delete the devices. Delete the namespace too if this relay or an earlier one created it and it is empty.
 
-        Processes in it go on without a network, until the next relay of it.
+        Processes that remain in the namespace have no network until its next relay starts.
         """
         loop = asyncio.get_running_loop()
         for timer in self._timers.values():
@@ -135,9 +135,9 @@ class Relay:
             relay_namespace.remove_if_ours(self._target.namespace)
 
     def impair(self, impairment: Impairment) -> None:
-        """Put another impairment in the place of the present one; what waits goes at once, in its order.
+        """Replace the impairment. Waiting packets are passed on at once, in the order of their due times.
 
-        Raises ValueError where the device is gone.
+        Raises ValueError if the device was deleted.
         """
         if self._is_lost_for_good:
             raise ValueError(f"the device of {self._target.namespace} was deleted; start the proxy again")
@@ -149,7 +149,7 @@ class Relay:
             self._waiting_bytes[way] = 0
 
     def status(self) -> LinkStatus:
-        """What it does now. The probe's counter has the packets that have passed."""
+        """The present status. ``probe_bytes`` is the number of packets that have passed."""
         return LinkStatus(
             listen=self.listen, upstream=self.upstream, probe_port=0, probe_bytes=self._passed, connections=0,
             lost_packets=self._lost, dropped_packets=self._dropped, is_lost=self._is_lost_for_good,
@@ -162,7 +162,7 @@ class Relay:
         try:
             packets = list(_packets(self._ends[way][0]))
         except OSError:
-            # Somebody deleted the device: asked again, the loop would do nothing else.
+            # The device was deleted. With the readers still registered, the event loop would spin.
             for source, _ in self._ends.values():
                 loop.remove_reader(source)
             self._is_lost_for_good = True
@@ -209,14 +209,14 @@ class Relay:
             self._look_again(way)
 
     def _pass_on(self, way: Way, packet: bytes) -> None:
-        # A full device or one that is down loses a packet, as a wire does.
+        # A device that is full or down drops the packet.
         with suppress(OSError):
             os.write(self._ends[way][1], packet)
             self._passed += 1
 
 
 def _device(name: str) -> int:
-    """A TUN device of our own, gone when its descriptor is closed. Raises OSError."""
+    """Descriptor of a new TUN device, which the kernel deletes when the descriptor is closed. Raises OSError."""
     descriptor = os.open(_TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TUN_WITHOUT_HEADER))
@@ -231,7 +231,7 @@ def _packets(descriptor: int) -> Iterator[bytes]:
         try:
             packet = os.read(descriptor, 1 << 16)
         except BlockingIOError:
-            return  # none is left
+            return  # no packet is left
         except OSError as error:
             if error.errno == errno.EIO:
                 return  # the device is down
@@ -242,11 +242,11 @@ def _packets(descriptor: int) -> Iterator[bytes]:
 
 
 def _check_free(network: IPv4Network) -> None:
-    """Raise OSError where this host has an address or a way in ``network`` already: it is somebody else's."""
+    """Raise OSError if this host already has an address or a route in ``network``."""
     routes = json.loads(ip("-j", "-4", "route", "show", "table", "all") or "[]")
     for route in routes:
         told = str(route.get("dst", "default"))
         known = IPv4Network("0.0.0.0/0" if told == "default" else told, strict=False)
-        # Default routes come in halves, too.
+        # Short prefixes are ignored: a default route may also be written as two halves.
         if known.prefixlen >= _ROUTE_BITS_LEAST and known.overlaps(network):
             raise OSError(0, f"this host has a route to {told} already; take another network than {network}")

@@ -1,7 +1,7 @@
-"""The namespace of a relay: marked by the relay that makes it, and removed by whoever finds it marked and empty.
+"""The namespace of a relay: marked by the relay that creates it, and removed if it is found marked and empty.
 
-The mark is in the namespace (an alias of its loopback device), so that it goes with it: it outlives a relay that is
-killed, and one that somebody makes anew under the same name is not taken for ours.
+The mark is an alias of the namespace's loopback device. It outlives a killed relay and is deleted with the namespace,
+so that a namespace that another program creates with the same name is not removed.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ from typing import Any, Final
 from faults.backends import namespaces
 
 FOLDER: Final = Path("/run/netns")
-"""Where `ip netns` keeps the names."""
+"""The folder in which `ip netns` keeps the names."""
 _LOOPBACK: Final = "lo"
 _MARK: Final = "made by streamproof faults proxy"
 
 
 def take(name: str) -> None:
-    """Make the namespace where it is not there. Raises OSError."""
+    """Create and mark the namespace, if it does not exist. Raises OSError."""
     if not (FOLDER / name).exists():
         ip("netns", "add", name)
         ip("-n", name, "link", "set", _LOOPBACK, "alias", _MARK)
 
 
 def remove_if_ours(name: str) -> bool:
-    """Remove it, if a relay made it and it is empty; whether that was so."""
+    """Remove the namespace if a relay created it and it is empty. Returns whether it was removed."""
     return remove_if_empty(name, mark=_MARK)
 
 
 def remove_if_empty(name: str, mark: str | None = None) -> bool:
-    """Remove it, unless a process or a device that is up is in it, or it lacks ``mark``; whether it was removed.
+    """Remove the namespace unless it contains a process or a device that is up, or lacks ``mark``.
 
-    Processes would be left in one without a name, which no later relay could reach; a device is that of another relay.
+    A later relay could not reach processes in a namespace without a name. A device that is up belongs to another relay.
+    Returns whether the namespace was removed.
     """
     with suppress(OSError):
         links: list[dict[str, Any]] = json.loads(ip("-n", name, "-j", "link", "show"))
@@ -49,10 +50,10 @@ def remove_if_empty(name: str, mark: str | None = None) -> bool:
 
 
 def remove_if_gone(name: str) -> bool:
-    """Remove a name that stands for nothing here; whether it was one.
+    """Remove a name without a namespace. Returns whether it was removed.
 
-    Whoever makes a namespace in mounts of its own (the demo, where a disk is filled) leaves others an empty file:
-    the namespace is mounted over it there alone, and goes with those mounts.
+    A process in a mount namespace of its own (the demo, where a disk is filled) leaves an empty file if it creates a
+    network namespace: only that process sees the namespace that is mounted over the file.
     """
     path = FOLDER / name
     with suppress(OSError):
@@ -63,7 +64,7 @@ def remove_if_gone(name: str) -> bool:
 
 
 def ip(*arguments: str) -> str:
-    """What the program `ip` says. Raises OSError where it refuses."""
+    """Output of the program `ip`. Raises OSError if it fails."""
     ran = subprocess.run(["ip", *arguments], check=False, capture_output=True, text=True)
     if ran.returncode:
         raise OSError(0, f"ip {' '.join(arguments)}: {namespaces.first_line(ran.stderr)}")
