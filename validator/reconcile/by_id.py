@@ -1,8 +1,8 @@
-"""Cells of one id each: keys that name a key and an id, and results as what they say of each id.
+"""Cells of one id each: keys that name a key and an id, and results split by the ids that they list.
 
-Where there are no windows, an event and the results that list its id meet in the cell of its key and its id. The key of
-such a cell is the JSON array of the key's texts and the id's, and it has no start. Beside them is the row of the key
-itself (`OF_KEY`), which is no cell: it says which result of a key is the newest.
+Without windows, an event and the results that list its id meet in the cell of its key and its id. The key of such a
+cell is the JSON array of the key's texts and the id's text. The cell has no start. The key itself has a row, too
+(`OF_KEY`). It is not a cell, but records which result of the key is the newest.
 """
 
 from __future__ import annotations
@@ -21,33 +21,34 @@ from validator.model.arrays import Bools, Ints, listed, whole
 from validator.oracles.seam import Reads
 
 OF_KEY: Final = 0
-"""``window_start_us`` of the row of a key itself; that of a cell is null."""
+"""``window_start_us`` of the row of a key itself. In the row of a cell it is null."""
 
 _ODD: Final = r'["\\\x00-\x1f]'
-"""What JSON escapes in a text, for RE2."""
+"""The characters that JSON escapes in a text, for RE2."""
 _LAST: Final = r',"(?:[^"\\]|\\.)*"\]$'
-"""The last text of a JSON array of texts, for RE2. No text holds its begin: a quote within a text is escaped."""
+"""The last text of a JSON array of texts, for RE2. No text contains the pattern's begin: a quote within a text is
+escaped."""
 
 
 def key_texts(keys: pa.Array, *, joined: bool) -> pa.Array:
-    """Keys as JSON arrays. ``joined``: they are of several fields, and so are JSON arrays already."""
+    """Return keys as JSON arrays. ``joined``: they have several fields, and are therefore JSON arrays already."""
     return keys if joined else pc.binary_join_element_wise("[", _quoted(keys), "]", "")
 
 
 def cell_keys(keys: pa.DictionaryArray, ids: pa.Array, text_ids: pa.Array, *, joined: bool) -> pa.Array:
-    """The keys of cells, texts; null where a key is. ``ids``, ``text_ids``: one of both is null in each row."""
+    """Return the keys of cells as texts; null if the key is null. In each row ``ids`` or ``text_ids`` is null."""
     heads = pc.utf8_slice_codeunits(key_texts(keys.dictionary, joined=joined), 0, -1).take(keys.indices)
     texts = pc.coalesce(pc.binary_join_element_wise('"', ids.cast(pa.string()), '"', ""), _quoted(text_ids))
     return pc.binary_join_element_wise(heads, ",", texts, "]", "")
 
 
 def keys_of_cells(keys: pa.Array) -> pa.Array:
-    """Of each cell the key of its `OF_KEY` row."""
+    """Return, for each cell, the key of its `OF_KEY` row."""
     return pc.replace_substring_regex(keys, _LAST, "]")
 
 
 def of_events(events: pa.Table, decoded: Bools, reads: Reads) -> pa.Table:
-    """Rows of `EVENTS`, of which the decoded ones have the keys of their cells."""
+    """Return rows of `EVENTS`, in which decoded events have the keys of their cells."""
     keys = whole(events["key"].unify_dictionaries())
     found = cell_keys(keys, whole(events["id"]), whole(events["text_id"]), joined=reads.joined_keys)
     if not decoded.all():
@@ -57,12 +58,11 @@ def of_events(events: pa.Table, decoded: Bools, reads: Reads) -> pa.Table:
 
 
 def of_results(results: pa.Table, reads: Reads) -> tuple[pa.Table, Bools]:
-    """Rows of `RESULTS` as rows of what they say: of each id that they list one, with the key of its cell. The second
-    value says which of them counts the record, as one of each does.
+    """Return one row for each id that rows of `RESULTS` list, with the key of its cell, and which rows count a record.
 
-    Where results replace each other, of each partition only the newest one that has an id says something of it; and a
-    row `OF_KEY` of each result and of each tombstone that names a key says that it is the newest of its key, if it is.
-    Where they add up, only a result without ids has such a row, which counts it.
+    Each record is counted by exactly one row. If results replace each other, an id has a row only of the newest result
+    in each partition that lists it, and each result and each tombstone that names a key has an `OF_KEY` row, from which
+    the newest result of the key follows. If results add up, only a result without ids has such a row, which counts it.
     """
     status, keys = plain(whole(results["status"])), whole(results["key"].unify_dictionaries())
     ids, texts = whole(results["ids"]), whole(results["text_ids"])
@@ -90,7 +90,7 @@ def of_results(results: pa.Table, reads: Reads) -> tuple[pa.Table, Bools]:
     rows = np.concatenate([listing[chosen], named, others])
     sizes = (len(chosen), len(named), len(others))
     parents = key_texts(keys.dictionary, joined=reads.joined_keys).take(keys.indices.take(pa.array(named)))
-    # A tombstone is counted by a row of its own, which names no key.
+    # A row of its own, without a key, counts a tombstone.
     kept = pc.if_else(pa.array(status[others] == TOMBSTONE), pa.scalar(None, pa.string()), _texts(keys, others))
     is_number = chosen < len(numbers)
     columns = {
@@ -110,7 +110,8 @@ def of_results(results: pa.Table, reads: Reads) -> tuple[pa.Table, Bools]:
 
 
 def _newest(partitions: Ints, offsets: Ints, listing: Ints, cells: pa.Array) -> Ints:
-    """Which entries are of the newest result of their partition that has their id. ``listing``: their results."""
+    """Return which entries are of the newest result of their partition that lists their id. ``listing``: their
+    results."""
     if not len(listing):
         return listing
     group = one_number([partitions[listing], plain(cells.dictionary_encode().indices)])
@@ -121,7 +122,7 @@ def _newest(partitions: Ints, offsets: Ints, listing: Ints, cells: pa.Array) -> 
 
 
 def _quoted(texts: pa.Array) -> pa.Array:
-    """Texts as JSON has them, characters as they are; the few that need escapes are written one by one."""
+    """Return texts as JSON strings, not restricted to ASCII. The few that need escapes are encoded one by one."""
     found = pc.binary_join_element_wise('"', texts, '"', "")
     odd = pc.fill_null(pc.match_substring_regex(texts, _ODD), False)
     if not pc.any(odd).as_py():
@@ -139,7 +140,7 @@ def _encoded(texts: pa.Array) -> pa.DictionaryArray:
 
 
 def _lists(has: Bools, items: pa.Array, chosen: Ints) -> pa.ListArray:
-    """Lists of one item in the rows where ``has`` holds, empty ones in the others."""
+    """Return lists with one item in the rows for which ``has`` holds, and empty lists in the others."""
     ends = np.zeros(len(has) + 1, dtype=np.int32)
     np.cumsum(has, out=ends[1:])
     return pa.ListArray.from_arrays(pa.array(ends), items.take(pa.array(chosen)))

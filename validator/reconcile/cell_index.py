@@ -1,7 +1,7 @@
 """Row numbers of cells by window start and key: a hash table in arrays, without a Python object per cell.
 
-Open addressing with linear probing (Knuth, TAOCP volume 3, section 6.4), many cells at a time. Cells whose hashes are
-equal are told apart by window start and key, so that a collision costs time and nothing else.
+Open addressing with linear probing (Knuth, TAOCP volume 3, section 6.4), for many cells at a time. If hashes are equal,
+window starts and keys are compared, so a collision costs only time.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _FREE: Final = -1
 _SLOTS_LEAST: Final = 1024
 _SLOTS_PER_ROW_LEAST: Final = 2
 
-# Different in each process, so that a writer to the topics cannot choose keys whose hashes are equal.
+# It differs in each process, so that a producer cannot choose keys whose hashes are equal.
 _SEED: Final = secrets.randbits(64)
 
 
 class CellIndex:
-    """Cells are numbered from 0 in the order in which `add` met them."""
+    """The row numbers of cells, from 0 in the order in which they are added."""
 
     def __init__(self) -> None:
         self._size = 0
@@ -40,11 +40,11 @@ class CellIndex:
         return self._size
 
     def find(self, windows: Ints, keys: pa.Array | pa.ChunkedArray) -> Ints:
-        """The number of each cell, -1 for one that was not added. ``keys``: texts; null is a key of its own."""
+        """Return the number of each cell, -1 if it was not added. ``keys``: texts; null is a key of its own."""
         return self._find(_batch(windows, keys))
 
     def add(self, windows: Ints, keys: pa.Array | pa.ChunkedArray) -> Ints:
-        """The number of each cell; one that was not there gets the next number."""
+        """Return the number of each cell. A new cell gets the next number."""
         given = _batch(windows, keys)
         found = self._find(given)
         missing = np.flatnonzero(found < 0)
@@ -53,7 +53,7 @@ class CellIndex:
         new = given.take(missing)
         if (self._size + len(missing)) * _SLOTS_PER_ROW_LEAST > len(self._slots):
             self._rebuild(self._size + len(missing))
-        # Of equal cells in ``new``, the first one owns the slot.
+        # Among equal cells in ``new``, the first one owns the slot.
         owner, slot = _claimed(self._slots, new.hashes, first=self._size, cells=new)
         owns = owner == np.arange(len(missing))
         number = self._size + np.cumsum(owns) - 1
@@ -63,13 +63,13 @@ class CellIndex:
         return found
 
     def keep(self, rows: Ints) -> None:
-        """Forget all cells but these, which are numbered anew in this order."""
+        """Remove all other cells, and renumber these from 0 in this order."""
         self._room = self._cells().take(rows)
         self._size = len(rows)
         self._rebuild(self._size)
 
     def keys(self, rows: Ints) -> pa.Array:
-        """The keys of the cells with these numbers: texts or null."""
+        """Return the keys of the cells with these numbers: texts or null."""
         cells = self._cells()
         return pc.if_else(pa.array(cells.is_null[rows]), pa.scalar(None, pa.large_string()), cells.texts(rows))
 
@@ -115,13 +115,13 @@ class CellIndex:
         self._size += len(new.windows)
 
     def _rebuild(self, rows: int) -> None:
-        """Slots for as many rows, claimed by the cells that are there."""
+        """Make slots for ``rows`` cells, and enter the present cells."""
         self._slots = _free_slots(rows)
         _claimed(self._slots, self._cells().hashes, first=0, cells=None)
 
 
 class _Batch(NamedTuple):
-    """Cells as arrays of the same length. The key of cell i is ``data[ends[i]:ends[i + 1]]``, empty where null."""
+    """Cells as arrays. The key of cell i is ``data[ends[i]:ends[i + 1]]``, which is empty if the key is null."""
 
     windows: Ints
     hashes: _Words
@@ -130,16 +130,16 @@ class _Batch(NamedTuple):
     data: _Bytes
 
     def texts(self, rows: Ints) -> pa.Array:
-        """The keys of some cells."""
+        """Return the keys of the cells ``rows``; an empty text if the key is null."""
         whole = pa.LargeStringArray.from_buffers(len(self.windows), pa.py_buffer(self.ends), pa.py_buffer(self.data))
         return whole.take(pa.array(rows))
 
     def take(self, rows: Ints) -> _Batch:
-        """Some of the cells."""
+        """Return the cells ``rows``."""
         return _Batch(self.windows[rows], self.hashes[rows], self.is_null[rows], *_bytes_of(self.texts(rows)))
 
     def equal(self, rows: Ints, other: _Batch, others: Ints) -> Bools:
-        """Which cells ``rows`` of this batch are the cells ``others`` of the other batch."""
+        """Return which of the cells ``rows`` equal the cells ``others`` of ``other``, one by one."""
         same: Bools = (self.hashes[rows] == other.hashes[others]) & (self.windows[rows] == other.windows[others])
         same &= self.is_null[rows] == other.is_null[others]
         at = np.flatnonzero(same)
@@ -156,7 +156,7 @@ def _batch(windows: Ints, keys: pa.Array | pa.ChunkedArray) -> _Batch:
 
 
 def _bytes_of(texts: pa.Array) -> tuple[Ints, _Bytes]:
-    """Ends and bytes of texts without nulls."""
+    """Return ends and bytes of texts without nulls."""
     _, offsets, data = texts.buffers()
     ends = np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
     if not len(ends):
@@ -172,7 +172,7 @@ def _hashes(windows: Ints, is_null: Bools, ends: Ints, data: _Bytes) -> _Words:
 
 def _free_slots(rows: int) -> Ints:
     size = _SLOTS_LEAST
-    # Twice what is needed: the next growth is as far away as this one.
+    # Twice the least size, so that the number of rows can double before the next growth.
     while size < 2 * _SLOTS_PER_ROW_LEAST * rows:
         size *= 2
     return np.full(size, _FREE, dtype=np.int64)
@@ -185,15 +185,15 @@ def _first_slots(hashes: _Words, slots: Ints) -> Ints:
 def _claimed(slots: Ints, hashes: _Words, *, first: int, cells: _Batch | None) -> tuple[Ints, Ints]:
     """Put ``first + i`` into a slot for each i; none of them is in ``slots`` yet.
 
-    ``cells``: those whose ``hashes`` these are, of which some may be equal; None where all differ. Returns for each i
-    the least j whose cell is equal, and the slot of j.
+    ``cells``: the cells with these ``hashes``, if some of them may be equal; None if all differ. Returns, for each i,
+    the smallest j whose cell is equal, and the slot of j.
     """
     owner, slot = np.arange(len(hashes)), _first_slots(hashes, slots)
     pending = owner.copy()
     while len(pending):
         at = slot[pending]
         free = slots[at] == _FREE
-        # NumPy assigns in this order, so that the least of several stays.
+        # NumPy assigns in this order, so the smallest of several numbers remains.
         slots[at[free][::-1]] = first + pending[free][::-1]
         holder = slots[at] - first
         done = holder == pending
@@ -208,7 +208,7 @@ def _claimed(slots: Ints, hashes: _Words, *, first: int, cells: _Batch | None) -
 
 
 def _appended(array: npt.NDArray[Any], used: int, more: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """``array`` with ``more`` after the first ``used``; a longer copy where it has no room."""
+    """Return ``array`` with ``more`` after the first ``used`` entries; a longer copy if there is no room."""
     if not len(more):
         # Arrow's arrays are not writable.
         return array

@@ -1,7 +1,7 @@
 """Cells: the fold of facts that is kept in memory, one row per (window, key), column by column.
 
-Folding is a pure sum: batch after batch, all at once, or in another order gives the same rows. Per-event work is
-Spark's (`validator.reconcile.facts`); what is left per cell is arithmetic on arrays, cheaper than planning a query.
+Folding is a pure sum: batch by batch, all at once, or in another order gives the same rows. Spark does the work per
+event (`validator.reconcile.facts`). The work per cell is arithmetic on arrays, which is cheaper than planning a query.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from validator.reconcile.facts import Kind, Side
 from validator.reconcile.lateness import Lateness
 
 KEYS: Final = ("window_start_us", "key")
-"""What identifies a cell."""
+"""The columns that identify a cell."""
 
 SIDES: Final = {Side.INPUT: "expected", Side.OUTPUT: "processed", Side.LATE: "late", Side.REJECTED: "rejected"}
-"""Side of a fact -> how its contributions are called in a cell."""
+"""Side of a fact -> name of its contributions in a cell."""
 
 SUMS: Final = (*(f"{name}_{part}" for name in SIDES.values() for part in ("count", "a", "b")), "results")
 MINIMA: Final = ("first_batch", "first_epoch", "first_seen_us", "first_input_time_us", "first_result_time_us")
@@ -64,18 +64,17 @@ EXPANSION_FIELDS: Final = (
     "excess",
     "misplaced",
 )
-"""What comparing a cell's ids one by one gave, when `validator.reconcile.judge` counted ``version`` of it. ``known``
-and ``unknown``: observed ids that the cell does not expect, by whether any cell does;
-``late_expected``, ``rejected_expected``: late and rejected contributions of ids that it does. The last four count
-its results."""
+"""Result of the last comparison of a cell's ids. ``version``: the cell's version then (`validator.reconcile.judge`).
+``known``, ``unknown``: observed ids that the cell does not expect and that some input has, or none. ``late_expected``,
+``rejected_expected``: late and rejected contributions of ids that the cell has. The last four count its results."""
 
 OF_INPUT: Final = ("given", "matched", "lacking")
-"""What is known of each input topic in a cell: its events; how many of them are in results, and how many would be
-missing once it is time, as the last comparison found. Where other inputs have its id too, an event is matched by the
-results that are left after theirs; where repeats collapse it is in neither number."""
+"""Counts of each input topic in a cell: its events, and by the last comparison how many of them are in results and how
+many would be missing once due. If other inputs have the id of an event, too, the event is matched by the results that
+remain after theirs; if repeats collapse, it is in neither number."""
 
 STALE: Final = -1
-"""``x_version`` of a comparison that is to be made again, though what it found is still proven."""
+"""``x_version`` of a comparison that is to be repeated, although its matches are still proven."""
 
 FACT_COLUMNS: Final = (
     *("kind", "batch", "lookup_us", "side", "topic", "partition", "status", "window_start_us", "key", "reach_us"),
@@ -87,30 +86,30 @@ FACT_COLUMNS: Final = (
 
 
 def contributing(facts: pa.Table) -> pa.Table:
-    """The fact rows that say something about a cell."""
+    """Return the fact rows that contribute to a cell."""
     decoded = pc.and_kleene(pc.equal(facts["kind"], Kind.FACT.value), pc.equal(facts["status"], DECODED))
     return _chosen(facts, decoded)
 
 
 def of_cells(facts: pa.Table) -> pa.Table:
-    """The fact rows with ids of a cell: those that contribute, and those of events that owe nothing."""
+    """Return the fact rows with ids of a cell: those that contribute, and those of events that owe nothing."""
     decoded = pc.is_in(facts["status"], pa.array([DECODED, UNOWED], facts["status"].type))
     return _chosen(facts, pc.and_kleene(pc.equal(facts["kind"], Kind.FACT.value), decoded))
 
 
 def _chosen(facts: pa.Table, rows: pa.ChunkedArray) -> pa.Table:
-    """Mostly all of them, which are not copied then: rows have lists of ids."""
+    """Return the selected rows. If all are selected, as is usual, nothing is copied: rows have lists of ids."""
     return facts if pc.all(rows, skip_nulls=False).as_py() else facts.filter(rows)
 
 
 def unowed(facts: pa.Table) -> pa.Table:
-    """The fact rows of events that owe nothing."""
+    """Return the fact rows of events that owe nothing."""
     found = pc.and_kleene(pc.equal(facts["kind"], Kind.FACT.value), pc.equal(facts["status"], UNOWED))
     return facts.filter(found)
 
 
 class Columns(ABC):
-    """Cells as columns of numbers, one entry per cell: all of them (`Cells`), or some (`SomeCells`)."""
+    """Cells as columns of numbers, one entry per cell: all cells (`Cells`), or some (`SomeCells`)."""
 
     def __init__(self, oracle: Oracle, inputs: list[str]) -> None:
         self.oracle, self.inputs = oracle, inputs
@@ -118,7 +117,7 @@ class Columns(ABC):
     @property
     @abstractmethod
     def newest(self) -> newest.Newest | None:
-        """The newest results of the keys, where these replace earlier ones."""
+        """The newest results of the keys, if results replace earlier ones."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -137,7 +136,7 @@ class Columns(ABC):
 
     @property
     def merges(self) -> bool:
-        """Whether cells become one."""
+        """Whether cells can merge."""
         return self.oracle.merging_gap_us is not None
 
     @property
@@ -152,8 +151,8 @@ class Columns(ABC):
 
     @property
     def parts(self) -> Bools | None:
-        """The rows that are no cells: those that are part of another one by now, and those of keys. None where all
-        are."""
+        """The rows that are not cells: those that have become part of another cell, and those of keys. None if all rows
+        are cells."""
         if self.oracle.by_id:
             found: Bools = self["window_start_us"] == OF_KEY
         elif self.merges:
@@ -165,8 +164,8 @@ class Columns(ABC):
 
     @property
     def begins_us(self) -> Ints:
-        """The first instant of each cell. Without windows that of its first event, and before all others where none is
-        known."""
+        """The first instant of each cell. Without windows it is the time of the cell's first event; if no event is
+        known, it is before all others."""
         if not self.oracle.by_id:
             return self["window_start_us"]
         first = self["first_event_us"]
@@ -174,13 +173,13 @@ class Columns(ABC):
 
     @property
     def begin_seen_us(self) -> Ints:
-        """The lookup instant of the first batch with a fact of where each cell begins: where an event puts off the
-        begin of a session to an earlier slot, that of this slot."""
+        """The lookup instant of the first batch with a fact of the place where each cell begins. If an event moves the
+        begin of a session to an earlier slot, it is that of this slot."""
         return self[_SLOT_SEEN if self.merges else "first_seen_us"]
 
     @property
     def counted(self) -> Ints:
-        """A number of each cell that rises with each of its facts."""
+        """A number per cell that rises with each of its facts."""
         given = self["expected_count"] + self["late_count"] + self["rejected_count"]
         if self.newest is not None:
             return given + self.newest.version
@@ -192,7 +191,7 @@ class SomeCells(Columns):
 
     @property
     def newest(self) -> None:
-        """None, where results do not replace each other."""
+        """None: results do not replace each other."""
         assert not self.are_withdrawn, "what is newest follows from all cells of a key"
 
     def __init__(self, cells: Cells, rows: Ints) -> None:
@@ -215,17 +214,21 @@ class SomeCells(Columns):
 
 
 class Cells(Columns):
-    """A table of cells that grows. Every array has one entry per cell; row numbers stay until `drop`.
+    """A table of cells that grows. Every array has one entry per cell. Row numbers stay until `drop`.
 
-    ``end_us``: the first instant that is not in the cell. Per side: count of contributions and two additive hashes.
-    ``first_batch``: oldest batch with a fact of the cell.
-    ``expected_us``, ``observed_us``: lookup instant of the last batch that read an input, an observation of it.
-    ``closed_us``: closing time. ``rest_us``: instant at which a run with `--once` assumed the pipeline at rest.
-    Times ``*_time_us`` are broker times; an answer is a result, a late or a rejected record. ``x_*``:
-    `EXPANSION_FIELDS`, absent before a comparison. Of each topic in ``inputs``, ``given/*``: events; ``matched/*``,
-    ``lacking/*``: what a comparison found of them. ``epoch``: newest one with its facts. What the derived tables say of
-    the cell: ``told_digest``, hash of its verdict; and of each class of violations ``told_*``, contributions in it,
-    ``confirmed_*``, how many of them are confirmed, ``began_*``, since when it has any.
+    An *answer* is a result, a late or a rejected record. Columns:
+
+    - ``end_us``: the first instant that is not in the cell.
+    - per side: number of contributions and two additive hashes (`SUMS`).
+    - ``first_batch``: oldest batch with a fact of the cell. ``epoch``: newest epoch with its facts.
+    - ``expected_us``, ``observed_us``: lookup instant of the last batch that read an input or an answer of the cell.
+    - ``closed_us``: closing time. ``rest_us``: instant at which a run with `--once` assumed the pipeline at rest.
+    - ``*_time_us``: broker times.
+    - ``x_*``: `EXPANSION_FIELDS`, absent before a comparison.
+    - ``given/*``, ``matched/*``, ``lacking/*``: `OF_INPUT` of each topic in ``inputs``.
+    - ``told_digest``: hash of the verdict in the derived tables.
+    - ``told_*``, ``confirmed_*``, ``began_*``: contributions in the derived tables' violation of each class, how many
+      of them are confirmed, and since when there are any.
     """
 
     def __init__(
@@ -233,7 +236,7 @@ class Cells(Columns):
         told: Sequence[str],
         oracle: Oracle,
     ) -> None:
-        """``told``: the classes of violations."""
+        """``told``: the violation classes."""
         super().__init__(oracle, [])
         self._gap_us = oracle.merging_gap_us
         self._newest = newest.Newest(self) if oracle.reads.replaces else None
@@ -275,26 +278,26 @@ class Cells(Columns):
 
     @property
     def newest(self) -> newest.Newest | None:
-        """The newest results of the keys, where these replace earlier ones."""
+        """The newest results of the keys, if results replace earlier ones."""
         return self._newest
 
     def some(self, rows: Ints) -> Columns:
-        """The cells of these rows, which rise."""
+        """Return the cells of these rows. ``rows``: in rising order."""
         return self if len(rows) == self._size else SomeCells(self, rows)
 
     def leaving(self, goes: Bools) -> Bools:
-        """Those of the rows for which ``goes`` holds that no other cell needs."""
+        """Return the rows for which ``goes`` holds and which no other cell needs."""
         if self.newest is not None:
             goes = goes & ~self.newest.held(goes)
         return goes[self._wholes] if self.merges else goes
 
     def wholes(self, rows: Ints) -> Ints:
-        """The rows of the cells that these rows are part of by now; -1 stays."""
+        """Return the rows of the cells that these rows are now part of; -1 stays -1."""
         return rows if self._gap_us is None else np.where(rows < 0, rows, self._wholes[rows])
 
     def rows_of(self, windows: Ints, keys: pa.Array | pa.ChunkedArray, *, adding: bool = False) -> Ints:
-        """Row numbers of cells; -1 for one that is not there, unless ``adding`` makes it. What is part of another cell
-        has a row of its own (`wholes`)."""
+        """Return the row numbers of cells; -1 for a cell that does not exist, unless ``adding`` creates it. A part of
+        another cell has a row of its own (`wholes`)."""
         if not adding:
             return self._index.find(windows, keys)
         before, found = self._size, self._index.add(windows, keys)
@@ -305,21 +308,23 @@ class Cells(Columns):
         return found
 
     def rows_of_facts(self, facts: pa.Table, *, adding: bool = False) -> Ints:
-        """`rows_of` the columns ``window_start_us`` and ``key`` of a table, as wholes."""
+        """Return `rows_of` the columns ``window_start_us`` and ``key`` of a table, as `wholes`."""
         return self.wholes(self.own_rows_of(facts, adding=adding))
 
     def own_rows_of(self, facts: pa.Table, *, adding: bool = False) -> Ints:
-        """As `rows_of_facts`, and a part stays one."""
+        """As `rows_of_facts`, without `wholes`."""
         return self.rows_of(ints(facts["window_start_us"]), facts["key"], adding=adding)
 
     def absorb(self, facts: pa.Table) -> Ints:
-        """Fold fact rows in; of rows that are none, or did not decode, only what they say of lateness. The rows of the
-        cells that changed, a row may come again."""
+        """Fold in rows of the facts table. Rows that are not facts of decoded records only add to lateness.
+
+        Returns the rows of the cells that changed. A row may occur more than once.
+        """
         self.lateness.absorb(facts)
         return self.fold(contributing(facts.select(FACT_COLUMNS)))
 
     def fold(self, facts: pa.Table) -> Ints:
-        """Fold in fact rows that all say something of a cell; the rows of the cells that changed."""
+        """Fold in fact rows that all contribute to a cell. Returns the rows of the cells that changed."""
         if not facts.num_rows:
             return np.empty(0, dtype=np.int64)
         rows = changed = self.own_rows_of(facts, adding=True)
@@ -353,7 +358,7 @@ class Cells(Columns):
                 self._add_given(facts["topic"].filter(pa.array(mine)), where, sums["count"][mine])
             np.maximum.at(self["expected_us" if side is Side.INPUT else "observed_us"], where, lookup_us[mine])
             if side is Side.OUTPUT and self.newest is None:
-                # What a result says of an id is a result of its own.
+                # Each id that a result lists counts as a result.
                 said = sums["count"] if self.oracle.by_id else ints(facts["records"], 0)
                 np.add.at(self["results"], where, said[mine])
             last = "last_input_time_us" if side is Side.INPUT else "last_answer_time_us"
@@ -363,7 +368,7 @@ class Cells(Columns):
         return changed
 
     def _put_off(self, rows: Ints, facts: pa.Table) -> None:
-        """Take up the times of events, which put off the ends of their cells."""
+        """Fold in the times of events, which put off the ends of their cells."""
         after_us = self.oracle.ends_after_us
         assert after_us is not None, "events put off ends"
         of_input = is_one_of(facts["side"], Side.INPUT.value)
@@ -373,7 +378,7 @@ class Cells(Columns):
         np.maximum.at(self["end_us"], self.wholes(mine), latest + after_us)
 
     def _merged(self, rows: Ints, facts: pa.Table, gap_us: int) -> Ints:
-        """Make one cell of those that events join. The wholes of ``rows``."""
+        """Merge the cells that events join. Returns the wholes of ``rows``."""
         mine = np.unique(rows[is_one_of(facts["side"], Side.INPUT.value)])
         first, last, grid_us = self["first_event_us"], self["last_event_us"], self.oracle.grid_us
         starts, keys = self["window_start_us"][mine], self.keys(mine)
@@ -389,7 +394,7 @@ class Cells(Columns):
         return self._wholes[rows]
 
     def _join(self, wholes: Ints, parts: Ints) -> None:
-        """Make ``parts`` part of ``wholes``, which are earlier. A part joins one whole, which may join another."""
+        """Make ``parts`` parts of ``wholes``, which are earlier. A part joins one whole, which may join another."""
         if not len(parts):
             return
         above = np.arange(self._size)
@@ -407,7 +412,7 @@ class Cells(Columns):
             np.minimum.at(self[name], wholes, self[name][parts])
         for name in ("end_us", *MAXIMA):
             np.maximum.at(self[name], wholes, self[name][parts])
-        # Nothing is observed in a part, and what was compared of either is to be compared again.
+        # A part has no observations of its own any more, and both cells are to be compared again.
         self["observed_us"][parts] = ABSENT
         for name in EXPANSION_FIELDS:
             self[f"x_{name}"][np.concatenate([wholes, parts])] = ABSENT
@@ -425,7 +430,7 @@ class Cells(Columns):
                 self._columns[f"{part}/{topic}"] = np.zeros_like(self._columns["results"])
 
     def drop(self, goes: Bools) -> None:
-        """Forget the cells for which ``goes`` holds; all row numbers change."""
+        """Remove the cells for which ``goes`` holds. All row numbers change."""
         stay = np.flatnonzero(~goes)
         self._columns = {name: self[name][stay] for name in self._columns}
         number = np.cumsum(~goes) - 1
@@ -437,7 +442,7 @@ class Cells(Columns):
         self._index.keep(stay)
 
     def adopt(self, other: Cells) -> None:
-        """Take over the cells of ``other``, of which none is here."""
+        """Add the cells of ``other``, none of which exists here."""
         rows = self.rows_of(other["window_start_us"], other.keys(), adding=True)
         for topic in other.inputs:
             self._add_input(topic)
@@ -445,14 +450,14 @@ class Cells(Columns):
             self[name][rows] = other[name]
 
     def to_table(self) -> pa.Table:
-        """All that facts and derived tables said of the cells, without what comparisons found. The arrays are not
-        copied."""
+        """Return the columns that come from facts and from the derived tables, without results of comparisons. The
+        arrays are not copied."""
         columns = {name: self[name] for name in self._columns if not name.startswith(_COMPARED)}
         return pa.table(columns | {"key": self.keys()} | ({_WHOLE: self._wholes} if self.merges else {}))
 
     def fill(self, saved: pa.Table) -> bool:
-        """Take up the cells of `to_table`, where there are none. Whether its columns are those of these cells: else
-        nothing is changed."""
+        """Add the cells of `to_table` to an empty table. Returns False, and changes nothing, if the columns differ from
+        those of these cells."""
         assert not self._size, "no cells yet"
         names = {name for name in saved.column_names if name not in ("key", _WHOLE)}
         given = {name.partition("/")[2] for name in names if "/" in name}
@@ -470,7 +475,7 @@ class Cells(Columns):
         return True
 
     def keys(self, rows: Ints | None = None) -> pa.Array:
-        """Keys of some cells, of all by default: texts or null."""
+        """Return the keys of ``rows``, by default of all cells: texts or null."""
         return self._index.keys(np.arange(self._size) if rows is None else rows)
 
     def _grow(self, size: int) -> None:
@@ -487,9 +492,9 @@ class Cells(Columns):
 
 
 _COMPARED: Final = ("x_", *(f"{part}/" for part in OF_INPUT[1:]))
-"""How the names of columns begin that a comparison of ids fills."""
+"""Prefixes of the columns that a comparison of ids fills."""
 _WHOLE: Final = "whole"
-"""Column of `Cells.to_table`: the row that each is part of."""
+"""Column of `Cells.to_table`: the row that each row is part of."""
 _PARTS: Final = {"count": "contributions", "a": "hash_a", "b": "hash_b"}
 _TIMED: Final = {Side.INPUT: "input", Side.OUTPUT: "result"}
 

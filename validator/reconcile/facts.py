@@ -39,7 +39,7 @@ class Kind(StrEnum):
     FACT = "fact"
     """Records of one partition that fell into one cell (or did not decode) in one batch."""
     FRONTIER = "frontier"
-    """How far one partition was read, and what its broker said at the batch's instant."""
+    """How far one partition was read, and what its broker returned at the batch's instant."""
     MARK = "mark"
     """A decision that a replay must repeat: `rest` (every cell known by then is closed), `retired` (totals of
     what retention dropped)."""
@@ -76,14 +76,14 @@ FRONTIER_TYPE: Final = StructType(
         StructField("watermark_us", LongType()),
     ]
 )
-"""Offsets of one partition. ``first_offset``: where reading began; ``expired``: offsets that were gone before they
-could
-be read; ``records``: records read since ``first_offset``, up to the batch before; ``hidden_start``: events before
-``first_offset`` exist or existed; ``read_through_us``, ``last_data_us``, ``newest_event_time_us``: as known when the
-batch began (what the batch adds follows from its fact rows); ``gone_us``, ``appended_after_us``,
-``unprovable_below``, ``cleanup_policy``, ``compacted_below``, ``compacted``, ``markers``: see
-`validator.model.frontier.Frontier`;
-``watermark_us``: the input watermark when the batch began."""
+"""Offsets of one partition.
+
+``first_offset``: where reading began. ``expired``: offsets that expired before they were read. ``records``: records
+read since ``first_offset``, without those of this batch. ``hidden_start``: events before ``first_offset`` exist or
+existed. ``read_through_us``, ``last_data_us``, ``newest_event_time_us``: as known when the batch began (what the batch
+adds follows from its fact rows). ``watermark_us``: the input watermark when the batch began. ``gone_us``,
+``appended_after_us``, ``unprovable_below``, ``cleanup_policy``, ``compacted_below``, ``compacted``, ``markers``: see
+`validator.model.frontier.Frontier`."""
 
 FACTS_TYPE: Final = StructType(
     [
@@ -133,7 +133,7 @@ FACTS_TYPE: Final = StructType(
         StructField("latest_us", LongType()),
     ]
 )
-"""The facts table, column by column; docs/state.md says each in words. ``epoch`` partitions it."""
+"""The columns of the facts table; docs/state.md describes each. ``epoch`` partitions the table."""
 
 
 FACTS_SCHEMA: Final[pa.Schema] = to_arrow_schema(FACTS_TYPE)
@@ -143,14 +143,14 @@ FACTS_SCHEMA: Final[pa.Schema] = to_arrow_schema(FACTS_TYPE)
 _ADDED: Final = ("kind", "batch", "lookup_us", "side", "topic", "frontier", "mark", "epoch")
 
 GROUPED: Final = pa.schema([("source", pa.int32()), *(field for field in FACTS_SCHEMA if field.name not in _ADDED)])
-"""Fact rows as a task of Spark makes them (`validator.reconcile.grouping`), without what is the same in all rows of a
-batch or of a source. ``source``: index of the configured topic."""
+"""Fact rows as a Spark task returns them (`validator.reconcile.grouping`), without the columns that are the same in all
+rows of a batch or of a source. ``source``: index of the configured topic."""
 
 
 def completed(
     grouped: pa.Table, sources: Sequence[tuple[Side, str]], *, batch: int, lookup_us: int, epoch: int
 ) -> pa.Table:
-    """Rows of `GROUPED` as facts. ``sources[i]``: side and topic of source i."""
+    """Return rows of `GROUPED` as facts. ``sources[i]``: side and topic of source i."""
     size = grouped.num_rows
     source = grouped["source"]
     constant = {"kind": Kind.FACT.value, "batch": batch, "lookup_us": lookup_us, "epoch": epoch}

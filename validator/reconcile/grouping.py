@@ -1,6 +1,6 @@
-"""Decoded records to fact rows, in arrays: the records that one task of Spark has read, grouped by cell.
+"""Decoded records to fact rows, in arrays: the records that one Spark task has read, grouped by cell.
 
-Facts are additive, so that a cell has a row of each task that met it (docs/decisions/0104-one-stage-to-facts.md).
+Facts are additive, so a cell can have rows of several tasks (docs/decisions/0104-one-stage-to-facts.md).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from validator.reconcile.facts import GROUPED
 Values = TypeVar("Values", Ints, Bools)
 
 _DIGIT: Final = 16
-"""Bits that are sorted at once, by counting."""
+"""Bits per pass of the radix sort."""
 
 
 def facts_of_events(
     events: pa.Table, source: int, oracle: Oracle, slack_us: int, limit_us: int, *, with_first_event: bool
 ) -> pa.Table:
-    """Rows of `validator.codecs.batches.EVENTS` as `GROUPED`: a row per partition, cell and reach.
+    """Return rows of `validator.codecs.batches.EVENTS` as `GROUPED`: a row per partition, status, cell and reach.
 
     ``slack_us``: disorder plus allowed lateness, for ``reach_us``. Events later than ``limit_us`` do not count toward
-    ``newest_event_time_us`` and ``reach_us``: a clock gone mad must not close every cell. ``with_first_event`` also
-    keeps the event time at the first offset, which the horizon needs once per partition.
+    ``newest_event_time_us`` and ``reach_us``: a broken clock must not close every cell. ``with_first_event`` also keeps
+    the event time at the first offset, which the horizon needs once per partition.
     """
     if not events.num_rows:
         return GROUPED.empty_table()
@@ -49,7 +49,7 @@ def facts_of_events(
         events = events.take(pa.array(of_events))
         times, reaches = times[of_events], reaches[of_events]
         decoded, sane, owed = decoded[of_events], sane[of_events], owed[of_events]
-    # Their numbers are small, instants are not.
+    # Grid numbers are small, unlike instants.
     of_cell = np.where(decoded, (starts - starts.min()) // oracle.grid_us, 0)
     of_reach = np.where(sane, (starts - reaches) // oracle.grid_us, -1)
     of_reach = np.where(sane, of_reach - of_reach.min(initial=0), -1)
@@ -71,7 +71,7 @@ def facts_of_events(
         "contributions": groups.sum(contributing),
         "hash_a": groups.sum(hash_a(hashed) * contributing),
         "hash_b": groups.sum(hash_b(hashed) * contributing),
-        # All events of a group are sane, or none is.
+        # Either all events of a group are sane, or none is.
         "newest_event_time_us": pa.array(groups.largest(times), mask=~groups.first(sane)),
         "min_id": pa.array(groups.smallest(np.where(are_integers, ids, NEVER)), mask=~has_integers),
         "max_id": pa.array(groups.largest(np.where(are_integers, ids, ABSENT)), mask=~has_integers),
@@ -88,8 +88,8 @@ def facts_of_events(
 
 
 def _with_all(of_events: Ints, starts: Ints, decoded: Bools) -> tuple[Ints, Ints, Bools]:
-    """The contributions of decoded events, and one entry of each other record: a record that is in no cell is read all
-    the same. The third column says which entry counts the record: the first of each."""
+    """Return the contributions of decoded events, and one entry for each other record: a record in no cell was read,
+    too. The third array marks the entry that counts the record: the first of each record."""
     contributes = decoded[of_events]
     of_events, starts = of_events[contributes], starts[contributes]
     missed = np.ones(len(decoded), dtype=np.bool_)
@@ -102,7 +102,7 @@ def _with_all(of_events: Ints, starts: Ints, decoded: Bools) -> tuple[Ints, Ints
 
 
 def facts_of_results(results: pa.Table, source: int, oracle: Oracle) -> pa.Table:
-    """Rows of `validator.codecs.batches.RESULTS` as `GROUPED`: a row per partition, status and cell."""
+    """Return rows of `validator.codecs.batches.RESULTS` as `GROUPED`: a row per partition, status and cell."""
     if not results.num_rows:
         return GROUPED.empty_table()
     once = None
@@ -134,10 +134,10 @@ def facts_of_results(results: pa.Table, source: int, oracle: Oracle) -> pa.Table
 
 
 class _Groups:
-    """Records grouped by partition, key and other numbers; their order within a group stays."""
+    """Records grouped by partition, key and other numbers. Their order within a group is kept."""
 
     def __init__(self, records: pa.Table, numbered: list[Ints], once: Bools | None = None) -> None:
-        """``once``: where a record has several rows, the one that counts it."""
+        """``once``: marks the row that counts a record, if records have several rows."""
         self._once = once
         self._places = plain(whole(records["partition"]))
         self._offsets, self._stamps = plain(whole(records["offset"])), whole(records["time_us"])
@@ -152,31 +152,31 @@ class _Groups:
         self._firsts = self._order[self._starts]
 
     def first(self, values: Values) -> Values:
-        """The value of each group, in which all are the same."""
+        """Return the value of each group, in which all values are the same."""
         return values[self._firsts]
 
     def sum(self, values: Ints) -> Ints:
-        """Modulo 2**64."""
+        """Return the sum of each group, modulo 2**64."""
         found: Ints = np.add.reduceat(values[self._order], self._starts)
         return found
 
     def smallest(self, values: Ints) -> Ints:
-        """The least value of each group."""
+        """Return the smallest value of each group."""
         found: Ints = np.minimum.reduceat(values[self._order], self._starts)
         return found
 
     def largest(self, values: Ints) -> Ints:
-        """The greatest value of each group."""
+        """Return the largest value of each group."""
         found: Ints = np.maximum.reduceat(values[self._order], self._starts)
         return found
 
     def any(self, values: Bools) -> Bools:
-        """Whether any value of each group is true."""
+        """Return whether any value of each group is true."""
         found: Bools = np.logical_or.reduceat(values[self._order], self._starts)
         return found
 
     def at_first_offset(self, values: Ints) -> Ints:
-        """The value of the record with the least offset of each group."""
+        """Return the value of the record with the smallest offset of each group."""
         offsets = self._offsets[self._order]
         is_first = np.flatnonzero(offsets == np.repeat(np.minimum.reduceat(offsets, self._starts), self._lengths))
         of_group = np.searchsorted(self._starts, is_first, side="right") - 1
@@ -184,7 +184,8 @@ class _Groups:
         return values[self._order[is_first[once]]]
 
     def listed(self, name: str, items: pa.Array, chosen: Bools) -> pa.Array:
-        """Of each group the list of the ``chosen`` items, as the column ``name`` has it: ids with their offsets."""
+        """Return the list of the ``chosen`` items of each group, in the type of the column ``name``: ids with their
+        offsets."""
         rows = self._order if chosen.all() else self._order[chosen[self._order]]
         ends = np.zeros(len(self._starts) + 1, dtype=np.int32)
         if len(rows) == len(self._order):
@@ -199,7 +200,7 @@ class _Groups:
         return pa.ListArray.from_arrays(pa.array(ends), found, kind)
 
     def stretches(self, bad: Bools) -> pa.Array:
-        """Of groups of undecodable records (``bad``) the stretches of their offsets; null of the others."""
+        """Return the stretches of the offsets of undecodable records (``bad``) of each group; null for other groups."""
         kind = GROUPED.field("stretches").type
         if not bad.any():
             return pa.nulls(len(self._starts), kind)
@@ -218,7 +219,7 @@ class _Groups:
         return pa.ListArray.from_arrays(pa.array(at), items, kind, mask=pa.array(counted == 0))
 
     def table(self, source: int, columns: dict[str, pa.Array | Ints]) -> pa.Table:
-        """The fact rows, with what is known of all records; what is not among ``columns`` is absent, or empty."""
+        """Return the fact rows: ``columns``, and what all records have. Other columns are null, or empty lists."""
         size = len(self._starts)
         codes = self.first(self._codes)
         stamps, are_stamps = numbers(self._stamps)
@@ -249,7 +250,7 @@ def _no_items(size: int, kind: pa.ListType) -> pa.Array:
 
 
 def _sorted(numbers: Ints) -> Ints:
-    """The order in which they rise; equal ones stay as they were. ``numbers``: none is negative."""
+    """Return the stable order in which ``numbers`` rise; none of them is negative."""
     highest = int(numbers.max())
     order = np.argsort((numbers & 0xFFFF).astype(np.uint16), kind="stable")
     for shift in range(_DIGIT, highest.bit_length(), _DIGIT):
@@ -259,7 +260,7 @@ def _sorted(numbers: Ints) -> Ints:
 
 
 def _sums(values: Ints, lengths: Ints) -> Ints:
-    """The sums of consecutive stretches of these lengths, modulo 2**64."""
+    """Return the sums of consecutive stretches of these lengths, modulo 2**64."""
     totals = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(values)])
     ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
     sums: Ints = np.diff(totals[ends])

@@ -1,8 +1,8 @@
-"""Which results count where the newest of a key replaces the earlier ones (emission `cumulative`).
+"""Which results count if the newest result of a key replaces the earlier ones (emission `cumulative`).
 
-A fold of facts, as all of `validator.reconcile.cells`: what an id's cell holds is the newest result that lists the id,
-and what its key's row holds is the newest result of the key. The id counts while both are the same result. The fold is
-a maximum over offsets, and so does not depend on the order in which facts come, nor on how they are cut into batches.
+This is a fold of facts, as all of `validator.reconcile.cells`. The cell of an id holds the newest result that lists the
+id. The row of its key holds the newest result of the key. The id counts while both are the same result. The fold is a
+maximum over offsets, so it depends neither on the order of facts nor on batch boundaries.
 """
 
 from __future__ import annotations
@@ -25,20 +25,23 @@ COLUMNS: Final = (
     *(f"listed_{name}" for name in ("batch", "offset", *PARTS)),
     *("withdrawn_us", "of_key", "newest_batch", "newest_offset", "first_place", "last_place"),
 )
-"""Columns of cells. ``listed_*``: the newest result that lists the id, and what it says of it. ``withdrawn_us``: lookup
-instant of the batch with the first later result of its key, which does not list it; absent where there is none.
-``of_key``: row of its key. Of the row of a key: batch and offset of its newest result, and the least and the greatest
-number of a partition with results of it."""
+"""Columns of cells. ``listed_*``: the newest result that lists the id, and its contribution. ``withdrawn_us``: lookup
+instant of the batch with the first later result of the key, which does not list the id; absent if there is none.
+``of_key``: row of the key. In the row of a key, ``newest_*`` are batch and offset of its newest result, and
+``*_place`` the smallest and the largest number of a partition that has results of it."""
 
 MINIMA: Final = ("first_place",)
 COUNTS: Final = ("listed_count", "listed_a", "listed_b")
 _PARTITIONS: Final = 2**20
-"""More than a topic has."""
+"""More partitions than a topic has."""
 
 
 class Newest:
-    """The newest results of the keys of ``cells``. Of two results the one of the later batch is newer, of one batch
-    that with the higher offset: a topic that was made again has the offsets of before once more."""
+    """The newest results of the keys of ``cells``.
+
+    Of two results, the one of the later batch is newer; within a batch, the one with the higher offset. Offsets alone
+    do not decide, since a recreated topic has the earlier offsets again.
+    """
 
     def __init__(self, cells: Cells) -> None:
         self._cells = cells
@@ -48,7 +51,7 @@ class Newest:
 
     @property
     def topics(self) -> list[str]:
-        """Those that results were of, in the order in which they came."""
+        """The topics of the results, in the order in which they were first read."""
         return list(self._topics)
 
     @topics.setter
@@ -56,7 +59,7 @@ class Newest:
         self._topics = {name: number for number, name in enumerate(names)}
 
     def take(self, rows: Ints, facts: pa.Table) -> None:
-        """Fold in facts of outputs; ``rows``: their cells."""
+        """Fold in facts of outputs. ``rows``: their cells."""
         cells = self._cells
         of_key = cells["window_start_us"][rows] == OF_KEY
         batches, offsets = ints(facts["batch"]), ints(facts["last_offset"])
@@ -78,7 +81,7 @@ class Newest:
         cells["withdrawn_us"][rows[at]] = ABSENT
 
     def adopt(self, rows: Ints) -> None:
-        """Give the cells among ``rows`` that are new the rows of their keys."""
+        """Set the row of the key of each new cell among ``rows``."""
         cells = self._cells
         rows = rows[(cells["window_start_us"][rows] != OF_KEY) & (cells["of_key"][rows] == ABSENT)]
         if len(rows):
@@ -91,7 +94,7 @@ class Newest:
             cells["of_key"][ids] = found
 
     def settle(self) -> None:
-        """Count what the newest results say, once all facts that are known are folded in."""
+        """Count the contributions of the newest results, once all known facts are folded in."""
         cells = self._cells
         newest = self._are_newest()
         kept = newest & ~self.scattered
@@ -106,21 +109,21 @@ class Newest:
         self._read.clear()
 
     def kept(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Of some cells, batch and offset of the result that counts; absent where none does."""
+        """Return batch and offset of the result that counts in each of ``rows``; absent if none counts."""
         cells, kept = self._cells, (self._are_newest() & ~self.scattered)[rows]
         batches, offsets = cells["listed_batch"][rows], cells["listed_offset"][rows]
         return np.where(kept, batches, ABSENT), np.where(kept, offsets, ABSENT)
 
     @property
     def version(self) -> Ints:
-        """A number of each cell that rises whenever what counts of its results changes."""
+        """A number per cell that rises whenever the counted results of the cell change."""
         batches = self._cells["listed_batch"]
         return np.where(batches == ABSENT, 0, 2 * batches + 2 + (self._cells["withdrawn_us"] != ABSENT))
 
     @property
     def scattered(self) -> Bools:
-        """Which keys have results on several partitions, whose offsets cannot be compared, so that none of them counts:
-        of the rows of keys, and of the cells of their ids."""
+        """Which rows of keys, and which cells of their ids, have results on several partitions. The offsets of such
+        results cannot be compared, so none of them counts."""
         cells = self._cells
         of_key = cells["of_key"]
         rows = np.where(of_key == ABSENT, np.arange(len(cells)), of_key)
@@ -128,20 +131,21 @@ class Newest:
         return found
 
     def held(self, goes: Bools) -> Bools:
-        """Which rows are of keys with an id that does not go: it needs to know what is newest."""
+        """Return the rows of keys that have an id for which ``goes`` does not hold: its cell needs the key's newest
+        result."""
         of_key = self._cells["of_key"]
         found = np.zeros(len(goes), dtype=np.bool_)
         found[of_key[(of_key != ABSENT) & ~goes]] = True
         return found
 
     def renumber(self, number: Ints) -> None:
-        """Take up the new numbers of rows. ``number``: by those of before."""
+        """Apply the new numbers of rows. ``number``: old row number -> new row number."""
         of_key = self._cells["of_key"]
         there = of_key != ABSENT
         of_key[there] = number[of_key[there]]
 
     def _are_newest(self) -> Bools:
-        """The cells whose id is in the newest result of its key."""
+        """Return the cells whose id is in the newest result of its key."""
         cells = self._cells
         of_key, batches = cells["of_key"], cells["listed_batch"]
         found = np.zeros(len(cells), dtype=np.bool_)
@@ -161,13 +165,14 @@ class Newest:
         return newer
 
     def _withdrawal(self, fresh: Ints) -> Ints:
-        """The instants of the batches with the first results of their keys after those that list the ids ``fresh``."""
+        """Return, for each cell of ``fresh``, the lookup instant of the batch with the first result of its key after
+        the one that lists its id."""
         cells = self._cells
         keys, batches, offsets, instants = (np.concatenate(part) for part in zip(*self._read, strict=True))
         row = np.concatenate([keys, cells["of_key"][fresh]])
         batch = np.concatenate([batches, cells["listed_batch"][fresh]])
         offset = np.concatenate([offsets, cells["listed_offset"][fresh]])
-        # An id stands after the result that lists it, and before the next one.
+        # An id sorts after the result that lists it and before the next one.
         asks = np.concatenate([np.zeros(len(keys), np.int64), np.ones(len(fresh), np.int64)])
         order = np.lexsort((asks, offset, batch, row))
         is_asked = order >= len(keys)
@@ -177,13 +182,13 @@ class Newest:
         return found
 
     def _places(self, facts: pa.Table) -> Ints:
-        """A number of each row's partition."""
+        """Return a number for each row's partition."""
         topics = whole(facts["topic"]).dictionary_encode()
         numbers = [self._topics.setdefault(topic, len(self._topics)) for topic in topics.dictionary.to_pylist()]
         return np.array(numbers, dtype=np.int64)[ints(topics.indices)] * _PARTITIONS + ints(facts["partition"])
 
 
 def _last_of_each(rows: Ints, *columns: Ints) -> Ints:
-    """Of each row the place with the greatest ``columns``, the first column first."""
+    """Return, for each distinct row, the index of the entry with the greatest ``columns``, in lexical order."""
     order = np.lexsort((*columns[::-1], rows))
     return order[np.append(rows[order][1:] != rows[order][:-1], True)] if len(order) else order

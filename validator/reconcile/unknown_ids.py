@@ -1,5 +1,5 @@
-"""Ids in answers that no input had when their cells were compared: an input that has one comes, and they are compared
-again. Otherwise the class of such an id would depend on whether there was a restart since."""
+"""Ids in answers that no input had when their cells were compared. Once an input has such an id, its cells are compared
+again. Otherwise the class of the id would depend on whether the sidecar was restarted since."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from validator.model.arrays import Bools, Ints, field, is_one_of, listed
 from validator.reconcile.facts import Side
 
 ROOM_BYTES: Final = 64 * 1024 * 1024
-"""For ids. Those beyond it stay unknown until their cell is compared for another reason, or after a restart."""
+"""Memory for ids. An id that does not fit stays unknown until its cell is compared for another reason, or after a
+restart."""
 
 Unknown = tuple[Ints, pa.Array]
-"""Ids of one kind, integers or texts: the cell's row of each, and the ids."""
+"""Ids of one kind, integers or texts: the row of each id's cell, and the ids."""
 
 
 class UnknownIds:
-    """Those of the cells in memory, by row."""
+    """The unknown ids of the cells in memory, by row."""
 
     def __init__(self, room_bytes: int = ROOM_BYTES) -> None:
         self._room = room_bytes
@@ -31,7 +32,7 @@ class UnknownIds:
         }
 
     def compared(self, rows: Ints, numbers: Unknown, texts: Unknown) -> None:
-        """The cells ``rows`` were compared, and have these."""
+        """Replace the unknown ids of the cells ``rows``, which were compared."""
         for name, (of_rows, ids) in zip(self._kinds, (numbers, texts), strict=True):
             self._keep(name, ~np.isin(self._kinds[name][0], rows))
             known_rows, known = self._kinds[name]
@@ -39,7 +40,7 @@ class UnknownIds:
                 self._kinds[name] = np.concatenate([known_rows, of_rows]), pa.concat_arrays([known, ids])
 
     def read(self, facts: pa.Table) -> Ints:
-        """The cells that have an id of an input event in ``facts``."""
+        """Return the rows of the cells that have an unknown id of which ``facts`` contain an input event."""
         found = []
         for name, (rows, ids) in self._kinds.items():
             if len(ids):
@@ -50,7 +51,7 @@ class UnknownIds:
         return np.unique(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
 
     def drop(self, goes: Bools) -> None:
-        """The cells for which ``goes`` holds leave: all row numbers change."""
+        """Remove the cells for which ``goes`` holds. All row numbers change."""
         number = np.cumsum(~goes) - 1
         for name in self._kinds:
             self._keep(name, ~goes[self._kinds[name][0]])

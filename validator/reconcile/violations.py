@@ -1,10 +1,9 @@
 """Verdict changes to violation rows: suspected, confirmed, retracted (SEMANTICS section 2).
 
-A violation is a cell and a class; its count moves as facts arrive. While what cannot be read may explain its class,
-cells that come to it are suspected; of what was confirmed before all that could have caused it had been read, and it
-stays.
-What adds to the confirmed part is confirmed, what takes away from it is retracted: the sums of both over all rows are
-the history, and retractions are the measured false-alarm rate.
+A violation is a cell and a class. Its count changes as facts arrive. While records that cannot be read may explain a
+class, new violations of the class stay suspected. Confirmed ones stay confirmed, since everything that could have
+caused them had been read. An increase of the confirmed part is confirmed, a decrease is retracted. The sums of both
+over all rows are the history, and retractions are the measured false-alarm rate.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ _SAID: Final = {
         "{n:,} ids are in this cell's results and in no input (the cell has {expected})",
     ),
 }
-"""Class -> what was seen in a cell, for one contribution and for several."""
+"""Class -> explanation of a violation, for one contribution and for several."""
 
 _INCORRECT: Final = {"misplaced": "unknown_id", "unknown_id": "misplaced"}
-"""Each class of an id that its cell does not expect, and the other one."""
+"""Class of an id that its cell does not expect -> the other such class."""
 
 
 def violation_id(name: str, window_start_us: int, key: str | None) -> str:
-    """A stable short name of the violation of class ``name`` at a cell."""
+    """Return a stable short name of the violation of class ``name`` in a cell."""
     parts = [name, str(window_start_us), *([] if key is None else [key])]
     return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
 
@@ -63,11 +62,12 @@ def moved(
     withdrawn: frozenset[str] = frozenset(),
     outages: Outages = (),
 ) -> list[dict[str, Any]]:
-    """One row per (cell, class) of which more or less is in a violation, or confirmed, than was recorded, of the cells
-    ``judged_rows``, whose verdicts are ``judged``.
+    """Return one row per (cell, class) whose violation, or the confirmed part of it, differs from the recorded one.
 
-    Columns of the violations table, but for batch, phase and fault; ``at_us``, the instant that those two are told of,
-    ``first_us``, since when it is on record; and ``stands``, how much of it is confirmed now.
+    The cells are ``judged_rows``, and their verdicts ``judged``. A row has the columns of the violations table, except
+    batch, phase and fault. In addition it has ``at_us``, the instant that determines phase and fault; ``first_us``,
+    the instant since which the violation is on record; and ``stands``, the number of contributions that are confirmed
+    now.
 
     ``suspected``: classes that stay suspected, because input or answers that cannot be read may explain them.
     ``lookup_us``: instant of the batch. ``withdrawn``: classes of which nothing is confirmed any more. ``outages``:
@@ -86,7 +86,7 @@ def moved(
         now, before, sure, sure_before = (column[differs] for column in (now, before, sure, sure_before))
         those = cells.some(rows)
         provable = _provable_us(those, name, rules, outages)
-        # While anything unreadable might have explained it, it could not be proven.
+        # A violation could not be proven while an unreadable record might have explained it.
         provable = np.where(before > sure_before, lookup_us, provable)
         at = _happened_us(those, name)
         first = np.where(before > 0, those[f"began_{name}"], lookup_us)
@@ -125,7 +125,7 @@ def tell_violations(
     lookup_us: int,
     withdrawn: frozenset[str] = frozenset(),
 ) -> Bools:
-    """Note in the cells what the rows of `moved` told the violations table of them. Which cells that changed."""
+    """Note in the cells what the rows of `moved` record in the violations table. Return which cells changed."""
     sure = {name: confirmed_of(cells, judged, name, suspected, withdrawn) for name in VIOLATIONS}
     changed = np.zeros(len(cells), dtype=np.bool_)
     for name in VIOLATIONS:
@@ -133,7 +133,7 @@ def tell_violations(
         changed |= (now != told) | (sure[name] != confirmed)
         cells[f"began_{name}"] = np.where((now > 0) & (told == 0), lookup_us, cells[f"began_{name}"])
         cells[f"confirmed_{name}"] = sure[name]
-        # Also where the verdict says nothing new: what was held may be taken back then.
+        # Also if the verdict is unchanged: a count that was held on record may be lowered then.
         cells[f"told_{name}"] = now
     return changed
 
@@ -141,11 +141,12 @@ def tell_violations(
 def confirmed_of(
     cells: Columns, judged: Judged, name: str, suspected: frozenset[str], withdrawn: frozenset[str]
 ) -> Ints:
-    """How much of each cell's violation of class ``name`` is confirmed.
+    """Return how much of each cell's violation of class ``name`` is confirmed.
 
-    Of what was only suspected, no more than what is proven by now: what ended the suspicion may not be read yet. Where
-    some of it was confirmed before, the engine is found out in that cell, and what comes to it is confirmed as well:
-    also what was confirmed as incorrect, and is told by another class since an input turned up that has its id.
+    Of a suspected part no more is confirmed than is proven by now: what ended the suspicion may not be read yet. If a
+    part of the violation was confirmed before, the engine's error in that cell is proven, and new contributions are
+    confirmed as well. The same holds for contributions that were confirmed as incorrect and have changed to the other
+    incorrect class because an input with their id was read.
     """
     before = cells[f"confirmed_{name}"]
     if name in withdrawn:
@@ -161,30 +162,30 @@ def confirmed_of(
 
 
 def _provable_us(cells: Columns, name: str, rules: Rules, outages: Outages) -> Ints:
-    """When a violation of each of these cells could first be proven."""
+    """Return the instant at which a violation of each of these cells could first be proven."""
     closed, rest = cells["closed_us"], cells["rest_us"]
     provable = cells["observed_us"]
     if name == "missing":
         provable = due_base(cells) + rules.missing_after_us
         for before_us, since_us in outages:
-            # Of what began before, the time since then counts.
+            # The part of the outage after the due instant does not count.
             counted = np.maximum(due_base(cells), before_us)
             spans = (counted < since_us) & (provable > before_us)
             provable = np.where(spans, provable + since_us - counted, provable)
-    # A run with --once proves at its end, not after a delay.
+    # A run with --once proves at its end and waits for no delay.
     return np.where((rest != ABSENT) & (closed != ABSENT) & (rest >= closed), rest, provable)
 
 
 def _happened_us(cells: Columns, name: str) -> Ints:
-    """When a violation of each of these cells happened, as far as is known."""
+    """Return the instant at which a violation of each of these cells happened, as far as is known."""
     closed = cells["closed_us"]
     if name == "missing":
-        # It was lost between its input and its closing, which is read as late as the rest.
+        # It was lost between its input and its closing. While the sidecar is behind, it sees the closing late, too.
         known, last_us = closed, cells["last_input_time_us"]
         after_us = cells["end_us"] - cells.begins_us
     else:
         observed = cells["observed_us"]
-        # Late records too: an engine that reads again what it has answered calls it late.
+        # Late records count, too: an engine that reads an answered event again calls it late.
         known, last_us = np.where(observed == ABSENT, closed, observed), cells["last_answer_time_us"]
         after_us = np.zeros_like(known)
     return np.where(last_us == ABSENT, known, np.minimum(known, last_us + after_us))
