@@ -36,7 +36,7 @@ class DemoBrokers:
         self.second: JoinedBroker | None = None
 
     def start(self) -> None:
-        """Start the brokers and return when each of them lists all. Raises BrokerError."""
+        """Start the brokers; return when each broker lists all of them. Raises BrokerError."""
         self.first.start()
         if self._are_two:
             self.second = JoinedBroker(self.first, self._folder / "broker-2")
@@ -49,18 +49,18 @@ class DemoBrokers:
 
     @property
     def processes(self) -> tuple[OwnedProcess, ...]:
-        """Theirs. Raises BrokerError while one is down."""
+        """The brokers' processes. Raises BrokerError while a broker is down."""
         return tuple(broker.process for broker in self.all)
 
     @property
     def address(self) -> str | None:
-        """The bootstrap servers, as soon as they are known: before the broker answers there."""
+        """The bootstrap servers once they are known, which is before the broker answers there; None until then."""
         with suppress(BrokerError):
             return self.first.bootstrap_servers
         return None
 
     def end(self, starting: Future[None]) -> None:
-        """Kill the brokers, even while another thread starts them. Their data is not used again."""
+        """Kill the brokers, even while another thread is starting them. Their data is not used again."""
         while not starting.done():
             for broker in self.all:
                 with suppress(BrokerError):

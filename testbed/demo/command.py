@@ -1,9 +1,9 @@
-"""``streamproof demo``: a broker, load, an engine, a fault and the sidecar on this machine, with nothing to set up.
+"""``streamproof demo``: a broker, load, an engine, a fault and the sidecar on this machine, without any setup.
 
-The pipeline declares exactly once. Its engine, the reference engine, works at least once: it commits its progress
-rarely, and a kill between two commits makes it repeat results. The sidecar must report them.
+The pipeline declares exactly once. Its default engine, the reference engine, works at least once: it commits its
+progress rarely, and a kill between two commits makes it repeat results. The sidecar must report them.
 
-All processes are `OwnedProcess`es and die with this one, also when it is killed; files are in one temporary folder.
+All processes are `OwnedProcess`es and die with this one, even if it is killed. Files are in one temporary folder.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from validator.stream.jars import SIDECAR_LOCK, resolve
 
 
 def run(given: argparse.Namespace) -> int:
-    """Run the demo; the exit status is that of the sidecar's verdict. Raises DemoRefused, DemoFailed and the
-    parts' own errors; KeyboardInterrupt where SIGINT, SIGTERM or SIGHUP came, after everything was removed.
+    """Run the demo; return the exit status of the sidecar's verdict.
+
+    Raises DemoRefused, DemoFailed and the errors of the demo's parts. After SIGINT, SIGTERM or SIGHUP it removes
+    everything, then raises KeyboardInterrupt.
     """
     plan = plan_of(given)
     screen = Screen(sys.stdout)

@@ -1,4 +1,4 @@
-"""The demo's engine: the engine of the plan, and the guarantee that is read back from it."""
+"""The demo's engine: the engine of the plan, and its effective guarantee."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from validator.stream.jars import find_java
 
 
 def require(plan: DemoPlan) -> None:
-    """Raise a PrerequisiteError where this machine lacks what broker, sidecar and engine need. Fetches nothing."""
+    """Raise a PrerequisiteError if this machine lacks what broker, sidecar and engine need. Downloads nothing."""
     find_java()
     if plan.is_real:
         REGISTRY[plan.engine].require()
 
 
 def prepare(plan: DemoPlan, say: Callable[[str], None]) -> None:
-    """Fetch and compile what a real engine needs. Raises PrerequisiteError."""
+    """Download and compile what a real engine needs. Raises PrerequisiteError."""
     say(f"preparing {plan.engine}: fetched and compiled the first time, then kept")
     REGISTRY[plan.engine].prepare()
 
 
 def make(plan: DemoPlan, bootstrap_servers: str, folder: Path, node: Node | None = None) -> ProcessEngine:
-    """The engine of ``plan``, not started; its first worker in the network of ``node``, where there is one."""
+    """Return the engine of ``plan``, not started. If there is a ``node``, the first worker runs in its network."""
     own = {"node": node}
     if plan.is_real:
         settings = real_settings(plan, bootstrap_servers).model_copy(update=own)
@@ -42,7 +42,7 @@ def make(plan: DemoPlan, bootstrap_servers: str, folder: Path, node: Node | None
 
 
 def report_effective(engine: RealEngine, folder: Path, say: Callable[[str], None]) -> None:
-    """Say what the running engine guarantees, to the reader and to the sidecar. Raises EngineError."""
+    """Report the running engine's guarantee to the reader and to the sidecar. Raises EngineError."""
     effective = engine.effective()
     effective.write(folder / EFFECTIVE_FILE)
     say(f"{engine.name} is ready: {', '.join(i.role for i in engine.instances)}")

@@ -24,7 +24,7 @@ from testbed.run_files import SidecarFile, Topics, write_yaml
 TOPICS: Final = Topics().partitions("sst")
 """Topic -> partitions."""
 EFFECTIVE_FILE: Final = "effective.json"
-"""The file with the guarantee that was read back from a real engine, for the sidecar."""
+"""Name of the file with a real engine's effective guarantee, for the sidecar."""
 PIPELINE: Final = "demo"
 GROUP: Final = "demo-engine"
 EVENTS_PER_SECOND: Final = 3_000
@@ -37,20 +37,21 @@ TRANSACTION_SECONDS: Final = 10.0
 RESULT_BEFORE_COMMIT: Final = ("flink", "kafka_streams")
 """Real engines that produce a result when its window closes, independently of their commits."""
 FIRST_RESULT_SECONDS: Final = 20.0
-"""An upper limit for a real engine under load; the clock of the demo starts with the first result."""
+"""Upper limit for the first result of a real engine under load. The demo's clock starts with the first result."""
 SCENARIO_COMMIT_SECONDS: Final = 5.0
-"""In a scenario, for an engine set to at least once: longer than two windows, so that most kills repeat results."""
+"""Commit interval in a scenario of an at-least-once engine: longer than two windows, so that most kills repeat
+results."""
 HEARTBEATS: Final = 3
-"""In the timeout of a plan, as PGVal has them: one a second, and 3 s without is too long."""
+"""Number of heartbeats within a plan's timeout, as PGVal has them: one per second, with a timeout of 3 s."""
 BROKER_SETTINGS: Final = {"group.min.session.timeout.ms": "1000"}
-"""Of the demo's broker, which would refuse PGVal's sessions."""
+"""Without this setting, the demo's broker would refuse PGVal's session timeout."""
 PROMETHEUS_PORT: Final = 9090
 _LOAD_SECONDS_MAX: Final = 24 * 3600
-"""Where the demo ends its load itself."""
+"""Limit of a load that the demo ends itself."""
 
 
 def topics(plan: DemoPlan) -> dict[str, int]:
-    """Topic -> partitions; on a chaos day with three workers, of those that they share one for each."""
+    """Return topic -> partitions. A shared topic has at least one partition per worker."""
     partitions = Topics().partitions(plan.workload)
     return {name: max(count, _workers(plan)) if count > 1 else count for name, count in partitions.items()}
 
@@ -60,15 +61,15 @@ def _workers(plan: DemoPlan) -> int:
 
 
 def window_seconds(plan: DemoPlan) -> int:
-    """Of the windows of event time."""
+    """Return the length of the event-time windows."""
     return measures.window_seconds(plan.seconds, is_scenario=plan.scenario is not None)
 
 
 def commit_seconds(plan: DemoPlan) -> float:
-    """Interval between the commits of the engine.
+    """Return the interval between the engine's commits.
 
-    At least once breaks visibly only if results were produced since the last commit. Rare commits, and a kill right
-    after a result, ensure that.
+    At least once causes visible violations only if results were produced since the last commit. Rare commits, and a
+    kill right after a result, ensure that.
     """
     if plan.guarantee != "at_least_once":
         return 0.5
@@ -76,7 +77,7 @@ def commit_seconds(plan: DemoPlan) -> float:
 
 
 def engine_settings(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> EngineSettings:
-    """Those of the engine under test."""
+    """Return the settings of the reference engine or the mutant."""
     return EngineSettings(
         bootstrap_servers=bootstrap_servers,
         inputs=Topics().inputs(plan.workload),
@@ -95,8 +96,8 @@ def engine_settings(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Eng
 
 
 def real_timeouts(plan: DemoPlan) -> Timeouts:
-    """The local ones; where repeats are allowed they shall show: no commit before the kill, so that all that was
-    answered until then is answered again."""
+    """Return the local timeouts, with the plan's timeout if it has one. For at least once, an engine with results
+    before commits commits so late that a single fault comes before the first commit and repeats all earlier results."""
     changed: dict[str, float] = {}
     if plan.engine in RESULT_BEFORE_COMMIT and plan.guarantee == "at_least_once":
         until_fault = plan.seconds + FIRST_RESULT_SECONDS
@@ -111,7 +112,7 @@ def _timeout_seconds(plan: DemoPlan) -> float | None:
 
 
 def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:
-    """Those of a real engine."""
+    """Return the settings of a real engine."""
     return RealEngineSettings(
         bootstrap_servers=bootstrap_servers,
         workload=plan.workload,
@@ -125,15 +126,16 @@ def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:
 
 
 def missing_after_seconds(plan: DemoPlan) -> int:
-    """The time that the sidecar waits for a result before it suspects a loss."""
-    # If the broker dies during a transaction, the worker hangs until the transaction has timed out, and restarts.
+    """Return the time that the sidecar waits for a result before it suspects a loss."""
+    # If the broker dies during a transaction, the worker hangs until the transaction times out, then restarts.
     is_slow = plan.is_real or (plan.scenario is not None and "broker" in plan.scenario.kinds)
     patience = REAL_MISSING_AFTER_SECONDS if is_slow else MISSING_AFTER_SECONDS
     return patience if plan.scenario is None else patience + math.ceil(plan.scenario.longest_seconds)
 
 
 def write_load(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Path:
-    """The generator's configuration file; its journal and ``summary.json`` go to ``folder/journal``."""
+    """Write the generator's configuration file and return it. Its journal and ``summary.json`` go to
+    ``folder/journal``."""
     return run_files.write_load(
         bootstrap_servers,
         folder,
@@ -147,7 +149,8 @@ def write_load(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Path:
 
 
 def write_sidecar(bootstrap_servers: str, plan: DemoPlan, folder: Path) -> Path:
-    """The sidecar's configuration file, as a user would write it for this pipeline, with short times."""
+    """Write the sidecar's configuration file and return it: as a user would write it for this pipeline, with short
+    times."""
     return SidecarFile(
         pipeline=PIPELINE,
         guarantee="exactly_once",
@@ -168,9 +171,8 @@ def _control_seconds(plan: DemoPlan) -> float:
 
 
 def start_prometheus(url: str, folder: Path) -> tuple[OwnedProcess, str]:
-    """A Prometheus that scrapes the sidecar at ``url`` each second, and its own URL: port 9090, or another one where
-    that is taken, as by the service of Debian's package.
-    """
+    """Start a Prometheus that scrapes the sidecar at ``url`` every second; return it and its URL. It uses port 9090,
+    or another port if that is taken, for example by Debian's Prometheus service."""
     target = url.removeprefix("http://").rstrip("/")
     scrape = {"job_name": "streamproof", "static_configs": [{"targets": [target]}]}
     config = {"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]}

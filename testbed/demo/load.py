@@ -1,7 +1,7 @@
-"""The demo's load generator: ``streamproof generate`` with an orderly end on SIGTERM.
+"""The demo's load generator: ``streamproof generate`` with a clean shutdown on SIGTERM.
 
-The length of a scenario depends on the healing of its faults, so the load does not know it. Run as
-``python -m testbed.demo.load CONFIG``; SIGTERM ends the load, closes its windows and writes ``summary.json``.
+The length of a scenario depends on the healing of its faults, so it is not known to the load. Run as ``python -m
+testbed.demo.load CONFIG``; SIGTERM ends the load, closes its windows and writes ``summary.json``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def load_until_stopped(config: Path) -> list[str | Path]:
 
 
 def main() -> int:
-    """Send until the limit or SIGTERM; the exit status is 0 either way."""
+    """Send until the limit or SIGTERM; return exit status 0 in both cases."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: set_from_handler(stop))
     generate(load(sys.argv[1]), stop=stop)

@@ -27,7 +27,7 @@ class MemoryUsage:
 
 
 class MemoryPeak:
-    """A context manager with a thread that samples; ``peak`` is the largest sample, None without /proc."""
+    """A context manager that samples in a thread. ``peak`` is the largest sample; None without /proc."""
 
     def __init__(self) -> None:
         self.peak: MemoryUsage | None = None
@@ -47,7 +47,7 @@ class MemoryPeak:
             self._thread.join()
 
     def line(self) -> str:
-        """One line of text."""
+        """Return one line of text about the peak."""
         if self.peak is None:
             return "How much memory it took is not known: this system has no /proc."
         kind = "" if self.peak.pss else " (resident sizes: shared pages are counted more than once)"
@@ -61,7 +61,7 @@ class MemoryPeak:
 
 
 def memory_usage_of(root: int) -> MemoryUsage:
-    """The process ``root`` and its descendants."""
+    """Return the memory of the process ``root`` and its descendants."""
     parents: dict[int, int] = {}
     for folder in _PROC.glob("[0-9]*"):
         with suppress(OSError):
@@ -76,7 +76,7 @@ def memory_usage_of(root: int) -> MemoryUsage:
 
 
 def _size(pid: int) -> tuple[int, bool] | None:
-    """Bytes, and whether they are PSS; None if the process has ended, even if it is not reaped."""
+    """Return bytes, and whether they are PSS; None if the process has ended, even if it is a zombie."""
     for name, field in (("smaps_rollup", "Pss:"), ("status", "VmRSS:")):
         with suppress(OSError):
             for line in (_PROC / str(pid) / name).read_text(encoding="utf-8").splitlines():

@@ -1,4 +1,4 @@
-"""The checked options of the demo: engine, guarantee, mutations, fault, length and seed."""
+"""The demo's checked options: engine, guarantee, mutations, fault, length and seed."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ MUTATIONS_DEFAULT: Final[dict[Mutation, float]] = {
     Mutation.INVENT: 0.0002,
     Mutation.MISPLACE_COPY: 0.0002,
 }
-"""Mutation -> share of the ids that it befalls."""
+"""Mutation -> share of the affected ids."""
 
 
 class DemoRefused(Exception):
-    """The demo cannot run with these options; one sentence with the fix."""
+    """The demo cannot run with these options. The message is one sentence with the fix."""
 
     exit_status = 2
 
@@ -53,11 +53,12 @@ class DemoPlan:
     opens_page: bool = False
     mutations: dict[Mutation, float] = field(default_factory=dict)
     scenario: Scenario | None = None
-    """A scenario instead of a single fault. ``seconds`` is then its planned length; the load lasts until it ends."""
+    """A scenario instead of a single fault. ``seconds`` is then its planned length, and the load lasts until it
+    ends."""
 
     @property
     def faults(self) -> str:
-        """What is broken, in words."""
+        """The demo's faults, in words."""
         if self.scenario is None:
             return f"fault {self.fault}"
         count = sum(len(step.parts) for step in self.scenario.timeline.steps)
@@ -70,13 +71,13 @@ class DemoPlan:
 
     @property
     def ends_load(self) -> bool:
-        """Whether the load lasts until the demo ends it: ``seconds`` and as long as healing takes, on a day and with a
-        real engine, of which also the first answer comes late."""
+        """Whether the load lasts until the demo ends it, beyond ``seconds``: in a scenario, because healing takes
+        time, and with a real engine, whose first result also comes late."""
         return self.scenario is not None or self.is_real
 
     @property
     def further_time(self) -> str:
-        """What the load lasts beyond its seconds, in words."""
+        """How long the load lasts beyond its seconds, in words."""
         if not self.ends_load:
             return ""
         return f"{' from the first answer on' if self.is_real else ''} and the time that healing takes"
@@ -92,12 +93,12 @@ class DemoPlan:
 
 
 def plan_of(given: argparse.Namespace) -> DemoPlan:
-    """The plan in the arguments of ``streamproof demo``. Raises DemoRefused."""
+    """Return the plan in the arguments of ``streamproof demo``. Raises DemoRefused."""
     name, _, details = (given.engine or "reference").partition(":")
     others = ", ".join(REGISTRY)
     if name not in ("reference", "mutant", *REGISTRY):
         raise DemoRefused(f"demo: --engine {name} is no engine of the demo; use reference, mutant or one of {others}.")
-    # The mutant violates its guarantee without a fault; with one, its violations would be attributed to the fault.
+    # The mutant breaks its guarantee without a fault. With one, its violations would be attributed to the fault.
     fault = given.fault or ("none" if name == "mutant" else "kill")
     if given.faults is not None or given.plan is not None:
         return _run_scenario(given, name, details)
@@ -138,7 +139,7 @@ def _plan(given: argparse.Namespace, name: str, details: str, **shared: Any) -> 
 
 
 def _run_scenario(given: argparse.Namespace, name: str, details: str) -> DemoPlan:
-    """The demo with the faults of a file or of a named plan. Raises also FaultConfigError, FaultRefused."""
+    """Return the demo with the faults of a file or of a named plan. Also raises FaultConfigError, FaultRefused."""
     for option, value in (("--fault", given.fault), ("--seconds", given.seconds)):
         if value is not None:
             raise DemoRefused(f"demo: {option} does not go with --faults or --plan, which say it; leave it out.")
@@ -167,7 +168,7 @@ def _workload(name: str, workload: str) -> Workload:
 
 
 def _real_guarantee(name: str, details: str) -> Guarantee:
-    """The guarantee of a real engine: the given one, otherwise the strongest that it supports."""
+    """Return the guarantee of a real engine: the given one, otherwise the strongest that it supports."""
     guarantees = REGISTRY[name].guarantees
     if details and details not in guarantees:
         raise DemoRefused(f"demo: --engine {name}:{details} cannot be had; use one of {', '.join(guarantees)}.")
@@ -175,7 +176,7 @@ def _real_guarantee(name: str, details: str) -> Guarantee:
 
 
 def epilogue(plan: DemoPlan, report: Mapping[str, Any]) -> tuple[str, ...]:
-    """The conclusion from ``report``, in lines of at most 100 characters."""
+    """Return the conclusion from ``report``, in lines of at most 100 characters."""
     broken = report["outcome"] == "fail"
     lines: tuple[str, ...] = ()
     if plan.engine == "mutant":

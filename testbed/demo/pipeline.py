@@ -44,12 +44,12 @@ from validator.publish.report import REPORT_FILE, VIOLATIONS_FILE
 
 LOAD_END_SECONDS_MAX: Final = 20.0
 SETTLE_SECONDS_MAX: Final = 110.0
-"""After the time that the sidecar waits for a result. A quiet machine needs a few; a busy one may still start Spark
+"""Additional wait after `missing_after`. An idle machine needs a few seconds; a busy one may still be starting Spark
 when a short load ends."""
 ENGINE_READY_SECONDS_MAX: Final = 120.0
 FIRST_RESULT_SECONDS_MAX: Final = 120.0
 TAIL_WINDOWS: Final = 3
-"""Of load after the last recovery phase, so that what the last fault broke is answered."""
+"""Windows of load after the last recovery phase, so that events affected by the last fault get their results."""
 LOOK_SECONDS: Final = 0.5
 SIDECAR_END_SECONDS_MAX: Final = 30.0
 
@@ -82,7 +82,7 @@ class Demo:
         """Run the demo. All processes have ended when this returns or raises."""
         with ExitStack() as stack:
             pool = self._pool = stack.enter_context(ThreadPoolExecutor(max_workers=2, thread_name_prefix="demo"))
-            stack.callback(self._stop.event.set)  # the fault's thread waits for nothing any more
+            stack.callback(self._stop.event.set)  # ends the waits in the fault's thread
             stack.enter_context(self._memory)
             brokers = self._start_brokers(stack, pool)
             engine = self._start_engine(stack, brokers.first)
@@ -102,7 +102,8 @@ class Demo:
     def _run_single_fault(
         self, stack: ExitStack, pool: ThreadPoolExecutor, brokers: DemoBrokers, engine: ProcessEngine
     ) -> OwnedProcess:
-        """The fault half-way through the load: a real engine, which takes its time to heal, has as much after that."""
+        """Inject the fault half-way through the load. A real engine gets the same time again afterwards, since
+        healing is slow."""
         load = self._start_load(stack, brokers.first)
         self._await_first_result(brokers.first)
         self._watch_for(self._plan.seconds / 2)
@@ -115,7 +116,7 @@ class Demo:
         return load
 
     def _await_first_result(self, broker: EmbeddedBroker) -> None:
-        """Of a real engine, which takes its time: what comes before is no phase that a fault could be compared with."""
+        """Wait for a real engine's first result: the time before it would distort the control phase."""
         if not self._plan.is_real:
             return
         deadline = time.monotonic() + FIRST_RESULT_SECONDS_MAX
@@ -137,7 +138,7 @@ class Demo:
         engine: ProcessEngine,
         scenario: ScenarioRun,
     ) -> OwnedProcess:
-        """The faults under load, as soon as the sidecar reports; the load, which was asked to end."""
+        """Run the faults under load, once the sidecar has a report. Return the load, after it was asked to end."""
         while self._report is None:
             self._look()
             if not (process := self._the_sidecar().process).is_running:  # the supervisor does not run yet
@@ -150,7 +151,7 @@ class Demo:
         try:
             self._stop.result(scenario.start(pool, engine, brokers, [sidecar]), meanwhile=self._look)
         except FaultError as error:
-            self._fault_error = error  # the report still says what was broken until then
+            self._fault_error = error  # the report still shows the violations up to this point
             self._screen.say(f"the faults did not go as planned: {error}")
         else:
             self._screen.say("all faults are healed; the load ends some windows later")
@@ -159,7 +160,7 @@ class Demo:
         return load
 
     def _start_brokers(self, stack: ExitStack, pool: ThreadPoolExecutor) -> DemoBrokers:
-        """The broker, its topics, and the sidecar, whose Spark starts meanwhile."""
+        """Start the broker and create its topics; start the sidecar, whose Spark starts meanwhile."""
         self._screen.say("starting a Kafka broker and the sidecar's Spark")
         links, hosts = ((), ()) if self._scenario is None else (self._scenario.links, self._scenario.hosts)
         if self._scenario is not None:
@@ -176,7 +177,7 @@ class Demo:
             self._start_sidecar(stack, address)
         self._stop.result(starting)
         broker = brokers.first
-        if broker.bootstrap_servers != address:  # its port was taken by another, and it moved
+        if broker.bootstrap_servers != address:  # another process took its port, and it moved
             self._start_sidecar(stack, broker.bootstrap_servers)
         broker.create_topics(topics(self._plan))
         if self._scenario is None or not self._scenario.targets_type("broker"):
@@ -207,13 +208,13 @@ class Demo:
         self._the_sidecar().process.kill()
 
     def _restart_sidecar(self) -> None:
-        """On the state that the last one left."""
-        self._the_sidecar().process.kill()  # what is left of its group
+        """Restart the sidecar on the state that the previous one left."""
+        self._the_sidecar().process.kill()  # the rest of its process group
         self._sidecar = DemoSidecar(self._folder / "pipeline.yaml")
         self._url = None
 
     def _start_engine(self, stack: ExitStack, broker: EmbeddedBroker) -> ProcessEngine:
-        """A real engine takes its time to start; the load waits until it is ready."""
+        """Start the engine. The load waits until a real engine is ready."""
         if self._plan.is_real:
             self._screen.say(f"starting {self._plan.engine}")
         servers = broker.bootstrap_servers if self._scenario is None else self._scenario.engine_servers
@@ -275,7 +276,7 @@ class Demo:
             raise DemoFailed(f"The load generator ended with status {load.returncode}:\n{load.last_lines()}")
 
     def _until_settled(self) -> None:
-        """Wait until everything sent was read and judged; the flushing events' own windows stay open."""
+        """Wait until everything sent is read and judged. The windows of the flushing events stay open."""
         sent = _load_json(self._folder / "journal" / "summary.json")
         expected, left_open = sent["acknowledged"], sent["kinds"].get("flush", 0)
         self._screen.say(f"the load has ended with {expected:,} events; waiting until the last windows are judged")
@@ -289,7 +290,7 @@ class Demo:
         self._screen.say(f"not everything settled within {patience:g} s; the report says what is open")
 
     def _verdict(self) -> int:
-        """End the sidecar in order and print what it wrote last."""
+        """Stop the sidecar with SIGTERM; print the last report that it wrote."""
         assert self._sidecar is not None
         self._screen.say("asking the sidecar to end (SIGTERM)")
         self._sidecar.request_stop()
@@ -310,7 +311,7 @@ class Demo:
         return status
 
     def _look(self) -> None:
-        """Show the newest report, now and then; raise DemoFailed where something of ours died."""
+        """Show the newest report at intervals. Raise DemoFailed if one of the demo's processes has ended."""
         for process in self._watched:
             if not process.is_running:
                 raise DemoFailed(f"The {process.name} ended with status {process.returncode}:\n{process.last_lines()}")

@@ -1,6 +1,7 @@
 """The requirements of a scenario that the demo or this host does not meet, each in one sentence with the fix.
 
-Said before anything starts, and before the selectors would say it in theirs. Raises FaultRefused.
+They are checked before anything starts, and before the selectors would report them in their own words. Raises
+FaultRefused.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _LEADERSHIP: Final = ("leader_move", "broker_demote")
 
 
 def why_no_target(target_type: str, engine: str) -> str:
-    """Why the demo has no target of a type, and what to take."""
+    """Return why the demo has no target of a type, and what to use instead."""
     where = {"container": "in no container", "pods": "in no cluster"}.get(target_type)
     if where is not None:
         return (
@@ -43,7 +44,7 @@ def why_no_target(target_type: str, engine: str) -> str:
 
 
 def check_targets(config: FaultConfig, engine: str, source: str) -> None:
-    """Each fault by itself."""
+    """Check each fault by itself."""
     given = {target.type for target in config.targets.values()}
     for spec in chain.from_iterable(overlapping(config)):
         if (wanted := KINDS[spec.kind].target) not in given:
@@ -69,7 +70,7 @@ def check_targets(config: FaultConfig, engine: str, source: str) -> None:
 def check_combination(
     target_types: Collection[str], kinds: Collection[str], engine: str, source: str, *, has_two_brokers: bool
 ) -> None:
-    """What does not go with each other in one day."""
+    """Check for faults that cannot be combined in one scenario."""
     if "namespace" in target_types and "link" in target_types:
         raise FaultRefused(
             f"{source}: a worker in a network of its own reaches the broker past the links; take faults of links or of "
@@ -88,14 +89,14 @@ def check_combination(
 
 
 def needs_second_broker(config: FaultConfig) -> bool:
-    """Whether a fault moves leaders, or names the second broker."""
+    """Return whether a fault moves leaders, or names the second broker."""
     return any(
         spec.kind in _LEADERSHIP or spec.target.name == BROKER_2 for spec in chain.from_iterable(overlapping(config))
     )
 
 
 def _missing_on_host(kind: str, engine: str) -> str | None:
-    """What this host cannot give that the demo would use; None where it can."""
+    """Return what this host lacks for a fault of ``kind``; None if it lacks nothing."""
     if KINDS[kind].target == "namespace" and (why_not := node.why_not_here()) is not None:
         return f"a network of its own for a worker, which this host cannot give: {why_not}"
     if kind == "disk_full" and (why_not := disk.why_not_here()) is not None:
@@ -111,7 +112,7 @@ def _missing_on_host(kind: str, engine: str) -> str | None:
 
 
 def _missing_for_clocks(engine: str) -> str | None:
-    """What lacks for a clock of its own: of a real engine the agent of its JVM, which is compiled."""
+    """Return what is missing for workers with their own clock: libfaketime, or the compiler for a JVM's agent."""
     if engine not in REGISTRY:
         return None if faketime.installed() else "libfaketime, which this host lacks (Debian: apt-get install faketime)"
     try:

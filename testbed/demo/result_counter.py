@@ -14,12 +14,12 @@ class ResultCounter:
     """A context manager that counts committed results."""
 
     def __init__(self, bootstrap_servers: str, partitions: int) -> None:
-        """``partitions``: of the topic ``output``."""
+        """``partitions``: number of partitions of the topic ``output``."""
         self._reader = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "demo-fault", "log_level": 0})
         self._partitions = [TopicPartition("output", number) for number in range(partitions)]
 
     def count(self) -> int:
-        """The sum of the end offsets. Raises KafkaException if the broker does not answer in time."""
+        """Return the sum of the end offsets. Raises KafkaException if the broker does not answer in time."""
         return sum(self._reader.get_watermark_offsets(p, timeout=_ANSWER_SECONDS_MAX)[1] for p in self._partitions)
 
     def __enter__(self) -> Self:

@@ -33,7 +33,7 @@ from testbed.demo.targets import (
 from testbed.demo.workers import workers_needed
 
 HEALED_WITHIN: Final = "180s"
-"""The default: a killed engine counts as healed when all of its processes are ready again."""
+"""Default healing timeout: a killed engine counts as healed when all of its processes are ready again."""
 _PLANNED: Final = RunContext(
     Path("demo"), "127.0.0.1:1", (), {"type": "namespace", "namespace": "demo", "device": "e0",
                                       "relay": "198.18.0.0/30", "probe": "127.0.0.1:1"},
@@ -48,16 +48,17 @@ class Scenario:
     source: str
     """The file or the option, for error messages."""
     base_config: Mapping[str, Any]
-    """The fault configuration without what the demo adds."""
+    """The fault configuration without the sections that the demo adds."""
     engine: str
     inputs: tuple[str, ...]
     seed: int
     workers: int
     """The number of workers, for an engine that can have several."""
     has_two_brokers: bool
-    """Whether a second broker can lead partitions: only if a fault needs it."""
+    """Whether a second broker can lead partitions. It runs only if a fault needs it."""
     timeline: Timeline
-    """The timeline for the seed. A run binds it to its targets and changes nothing else, so it is the checked plan."""
+    """The timeline for the seed. A run binds it to its targets and changes nothing else, so the checked plan is the
+    one that runs."""
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -71,62 +72,62 @@ class Scenario:
 
     @property
     def link_names(self) -> tuple[str, ...]:
-        """The links that the engine is led through: none where no fault hits one, since a proxy takes its share."""
+        """The links between engine and broker: none without a fault on one, since a proxy costs processor time."""
         return link_names(self.engine, self.workers) if "link" in self.kinds else ()
 
     @property
     def instance_names(self) -> tuple[str, ...]:
-        """The target of each instance of the engine, in order."""
+        """The target name of each instance of the engine, in order."""
         return instance_names(self.engine, self.workers)
 
     @property
     def needs_node(self) -> bool:
-        """Whether the first worker is put into a network of its own: only where a fault hits it."""
+        """Whether the first worker runs in a separate network: only if a fault needs it."""
         return "namespace" in self.kinds
 
     @property
     def timeout_seconds(self) -> float | None:
-        """The timeout that the plan's delays are meant against; None: the engine keeps its own."""
+        """The timeout that the plan's delays refer to; None: the engine keeps its own."""
         return TIMEOUT_SECONDS if self.timeline.plan.startswith(DELAYS) else None
 
     @property
     def longest_seconds(self) -> float:
-        """How long a fault or a group of faults may keep an answer back."""
+        """The longest time that a fault or a group of faults may delay a result."""
         return max(step.seconds for step in self.timeline.steps) + self._clock_jump_seconds
 
     @property
     def _clock_jump_seconds(self) -> float:
-        """By how much a clock jumps: what waits for an instant of it waits so much longer when it jumps back."""
+        """The largest jump of a clock: after a jump back, a wait for an instant is longer by this time."""
         parameters = (fault.parameters for step in self.timeline.steps for _, fault in step.parts)
         jumps = (abs(told.offset_seconds) for told in parameters if isinstance(told, ClockParameters))
         return max(jumps, default=0.0)
 
     @property
     def control_seconds(self) -> float:
-        """Before the first fault."""
+        """The time before the first fault."""
         return self.timeline.steps[0].wait_seconds
 
     @property
     def needs_disk(self) -> bool:
-        """Whether the engine's state is put on a file system of its own: only where it is filled."""
+        """Whether the engine's state is on a separate file system: only if a fault fills it."""
         return "disk_full" in self.fault_kinds
 
     @property
     def disk_folder(self) -> Path | None:
-        """Where that is, below the folder of the demo; None where there is none."""
+        """The mount point of that file system, relative to the demo's folder; None without one."""
         return disk_folder(self.engine, Path()) if self.needs_disk else None
 
     @property
     def needs_clocks(self) -> bool:
-        """Whether each worker has a clock of its own: only where one is moved."""
+        """Whether each worker has its own clock: only if a fault moves one."""
         return "clock_skew" in self.fault_kinds
 
     def content(self, context: RunContext) -> dict[str, Any]:
-        """The whole fault configuration of a run."""
+        """Return the complete fault configuration of a run."""
         return _content(self.base_config, self.engine, self.inputs, self.seed, context, self.workers)
 
     def bound(self, context: RunContext) -> tuple[FaultConfig, Timeline]:
-        """Configuration and timeline of a run."""
+        """Return the configuration and the timeline of a run."""
         config = parse(self.content(context), self.source)
         return config, _on_targets(self.timeline, config)
 
@@ -134,7 +135,8 @@ class Scenario:
 def scenario_of(
     engine: str, inputs: tuple[str, ...], seed: int, source: str, base_config: Mapping[str, Any]
 ) -> Scenario:
-    """The scenario of ``base_config`` (from `testbed.demo.scenario_config`); ``seed`` applies if the file has none."""
+    """Return the scenario of ``base_config`` (from `testbed.demo.scenario_config`). ``seed`` applies if the file has
+    none."""
     own_seed = base_config.get("seed", seed)
     if not isinstance(own_seed, int):
         raise FaultConfigError(f"{source}: seed must be a whole number.")
@@ -172,8 +174,9 @@ def _content(
 
 
 def _planned(config: FaultConfig, seed: int) -> Timeline:
-    # The planner takes a supervised process for one that comes back at once, and refuses to keep it down. The demo's
-    # supervisor waits until the journal says that healing has begun; so plan as if the runner itself would start it.
+    # The planner assumes that a supervised process restarts at once, and refuses faults that keep it down. The demo's
+    # supervisor waits until the journal records the start of healing. Therefore plan as if the runner restarted the
+    # process.
     started = {
         name: target.model_copy(update={"supervised": False, "start": ("supervisor",)})
         if isinstance(target, LocalProcess) and name not in STARTED_BY
@@ -184,7 +187,7 @@ def _planned(config: FaultConfig, seed: int) -> Timeline:
 
 
 def _on_targets(planned: Timeline, config: FaultConfig) -> Timeline:
-    """The same plan on the targets of these names in ``config``."""
+    """Return the same plan with the targets of these names in ``config``."""
     steps = tuple(
         replace(
             step,
@@ -201,7 +204,7 @@ def _supervised(fault: Fault, config: FaultConfig) -> Fault:
     for name in fault.targets:
         target = config.targets[name]
         if fault.kind in ("sidecar_kill", "sidecar_pause"):
-            # Its JVM as well. Asked to end, it ends its JVM itself.
+            # A fault of the sidecar includes its JVM. On SIGTERM, the sidecar ends the JVM itself.
             target = target.model_copy(update={"group": True})
         found[name] = target
     return fault.model_copy(update={"targets": found})

@@ -28,18 +28,19 @@ from testbed.demo.targets import (
 )
 
 DELAYS: Final = "pgval-delay-"
-"""How the names of plans begin that delay what a worker sends, by less and by more than `TIMEOUT_SECONDS`."""
+"""Name prefix of plans that delay a worker's packets, by less and by more than `TIMEOUT_SECONDS`."""
 TIMEOUT_SECONDS: Final = 3.0
-"""PGVal's, for sessions and for the heartbeats of a cluster."""
+"""PGVal's timeout, for sessions and for a cluster's heartbeats."""
 FAILURE_FREE: Final = "120s"
-"""The length that ``--plan streambench-node`` takes half of."""
+"""Failure-free length of the run; ``--plan streambench-node`` uses half of it."""
 _SET_BY_THE_DEMO: Final = ("targets", "kafka", "state", "backend")
 _SIMULTANEOUS_WORKERS: Final = {"vogel-kill-2": 2, "vogel-kill-4": 4, "vogel-crash-2": 2}
-"""Plan -> the workers that it hits at once, where they are several."""
+"""Plan -> number of workers that it hits at once, if more than one."""
 _WORKER_ROLES: Final = {"spark": "driver"}
-"""The role that a named plan kills, where it is not called worker."""
+"""The role that a named plan kills, if it is not called worker."""
 _HELD_DOWN: Final = ("pgval-crash", "streambench-node", "process_kill", "node_loss")
-"""Plans and kinds that keep one worker down. Storm's Supervisor goes with it, which would start it again at once."""
+"""Plans and kinds that keep one worker down. With Storm they also hit its Supervisor, which would restart the worker
+at once."""
 _PARAMETERS: Final[dict[str, dict[str, object]]] = {
     "net_delay": {"delay": "500ms"},
     "net_bandwidth": {"bytes_per_second": 50_000},  # the load is four times as much
@@ -48,17 +49,17 @@ _PARAMETERS: Final[dict[str, dict[str, object]]] = {
     "namespace_loss": {"percent": 10},
     "memory_pressure": {"bytes": "256MiB"},
     "clock_skew": {"offset": "1m"},
-    "disk_full": {"bytes": disk.SIZE_BYTES, "reserve": 0},  # of a disk that holds nothing else
+    "disk_full": {"bytes": disk.SIZE_BYTES, "reserve": 0},  # the disk holds nothing else
     "disk_slow": {"bytes_per_second": 200_000},
 }
-"""Of ``--fault KIND``, where the kind must be told something."""
+"""Parameters of ``--fault KIND`` for kinds that require some."""
 _LASTS_SECONDS_MAX: Final = 10.0
 _VERIFIED_WITHIN: Final = "30s"
-"""On SIGTERM a sidecar finishes its batch first."""
+"""On SIGTERM, a sidecar finishes its batch first."""
 
 
 def read(file: Path) -> dict[str, Any]:
-    """The content of the user's file."""
+    """Return the content of the user's file."""
     data = mapping_in(file, "schedule: or plan:")
     given = [key for key in _SET_BY_THE_DEMO if key in data]
     if given:
@@ -67,7 +68,7 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def named(plan: str, faster: float | None, engine: str, inputs: tuple[str, ...]) -> dict[str, Any]:
-    """A file with that plan on the demo's targets: workers, or the network of one."""
+    """Return a fault configuration with that plan on the demo's targets: workers, or one worker's network."""
     section: dict[str, Any] = {"name": plan}
     if plan.startswith(DELAYS):
         section |= _delayed(plan, engine)
@@ -83,7 +84,8 @@ def named(plan: str, faster: float | None, engine: str, inputs: tuple[str, ...])
 
 
 def one(kind: str, seconds: float, engine: str, inputs: tuple[str, ...]) -> dict[str, Any]:
-    """A file with one fault of ``kind`` on the target that fits it, within ``seconds``, of which a third is control."""
+    """Return a fault configuration with one fault of ``kind`` on a fitting target, within ``seconds``, a third of it
+    control."""
     for absent in UNSUPPORTED:
         if absent.name == kind:
             raise FaultRefused(f"--fault {kind} is not built: {absent.reason}.")
@@ -124,7 +126,7 @@ def _target(kind: str, engine: str, inputs: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _workers(plan: str, engine: str) -> dict[str, Any]:
-    """Those that a plan hits, or a fault of a kind."""
+    """Return the target of a plan, or of a fault of a kind."""
     role = _WORKER_ROLES.get(engine, "worker")
     at_once, most = _SIMULTANEOUS_WORKERS.get(plan, 1), roles(engine, WORKERS_MAX).count(role)
     if at_once > 1 and at_once >= most:
@@ -135,17 +137,18 @@ def _workers(plan: str, engine: str) -> dict[str, Any]:
     if engine == "storm" and plan in _HELD_DOWN:
         return {"name": "storm-supervisor"}
     workers = [name for name in instance_names(engine) if f"-{role}" in name]
-    # One that is all there is, is meant. A node of StreamBench takes no input; here each does: the first is named.
+    # A single worker is named. StreamBench stops a node without input, but here every worker has input: the first is
+    # named.
     if len(workers) == 1 or plan == "streambench-node":
         return {"name": workers[0]}
     return {"labels": {"role": role}}
 
 
 def _delayed(plan: str, engine: str) -> dict[str, Any]:
-    """Type and target of a plan that delays one worker: all its packets, or its own link where it has one.
+    """Return type and target of a plan that delays one worker: all its packets, or its own link if it has one.
 
-    The one link of a whole engine would delay all of its workers, and what they say to each other, to a JobManager or
-    to ZooKeeper not at all.
+    A single link of a whole engine would delay all of its workers, but none of the traffic between workers, JobManager
+    and ZooKeeper.
     """
     if (why_not := node.why_not_here()) is None:
         return {"type": "namespace", "target": {"name": node_name(engine)}}

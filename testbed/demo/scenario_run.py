@@ -1,4 +1,4 @@
-"""The run of a scenario: the links before the broker, the supervisor, and the fault runner in a thread."""
+"""The run of a scenario: the links in front of the broker, the supervisor, and the fault runner in a thread."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _LOOK_SECONDS: Final = 0.1
 
 
 class ScenarioRun:
-    """The day of one demo, in its folder. `start_links`, then `start`, then `end`, in this order."""
+    """The scenario of one demo, in its folder. Call `start_links`, then `start`, then `end`."""
 
     def __init__(self, scenario: Scenario, folder: Path, stop: threading.Event, say: Callable[[str], None]) -> None:
         self._scenario = scenario
@@ -64,20 +64,21 @@ class ScenarioRun:
         self._relay = NodeRelay(state_folder(folder), node_name(scenario.engine)) if scenario.needs_node else None
         self._engine_servers = ""
         self._proxy: OwnedProcess | None = None
-        """Of the links or of the relay."""
+        """The proxy process, which serves the links or the relay."""
 
     @property
     def node(self) -> Node | None:
-        """The network of the first worker, where it has one of its own."""
+        """The first worker's separate network; None without one."""
         return None if self._relay is None else self._relay.node
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Further addresses for the broker to listen on."""
+        """Additional addresses for the broker to listen on."""
         return () if self.node is None else (self.node.host,)
 
     def start_relay(self, stop: Stop) -> OwnedProcess | None:
-        """Give the first worker its network, before the broker listens there; the relay's process, if there is one."""
+        """Create the first worker's network, before the broker listens there; return the relay's process, or None
+        without one."""
         if self._relay is None:
             return None
         process = self._proxy = self._relay.start(stop)
@@ -91,18 +92,18 @@ class ScenarioRun:
 
     @property
     def engine_servers(self) -> str:
-        """The bootstrap servers of an engine that has one link for all, or none."""
+        """The bootstrap servers of an engine with one link for all of it, or without links."""
         assert self._context is not None
         if self._relay is not None:
             return self._engine_servers
         return self._context.links[0][0] if self._context.links else self._context.bootstrap_servers
 
     def targets_type(self, target_type: str) -> bool:
-        """Whether a fault has targets of this type; the end of such a process is not a failure of the demo."""
+        """Return whether a fault has targets of this type. The end of such a process is not a failure of the demo."""
         return target_type in self._scenario.kinds
 
     def mount_disk(self, stack: ExitStack) -> None:
-        """Put the engine's state on a file system of its own, where a fault fills it, until ``stack`` ends."""
+        """If a fault fills it, mount a separate file system for the engine's state, until ``stack`` ends."""
         if (folder := self._scenario.disk_folder) is not None:
             disk.mount(self._folder / folder)
             stack.callback(disk.unmount, self._folder / folder)
@@ -110,7 +111,7 @@ class ScenarioRun:
             self._say(f"{disk_name(self._scenario.engine)}: the engine's state is on a disk of its own, of {size} MiB")
 
     def start_links(self, brokers: DemoBrokers) -> OwnedProcess | None:
-        """Write the fault configuration; start the proxy where there are links, and wait until it serves them."""
+        """Write the fault configuration. If there are links, start the proxy and wait until it serves them."""
         broker, second = brokers.first, brokers.second
         links = tuple(zip(self.links, broker.link_upstreams, strict=True))
         node = None
@@ -130,7 +131,7 @@ class ScenarioRun:
         return self._proxy
 
     def await_links(self, proxy: OwnedProcess, stop: Stop, meanwhile: Callable[[], None]) -> None:
-        """Wait until the proxy serves; ``meanwhile`` raises where it has died."""
+        """Wait until the proxy serves; ``meanwhile`` raises if it has died."""
         while PROXY_READY not in proxy.last_lines():
             meanwhile()
             stop.pause()
@@ -138,7 +139,7 @@ class ScenarioRun:
             self._say(f"{name}: the engine reaches the broker at {upstream} through {listen}")
 
     def assign_links_and_clocks(self, engine: ProcessEngine) -> None:
-        """Give each instance the link and the clock of its own, where it has one. Before its start."""
+        """Give each instance its own link and clock, if it has them. Call before the engine's start."""
         if isinstance(engine, KafkaStreamsEngine):
             engine.own_servers = tuple(listen for listen, _ in self._links())
         if self._scenario.needs_clocks:
@@ -159,7 +160,7 @@ class ScenarioRun:
         brokers: DemoBrokers,
         sidecar: Sequence[SupervisedProcess],
     ) -> Future[None]:
-        """Run the timeline in a thread of ``pool``, after all targets are ready."""
+        """Run the timeline in a thread of ``pool``, once all targets are ready."""
         assert self._context is not None
         names = self._scenario.instance_names
         processes = supervised_processes(engine, names, lambda name: pid_file(self._folder, name))
@@ -203,12 +204,12 @@ class ScenarioRun:
             raise NotHealed(f"the {self._proxy.name}, through which all passed, has ended; so does the demo.")
 
     def end(self) -> None:
-        """Heal the active faults, also after an error, and stop the supervisor."""
+        """Heal the active faults, even after an error, and stop the supervisor."""
         running, self._running = self._running, None
         if running is not None and not running.done():
             self._stop.set()
             self._say("healing what is broken")
-        # After a stop no caller waits for the result.
+        # After a stop, no caller waits for the result.
         if running is not None and self._stop.is_set() and (error := running.exception()) is not None:
             self._say(f"the faults ended with an error: {error}")
         if self._supervisor is not None:
@@ -219,7 +220,7 @@ class ScenarioRun:
             try:
                 return broker.process.pid if broker.process.is_running else None
             except BrokerError:
-                return None  # being started again
+                return None  # being restarted
 
         return SupervisedProcess(name, pid, broker.restart, lambda: True, pid_file(self._folder, name))
 
@@ -229,7 +230,7 @@ class ScenarioRun:
 
 
 def supervised_sidecar(sidecar: Callable[[], DemoSidecar], restart: Callable[[], None]) -> SupervisedProcess:
-    """The sidecar, which is found by the lock of its state and needs no file."""
+    """Return the sidecar as a supervised process. It is found by the lock of its state, so it needs no pid file."""
 
     def pid() -> int | None:
         process = sidecar().process

@@ -1,4 +1,4 @@
-"""The demo's output while it runs: lines with the seconds since its start, and the live table below them."""
+"""The demo's output: lines with the seconds since its start, and the live table below them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from validator.publish.live import LiveTable
 
 
 class Screen:
-    """Written to from several threads."""
+    """Output of the demo. Several threads may write to it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._began = time.monotonic()
@@ -19,15 +19,15 @@ class Screen:
         self._table = LiveTable(stream, os.environ)
         self._stream = stream
         self.first_verdict_seconds: float | None = None
-        """When the first verdict other than unknown was shown, since the start."""
+        """When the first verdict other than unknown was shown, in seconds since the start."""
 
     def say(self, text: str) -> None:
-        """One line, with the time."""
+        """Write one line, with the time."""
         with self._lock:
             self._table.note(f"{self._seconds():6.1f} s  {text}")
 
     def show(self, report: dict[str, Any]) -> None:
-        """The table of ``report``."""
+        """Show the table of ``report``."""
         first = self.first_verdict_seconds is None and report["outcome"] != "unknown"
         if first:
             self.first_verdict_seconds = self._seconds()
@@ -36,7 +36,7 @@ class Screen:
             self._table.show(report)
 
     def write(self, text: str) -> None:
-        """``text`` as it is."""
+        """Write ``text`` unchanged."""
         with self._lock:
             self._stream.write(text)
             self._stream.flush()

@@ -1,4 +1,4 @@
-"""The demo's sidecar: a separate process, observed only from outside, as by a user."""
+"""The demo's sidecar: a separate process that is observed only from outside, as by a user."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _UNSETTLED: Final = ("overdue", "blocked", "unconsumed", "unresolved")
 
 
 class DemoSidecar:
-    """``streamproof validate`` on a configuration file whose state folder is beside it."""
+    """``streamproof validate`` on a configuration file, with its state folder next to it."""
 
     def __init__(self, config: Path) -> None:
-        """Start it; its files, also temporary ones of its JVM, stay below the folder of ``config``."""
+        """Start the sidecar. Its files, including its JVM's temporary ones, stay below the folder of ``config``."""
         folder = config.parent
         self.state = folder / "state"
         scratch = folder / "tmp"
         scratch.mkdir(exist_ok=True)
-        # A run of a minute ends before the optimising compiler pays off on two cores.
+        # A run of a minute is too short for the optimising compiler to pay off on two cores.
         java = f"{shlex.quote(f'-Djava.io.tmpdir={scratch}')} -XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         self.process = OwnedProcess(
             streamproof("validate", config),
@@ -38,14 +38,14 @@ class DemoSidecar:
         )
 
     def url(self) -> str | None:
-        """The address of its status page; None until the page is served."""
+        """Return the address of its status page; None until the page is served."""
         try:
             return str(json.loads((self.state / "endpoint.json").read_text(encoding="utf-8"))["url"])
         except FileNotFoundError:
             return None
 
     def report(self) -> dict[str, Any] | None:
-        """The report that it serves now; None before the first one, or if it does not answer in time."""
+        """Return the report that it serves now; None before the first one, or if it does not answer in time."""
         url = self.url()
         if url is None:
             return None
@@ -57,19 +57,19 @@ class DemoSidecar:
         return report if isinstance(report, dict) else None
 
     def request_stop(self) -> None:
-        """SIGTERM to the sidecar itself: its JVM is in the same group, and is ended by the sidecar."""
+        """Send SIGTERM to the sidecar only: its JVM is in the same process group, and the sidecar ends it."""
         if self.process.is_running:
             os.kill(self.process.pid, signal.SIGTERM)
 
     def written(self, name: str) -> dict[str, Any]:
-        """A JSON file of its state folder."""
+        """Return a JSON file of its state folder."""
         loaded = json.loads((self.state / name).read_text(encoding="utf-8"))
         assert isinstance(loaded, dict), name
         return loaded
 
 
 def is_settled(report: dict[str, Any], expected: int, left_open: int) -> bool:
-    """Whether ``expected`` inputs were read and all but ``left_open`` of them judged."""
+    """Return whether ``expected`` inputs were read and all but ``left_open`` of them judged."""
     counts = report["contributions"]
     return (
         report["inputs"]["read"] >= expected

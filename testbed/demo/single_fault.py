@@ -20,9 +20,9 @@ from testbed.demo.result_counter import ResultCounter
 from testbed.engines.base import ProcessEngine
 
 DOWN_SECONDS: Final = 1.0
-"""From the death of the engine to its restart, as an orchestrator would need."""
+"""Time from the engine's death to its restart, as an orchestrator would need."""
 PAUSE_SECONDS: Final = 4.0
-"""Below the engine's session timeout: it is slow, not replaced."""
+"""Below the engine's session timeout: the engine is slow, and is not replaced."""
 READY_SECONDS_MAX: Final = 120.0
 RESULT_SECONDS_MAX: Final = 15.0
 """A few windows of the demo."""
@@ -82,7 +82,7 @@ class DemoFault:
         self._say("healed: the engine was started again and has its partitions")
 
     def _await_result(self) -> None:
-        """Return right after a result, which the engine has not committed yet, or after a time limit."""
+        """Return right after a result that the engine has not committed yet, or after a time limit."""
         deadline = time.monotonic() + RESULT_SECONDS_MAX
         with ResultCounter(self._bootstrap_servers, TOPICS["output"]) as answers:
             before = answers.count()

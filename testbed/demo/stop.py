@@ -1,4 +1,4 @@
-"""The interruption of the demo: a signal sets an event that every wait checks, and never interrupts the clean-up."""
+"""Interrupts the demo: a signal sets an event that every wait checks, and never interrupts the clean-up."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ _Value = TypeVar("_Value")
 
 
 class Stop:
-    """Set by the first signal. ``event`` may be waited for in any thread."""
+    """A stop request, which the first signal sets. Any thread may wait for ``event``."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
         self._raises = False
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt where a signal came."""
+        """Raise KeyboardInterrupt if a signal was received."""
         if self.event.is_set():
             raise KeyboardInterrupt
 
     def pause(self, seconds: float = _POLL_SECONDS) -> None:
-        """Wait, and raise KeyboardInterrupt as soon as a signal comes."""
+        """Wait; raise KeyboardInterrupt as soon as a signal is received."""
         self.event.wait(seconds)
         self.check()
 
     def result(self, future: Future[_Value], meanwhile: Callable[[], None] | None = None) -> _Value:
-        """The result of ``future``; ``meanwhile`` is called now and then. Raises KeyboardInterrupt on a signal."""
+        """Return the result of ``future``; ``meanwhile`` is called at intervals. Raises KeyboardInterrupt on a
+        signal."""
         while not future.done():
             self.pause()
             if meanwhile is not None:
@@ -43,7 +44,7 @@ class Stop:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """In this context a signal raises KeyboardInterrupt at once: for work that needs no clean-up."""
+        """Context in which a signal raises KeyboardInterrupt immediately, for work that needs no clean-up."""
         self.check()
         self._raises = True
         try:
@@ -61,7 +62,7 @@ class Stop:
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
-    """SIGINT, SIGTERM and SIGHUP set the stop; the earlier handlers are restored at the end."""
+    """Let SIGINT, SIGTERM and SIGHUP set the stop; restore the earlier handlers at the end."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop

@@ -62,14 +62,14 @@ class Supervisor:
 
     @property
     def all_ready(self) -> bool:
-        """Whether each process has done its work."""
+        """Whether each process is ready, with its process id written."""
         return len(self._written) == len(self._supervised)
 
     def _run(self) -> None:
         try:
             while not self._ended.wait(_LOOK_SECONDS):
                 self.look()
-        except Exception as error:  # noqa: BLE001 - the main thread says it
+        except Exception as error:  # noqa: BLE001 - the main thread raises it again
             self.failure = error
 
     def look(self) -> None:
@@ -93,7 +93,8 @@ class Supervisor:
             self._written[process.name] = pid
 
     def _held_down(self) -> set[str]:
-        """The targets of faults that are in and not being healed; a restart loop wants them up, to kill them again."""
+        """Return the targets of active faults whose healing has not begun. A restart loop's targets are restarted,
+        to be killed again."""
         return {
             name
             for entry in read(self._journal_folder).values()
@@ -111,14 +112,14 @@ def _restart_message(name: str) -> str:
 def supervised_processes(
     engine: ProcessEngine, names: Sequence[str], pid_file: Callable[[str], Path]
 ) -> list[SupervisedProcess]:
-    """The instances of an engine, each as the target of its name."""
+    """Return the instances of an engine, each under its target's name."""
 
     def pid(number: int) -> int | None:
         instance = engine.instances[number]
         return instance.pid if instance.alive else None
 
     def is_ready() -> bool:
-        """All of it: a job runs again when the last of its processes has its part."""
+        """Return whether the whole engine is ready: its job needs all of its processes."""
         try:
             engine.ready(0)
         except EngineError:

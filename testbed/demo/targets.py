@@ -1,4 +1,4 @@
-"""The demo's targets for the fault runner: the processes of its engine, broker and sidecar, and topics and links."""
+"""The demo's targets for the fault runner: the processes of its engine, broker and sidecar, topics, and links."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 WORKERS: Final = 2
-"""Workers of an engine that can have several: a fault on one leaves the other."""
+"""Number of workers of an engine that can have several: a fault on one leaves another."""
 WORKERS_MAX: Final = 3
-"""Where a fault hits two at once. An engine of the testbed runs no more."""
+"""Number of workers if a fault hits two at once. An engine of the testbed runs no more."""
 ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "reference": ("worker",) * WORKERS,
     "mutant": ("worker",),
@@ -19,20 +19,22 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "spark": ("driver",),
     "storm": ("worker", "zookeeper", "nimbus", "supervisor"),
 }
-"""Engine -> the role of each instance, in order (as ``engine.instances`` has them)."""
+"""Engine -> the role of each instance, in the order of ``engine.instances``."""
 STARTED_BY: Final[Mapping[str, str]] = {"storm-worker-0": "storm-supervisor"}
-"""Target -> the one that starts it again, at once, and has it in its process group; others are the demo's to start."""
+"""Target -> the process that restarts it immediately and shares its process group. The demo restarts all others."""
 _LEADERS: Final = ("jobmanager", "driver", "nimbus")
 _LINK_OF_EACH: Final = ("kafka_streams",)
-"""Engines whose instances can be led to the broker by a link each; the others have one for all that they send."""
+"""Engines whose instances can have separate links to the broker. Other engines have one link for all of their
+traffic."""
 _DISKS: Final[Mapping[str, str]] = {
     "kafka_streams": "state-0",
     "flink": "checkpoints",
     "spark": "checkpoint",
     "storm": "local",
 }
-"""Engine -> where its first worker keeps its state; that of Flink and Spark is of all of it, that of Storm holds no
-window, but what Nimbus, Supervisor and worker go by. The stand-ins keep nothing on disk."""
+"""Engine -> folder of its first worker's state. Flink's and Spark's folders hold the state of the whole engine.
+Storm's holds no windows, only files of Nimbus, Supervisor and worker. The reference engine and the mutant keep no
+files."""
 ENGINE_FOLDER: Final = "engine"
 BROKER: Final = "broker"
 BROKER_2: Final = "broker-2"
@@ -42,32 +44,33 @@ MACHINE: Final = "machine"
 
 @dataclass(frozen=True)
 class RunContext:
-    """Where a run is. ``links`` are (listen, upstream) pairs in the order of `link_names`; none: there are no links."""
+    """The addresses and folder of a run. ``links`` are (listen, upstream) pairs in the order of `link_names`; empty
+    without links."""
 
     folder: Path
     bootstrap_servers: str
     links: tuple[tuple[str, str], ...]
     node: Mapping[str, object] | None = None
-    """The network of the first worker as a target, where it has one of its own."""
+    """The first worker's network as a target; None if it has no separate network."""
     second_broker: str | None = None
-    """The address of it, on a day with two."""
+    """The second broker's address; None without one."""
 
 
 def workers_for(engine: str, hit_at_once: int) -> int:
-    """How many workers of an engine are run, so that one is left where so many are hit; `WORKERS_MAX` at most."""
+    """Return the number of workers to run so that one is left if ``hit_at_once`` are hit; at most `WORKERS_MAX`."""
     if ROLES[engine].count("worker") < WORKERS:
-        return WORKERS  # which is the parallelism of its one process
+        return WORKERS  # the parallelism of its single process
     return min(WORKERS_MAX, max(WORKERS, hit_at_once + 1))
 
 
 def roles(engine: str, workers: int = WORKERS) -> tuple[str, ...]:
-    """`ROLES` of an engine with so many workers."""
+    """Return the `ROLES` of an engine with this many workers."""
     more = workers - WORKERS if ROLES[engine].count("worker") == WORKERS else 0
     return ("worker",) * more + ROLES[engine]
 
 
 def instance_names(engine: str, workers: int = WORKERS) -> tuple[str, ...]:
-    """The target of each instance, in order: ``flink-worker-0``, ``flink-jobmanager``."""
+    """Return the target name of each instance, in order: ``flink-worker-0``, ``flink-jobmanager``."""
     return tuple(
         f"{engine}-{role}-{number}" if role == "worker" else f"{engine}-{role}"
         for number, role in enumerate(roles(engine, workers))
@@ -75,49 +78,50 @@ def instance_names(engine: str, workers: int = WORKERS) -> tuple[str, ...]:
 
 
 def link_names(engine: str, workers: int = WORKERS) -> tuple[str, ...]:
-    """The links between engine and broker."""
+    """Return the names of the links between engine and broker."""
     if engine in _LINK_OF_EACH:
         return tuple(f"{name}-link" for name in instance_names(engine, workers))
     return (f"{engine}-link",)
 
 
 def node_name(engine: str) -> str:
-    """The network of the first worker, of Storm's Supervisor and its worker: ``flink-worker-0-node``."""
+    """Return the name of the first worker's network, with Storm also its Supervisor's: ``flink-worker-0-node``."""
     return f"{instance_names(engine)[0]}-node"
 
 
 def disk_name(engine: str) -> str:
-    """The folder of its state: ``flink-disk``."""
+    """Return the name of the engine's disk: ``flink-disk``."""
     return f"{engine}-disk"
 
 
 def disk_folder(engine: str, folder: Path) -> Path | None:
-    """Where an engine keeps its state, of a demo in ``folder``; None where it keeps none."""
+    """Return an engine's state folder in a demo in ``folder``; None if it keeps no files."""
     return folder / ENGINE_FOLDER / _DISKS[engine] if engine in _DISKS else None
 
 
 def clock_file(folder: Path, target: str) -> Path:
-    """By which the clock of an instance is moved; who starts another one shares it with that."""
+    """Return the file that sets an instance's clock. A process that another instance starts shares that instance's
+    file."""
     return folder / "clocks" / STARTED_BY.get(target, target)
 
 
 def leads(role: str) -> bool:
-    """Whether an instance of that role directs the others."""
+    """Return whether an instance of that role directs the others."""
     return role in _LEADERS
 
 
 def pid_file(folder: Path, target: str) -> Path:
-    """Where the process id of a target is while it does its part."""
+    """Return the pid file of a target, which exists while the target is ready."""
     return folder / "pids" / f"{target}.pid"
 
 
 def state_folder(folder: Path) -> Path:
-    """Of the fault runner: its journal, and the socket of the proxy."""
+    """Return the fault runner's state folder: its journal, and the proxy's socket."""
     return folder / "faults"
 
 
 def _group(name: str, folder: Path) -> dict[str, object]:
-    """All of a process but one that is in the group of another."""
+    """Return the target's process group: its own, or the group of the process that starts it."""
     if name in STARTED_BY:
         return {"in_group_of": str(pid_file(folder, STARTED_BY[name]))}
     return {"group": True}
@@ -126,7 +130,7 @@ def _group(name: str, folder: Path) -> dict[str, object]:
 def targets(
     engine: str, topics: tuple[str, ...], context: RunContext, workers: int = WORKERS
 ) -> dict[str, dict[str, object]]:
-    """Name -> target, as a fault configuration has them (docs/faults.md). All processes are supervised by the demo."""
+    """Return name -> target, in the form of a fault configuration (docs/faults.md), supervised by the demo."""
     found: dict[str, dict[str, object]] = {}
     for number, (name, role) in enumerate(zip(instance_names(engine, workers), roles(engine, workers), strict=True)):
         found[name] = {

@@ -14,7 +14,7 @@ from testbed.demo.targets import WORKERS_MAX, instance_names, roles, workers_for
 
 
 def overlapping(config: FaultConfig) -> Iterator[Sequence[FaultSpec]]:
-    """All that the schedule or the plan lists, each with what is in at the same time."""
+    """Yield the faults of the schedule or the plan, each with the faults that are active at the same time."""
     schedule = schedule_of(config.plan) if config.plan is not None else config.schedule
     assert schedule is not None
     for one in schedule.faults:
@@ -22,9 +22,9 @@ def overlapping(config: FaultConfig) -> Iterator[Sequence[FaultSpec]]:
 
 
 def workers_needed(config: FaultConfig, engine: str, source: str) -> int:
-    """The workers to run for the day ``config``, whose targets are those of any number of them.
+    """Return the number of workers to run for ``config``, whose targets allow any number of workers.
 
-    Raises FaultRefused where the demo runs less than it would take.
+    Raises FaultRefused if the demo cannot run that many.
     """
     of_process = [[p.target for p in parts if KINDS[p.kind].target == "process"] for parts in overlapping(config)]
     hit = max(_drawn_workers(selectors, config, engine) for selectors in of_process)
@@ -38,21 +38,22 @@ def workers_needed(config: FaultConfig, engine: str, source: str) -> int:
 
 
 def _drawn_workers(selectors: Sequence[Selector], config: FaultConfig, engine: str) -> int:
-    """How many workers are drawn, and named besides; 0 where none is drawn, since a name is meant."""
+    """Return the number of workers that are drawn or named; 0 if none is drawn, since named workers exist in any
+    case."""
     drawn = sum(_number(selector) for selector in selectors if _is_of_workers(selector, config))
     named = {selector.name for selector in selectors} & set(instance_names(engine, WORKERS_MAX))
     return drawn and drawn + sum("-worker-" in name for name in named if name is not None)
 
 
 def _number(selector: Selector) -> int:
-    """The number of targets that a selector draws; 0 if it has no number."""
+    """Return the number of targets that a selector draws; 0 if it has no number."""
     if selector.name is not None:
         return 0
     return selector.pick if isinstance(selector.pick, int) else int(selector.pick == "one")
 
 
 def _is_of_workers(selector: Selector, config: FaultConfig) -> bool:
-    """Whether it can draw workers only."""
+    """Return whether the selector can draw only workers."""
     processes = (target for target in config.targets.values() if isinstance(target, ProcessTarget))
     found = [target for target in processes if selector.labels.items() <= target.labels.items()]
     return all(target.labels["role"] == "worker" for target in found)

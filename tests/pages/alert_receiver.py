@@ -1,4 +1,4 @@
-"""A pager for tests: takes what an Alertmanager posts to its webhooks, and keeps it."""
+"""A pager for tests: it accepts an Alertmanager's webhook messages, and keeps their alerts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class Received:
-    """One alert of one message: ``receiver`` is the path that it was posted to."""
+    """One alert of one message. ``receiver`` is the path of the POST request."""
 
     receiver: str
     status: str
@@ -21,13 +21,13 @@ class Received:
 
     @property
     def name(self) -> str:
-        """Of the alert."""
+        """The alert's name."""
         return self.labels["alertname"]
 
 
 @dataclass
 class Receiver:
-    """An HTTP server on a free port; ``heard`` has all alerts in the order of their arrival."""
+    """An HTTP server on a free port. ``heard`` has all alerts in order of arrival."""
 
     heard: list[Received] = field(default_factory=list)
 
@@ -46,7 +46,7 @@ class Receiver:
                 self.end_headers()
 
             def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the name in the base class
-                """The list says it."""
+                """Log nothing: ``heard`` has the alerts."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, name="alert-receiver")
@@ -60,5 +60,5 @@ class Receiver:
 
     @property
     def url(self) -> str:
-        """Where to post to, without a path."""
+        """Base URL of the webhooks, without a path."""
         return f"http://127.0.0.1:{self._server.server_port}"

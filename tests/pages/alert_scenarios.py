@@ -1,6 +1,7 @@
 """The life of an alert as series: when it must be silent, fire and resolve.
 
-Values are promtool's notation at one sample a minute: `0x5 3x10` is six zeros, then eleven threes. `_` is no sample.
+Values are in promtool's notation with one sample per minute: `0x5 3x10` is six zeros, then eleven threes. `_` is a
+missing sample.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ PIPELINE = {"pipeline": "clickstream"}
 
 @dataclass(frozen=True)
 class Scenario:
-    """One alert's life. ``labels`` are those of the fired alert, without name and severity; times are promtool's."""
+    """One alert's life. ``labels`` are the fired alert's, without name and severity. Times are in promtool's
+    notation."""
 
     alert: str
     series: dict[str, str]
@@ -21,9 +23,9 @@ class Scenario:
     silent: str
     fires: tuple[str, ...]
     resolved: str
-    values: tuple[str, ...] = ()  # what `.Value` is at each of ``fires``, where the description says it
+    values: tuple[str, ...] = ()  # `.Value` at each of ``fires``, if the description shows it
     interval: str = "1m"  # between two samples
-    beside: str = ""  # severity of the alert's rule without labels of its own, where that fires with this and goes on
+    beside: str = ""  # severity of the alert's rule without own labels, if that fires as well and goes on
 
 
 @dataclass(frozen=True)

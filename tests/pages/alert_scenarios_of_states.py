@@ -1,4 +1,4 @@
-"""What alerts do where a sidecar goes on with a new state, whose counts begin at 0."""
+"""Alerts when a sidecar continues with a new state, whose counters start at 0."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tests.pages.alert_scenarios_pipeline import EXACTLY_ONCE, EXPECTED, MISSING
 NEW_STATE_LIVES = (
     Scenario(
         "StreamproofErrorBudgetBurn",
-        # After six hours of an old state with 30,000 that a plan expects comes a new one: the plan expects 1 %
-        # to be lost, and 2 % are lost beside.
+        # After six hours of an old state with 30,000 expected by a plan, a new state begins: of its events, 1 % is lost
+        # as the plan expects, and another 2 % is lost.
         {
             EXPECTED: "0+1000x360 0+1000x130",
             MISSING: "30000x360 30+30x79 2400x50",

@@ -1,4 +1,4 @@
-"""What alerts do where two sidecars call their pipelines by one name."""
+"""Alerts when two sidecars use the same pipeline name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each alert on a pipeline is for, as series: broken claims, answers that are owed, faults that stay."""
+"""The purpose of each alert on a pipeline, as series: broken guarantees, owed results, faults that are not healed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LIVES = (
         {**PIPELINE, "class": "duplicate"},
         "critical",
         silent="5m",
-        fires=("7m", "16m", "19m"),  # acknowledged at 17m; it is kept for 5 minutes
+        fires=("7m", "16m", "19m"),  # acknowledged at 17m; the alert is kept for 5 minutes
         resolved="25m",
         values=("3", "1", "1"),
     ),
     Scenario(
         "StreamproofGuaranteeViolated",
-        # A fault whose plan expects 30 of them is no excuse for the 2 that come later, nor for those of another class.
+        # A fault whose plan expects 30 duplicates does not cover 2 later ones, or another class.
         {
             'streamproof_violations_open{pipeline="clickstream",class="duplicate"}': "0x5 30x4 32x6 30x20",
             'streamproof_violations_unexpected{pipeline="clickstream",class="duplicate"}': "0x10 2x5 0x20",
@@ -43,7 +43,7 @@ LIVES = (
     ),
     Scenario(
         "StreamproofErrorBudgetBurn",
-        # As below, but another 2 % are lost that a plan expects.
+        # As below, but another 2 % is lost as a plan expects.
         {
             EXPECTED: "0+1000x500",
             MISSING: "0x360 40+40x79 3200x200",
@@ -60,7 +60,7 @@ LIVES = (
     ),
     Scenario(
         "StreamproofErrorBudgetBurn",
-        # After six clean hours 2 % are lost for 80 minutes; the hour's ratio is above 14.4 x 0.1 % when 44 were bad.
+        # After six clean hours, 2 % is lost for 80 minutes. The ratio of 1 h exceeds 14.4 x 0.1 % after 44 bad minutes.
         {EXPECTED: "0+1000x500", MISSING: "0x360 20+20x79 1600x200", RETRACTED: "0x500", EXACTLY_ONCE: "1x500"},
         {**PIPELINE, "window": "1h", "speed": "fast"},
         "critical",
@@ -71,7 +71,7 @@ LIVES = (
     ),
     Scenario(
         "StreamproofErrorBudgetBurn",
-        # After six clean hours 1 % is lost for seven; that of 6 hours is above 6 x 0.1 % when 216 minutes were bad.
+        # After six clean hours, 1 % is lost for seven. The ratio of 6 h exceeds 6 x 0.1 % after 216 bad minutes.
         {EXPECTED: "0+1000x1000", MISSING: "0x360 10+10x419 4200x600", RETRACTED: "0x1000", EXACTLY_ONCE: "1x1000"},
         {**PIPELINE, "window": "6h", "speed": "slow"},
         "warning",
@@ -86,13 +86,13 @@ LIVES = (
         PIPELINE,
         "warning",
         silent="10m",
-        fires=("12m", "20m", "40m"),  # it stops to grow at 30m; the derivative looks 2 minutes back, then 10 are kept
+        fires=("12m", "20m", "40m"),  # it stops growing at 30m; kept for 2 + 10 minutes
         resolved="45m",
         values=("20", "100", "200"),
     ),
     Scenario(
         "StreamproofInputUnconsumed",
-        # The engine dies, and is started again 15 minutes later.
+        # The engine dies, and is restarted 15 minutes later.
         {'streamproof_unconsumed_overdue_events{pipeline="clickstream"}': "0x5 100+100x14 1400-700x2 0x20"},
         PIPELINE,
         "critical",
@@ -128,7 +128,7 @@ LIVES = (
     ),
     Scenario(
         "StreamproofFaultNotHealed",
-        # Its plan expects repeats; after a day they are expected no more, and the plain alert goes on.
+        # Its plan expects duplicates. After a day they are no longer expected, and the plain alert goes on.
         {
             'streamproof_fault_active{pipeline="clickstream",fault="kill-one",kind="process_kill",target="tm-1"}': (
                 "0x5 1x1600"
@@ -145,7 +145,7 @@ LIVES = (
     ),
     Scenario(
         "StreamproofFaultNotHealed",
-        # Mutes of other faults come and go, each for less than the alert waits.
+        # Mutes of other faults start and end, each shorter than the alert's `for`.
         {
             'streamproof_fault_active{pipeline="clickstream",fault="kill-one",kind="process_kill",target="tm-1"}': (
                 "0x5 1x240 0x20"

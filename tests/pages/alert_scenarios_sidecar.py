@@ -1,4 +1,4 @@
-"""What each alert on the sidecar itself is for, as series: gone, stuck, blind, behind, or missing what it planted."""
+"""The purpose of each alert on the sidecar, as series: absent, stuck, blind, behind, or missing its canary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAG = 'streamproof_read_lag_seconds{pipeline="clickstream",topic="output"}'
 
 
 def unknown(samples: int) -> str:
-    """That many samples of NaN: promtool's notation repeats numbers only."""
+    """Return ``samples`` samples of NaN: promtool's notation repeats only numbers."""
     return " ".join(["NaN"] * samples)
 
 
@@ -32,7 +32,7 @@ LIVES = (
     ),
     Scenario(
         "StreamproofSidecarSilent",
-        # One that was seen before would fire the rule on a pipeline too.
+        # A sidecar that was seen before would fire the rule on its pipeline too.
         {ALIVE: "_x30 1x30"},
         {"scope": "fleet"},
         "critical",
@@ -53,7 +53,7 @@ LIVES = (
     ),
     Scenario(
         "StreamproofSidecarStalled",
-        # Seen for half a minute of every two and a half, and never with a new batch.
+        # The sidecar is up for half a minute of every two and a half, never with a new batch.
         {BATCH: "0+15x40 600 " + "600 600 _x8 " * 8 + "1860+15x40"},
         PIPELINE,
         "critical",
@@ -65,7 +65,7 @@ LIVES = (
     ),
     Scenario(
         "StreamproofSidecarRestarting",
-        # A crash loop: seen for half a minute of every three, then mended.
+        # A crash loop: the sidecar is up for half a minute of every three, then it is fixed.
         {STARTED: " ".join(f"{180 * n} {180 * n} _x10" for n in range(10)) + " 1800x200"},
         PIPELINE,
         "critical",
@@ -77,7 +77,7 @@ LIVES = (
     ),
     Scenario(
         "StreamproofSidecarRestarting",
-        # One that ran for an hour before: its own start is none of the four that came since.
+        # The sidecar ran for an hour before. Its own start does not count among the four later ones.
         {STARTED: "0x240 3660x8 3780x8 3900x8 4020x200"},
         PIPELINE,
         "critical",
@@ -89,7 +89,7 @@ LIVES = (
     ),
     Scenario(
         "StreamproofSidecarRestarting",
-        # The same as pods, each with a name of its own.
+        # The same as pods, each with its own name.
         {f'{STARTED[:-1]},instance="{n}"}}': f"_x{12 * n} " + f"{180 * n} {180 * n} _x200" for n in range(4)},
         PIPELINE,
         "critical",
@@ -101,7 +101,7 @@ LIVES = (
     ),
     Scenario(
         "StreamproofSidecarBlind",
-        # A crash loop in which no batch is ever committed.
+        # A crash loop that never commits a batch.
         {BATCH: "NaN NaN _x10 " * 10 + "1800+15x40"},
         {**PIPELINE, "cause": "no_batch"},
         "critical",
@@ -144,17 +144,17 @@ LIVES = (
         PIPELINE,
         "critical",
         silent="5m",
-        fires=("10m", "20m"),  # it balances again at 17m, and is kept for 5
+        fires=("10m", "20m"),  # the counts balance again at 17m; the alert is kept for 5 minutes
         resolved="23m",
     ),
     Scenario(
         "StreamproofCanaryMissed",
-        # One class is not found any more, a round a minute: 5 of 40 after 5 rounds.
+        # One class is no longer found, with one round per minute: 5 of 40 after 5 rounds.
         {RECALL: "1x5 0.975 0.95 0.925 0.9 0.875 0.85 0.825 0.8 0.775 0.75x10 1x30"},
         {**PIPELINE, "cause": "missed"},
         "critical",
         silent="9m",
-        fires=("12m", "24m", "29m"),  # found again at 25m; it is kept for 5 minutes
+        fires=("12m", "24m", "29m"),  # found again at 25m; the alert is kept for 5 minutes
         resolved="32m",
         values=("0.825", "0.75", "0.75"),
     ),
@@ -170,7 +170,7 @@ LIVES = (
     ),
     Scenario(
         "StreamproofCanaryMissed",
-        # No round since 10m, where one is due within 6 minutes; recall says what it said last.
+        # No round since 10m, although one is due within 6 minutes. Recall keeps its last value.
         {JUDGED: "0+60x10 600x20 1860+60x20", SILENT_AFTER: "360x60", RECALL: "1x60"},
         {**PIPELINE, "cause": "silent"},
         "warning",

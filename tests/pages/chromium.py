@@ -1,6 +1,6 @@
-"""Drives a headless Chromium over its debugging pipe: no driver, no port, nothing to install but the browser.
+"""Controls a headless Chromium over its debugging pipe, without a driver or a port.
 
-Protocol: https://chromedevtools.github.io/devtools-protocol/ ; messages are JSON, each ended by a zero byte.
+Protocol: https://chromedevtools.github.io/devtools-protocol/ ; messages are JSON, each terminated by a zero byte.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import IO, Any, Final
 
 import pytest
 
-# The network flags keep the browser's own look-ups (updates, sync) out of the picture.
+# The network flags disable the browser's own requests (updates, sync).
 FLAGS: Final = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
@@ -31,7 +31,7 @@ ANSWER_SECONDS: Final = 40.0
 
 
 def find() -> str | None:
-    """The browser of this machine, if it has one."""
+    """Return the path of this machine's browser; None if it has none."""
     return next(
         (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
     )
@@ -41,7 +41,7 @@ needs_chromium = pytest.mark.skipif(find() is None, reason="there is no chromium
 
 
 class Browser:
-    """One page in one browser; ``complaints`` are console errors and exceptions, ``requests`` the URLs asked for."""
+    """One page in one browser. ``complaints`` are console errors and exceptions, ``requests`` the requested URLs."""
 
     def __init__(self, process: subprocess.Popen[bytes], to: IO[bytes], answers: IO[bytes]) -> None:
         self._process = process
@@ -62,7 +62,7 @@ class Browser:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Result of a method of the protocol. Raises RuntimeError where the browser refuses or does not answer."""
+        """Return the result of a protocol method. Raises RuntimeError if the browser refuses or does not answer."""
         with self._changed:
             self._calls += 1
             call = self._calls
@@ -88,17 +88,17 @@ class Browser:
             assert self._changed.wait_for(lambda: self._loaded > before, ANSWER_SECONDS), f"{url} did not load"
 
     def value(self, expression: str) -> Any:
-        """Value of a JavaScript expression; a promise is awaited."""
+        """Return the value of a JavaScript expression; a promise is awaited."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
     def wait_until(self, condition: str, seconds: float = 10) -> None:
-        """Wait until the JavaScript ``condition`` holds; fails where it does not in ``seconds``."""
+        """Wait until the JavaScript ``condition`` holds; fail if it does not within ``seconds``."""
         left = seconds
         while left > 0:
-            # A page that is asked for longer would look like a browser that does not answer.
+            # A longer wait in the page would exceed the time limit of a call.
             part = min(left, ANSWER_SECONDS / 2)
             left -= part
             watch = f"""new Promise((done) => {{
@@ -111,24 +111,24 @@ class Browser:
         raise AssertionError(f"not within {seconds} s: {condition}; the page says: {self.text()[:600]}")
 
     def text(self, selector: str = "body") -> str:
-        """The visible text of an element."""
+        """Return an element's visible text."""
         return str(self.value(f"document.querySelector({json.dumps(selector)}).innerText"))
 
     def window(self, width: int, height: int, scheme: str = "light") -> None:
-        """Size in CSS pixels, and `light` or `dark`."""
+        """Set the window's size in CSS pixels and its colour scheme, `light` or `dark`."""
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def press(self, key: str) -> None:
-        """Press and let go of a key that writes no text, such as `Tab`, or a blank on what is no field."""
+        """Press and release a key that writes no text, such as `Tab`, or a space outside a field."""
         codes = {"Tab": 9, "Enter": 13, " ": 32, "ArrowLeft": 37, "ArrowRight": 39, "End": 35}
         for kind in ("rawKeyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key])
 
     def picture(self, file: Path, height_max: int | None = None, top: int = 0) -> None:
-        """The page from ``top`` on as PNG, to its end or for ``height_max`` CSS pixels."""
+        """Write the page from ``top`` on as PNG, to its end or for ``height_max`` CSS pixels."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
         height = min(size["height"] - top, height_max or size["height"])
         clip = {"x": 0, "y": top, "width": size["width"], "height": height, "scale": 1}
@@ -136,7 +136,7 @@ class Browser:
         file.write_bytes(base64.b64decode(shot["data"]))
 
     def close(self) -> None:
-        """End the browser and all of its processes."""
+        """Stop the browser and all of its processes."""
         try:
             self._session = None
             self.call("Browser.close")
@@ -179,10 +179,10 @@ class Browser:
 
 @contextmanager
 def browser(command: str, profile: Path) -> Iterator[Browser]:
-    """A running browser with an empty ``profile``; ended at the end."""
+    """Run a browser with an empty ``profile``; it is stopped at the end."""
     read_end, to_write = os.pipe()
     to_read, write_end = os.pipe()
-    # Above 10, so that giving the browser its 3 and 4 overwrites neither.
+    # Above 10, so that dup2 to the browser's descriptors 3 and 4 overwrites neither.
     ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (read_end, write_end)]
     os.close(read_end)
     os.close(write_end)

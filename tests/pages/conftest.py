@@ -1,4 +1,4 @@
-"""Fixtures of the sidecar's tests and of the served page; those of the whole session are in ``tests/conftest.py``."""
+"""Fixtures of the sidecar's tests and of the served page. The session-wide fixtures are in ``tests/conftest.py``."""
 
 from tests.integration.sidecar_fixtures import pipeline, spark
 from tests.pages.served_page import page, running, served, snapshots

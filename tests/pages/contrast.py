@@ -1,4 +1,4 @@
-"""Which text of a page does not stand out from its ground."""
+"""Finds text of a page with too little contrast to its background."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ CONTRAST = """(() => {
     if (ratio < 4.5) found.push([e.tagName, e.className, e.textContent.slice(0, 20), ratio]);
   }
   return found; })()"""
-"""JavaScript: tag, class, first words and ratio of each that has less than the 4.5 to 1 of WCAG 2.2 AA (1.4.3)."""
+"""JavaScript: tag, class, first words and ratio of each text below the 4.5 to 1 of WCAG 2.2 AA (1.4.3)."""

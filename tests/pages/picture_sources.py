@@ -1,6 +1,7 @@
-"""Of which page sources the committed pictures are: written by `scripts/screenshots`, compared by a unit test.
+"""The digests of the page sources that the committed pictures show: written by `scripts/screenshots`, compared by a
+unit test.
 
-``python -m tests.pages.picture_sources`` writes it without new pictures: for a change that cannot be seen in them.
+``python -m tests.pages.picture_sources`` writes them without new pictures, for a change that the pictures do not show.
 """
 
 from __future__ import annotations
@@ -20,22 +21,23 @@ SOURCES: Final = tuple(
         "svg.py", "window_plots.py",
     )
 )  # fmt: skip
-"""What gives the pictures their look. Wording is left out: a sentence more does not make a picture wrong."""
+"""Files that determine the look of the pictures. Wording is left out: an added sentence does not make a picture
+wrong."""
 
 
 def listing(root: Path = ROOT) -> str:
-    """One line a source below ``root``: its digest and path."""
+    """Return one line per source below ``root``: its digest and path."""
     return "".join(f"{hashlib.sha256((root / name).read_bytes()).hexdigest()}  {name}\n" for name in SOURCES)
 
 
 def changed_since(listed: str, root: Path = ROOT) -> list[str]:
-    """The sources below ``root`` that are not as ``listed``."""
+    """Return the sources below ``root`` that differ from ``listed``."""
     before = set(listed.splitlines())
     return [line.split("  ", 1)[1] for line in listing(root).splitlines() if line not in before]
 
 
 def write() -> None:
-    """Say that the pictures are of the sources as they are now."""
+    """Record the current sources as those of the pictures."""
     LISTED.write_text(listing(), encoding="utf-8")
 
 

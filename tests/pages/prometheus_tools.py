@@ -1,6 +1,6 @@
-"""Prometheus, promtool and Alertmanager for tests: from PATH, else unpacked from Debian's packages into the cache.
+"""Prometheus, promtool and Alertmanager for tests, from PATH or else unpacked from Debian's packages into the cache.
 
-Nothing is installed: `apt-get download` checks the archive's signature and `dpkg-deb -x` unpacks into a folder.
+Nothing is installed: `apt-get download` checks the archive's signature, and `dpkg-deb -x` unpacks into a folder.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ WAIT_SECONDS_MAX = 40.0
 
 
 ALERTMANAGER = "prometheus-alertmanager"
-"""The program and the package of this name."""
+"""Name of both the program and the package."""
 
 
 def tool(name: str, package: str = "prometheus") -> Path:
-    """The program ``name`` of Debian's ``package``; skips the test with the reason where none can be had."""
+    """Return the program ``name`` of Debian's ``package``; skip the test with the reason if it is not available."""
     found = shutil.which(name) or shutil.which(name.removeprefix("prometheus-"))
     if found is not None:
         return Path(found)
@@ -45,12 +45,13 @@ def tool(name: str, package: str = "prometheus") -> Path:
 
 
 def alertmanager() -> list[str | Path]:
-    """The command that starts an Alertmanager, without its options; skips as :func:`tool` does."""
+    """Return the command that starts an Alertmanager, without options; skip like :func:`tool`."""
     program = tool(ALERTMANAGER, ALERTMANAGER)
     share = program.parents[1] / "share"
     if not program.is_relative_to(user_cache()):
         return [program]
-    # Debian's looks for templates in /usr/share alone: it gets one of its own, in a mount namespace that ends with it.
+    # Debian's Alertmanager reads templates only from /usr/share. It gets its own /usr/share in a temporary mount
+    # namespace.
     as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
     own = ["unshare", *as_root, "--mount", "sh", "-c", 'mount --bind "$0" /usr/share && exec "$@"', share]
     if subprocess.run([*own, "true"], capture_output=True, check=False).returncode:
@@ -74,7 +75,7 @@ def _unpacked(name: str, package: str) -> tuple[Path | None, str]:
             _run(["dpkg-deb", "-x", archive.name, "unpacked"], folder)
         except (subprocess.SubprocessError, ValueError) as error:
             return None, f"{error}"
-        with contextlib.suppress(OSError):  # another run was quicker
+        with contextlib.suppress(OSError):  # another test run may have been faster
             (folder / "unpacked").rename(target)
     return target, ""
 
@@ -92,7 +93,8 @@ def until(
     pause_seconds: float = 0.3,
     what: str = "",
 ) -> None:
-    """Ask every ``pause_seconds`` until ``holds``; fails after ``seconds``, or when one of the processes has ended."""
+    """Check ``holds`` every ``pause_seconds`` until it is true. Fail after ``seconds``, or when one of the processes
+    has ended."""
     deadline = time.monotonic() + seconds
     pause = threading.Event()
     while not holds():
@@ -103,7 +105,7 @@ def until(
 
 
 def series(url: str, expression: str) -> list[dict[str, Any]]:
-    """What a Prometheus at ``url`` answers to a query; nothing while it is not up."""
+    """Return a Prometheus's answer to a query at ``url``; empty while it is not up."""
     try:
         told = requests.get(f"{url}/api/v1/query", params={"query": expression}, timeout=10).json()
     except requests.RequestException:
@@ -112,7 +114,7 @@ def series(url: str, expression: str) -> list[dict[str, Any]]:
 
 
 def start_prometheus(folder: Path, config: dict[str, Any]) -> tuple[OwnedProcess, str]:
-    """A Prometheus with ``config``, whose files are in ``folder``, and its URL; the caller ends it."""
+    """Start a Prometheus with ``config`` and its files in ``folder``; return it and its URL. The caller stops it."""
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     address = f"127.0.0.1:{free_port()}"
     command = [tool("prometheus"), f"--config.file={folder / 'prometheus.yaml'}",

@@ -1,7 +1,7 @@
-"""The pictures of README and guide: `scripts/screenshots` runs the demo, and photographs what it shows.
+"""The pictures of README and guide: `scripts/screenshots` runs the demo, and takes pictures of its pages.
 
-The pictures are of a real run: the demo's, long enough for a timeline. They show the top of each page, and what
-is below the plots of the status page, as PNG.
+The pictures show a real run of the demo, long enough for a timeline: as PNG, the top of each page, and the part of the
+status page below its plots.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ PAINTED: Final = "new Promise((done) => requestAnimationFrame(() => requestAnima
 
 
 class PictureTooLarge(Exception):
-    """A picture is not fit to be committed."""
+    """A picture is too large to be committed."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run the demo and write the pictures; the exit status."""
+    """Run the demo and write the pictures; return the exit status."""
     parser = argparse.ArgumentParser(prog="scripts/screenshots", description="Write the pictures of README and guide.")
     parser.add_argument("--out", type=Path, default=PICTURES, metavar="DIR", help="default: docs/pictures")
     given = parser.parse_args(arguments)
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
         running = pool.submit(demo.run)
         try:
             _live(browser, folder.path / "state", given.out, running)
-            running.result()  # interrupted, the demo ends by itself, with KeyboardInterrupt
+            running.result()  # the stop ends the demo with KeyboardInterrupt
         finally:
             stop.event.set()
         _report(browser, folder.path / "state", given.out)
@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _live(browser: Browser, state: Path, out: Path, running: Future[int]) -> None:
-    """The status page when the claim is broken, and most of the load was read."""
+    """Take pictures of the status page when the guarantee is broken and most of the load has been read."""
     _until((state / "endpoint.json").exists, running)
     url = json.loads((state / "endpoint.json").read_text(encoding="utf-8"))["url"]
     _until(lambda: _is_worth_a_picture(_asked(url + "report.json")), running)
@@ -93,7 +93,7 @@ def _live(browser: Browser, state: Path, out: Path, running: Future[int]) -> Non
 
 
 def _report(browser: Browser, state: Path, out: Path) -> None:
-    """The HTML report of the run, as `streamproof report --format html` writes it."""
+    """Take pictures of the run's HTML report, as written by `streamproof report --format html`."""
     told, violations = (
         json.loads((state / name).read_text(encoding="utf-8")) for name in (REPORT_FILE, VIOLATIONS_FILE)
     )
@@ -109,7 +109,7 @@ def _report(browser: Browser, state: Path, out: Path) -> None:
 
 
 def _picture(browser: Browser, file: Path, height_max: int, beginning: str = "body") -> None:
-    """What the page shows from the element ``beginning`` on."""
+    """Write a picture of the page from the element ``beginning`` on."""
     browser.value(PAINTED)
     top = browser.value(
         f"Math.max(0, document.querySelector('{beginning}').getBoundingClientRect().top + scrollY - 16)"
@@ -124,7 +124,7 @@ def _picture(browser: Browser, file: Path, height_max: int, beginning: str = "bo
 def _until(holds: Callable[[], bool], running: Future[int]) -> None:
     while not holds():
         if running.done():
-            running.result()  # its own error, where it has one
+            running.result()  # raises the demo's own error, if any
             raise AssertionError("the demo ended before there was anything to photograph")
         wait([running], timeout=0.5)
 

@@ -1,4 +1,4 @@
-"""The status page in a real browser, beside a publisher that serves a run over HTTP: fixtures and what they give."""
+"""The status page in a real browser, with a publisher that serves a run over HTTP: fixtures and their classes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from validator.publish.history import HISTORY_FILE, History
 from validator.publish.publisher import Publisher
 
 PAINTED = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
-"""JavaScript that waits until what was changed is on the screen."""
+"""JavaScript that waits until changes are painted."""
 SHOWN_WITHIN_SECONDS = 3.0
 
 
 class Served:
-    """A publisher with the story behind it, that can be stopped and started on the same port."""
+    """A publisher that has already published the story, and can be stopped and restarted on the same port."""
 
     def __init__(self, state: Path, before: list[Snapshot]) -> None:
         self.state = state
@@ -65,7 +65,7 @@ def page(running: Browser) -> Iterator[Browser]:
     running.complaints.clear()
     running.requests.clear()
     yield running
-    # The stream of a page that stays would be heard by the next test.
+    # The event stream of an open page would reach the next test.
     running.open("about:blank")
 
 

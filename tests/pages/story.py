@@ -1,7 +1,8 @@
-"""A run of twenty minutes as snapshots: steady load, one worker killed for 40 s, what that lost and repeated.
+"""A run of twenty minutes as snapshots: steady load, one worker killed for 40 s, with the resulting losses and
+duplicates.
 
-Values of the model with the shapes that a sidecar has: totals that only grow, a backlog that is worked off, latency in
-the sidecar's buckets.
+The values have the shapes of a real sidecar's: totals that only grow, a backlog that shrinks, latency in the sidecar's
+buckets.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ NETWORK = "slow-broker"
 
 
 def at(second: float) -> int:
-    """Microseconds of a second of the run; it ends at noon."""
+    """Return the time of a second of the run in microseconds. The run ends at noon."""
     return NOON_US + int((second - SECONDS) * SECOND)
 
 
 @cache
 def story(seed: int = 7) -> tuple[Snapshot, ...]:
-    """The snapshots in order, one each ``STEP_SECONDS``."""
+    """Return the snapshots in order, one per ``STEP_SECONDS``."""
     return tuple(_told(seed))
 
 
@@ -123,7 +124,7 @@ def _snapshot(second: int, read: int, processed: int, latency: Histogram) -> Sna
 
 
 def faults(second: int) -> tuple[FaultWindow, ...]:
-    """The faults that were injected by then."""
+    """Return the faults injected up to ``second``."""
     told = [
         FaultWindow("f-2", NETWORK, "network_delay", "broker-1", at(500), at(501), at(559), at(560)),
         FaultWindow("f-1", FAULT, "process_kill", "taskmanager-1", at(STRUCK), at(STRUCK + 1), None, None),
@@ -134,7 +135,7 @@ def faults(second: int) -> tuple[FaultWindow, ...]:
 
 
 def phases(second: int) -> tuple[Phase, ...]:
-    """The phases that the sidecar tells of these faults: where one begins, under which fault, and no measures yet."""
+    """Return the sidecar's phases for these faults: their starts and their faults, without measures."""
     changes: list[tuple[str, str | None, int]] = [
         ("control", None, 499),
         ("failure", NETWORK, 500),
@@ -148,7 +149,7 @@ def phases(second: int) -> tuple[Phase, ...]:
 
 
 def latencies() -> tuple[PhaseLatency, ...]:
-    """What the results of each phase took: the growth of the run's histogram from its begin to its end."""
+    """Return the latencies of each phase's results: the growth of the run's histogram during the phase."""
 
     def counted(instant_us: int) -> tuple[int, ...]:
         told = [one.latency["last_input"].counts for one in story() if one.taken_us < instant_us]
@@ -164,7 +165,7 @@ def latencies() -> tuple[PhaseLatency, ...]:
 
 
 def coverage(second: int, read: int, processed: int) -> tuple[PartitionCoverage, ...]:
-    """Three input partitions, two of output, one late."""
+    """Return three partitions of input, two of output, one of late records."""
     lag, each = (read - processed) % 700, read // 3
     through = at(second - 1)
     parts = [
@@ -182,7 +183,7 @@ def coverage(second: int, read: int, processed: int) -> tuple[PartitionCoverage,
 
 
 def violations(lost: int) -> Iterator[ViolationRecord]:
-    """The newest violations, bounded as the sidecar bounds them."""
+    """Yield the newest violations, limited like the sidecar's."""
     kinds = [("duplicate", HEALED + 20, "counted again in a second result of the window")]
     if lost:
         kinds.append(("missing", HEALED + 120, "expected and in no result, late or rejected record"))
@@ -199,7 +200,7 @@ def violations(lost: int) -> Iterator[ViolationRecord]:
 
 
 def windows() -> dict[int, dict[str, int]]:
-    """What each window of a minute came to at the end, by class; what broke is where :func:`violations` has it."""
+    """Return the final counts by class of each window of a minute, consistent with :func:`violations`."""
     each = RATE_PER_SECOND * 60
     judged = {at(second): {"expected": each, "processed": each} for second in range(0, SECONDS - 60, 60)}
     for count, kind in ((REPEATED, "duplicate"), (LOST, "missing")):

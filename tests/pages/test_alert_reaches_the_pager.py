@@ -1,6 +1,6 @@
-"""From a repeated answer on a Kafka topic to a message on the pager, all of it real: broker, sidecar, Prometheus with
-the generated rules, Alertmanager with the guide's configuration. Healthy under load first, and then nothing is heard.
-"""
+"""From a repeated result on a Kafka topic to a message on the pager, with real components: broker, sidecar,
+Prometheus with the generated rules, Alertmanager with the guide's configuration. Before that, a healthy run under
+load sends no message."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from validator.publish.next_steps import RUNBOOK
 
 GUIDE = ROOT / "docs" / "guide"
 SETTINGS = Settings(runbooks="https://runbooks.example.org")
-FASTER = 60  # every `for` below, and how often rules are evaluated
+FASTER = 60  # divides every `for`, and the interval of rule evaluations
 LONGEST_WAIT_SECONDS = max(seconds_of(alert.pending_for) for alert in alerts(SETTINGS)) / FASTER
 WAIT_SECONDS = 150.0
 
 
 @contextmanager
 def monitoring(folder: Path, target: str, pager: Receiver) -> Iterator[tuple[str, str]]:
-    """The guide's Prometheus and Alertmanager on free ports, in a hurry; the URLs of both."""
+    """Run the guide's Prometheus and Alertmanager on free ports with short intervals; yield the URLs of both."""
     manager_at = f"127.0.0.1:{free_port()}"
     config = yaml.safe_load((GUIDE / "alertmanager.yaml").read_text(encoding="utf-8"))
     config["route"] |= {"group_wait": "0s", "group_interval": "1s"}
@@ -91,14 +91,15 @@ def test_a_violation_reaches_the_pager_and_a_healthy_run_under_load_does_not(pip
     pipeline.create()
     faults = f"{pipeline.name}-faults"
     pipeline.broker.create_topics({faults: 1})
-    # An answer that is two seconds late is nothing to hear of; on a busy machine the load has some.
+    # A result that is two seconds late must not alert. On a busy machine, the load has some.
     settings = (f"faults.topic={faults}", "timing.overdue_after=20s", "timing.missing_after=40s")
     with Receiver() as pager, pipeline.live(*settings) as live, SteadyLoad(pipeline):
         live.until(lambda report: report["verdicts"]["exactly_once"] == "pass")
         with monitoring(pipeline.folder, target_of(live), pager) as (url, manager_url):
             until(lambda: number(url, "streamproof_build_info") == 1, seconds=WAIT_SECONDS)
             handled_before = number(url, 'streamproof_contributions{class="processed"}')
-            # Longer than the longest `for` of all rules, evaluated all the while, and answers came in all the while.
+            # Longer than the longest `for` of all rules, which are evaluated throughout, while results arrive
+            # throughout.
             looks = f"count_over_time(streamproof_guarantee_declared[{2 * LONGEST_WAIT_SECONDS:.0f}s])"
             enough = 1.2 * LONGEST_WAIT_SECONDS / 2
             until(lambda: bool(number(url, f"max({looks})") > enough), seconds=WAIT_SECONDS, what="a healthy spell")
@@ -110,7 +111,7 @@ def test_a_violation_reaches_the_pager_and_a_healthy_run_under_load_does_not(pip
 
             tell(pipeline, faults, "1", "injected", ("duplicate",))
             pipeline.answers(answer(["0-b-0"], 0, "b"))  # as the fault's plan expects
-            # For five scrapes, in which the rules are evaluated twenty times.
+            # Five scrapes, with twenty evaluations of the rules.
             expected = 'count_over_time((streamproof_violations_expected{class="duplicate"} == 1)[60s:2s])'
             until(lambda: number(url, expected) >= 5, seconds=WAIT_SECONDS, what="what the plan expects")
             assert number(url, 'streamproof_violations_open{class="duplicate"}') == 1
@@ -118,7 +119,7 @@ def test_a_violation_reaches_the_pager_and_a_healthy_run_under_load_does_not(pip
             tell(pipeline, faults, "1", "healed", ("duplicate",))
 
             tell(pipeline, faults, "2", "injected")
-            pipeline.answers(answer(["0-a-0"], 0, "a"))  # counted a second time
+            pipeline.answers(answer(["0-a-0"], 0, "a"))  # a duplicate
             until(lambda: bool(violated(pager, "firing")), seconds=WAIT_SECONDS, what="the alert")
             told = violated(pager, "firing")[0]
             assert told.receiver == "on-call"
@@ -136,7 +137,7 @@ def test_a_violation_reaches_the_pager_and_a_healthy_run_under_load_does_not(pip
             tell(pipeline, faults, "2", "healed")
             acknowledge(live.state, "a")
             until(lambda: bool(violated(pager, "resolved")), seconds=WAIT_SECONDS, what="the end of the alert")
-    # One repeat is within the error budget. (The fault may last longer than its alert waits, on a slow machine.)
+    # One duplicate is within the error budget. On a slow machine, the fault may last longer than its alert's `for`.
     others = {one.name for one in pager.heard} - {"StreamproofFaultNotHealed"}
     assert others == {"StreamproofGuaranteeViolated"}
 

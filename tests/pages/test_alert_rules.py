@@ -1,4 +1,4 @@
-"""The committed rules, in promtool: silent before, fires after, resolves."""
+"""The committed rules in promtool: silent at first, then firing, then resolved."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIVES = (*alert_scenarios_pipeline.LIVES, *alert_scenarios_sidecar.LIVES)
 QUIET = (*alert_scenarios_pipeline.QUIET, *alert_scenarios_sidecar.QUIET)
 RULES = Path(__file__).parents[2] / "dashboards" / "generated" / "prometheus" / "rules.yaml"
 OWN_LABELS = ("window", "speed", "scope", "cause", "effect")
-"""Labels that a rule sets; the others come from the series."""
+"""Labels that a rule sets. The other labels come from the series."""
 ALL_LIVES = (*LIVES, *NEW_STATE_LIVES, *TWO_LIVES)
 
 
@@ -36,7 +36,7 @@ READABLE: Mapping[str, Callable[[float], str]] = {
     "humanizePercentage": lambda value: f"{100 * value:.4g}%",
     "humanizeDuration": lambda value: f"{value // 60:g}m {value % 60:g}s",
 }
-"""What Prometheus makes of the values that the scenarios have."""
+"""Prometheus's formatting of the scenarios' values."""
 
 
 def alert_of(scenario: Scenario) -> Alert:
@@ -77,7 +77,7 @@ def promtool(
     test = {
         "rule_files": [str(rules)],
         "evaluation_interval": "30s",
-        # Else promtool takes them in any order, and an alert may see what was recorded half a minute ago.
+        # Otherwise promtool evaluates groups in any order, and an alert may see recordings of half a minute ago.
         "group_eval_order": [group.name for group in groups(Settings())],
         "tests": [
             {
@@ -141,7 +141,7 @@ LOSS = Scenario(
     ],
 )
 def test_the_warning_comes_before_the_loss_is_proven(owed: str, value: str, tmp_path: Path) -> None:
-    """With the default timing: an engine dies at 0, answers are overdue after 30 s and missing after 120 s."""
+    """With the default timing, an engine dies at 0; results are overdue after 30 s and missing after 120 s."""
     series = {
         'streamproof_outstanding_events{pipeline="clickstream",state="overdue"}': owed,
         'streamproof_violations_open{pipeline="clickstream",class="missing"}': "0x7 6000x20",
@@ -188,7 +188,7 @@ def test_an_alert_names_the_pages_of_its_own_sidecar(tmp_path: Path, label: str,
 
 
 def test_two_alerts_of_one_pipeline_differ_in_their_summary() -> None:
-    """A pager shows the summary only."""
+    """A pager shows only the summary."""
     for scenario in ALL_LIVES:
         named = set(re.findall(r"{{ \.Labels\.(\w+) }}", alert_of(scenario).summary))
         assert named == {name for name in scenario.labels if name not in OWN_LABELS}, scenario

@@ -1,4 +1,5 @@
-"""Every expression of rules and dashboards, in a real Prometheus that scrapes the real collector over a broken run."""
+"""Every expression of rules and dashboards, in a real Prometheus that scrapes the real collector during a broken
+run."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from validator.publish.metrics import SnapshotCollector, registry
 
 SETTINGS = Settings()
 LAST_TO_COME = (
-    # Two scrapes of what the break brought, and one evaluation of the rules.
+    # Two scrapes of the broken run, and one evaluation of the rules.
     'increase(streamproof_violations_confirmed_total{class="missing"}[5m]) > 0',
     "rate(streamproof_reclassified_total[5m]) > 0",
     'ALERTS{alertname="StreamproofGuaranteeViolated",alertstate="firing"}',
@@ -35,7 +36,7 @@ LAST_TO_COME = (
 
 
 def lively(snapshot: Snapshot) -> Snapshot:
-    """``snapshot`` taken now, with every measure that only some runs have."""
+    """Return ``snapshot`` with the current time, and with every measure that only some runs have."""
     measures = {
         "failure_cost_seconds": 29.1,
         "downtime_seconds": 12.0,
@@ -57,7 +58,7 @@ def lively(snapshot: Snapshot) -> Snapshot:
 
 
 def recovering() -> Snapshot:
-    """A run whose fault was healed, and nobody can say yet whether it came back."""
+    """Return a run whose fault is healed, and whose recovery is not decided yet."""
     now = time.time_ns() // 1000
     over = FaultWindow("f-0", "slow-broker", "network_delay", "broker-1", now - 9_000_000, None, None, now - 1_000_000)
     return replace(clean(), taken_us=now, faults=(over,))
@@ -73,7 +74,7 @@ def has_series(url: str, expression: str) -> bool:
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Prometheus that saw a run break, and evaluates the committed rules each second."""
+    """A Prometheus that scraped a run with a break, and evaluates the committed rules every second."""
     tool("prometheus")  # skips before anything is started
     folder = tmp_path_factory.mktemp("prometheus")
     collector = SnapshotCollector("clickstream")
@@ -89,7 +90,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process, at = start_prometheus(folder, content)
         with process:
             until(lambda: has_series(at, 'streamproof_violations_open{class="missing"} == 0'), process)
-            # A dashboard compares the phases of a fault: this run has them one after the other.
+            # A dashboard compares a fault's phases. This run has them one after the other.
             for snapshot, phase in ((None, "control"), (recovering(), "recovery"), (lively(broken()), "failure")):
                 if snapshot is not None:
                     collector.update(snapshot)
@@ -118,7 +119,8 @@ def test_every_panel_annotation_and_recording_rule_has_series(answers: list[Quer
 
 
 def test_the_alerts_that_fit_this_run_have_series_and_the_others_none(answers: list[QueryResult]) -> None:
-    # The output topic was never read through, the input last in January, a fault is active, and the canary was missed.
+    # The output topic is not read through, the input was last read in January, a fault is active, and the canary is
+    # missed.
     fitting = {
         "StreamproofGuaranteeViolated", "StreamproofFaultNotHealed", "StreamproofSidecarBlind (unread_topic)",
         "StreamproofSidecarBehind", "StreamproofCanaryMissed (missed)", "StreamproofCanaryMissed (false_alarm)",

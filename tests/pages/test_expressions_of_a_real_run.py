@@ -1,6 +1,6 @@
-"""Every expression of panels, annotations, rules and alerts, in a real Prometheus that scraped a real sidecar over a
-run in which all went wrong: an engine that fell silent under a fault, late answers, repeats, restarts, deleted inputs.
-"""
+"""Every expression of panels, annotations, rules and alerts, in a real Prometheus that scraped a real sidecar. In
+the run, everything goes wrong: an engine without results under a fault, late results, duplicates, restarts, deleted
+inputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from validator.measure.canary_rounds import RIGHT
 SETTINGS = Settings()
 ALERT = "alert "
 IN_PASSING = (ALERT, ": annotation ")
-"""What has series while something lasts: it is asked for all of the run, as a dashboard asks an annotation."""
+"""Expressions with series only during an event. They are queried over the whole run, like a dashboard's annotations."""
 STAYS_EMPTY = {
     "alert StreamproofSidecarBehind": (
         " > 300",
@@ -42,18 +42,18 @@ MEASURES = (
     "measures.control_least=2s",
     "measures.moving_rate=2s",
     "measures.band_ratio=0.6",
-    # Long enough that a batch of a busy machine falls between healing and recovery.
+    # Long enough for a batch of a busy machine between healing and recovery.
     "measures.stable_for=8s",
 )
 STAGE_SECONDS = 180.0
 SCRAPE = "200ms"
-"""What passes within a second, as the age of a batch does, must be seen."""
+"""Short enough to catch values that last less than a second, such as the age of a batch."""
 GONE_SECONDS = 170
-"""How far past the last scrape alerts are asked: what a Prometheus answers when nothing more comes."""
+"""How far past the last scrape alerts are queried: Prometheus's answer when no more samples arrive."""
 
 
 class Canary:
-    """The canary's topics, through which it is made blind, accused wrongly, and silenced."""
+    """The canary's topics, through which the test makes it blind, adds false alarms, and stops its results."""
 
     def __init__(self, pipeline: Pipeline, prometheus: OwnedProcess, url: str) -> None:
         self.input, self.output = f"{pipeline.name}-ci", f"{pipeline.name}-co"
@@ -81,7 +81,7 @@ class Canary:
         until(alerted, self._prometheus, seconds=STAGE_SECONDS, what=f"an alert on the canary: {cause}")
 
     def accuse(self) -> None:
-        """Answer again what was answered rightly, as no sidecar does."""
+        """Repeat correct results of the canary, as no sidecar does."""
         reader = Consumer({"bootstrap.servers": self._pipeline.servers, "group.id": self.output})
         reader.assign([TopicPartition(self.output, 0, 0)])
         again: set[bytes] = set()
@@ -98,7 +98,7 @@ class Canary:
             reader.close()
 
     def blind(self) -> None:
-        """Hold back its results: an open transaction before them."""
+        """Hold back the canary's results behind an open transaction."""
         held = self._pipeline.transactional()
         held.begin_transaction()
         held.produce(self.output, b"held", partition=0)
@@ -107,8 +107,8 @@ class Canary:
         held.abort_transaction(30)
 
     def silence(self) -> None:
-        """Take its results' topic away until that is noticed."""
-        admin = self._pipeline.admin()  # kept in a name: a client that is collected never answers
+        """Delete the canary's output topic until the alert fires."""
+        admin = self._pipeline.admin()  # a client that is garbage-collected does not answer
         for done in admin.delete_topics([self.output]).values():
             done.result(30)
         self._until_alerted("silent")
@@ -116,9 +116,9 @@ class Canary:
 
 
 class Load:
-    """A click a tick, each in a window of its own that the next one closes.
+    """One click per tick, each in its own window, which the next click closes.
 
-    While it is ``silent`` the engine answers the oldest now and then, and the rest later.
+    While ``silent`` is set, the engine sends the oldest owed result now and then, and the rest later.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -132,7 +132,7 @@ class Load:
         while not self._over.wait(0.25):
             self._pipeline.clicks(click(clicked, clicked * WINDOW_SECONDS))
             clicked += 1
-            # Answers come after the click that closes their window: before it there is no latency from its closing.
+            # A result comes after the click that closes its window: earlier results have no latency since the closing.
             due = clicked - 1 if not self.silent.is_set() else answered + (clicked % 6 == 0)
             self._pipeline.answers(*(answer([n], n) for n in range(answered, due)))
             answered = due
@@ -153,7 +153,7 @@ def tell(pipeline: Pipeline, topic: str, state: State, fault: str = "1", expects
 
 
 def ever(url: str, expression: str, since: float) -> bool:
-    """Whether ``expression`` had series at any instant from ``since`` until some time after now."""
+    """Return whether ``expression`` had series at any instant between ``since`` and ``GONE_SECONDS`` after now."""
     asked = {"query": expression, "start": since, "end": time.time() + GONE_SECONDS, "step": 0.2}
     told = requests.get(f"{url}/api/v1/query_range", params={k: str(v) for k, v in asked.items()}, timeout=60).json()
     assert told["status"] == "success", told
@@ -161,7 +161,7 @@ def ever(url: str, expression: str, since: float) -> bool:
 
 
 def empty_panels(url: str) -> set[tuple[str, str]]:
-    """Panels and recording rules that have no series now."""
+    """Return panels and recording rules without series now."""
     told = check(url, SETTINGS)
     return {(one.where, one.expression) for one in told if not one.series and not is_passing(one.where)}
 
@@ -171,7 +171,7 @@ def is_passing(where: str) -> bool:
 
 
 def until_none_is_empty(url: str, prometheus: OwnedProcess) -> None:
-    """Wait until every panel and recording rule has series; fails with the names of those that have none."""
+    """Wait until every panel and recording rule has series; fail with the names of those without."""
     left: set[tuple[str, str]] = set()
 
     def none_is_left() -> bool:
@@ -200,14 +200,14 @@ def test_every_expression_has_series_in_a_run_that_breaks(pipeline: Pipeline) ->
 
     with process:
         until(lambda: bool(series(url, "vector(1)")), process)
-        # While none of its topics is there a sidecar has no batch, however quick it is.
+        # Without any of its topics, a sidecar has no batch, however fast it is.
         with pipeline.live(*settings, state="no-topics"):
             no_batch = "streamproof_last_batch_timestamp_seconds"
             until(seen(f"{no_batch} != {no_batch}"), process, seconds=STAGE_SECONDS, what="a sidecar without a batch")
         pipeline.create()
         pipeline.broker.create_topics({faults: 1})
         canary.create()
-        # An open transaction: until it ends nobody can say that the output was read through.
+        # Until this transaction ends, the output is not read through.
         held = pipeline.transactional()
         held.begin_transaction()
         held.produce(pipeline.output, answer([0], 0), partition=0)
@@ -226,7 +226,7 @@ def test_every_expression_has_series_in_a_run_that_breaks(pipeline: Pipeline) ->
             canary.accuse()
             canary.blind()
             canary.silence()
-        # Three more starts; before the last, inputs are gone that nobody has read.
+        # Three more starts. Before the last one, unread inputs expire.
         for start in range(3):
             if start == 2:
                 pipeline.clicks(*(click(f"gone-{n}", 0) for n in range(5)))
@@ -249,7 +249,8 @@ def test_every_expression_has_series_in_a_run_that_breaks(pipeline: Pipeline) ->
 
 
 def break_it(pipeline: Pipeline, live: Live, load: Load, faults: str) -> None:
-    """A fault under which the engine is silent, so that answers come when they were called lost; and repeats."""
+    """Inject a fault during which the engine sends no results, so they arrive after they were reported missing; then
+    send duplicates."""
     live.until(lambda report: report["contributions"]["processed"] > 20)
     tell(pipeline, faults, "injected")
     load.silent.set()

@@ -1,4 +1,4 @@
-"""A pipeline of any name, chosen in a dashboard: Prometheus finds its series and no other's."""
+"""A pipeline with any name, selected in a dashboard: Prometheus returns its series and no other's."""
 
 from __future__ import annotations
 

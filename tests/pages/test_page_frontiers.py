@@ -1,4 +1,4 @@
-"""The frontiers of partitions on the status page: unfolded, they are asked for after each update; folded, never."""
+"""The partitions' frontiers on the status page: requested after each update while unfolded, and never while folded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONE = clean().coverage[0]
 ROWS = "document.querySelectorAll('#partitions tr')"
 SUMMARY = "document.querySelector('#frontier summary')"
 OF = "document.querySelector('#partitions-of').textContent"
-# Answers wait in `held` until the test lets them go; what `spoil` makes takes their place, and is counted.
+# Answers wait in `held` until the test releases them. If `spoil` is set, its answers replace them, and are counted.
 HOLD = """(() => {
   const ask = window.fetch;
   window.held = []; window.holding = false; window.spoil = null; window.spoiled = 0;
@@ -44,7 +44,7 @@ def parts(count: int) -> list[PartitionCoverage]:
 
 
 def told(coverage: Iterable[PartitionCoverage], batches: int) -> Snapshot:
-    """A healthy run that has read so far after so many batches, two seconds each."""
+    """Return a healthy run with this coverage after ``batches`` batches of two seconds each."""
     return replace(healthy(SECONDS + 2 * batches), coverage=tuple(coverage), batches=batches)
 
 
@@ -55,7 +55,7 @@ def open_unfolded(page: Browser, served: Served) -> None:
 
 
 def asked(page: Browser, served: Served) -> int:
-    """How often the page has asked for rows."""
+    """Return how often the page has requested rows."""
     return page.requests.count(served.url + "partitions.json")
 
 
@@ -163,7 +163,7 @@ def test_a_request_that_nobody_answers_is_given_up(page: Browser, served: Served
     page.wait_until(f"{ROWS}.length === 3")
     page.value(HOLD)
     silent = "(_, { signal }) => new Promise((_, no) => signal.addEventListener('abort', () => no(signal.reason)))"
-    # As long as the test says, in the place of the page's seconds.
+    # A time limit under the test's control replaces the page's.
     page.value(f"window.spoil = {silent}; window.ends = new AbortController(); 1")
     page.value("AbortSignal.timeout = (ms) => ms > 1000 ? window.ends.signal : null; 1")
     served.publisher.publish(told(parts(4), 2))
@@ -185,7 +185,7 @@ def test_rows_outlive_a_restart_of_the_server_and_go_on_after_it(page: Browser, 
     served.publisher.stop()
     page.wait_until("document.querySelector('#notice').innerText.startsWith('The sidecar was stopped')")
     assert page.value(f"{ROWS}.length") == 3
-    # Unfolded anew while nobody answers.
+    # Folded and unfolded while the server is down.
     for _ in range(2):
         page.value(f"{SUMMARY}.click()")
         page.value(PAINTED)
@@ -195,7 +195,7 @@ def test_rows_outlive_a_restart_of_the_server_and_go_on_after_it(page: Browser, 
     page.wait_until(f"{ROWS}.length === 3 && {OF} === 'As of batch 1, 12:00:02 UTC.'")
     served.publisher.publish(told(parts(5), 2))
     page.wait_until(f"{ROWS}.length === 5")
-    # What a refused connection writes to the console is the browser's; errors of ours there must be none.
+    # The browser logs refused connections on the console. The page itself must log no error.
     assert [said for said in page.complaints if "ERR_" not in said] == []
 
 
@@ -222,7 +222,7 @@ def test_an_update_takes_neither_the_keyboards_nor_the_mouses_place(page: Browse
     page.value(f"getSelection().selectAllChildren({ROWS}[20].cells[1])")
     page.value(f"{SUMMARY}.focus()")
     page.value("window.top0 = document.querySelector('#partitions').getBoundingClientRect().top; 1")
-    # What a flicker would be: rows that are taken away and put back.
+    # A flicker is a row that is removed and inserted again.
     count = "(seen) => { for (const one of seen) window.removed += one.removedNodes.length; }"
     watch = f"new MutationObserver({count}).observe(document.querySelector('#partitions'), {{ childList: true }})"
     page.value(f"window.removed = 0; {watch}; 1")
@@ -239,5 +239,5 @@ def test_an_update_takes_neither_the_keyboards_nor_the_mouses_place(page: Browse
     assert ("columnheader", "next offset") in roles
     assert ("cell", "2,000") in roles or ("gridcell", "2,000") in roles
     assert any("As of batch 2" in name for _, name in roles)
-    # Thousands of cells that are read out with each batch would be noise.
+    # A screen reader must not read out thousands of cells at each batch.
     assert page.value(f"{SUMMARY}.parentNode.querySelector('[aria-live], [role=status], [role=alert]')") is None

@@ -1,4 +1,4 @@
-"""What the status page says, and that it goes on saying it, in a real browser beside a publisher that serves it."""
+"""The status page's content and its updates, in a real browser with a publisher that serves it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_it_survives_a_restart_of_the_server(page: Browser, served: Served) -> N
     served.publisher.publish(healthy(SECONDS + 20))
     page.wait_until("document.querySelector('#notice').hidden && document.querySelector('#lamp').className === 'on'")
     page.wait_until("document.querySelector('#when').innerText.includes('12:00:20')")
-    # What a refused connection writes to the console is the browser's; errors of ours there must be none.
+    # The browser logs refused connections on the console. The page itself must log no error.
     assert [said for said in page.complaints if "ERR_" not in said] == []
 
 
@@ -134,7 +134,7 @@ def test_a_sidecar_that_stands_still_is_called_out(
         now[0] += 45
         page.wait_until("document.querySelector('#notice').innerText.startsWith('No batch was committed for 45 s')")
         assert page.value("document.querySelector('#lamp').className") == ""
-        # A screen reader hears it once, not each second anew.
+        # A screen reader reads it once, not every second.
         told = page.value("document.querySelector('#alarm').textContent")
         assert told == "No batch was committed: verdicts stand still. Read the sidecar's log."
     finally:
@@ -187,7 +187,7 @@ def test_a_button_says_over_an_update_that_it_copied_until_its_time_is_over(
     served.publisher.publish(snapshots[-1])
     page.open(served.url)
     page.wait_until("document.querySelectorAll('.finding').length === 2")
-    # What the page leaves for later is done when the test says so.
+    # The test decides when the page's timers run.
     press = """(() => {
       const before = window.setTimeout;
       window.setTimeout = (later, ms, ...given) => { window.timeIsOver = () => later(...given); };
@@ -223,7 +223,7 @@ def test_a_sidecar_that_does_not_see_its_canary_is_called_out(page: Browser, ser
     book = "document.querySelector('#notice a')"
     assert page.value(f"{book}.pathname") == "/runbooks/StreamproofCanaryMissed"
     assert page.value(f"fetch({book}.href).then((answer) => answer.status)") == 200
-    # Who reads with a keyboard stays on the link over an update.
+    # Keyboard focus stays on the link during an update.
     page.value(f"{book}.focus()")
     served.publisher.publish(replace(healthy(SECONDS + 3), canary=replace(blind, recall_ratio=0.5)))
     page.wait_until("document.querySelector('#notice').innerText.startsWith('The sidecar found only a share of 0.5')")

@@ -1,6 +1,5 @@
-"""The status page of a real sidecar over real Kafka in a real Chromium: a violation comes, the sidecar is killed, comes
-back on its port, and the page goes on by itself.
-"""
+"""The status page of a real sidecar over real Kafka in a real Chromium: a violation appears, the sidecar is killed
+and restarted on its port, and the page continues by itself."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ WINDOWS, IDS = 4, 5
 VERDICT = "document.querySelector('.verdict.declared b')?.textContent"
 LAMP = "document.querySelector('#lamp').className"
 NOTICE = "document.querySelector('#notice').innerText"
-# When the page first showed a second answer for a key, by this machine's clock: milliseconds since the epoch.
+# The time at which the page first shows a duplicate of a key, by this machine's clock: milliseconds since the epoch.
 WATCH = f"""(() => {{
   window.shownAt = {{}};
   const look = () => {{
@@ -64,19 +63,20 @@ def ids(window: int) -> list[int]:
 
 
 def answered_right(sidecars: Sidecars, key: str, first: int) -> None:
-    """Clicks on ``key`` in windows from ``first`` on, and the engine's right answers to them."""
+    """Write clicks on ``key`` in windows from ``first`` on, and the engine's correct results."""
     windows = range(first, first + WINDOWS)
     put(sidecars, "in", *[click(one, window * 10 + n, key) for window in windows for n, one in enumerate(ids(window))])
     put(sidecars, "out", *[answer(ids(window), window, key) for window in windows])
 
 
 def told_at(sidecars: Sidecars, key: str, process: OwnedProcess) -> float:
-    """When the sidecar first wrote of a violation of ``key``: seconds since the epoch, of the file's last change."""
+    """Return when the sidecar first wrote a violation of ``key``: the file's modification time, in seconds since the
+    epoch."""
     file = sidecars.state(STATE) / "violations.json"
     found: list[float] = []
 
     def is_told() -> bool:
-        # What was read may be of before a replacement that comes between the two calls: look again then.
+        # If the file is replaced between stat and read, read it again.
         before = file.stat().st_mtime
         listed: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["violations"]
         if any(one["key"] == key and one["state"] == "confirmed" for one in listed) and file.stat().st_mtime == before:
@@ -88,7 +88,8 @@ def told_at(sidecars: Sidecars, key: str, process: OwnedProcess) -> float:
 
 
 def shown_after(page: Browser, sidecars: Sidecars, key: str, process: OwnedProcess) -> float:
-    """Seconds from the sidecar's writing of a violation of ``key`` to the page's showing it, verdict included."""
+    """Return the seconds from the sidecar's write of a violation of ``key`` until the page shows it with its
+    verdict."""
     told = told_at(sidecars, key, process)
     page.wait_until(f"'{key}' in window.shownAt", SHOWN_WITHIN_SECONDS + 10)
     return float(page.value(f"window.shownAt['{key}']")) / 1000 - told
@@ -117,7 +118,7 @@ def test_the_page_of_a_sidecar_shows_a_violation_at_once_and_outlives_a_kill(
             is_up(page, 10)
             assert page.value("document.querySelector('#broken').hidden") is True
 
-            put(sidecars, "out", answer([0], 0, "/first"))  # counted a second time
+            put(sidecars, "out", answer([0], 0, "/first"))  # a duplicate
             assert shown_after(page, sidecars, "/first", process) < SHOWN_WITHIN_SECONDS
             assert "1 duplicate: an event was counted more than once" in page.text("#findings")
 
@@ -141,6 +142,6 @@ def test_the_page_of_a_sidecar_shows_a_violation_at_once_and_outlives_a_kill(
             counted = "[...document.querySelectorAll('#contributions tr')].map((tr) => [...tr.cells].map(textOf))"
             read = page.value(f"((textOf) => {counted})((cell) => cell.textContent)")
             assert ["processed", str(report["contributions"]["processed"])] in read
-        # A refused connection is written to the console by the browser itself; of the page there is nothing.
+        # The browser logs refused connections on the console. The page itself must log nothing.
         assert [said for said in page.complaints if "ERR_" not in said] == []
         assert set(page.requests) == {url, url + "events"}

@@ -1,4 +1,4 @@
-"""Who can read the status page: by keyboard, screen reader, phone, wall display, in both schemes."""
+"""Access to the status page: by keyboard, screen reader, phone and wall display, in both colour schemes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_plots_are_drawn_and_hold_the_whole_history(
     assert [label.split(",")[0] for label in labels] == ["Throughput", "Latency", "Outstanding", "Violations"]
     assert f"missing now {LOST}, highest {LOST}" in labels[3]
     assert f"duplicate now {REPEATED}" in labels[3]
-    # A canvas that nothing was drawn on is all transparent.
+    # A canvas without any drawing is fully transparent.
     drawn = """[...document.querySelectorAll('canvas')].map((c) => {
         const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let n = 0;
         for (let i = 3; i < d.length; i += 4) if (d[i]) n += 1; return n; })"""
@@ -39,7 +39,7 @@ def test_the_keyboard_reaches_and_reads_the_plots(page: Browser, served: Served,
     page.wait_until("document.querySelectorAll('.finding').length === 2")
     page.press("Tab")
     assert page.value("document.activeElement.className") == "skip"
-    for _ in range(30):  # past the buttons that copy
+    for _ in range(30):  # past the copy buttons
         page.press("Tab")
         if page.value("document.activeElement.className") == "frame":
             break

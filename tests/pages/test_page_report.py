@@ -1,4 +1,4 @@
-"""The HTML report in a real browser: on a screen, on a phone and on paper."""
+"""The HTML report in a real browser: on a screen, on a phone and in print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Prometheus scrapes a port with certificate and token by the job of the guide; the links then begin with https."""
+"""A Prometheus scrapes a port with certificate and token, using the guide's job. The links then begin with https."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def job() -> dict[str, Any]:
 
 @pytest.fixture
 def port(tmp_path: Path) -> Iterator[int]:
-    """The port; `ca.pem` and `token` are in the folder, named as in the guide."""
+    """The port. `ca.pem` and `token` are in the folder, with the guide's names."""
     tool("prometheus")  # skips before anything is started
     if shutil.which("openssl") is None:
         pytest.skip("no openssl command on the PATH")
