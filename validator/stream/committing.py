@@ -1,4 +1,4 @@
-"""The one append of a batch: fact rows, and frontier rows as rows of the same commit."""
+"""Rows of the facts table: a batch appends its fact rows, frontier rows and marks in one commit."""
 
 from __future__ import annotations
 
@@ -28,19 +28,21 @@ _EPOCH_US_MOST: Final = 3_600_000_000
 
 
 def epoch_length_us(retention_us: int) -> int:
-    """Length of an epoch of facts: retention drops whole epochs."""
+    """Length of an epoch of facts in microseconds. Retention drops whole epochs."""
     return max(1_000_000, min(_EPOCH_US_MOST, retention_us // EPOCHS_PER_RETENTION))
 
 
 def epoch_of(lookup_us: int, retention_us: int) -> int:
-    """Epoch of a batch, from its own recorded instant: the epoch's start, in seconds since the Unix epoch."""
+    """Epoch of a batch with this lookup instant: the epoch's start, in seconds since the Unix epoch."""
     length_us = epoch_length_us(retention_us)
     return lookup_us // length_us * length_us // 1_000_000
 
 
 def frontier_rows(books: Books, watermark_before_us: int | None, retention_us: int) -> pa.Table:
-    """The frontier rows of the batch that ``books`` stand at: offsets and read-through times after it, and what facts
-    told up to the batch before."""
+    """The frontier rows of the batch of ``books``.
+
+    They have the offsets and read-through times after this batch, and the counts and watermark after the previous one.
+    """
     rows = [
         {
             "kind": Kind.FRONTIER.value,
@@ -58,7 +60,7 @@ def frontier_rows(books: Books, watermark_before_us: int | None, retention_us: i
 
 
 def mark_row(books: Books, mark: str, retention_us: int) -> pa.Table:
-    """A decision that a replay repeats."""
+    """The row of a mark: a decision of the batch of ``books`` that recovery repeats."""
     row = {
         "kind": Kind.MARK.value,
         "batch": books.batch,
@@ -70,8 +72,10 @@ def mark_row(books: Books, mark: str, retention_us: int) -> pa.Table:
 
 
 def hole_rows(books: Books, holes: Sequence[Hole], reach_us: int, retention_us: int) -> pa.Table:
-    """Fact rows of what was gone of inputs, met in the batch that ``books`` stand at; ``reach_us`` is that of a record
-    as new as can be."""
+    """Fact rows of input offsets without readable records, found in the batch of ``books``.
+
+    ``reach_us``: the latest window end that a record of this batch could prove past.
+    """
     of_batch = {
         "batch": books.batch,
         "lookup_us": books.lookup_us,
@@ -82,7 +86,7 @@ def hole_rows(books: Books, holes: Sequence[Hole], reach_us: int, retention_us: 
 
 
 def skipped_row(books: Books, place: PartitionId, offset: int, reach_us: int, retention_us: int) -> pa.Table:
-    """The fact row of a record that does not fit into memory, met in the batch that ``books`` stand at."""
+    """The fact row of a skipped record, which does not fit into memory, in the batch of ``books``."""
     side = books.frontiers[place].side
     row = {
         "kind": Kind.FACT.value,
@@ -106,12 +110,12 @@ def skipped_row(books: Books, place: PartitionId, offset: int, reach_us: int, re
 
 
 def rest_mark(rest: Rest) -> str:
-    """The mark of the end of a run with `--once`."""
+    """The mark of the end of a `--once` run."""
     return f"rest_{rest.value}"
 
 
 def topic_marks(before: Books, books: Books) -> list[str]:
-    """The marks of what ``books`` know of topics and outages, and ``before`` do not."""
+    """Marks of the changes to topics, and of the outages, that are in ``books`` and not in ``before``."""
     replaced, cut_back = books.replaced - before.replaced, books.cut_back - before.cut_back
     faults = [f"{_FAULTS}{topic_id}" for topic_id in sorted(books.faults_topics - before.faults_topics)]
     anew = [anew_mark(*where) for where in made_anew(before, books)]
@@ -120,7 +124,7 @@ def topic_marks(before: Books, books: Books) -> list[str]:
 
 
 def made_anew(before: Books, books: Books) -> list[tuple[PartitionId, int]]:
-    """The partitions whose logs were made anew between the two, each with the offset from which on."""
+    """The partitions whose logs were recreated or cut back between the two, with the first offset concerned."""
     both = [(place, known, books.frontiers[place]) for place, known in before.frontiers.items()]
     return [
         (place, 0 if known.topic_id != now.topic_id else now.next_offset)
@@ -139,22 +143,22 @@ def _cut_back_mark(place: PartitionId) -> str:
 
 
 def replaced_by(marks: Iterable[str]) -> frozenset[PartitionId]:
-    """The partitions of the marks that `replaced_mark` gave; other marks name none."""
+    """The partitions that the marks of `replaced_mark` name. Other marks are ignored."""
     return _named(marks, _REPLACED)
 
 
 def cut_back_by(marks: Iterable[str]) -> frozenset[PartitionId]:
-    """The partitions whose marks say that their log was cut back."""
+    """The partitions whose log was cut back, from their marks."""
     return _named(marks, _CUT_BACK)
 
 
 def faults_topics_by(marks: Iterable[str]) -> frozenset[str]:
-    """The topic ids of the faults topic in marks."""
+    """The topic ids of the faults topic, from their marks."""
     return frozenset(mark.removeprefix(_FAULTS) for mark in marks if mark.startswith(_FAULTS))
 
 
 def outages_by(marks: Iterable[str]) -> list[tuple[int, int]]:
-    """The outages in marks."""
+    """The outages, (start, end) in microseconds, from their marks."""
     found = [mark.removeprefix(_OUTAGE).split() for mark in marks if mark.startswith(_OUTAGE)]
     return [(int(began), int(ended)) for began, ended in found]
 
@@ -197,11 +201,11 @@ def _frontier_value(frontier: Frontier, watermark_us: int | None) -> Mapping[str
 
 
 def frontier_from(row: Mapping[str, object]) -> tuple[PartitionId, Frontier]:
-    """The frontier that a row of the facts table (as a dict, nested) keeps."""
+    """The frontier in a row of the facts table, given as a nested dict."""
     value = row["frontier"]
     assert isinstance(value, dict)
     kept = {name: value[name] for name in value if name != "watermark_us"}
-    # Absent or null in the row of a version that did not count them.
+    # Absent or null in a row of an earlier version, which did not count them.
     kept |= {"compacted": kept.get("compacted") or 0, "markers": kept.get("markers")}
     place = PartitionId(str(row["topic"]), int(str(row["partition"])))
     return place, Frontier(side=str(row["side"]), topic=place.topic, partition=place.partition, **kept)
@@ -214,8 +218,8 @@ _SUMMARISED: Final = (
 
 
 def summaries(facts: pa.Table) -> list[PartitionSummary]:
-    """What fact rows say per partition, in the order of topic and partition."""
-    # Lists of ids are not copied.
+    """A summary of fact rows per partition, in the order of topic and partition."""
+    # Only the columns needed are selected, so that lists of ids are not copied.
     facts = facts.select(_SUMMARISED).filter(pc.equal(facts["kind"], Kind.FACT.value))
     if not facts.num_rows:
         return []

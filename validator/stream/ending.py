@@ -1,4 +1,4 @@
-"""The end of a run with `--once`: whether the pipeline is at rest, so that the absence of an answer proves a loss."""
+"""The end of a `--once` run: whether the pipeline is at rest, so that the absence of a result proves a loss."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from validator.model.frontier import Frontier, Lookup, PartitionId, Rest
 from validator.model.wording import plural
 
 _NAMED = 3
-"""Partitions that a sentence names."""
+"""Number of partitions that a sentence names."""
 WHAT_TO_DO = (
     "stop the load and run again, add --leave-open, or run without --once; --at-rest skips this check and calls "
     "missing what has no answer"
@@ -18,9 +18,12 @@ WHAT_TO_DO = (
 
 @dataclass(frozen=True)
 class EndOfRun:
-    """``rest``: what is assumed where the pipeline is at rest. ``begun``: what the brokers said when the run began.
-    ``checked``: whether the topics must show that the pipeline is at rest (not with `--at-rest`). ``asks_group``: it
-    is only asked what the engine has not consumed, and nothing is assumed yet."""
+    """The end of a `--once` run.
+
+    ``rest``: what is concluded if the pipeline is at rest. ``begun``: the lookups at the start of the run. ``checked``:
+    whether the topics must show that the pipeline is at rest (not with `--at-rest`). ``asks_group``: only decide what
+    the engine has not consumed, and conclude nothing yet.
+    """
 
     rest: Rest
     begun: Mapping[PartitionId, Lookup]
@@ -28,9 +31,9 @@ class EndOfRun:
     asks_group: bool = False
 
     def unrest(self, frontiers: Mapping[PartitionId, Frontier], appeared: Iterable[str]) -> str | None:
-        """What shows that the pipeline is not at rest, as a clause; None where nothing does.
+        """Why the pipeline is not at rest, as a clause; None if it is.
 
-        ``frontiers``: as they are at the end. ``appeared``: topics that exist by now, and did not when it began.
+        ``frontiers``: those at the end of the run. ``appeared``: topics that were created during the run.
         """
         if not self.checked:
             return None

@@ -1,4 +1,4 @@
-"""What ends a run, in a sentence."""
+"""One-sentence explanations of the errors that end a batch or a run."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from validator.model.kafka_refusals import TRANSIENT, refusal
 _CAUSES_MOST: Final = 10
 _LETTERS_MOST: Final = 300
 _ENDS_SECONDS: Final = 2.0
-"""A JVM that is killed closes its connections before it has ended."""
+"""Wait for the end of the JVM: a killed JVM closes its connections before it has ended."""
 _NO_ROOM: Final = "No space left on device"
 _QUOTA: Final = "Disk quota exceeded"
 _READ_ONLY: Final = "Read-only file system"
 _ROOM_BYTES: Final = 64 * 2**20
-"""A disk with less than this is taken for a full one."""
+"""A disk with less free space than this counts as full."""
 _GOES_ON: Final = "start the sidecar again, it continues from here"
 _ELSEWHERE: Final = "or set spark.local.dir in spark.options to another folder where this one is of Spark"
 _SENTENCES: Final = {
@@ -54,22 +54,22 @@ _SENTENCES: Final = {
         r"JAVA_GATEWAY_EXITED": "the Spark JVM did not start: the lines above say why",
     }.items()
 }
-"""What a text of Spark, Kafka, Delta or the kernel contains -> what to say instead; the first that fits."""
+"""Pattern in a text of Spark, Kafka, Delta or the kernel -> sentence that replaces it. The first match is used."""
 
 NO_ANSWER: Final = re.compile(
     "Timed out waiting for a node|kafka.common.errors.TimeoutException|DisconnectException|the brokers did not answer"
 )
-"""What the text of an error contains where the brokers did not answer one of the clients."""
+"""Matches the text of an error if the brokers did not answer one of the clients."""
 
 
 class CannotVerify(Exception):
-    """The validator cannot do its work; the verdict is unknown."""
+    """The sidecar cannot verify the pipeline; the verdict is unknown."""
 
     exit_status = 3
 
 
 def text_of(error: BaseException) -> str:
-    """All that an error says. One of a JVM that has ended cannot be read, and says its type."""
+    """The whole text of an error, or its type if the text cannot be read because the JVM has ended."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - py4j raises many, each of them says no more
@@ -77,13 +77,13 @@ def text_of(error: BaseException) -> str:
 
 
 def why_ended(error: BaseException, options: Mapping[str, str]) -> str:
-    """As `first_line`; where the brokers refuse the Java client, why they do. ``options``: `kafka.options`.
+    """As `first_line`, but if the brokers refuse the Java client, the reason. ``options``: `kafka.options`.
 
-    Spark hands on an exception of the client as text, or as a cause of causes.
+    Spark passes an exception of the client on as text, or in a chain of causes.
     """
     texts = [text_of(error)]
     cause = getattr(error, "java_exception", None) or getattr(error, "_cause", None)
-    # A JVM that has ended has no causes to give.
+    # The causes cannot be read if the JVM has ended.
     with suppress(Py4JError, OSError):
         while cause is not None and len(texts) < _CAUSES_MOST:
             texts.append(str(cause.toString() if isinstance(cause, JavaObject) else cause))
@@ -93,14 +93,17 @@ def why_ended(error: BaseException, options: Mapping[str, str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, cut to what a person reads; its type where it says nothing."""
+    """The first line of an error's text, at most `_LETTERS_MOST` characters; its type if the text is empty."""
     text = text_of(error).strip() or type(error).__name__
     return text.splitlines()[0][:_LETTERS_MOST]
 
 
 def known_sentence(error: BaseException, state: Path) -> str | None:
-    """Why ``error`` came: from what is seen of the ``state`` and the JVM now, then from the texts of the error and its
-    causes. None where none of them is known."""
+    """The cause of ``error`` as a sentence; None if it is not known.
+
+    It is derived from the current condition of the ``state`` folder and the JVM, then from the texts of the error and
+    its causes.
+    """
     if (gone := why_gone(state)) is not None:
         return gone
     causes = list(causes_of(error))
@@ -108,11 +111,11 @@ def known_sentence(error: BaseException, state: Path) -> str | None:
     if _says(causes, (errno.ENOSPC,), _NO_ROOM):
         return _full(_path_in(causes, _NO_ROOM), state)
     if _says(causes, (errno.EDQUOT,), _QUOTA):
-        # A disk with room shows nothing of a quota.
+        # Free space on the disk does not show a quota.
         return _full(_path_in(causes, _QUOTA) or state, state)
     if _says(causes, (errno.EROFS,), _READ_ONLY):
         return _read_only(_path_in(causes, _READ_ONLY), state)
-    # A broken pipe is that of a reader of the output; py4j wraps the JVM's.
+    # BrokenPipeError comes from a reader of the output: py4j wraps broken connections to the JVM.
     is_cut_off = any(
         isinstance(cause, (Py4JNetworkError, ConnectionError)) and not isinstance(cause, BrokenPipeError)
         for cause in causes
@@ -129,7 +132,7 @@ def known_sentence(error: BaseException, state: Path) -> str | None:
 
 
 def why_gone(state: Path) -> str | None:
-    """None while the state folder is the one that this process locked."""
+    """Why the state folder is lost; None while its lock file exists."""
     if (state / "lock").exists():
         return None
     what = "the lock file of the state folder" if state.is_dir() else "the state folder"
@@ -140,12 +143,12 @@ def why_gone(state: Path) -> str | None:
 
 
 def while_it_retries(sentence: str) -> str:
-    """``sentence`` for a sidecar that goes on by itself: without the advice to start it again."""
+    """``sentence`` without the advice to start the sidecar again, for a sidecar that continues by itself."""
     return sentence.removesuffix(f" and {_GOES_ON}").removesuffix(",")
 
 
 def no_room(state: Path) -> str:
-    """A full disk, with what is left on it."""
+    """The sentence for a full disk, with the free bytes and the size of the state."""
     try:
         free = f"{shutil.disk_usage(state).free:,} bytes are free there"
         held = sum(path.stat().st_size for path in state.rglob("*") if path.is_file())
@@ -160,7 +163,7 @@ def _says(causes: Iterable[BaseException], numbers: Container[int | None], phras
 
 
 def _path_in(causes: Iterable[BaseException], phrase: str) -> Path | None:
-    """The file that an error of the kernel is about: as Python's errors name it, or around the ``phrase`` in a text."""
+    """The file of a kernel error: from the attributes of an OSError, or next to ``phrase`` in a text."""
     before = rf"(?<![\w.])(?P<before>/[^\s:'\"()]+)['\"]?(?:: | \()(?:{phrase})"
     rule = re.compile(rf"{before}|(?:{phrase}): '?(?P<after>/[^\s:'\"]+)", re.IGNORECASE)
     for cause in causes:
@@ -177,7 +180,7 @@ def _is_of(path: Path, state: Path) -> bool:
 
 
 def _full(path: Path | None, state: Path) -> str:
-    """``path``: what could not be written, where that is known."""
+    """The sentence for a full disk or quota. ``path``: the file that could not be written, if known."""
     if path is not None and not _is_of(path, state):
         return f"no room is left on the disk of {path}{_free(path)}: free some, {_ELSEWHERE}, and {_GOES_ON}"
     if path is None and _has_room(state):
@@ -205,7 +208,7 @@ def _free(path: Path) -> str:
 
 
 def _has_room(state: Path) -> bool:
-    """Whether the disk has bytes and files left. A quota is not seen here."""
+    """Whether the disk has free bytes and inodes. A quota is not visible here."""
     try:
         disk = os.statvfs(state)
     except OSError:
@@ -214,8 +217,8 @@ def _has_room(state: Path) -> bool:
 
 
 def why_jvm_ended(within_seconds: float = 0.0) -> str | None:
-    """None where the JVM of Spark still runs after so long, or is not ours."""
-    gateway = SparkContext._gateway  # the only door to the JVM's process
+    """Why Spark's JVM ended; None if it still runs after ``within_seconds``, or if this process did not start it."""
+    gateway = SparkContext._gateway  # the only access to the JVM's process
     process = getattr(gateway, "proc", None)
     if process is None:
         return None
@@ -232,7 +235,7 @@ def why_jvm_ended(within_seconds: float = 0.0) -> str | None:
 
 
 def causes_of(error: BaseException) -> Iterator[BaseException]:
-    """An error, and what caused it."""
+    """An error and the chain of its causes."""
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:

@@ -1,7 +1,8 @@
 """Ids that stay known when the cells of their events are retired (docs/decisions/0101).
 
-A result that carries the id of another cell's event is *misplaced* because an input has that id. Its own cell may be
-retired first. Then the facts table keeps the id, in a row without records, as long as the misplaced one stays.
+A result with the id of another cell's event is *misplaced* because an input has that id. The event's cell may be
+retired before the result's cell. The facts table then keeps the id, in a row without records, until the result's cell
+is retired as well.
 """
 
 from __future__ import annotations
@@ -35,15 +36,17 @@ def ids_kept(
     through_epoch: int,
     epoch: int,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of ``epoch`` that keep those ids of events of the epochs up to ``through_epoch`` that answers of cells which
-    stay carry and their cells do not expect. ``goes``: which of the judged cells are retired. ``stay``: which rows of
-    a table are written again whole."""
+    """Rows, to be written to ``epoch``, with ids of events in epochs up to ``through_epoch`` that must stay known.
+
+    These are ids in results of remaining cells that do not expect them. ``goes``: which judged cells are retired.
+    ``stay``: which rows of a table are written again completely.
+    """
     of_input = (ds.field("kind") == Kind.FACT.value) & (ds.field("side") == Side.INPUT.value)
     where = of_input & ds.field("status").isin([DECODED, UNOWED, KNOWN]) & (ds.field("epoch") <= through_epoch)
     parts = list(judging.foreign_ids(~goes))
     if not parts:
         return
-    # All at once: an id that cells of several parts carry is kept in one row.
+    # All parts at once: an id that occurs in cells of several parts is kept in one row.
     asked = np.concatenate([numbers for numbers, _ in parts]), [text for _, texts in parts for text in texts]
     for part in tables.scan(Table.FACTS, _COLUMNS, where):
         leaves = ~stay(part) | (ints(part["status"]) == KNOWN)
@@ -51,7 +54,7 @@ def ids_kept(
 
 
 def _with_ids(inputs: pa.Table, asked: AskedIds, epoch: int) -> Iterator[dict[str, Any]]:
-    """Of each row that has some of the ids one with only these."""
+    """For each row that has some of the ``asked`` ids, a row with only these ids."""
     numbers, texts = asked
     of_number, events = listed(inputs["ids"])
     numbered = np.isin(ints(field(events, "id")), numbers)

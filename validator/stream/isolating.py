@@ -1,9 +1,10 @@
-"""A batch that does not fit into memory is read in ever smaller parts, down to the one record that does not fit.
+"""Reads a batch that does not fit into memory in ever smaller parts, down to the record that does not fit.
 
-That record is skipped: it is counted with its position, and the verdict is unknown. It is skipped only where another
-record can be read after each of its failures: where none can, memory is short for another reason, and the run ends.
-What is still to be read this way is kept in a file of the state, since a record may end the JVM, and the process with
-it. The file proves nothing and decides nothing that was committed: without it, the next failure begins anew
+That record is skipped: it is counted with its position, and the verdict is unknown. It is skipped only if another
+record can be read after each of its failures. Otherwise memory is short for another reason, and the run ends.
+
+The parts that are still to be read are kept in a file of the state, since a record may end the JVM and with it this
+process. No committed fact depends on the file: if it is lost, the next failure starts the isolation again
 (docs/decisions/0098).
 """
 
@@ -28,15 +29,15 @@ from validator.stream.failures import CannotVerify, text_of
 
 FILE: Final = "isolation.json"
 _PARTS: Final = 4
-"""A part that does not fit is read in so many smaller ones."""
+"""Number of smaller parts into which a part that does not fit is split."""
 _FAILURES: Final = 2
-"""A record is skipped when reading it alone has failed so often."""
+"""Failed reads of a single record after which it is skipped."""
 _SKIPS_MOST: Final = 100
-"""So many records are skipped in a row, with no part read in between."""
+"""Limit of consecutively skipped records, without a part read in between."""
 _REFUSALS_MOST: Final = 4
-"""Where so many other records cannot be read either, memory is short for another reason than the record."""
+"""If this many other records cannot be read either, the record is not the reason for the lack of memory."""
 _NEIGHBOURS: Final = 3
-"""Offsets before a place that are tried: of a transaction the last one is its marker, which is no record."""
+"""Offsets tried before a place. More than one, since the last offset of a transaction is a marker, not a record."""
 _EXHAUSTED: Final = (
     "OutOfMemoryError",
     "OutOfDirectMemoryError",
@@ -51,13 +52,12 @@ _EXHAUSTED: Final = (
     "Python worker exited unexpectedly",
 )
 _ENDED_BY_MEMORY: Final = (52, 3, -9, 137)
-"""Exit statuses of a JVM: Spark's own and Java's after an OutOfMemoryError, and that of a process which the kernel
-killed."""
+"""Exit statuses of a JVM: Spark's and Java's after an OutOfMemoryError, and those of a process killed by the kernel."""
 _DEATH_SECONDS: Final = 5.0
 
 
 class Span(NamedTuple):
-    """Offsets of one partition of the topic with this id, the ``end`` excluded."""
+    """Offsets of one partition of the topic with ``topic_id``; ``end`` is exclusive."""
 
     topic_id: str
     topic: str
@@ -67,17 +67,17 @@ class Span(NamedTuple):
 
     @property
     def place(self) -> PartitionId:
-        """Its partition."""
+        """The partition."""
         return PartitionId(self.topic, self.partition)
 
 
 @dataclass(frozen=True)
 class _Standing:
-    """What is known of the first part, where it is a single record.
+    """The progress on the first part, if it is a single record.
 
-    ``failures``: how often reading it failed. ``controls``: after how many of these another record was read since.
-    ``asked``: how many other records were tried since the last failure, ``refused``: how many of them failed.
-    ``skipped``: records that were skipped in a row before it.
+    ``failures``: number of failed reads. ``controls``: number of failures after which another record could be read.
+    ``asked``: other records tried since the last failure. ``refused``: those of them that failed. ``skipped``: records
+    skipped in a row before this one.
     """
 
     failures: int = 0
@@ -87,22 +87,22 @@ class _Standing:
     skipped: int = 0
 
     def failed(self) -> _Standing:
-        """Reading the record failed once more."""
+        """The progress after one more failed read of the record."""
         return replace(self, failures=self.failures + 1, asked=0, refused=0)
 
     def anew(self) -> _Standing:
-        """That of a part that was not tried yet."""
+        """The progress of a part that was not tried yet."""
         return _Standing(skipped=self.skipped)
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Whether memory ended a batch: of the JVM, of its stack, or of a Python worker."""
+    """Whether a batch failed for want of memory: heap or stack of the JVM, or memory of a Python worker."""
     text = text_of(error)
     return any(mark in text for mark in _EXHAUSTED)
 
 
 def memory_ended_the_jvm() -> bool:
-    """Whether Spark's JVM has ended, and by its memory as far as its exit status says."""
+    """Whether Spark's JVM has ended for want of memory, by its exit status. Waits up to `_DEATH_SECONDS`."""
     gateway = SparkContext._gateway
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     try:
@@ -112,22 +112,25 @@ def memory_ended_the_jvm() -> bool:
 
 
 class Isolation:
-    """What of a state's topics is read part by part, the first part first."""
+    """The parts of a state's topics that are read one by one."""
 
     def __init__(self, state: Path, say: Callable[[str], None]) -> None:
         self._path = state / FILE
         self._say = say
         self._spans, self._standing = _read(self._path)
         self.skipped = 0
-        """Records that the last `run` skipped."""
+        """Number of records that the last `run` skipped."""
 
     @property
     def wanted(self) -> bool:
-        """Whether anything is to be read part by part."""
+        """Whether parts are left to read."""
         return bool(self._spans)
 
     def begin(self, runner: BatchRunner) -> bool:
-        """Memory ended the batch under way in ``runner``: read it in parts. False where it had nothing to read."""
+        """Read the current batch of ``runner``, which failed for want of memory, in parts.
+
+        Returns False if the batch had no offsets to read.
+        """
         spans: list[Span] = []
         for place, end in sorted(runner.ends_of_batch.items()):
             frontier = runner.books.frontiers.get(place)
@@ -142,11 +145,11 @@ class Isolation:
         stop: threading.Event,
         lookups: Mapping[PartitionId, Lookup],
     ) -> BaseException | None:
-        """Commit part after part with ``runner``. Returns what ends it: a `NewGenerationWanted` where all parts are
-        committed, None where ``stop`` was set.
+        """Commit part after part with ``runner``.
 
-        ``lookups``: how far the logs reach now; what is not there any more is left out. Raises `CannotVerify` where
-        memory is short for another reason than one record, which is not skipped then.
+        Returns a `NewGenerationWanted` when all parts are committed, None if ``stop`` was set, or the error that ended
+        the reading. ``lookups``: current bounds of the logs; offsets outside of them are left out. Raises
+        `CannotVerify` if memory is short for another reason than one record; the record is then not skipped.
         """
         self.skipped = 0
         while self._spans and not stop.is_set():
@@ -186,31 +189,32 @@ class Isolation:
         return None if self._spans else NewGenerationWanted("every part was read")
 
     def note_death(self, runner: BatchRunner) -> None:
-        """The JVM has ended in a batch of ``runner``; where its memory ended it, the next process reads that batch in
-        parts."""
+        """Make the next process read the batch of ``runner`` in parts, if the JVM ended in it for want of memory."""
         if not self._spans and memory_ended_the_jvm() and self.begin(runner):
             self._say("a batch does not fit into memory: the next start reads its records in parts")
 
     def _current(self, runner: BatchRunner, lookups: Mapping[PartitionId, Lookup]) -> Span | None:
-        """What is not committed yet of the first part; None where nothing of it is left, or the topic is another."""
+        """The uncommitted offsets of the first part; None if there are none, or if the topic was recreated."""
         span = self._spans[0]
         frontier, lookup = runner.books.frontiers.get(span.place), lookups.get(span.place)
         if frontier is None or lookup is None or not frontier.topic_id == lookup.topic_id == span.topic_id:
             return None
-        # A log that was cut back ends earlier.
+        # The log may have been cut back and end earlier.
         end = min(span.end, _end(lookup))
         if not max(span.start, lookup.log_start_offset) <= frontier.next_offset < end:
             return None
         return span._replace(start=frontier.next_offset, end=end)
 
     def _control(self, runner: BatchRunner, span: Span, lookups: Mapping[PartitionId, Lookup]) -> Span:
-        """The next other record to read, where that of ``span`` was not read. Raises `CannotVerify` where there is no
-        further one, or enough were not read either."""
+        """The next other record to try after ``span`` could not be read.
+
+        Raises `CannotVerify` if there is no other one, or if `_REFUSALS_MOST` others could not be read either.
+        """
         standing = self._standing
         others = list(_others(runner, span, lookups)) if standing.refused < _REFUSALS_MOST else []
         if standing.asked < len(others):
             return others[standing.asked]
-        # The next start tries all of it again.
+        # The next start tries all of them again.
         self._keep(self._spans, standing.anew())
         why = (
             f"{standing.refused} other records could not be read either"
@@ -236,14 +240,14 @@ class Isolation:
             f"{_named(span)} does not fit into the memory of a worker (limits.worker_bytes): it is skipped, and the "
             "verdict is unknown"
         )
-        # Counted first: one that is committed and not counted would not be in the row.
+        # The skip is counted before it is committed: a committed skip that is not counted would escape the limit.
         self._keep(self._spans, replace(standing, skipped=standing.skipped + 1))
         runner.skip(span.place, span.start)
         self.skipped += 1
         self._keep(self._spans[1:], self._standing.anew())
 
     def _split_or_count(self, span: Span) -> None:
-        """A part was not read: in smaller parts, then; or one more failure of its only record."""
+        """Split a part that could not be read, or count one more failure of its only record."""
         if span.end - span.start > 1:
             self._keep([*_parts(span), *self._spans[1:]], self._standing.anew())
         else:
@@ -258,7 +262,7 @@ class Isolation:
 
 
 def _end(lookup: Lookup) -> int:
-    """Where reading ends now: an open transaction hides what follows its first record."""
+    """The offset up to which the log can be read now: records after the start of an open transaction are hidden."""
     return min(lookup.high_watermark, lookup.last_stable_offset)
 
 
@@ -267,8 +271,10 @@ def _named(span: Span) -> str:
 
 
 def _others(runner: BatchRunner, span: Span, lookups: Mapping[PartitionId, Lookup]) -> Iterator[Span]:
-    """Single offsets that are not that of ``span``: what was read before it in its partition and in the others, then
-    the newest of each, then the first."""
+    """Single offsets other than that of ``span``.
+
+    First the last offsets read in its own partition and in the others, then the newest of each, then the first of each.
+    """
     frontiers = {
         place: frontier
         for place, frontier in sorted(runner.books.frontiers.items(), key=lambda item: item[0] != span.place)
@@ -297,7 +303,7 @@ def _parts(span: Span) -> list[Span]:
 
 
 def _read(path: Path) -> tuple[list[Span], _Standing]:
-    """What the process before left to do; nothing where the file is absent or damaged."""
+    """The parts that an earlier process left; none if the file is absent or damaged."""
     try:
         kept = json.loads(path.read_text())
         spans = [Span(str(topic_id), str(topic), *map(int, numbers)) for topic_id, topic, *numbers in kept["spans"]]

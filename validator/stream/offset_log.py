@@ -1,8 +1,8 @@
-"""Spark's offset log: where a micro-batch was planned to end.
+"""Reads the planned end offsets of a micro-batch from Spark's offset log.
 
-Ends must come from the plan: in a partition with transactions the last offset read plus one is too small (markers).
-Format: Spark's `OffsetSeqLog`, a version line, a metadata line, then one line a source; a Kafka source's line is
-``{"topic": {"0": next_offset}}``.
+The ends must come from the plan: in a partition with transactions the last record read may be followed by markers.
+Format (Spark's `OffsetSeqLog`): a version line, a metadata line, then one line per source. The line of a Kafka source
+is ``{"topic": {"0": next_offset}}``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from validator.model.frontier import PartitionId
 
 
 def planned_ends(checkpoint: Path, batch: int, topics: Collection[str]) -> dict[PartitionId, int]:
-    """Planned next offset of every partition of ``topics`` in ``batch``; empty where the batch is not in the log."""
+    """Planned next offset of every partition of ``topics`` after ``batch``; empty if the batch is not in the log."""
     path = checkpoint / "offsets" / str(batch)
     if not path.exists():
         return {}

@@ -1,4 +1,4 @@
-"""Appends of what a batch changed to the derived tables, each idempotent, and only when something changed."""
+"""Appends the changes of a batch to the derived tables. Each append is idempotent and omitted if nothing changed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from validator.stream.failpoints import reach
 from validator.stream.run_record import Recorded, RunRecord
 
 LATEST_KEPT: Final = 50
-"""Violations shown per batch; all of them are in the table."""
+"""Violations per batch that are kept for publication. The table has all of them."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Which commit a derived row belongs to."""
+    """The tables, writer, batch and lookup instant of a commit to the derived tables."""
 
     tables: StateTables
     writer: str
@@ -37,11 +37,10 @@ def record(
     *,
     unreadable: Sequence[dict[str, Any]] = (),
 ) -> None:
-    """Append the violations that moved, then the verdicts that changed, and add the violations to the totals of
-    ``run``.
+    """Append the changed violations, then the changed verdicts, and add the violations to the totals of ``run``.
 
-    ``unreadable``: violations of results that are in no cell (`UnreadableResults.moved`). ``now_us``: the clock; it
-    is read once they are committed.
+    ``unreadable``: violations of results that belong to no cell (`UnreadableResults.moved`). ``now_us``: the clock,
+    which is read after the violations are committed.
     """
     rows = [*effects.violations, *unreadable]
     if rows:
@@ -57,7 +56,7 @@ def record(
 
 
 def _record_violations(rows: Sequence[dict[str, Any]], moment: Moment, run: RunRecord) -> Recorded:
-    """Append violations, each with the phase and fault of the instant at which it happened."""
+    """Append violations, each with the phase and the fault of the instant at which it occurred."""
     phases: dict[int | None, tuple[str, str | None]] = {None: ("control", None)}
     for row in rows:
         at_us = row.pop("at_us")

@@ -1,8 +1,8 @@
 """Corrected fields: a topic of which no record ever decoded is read again from its start (docs/decisions/0097).
 
-Its facts are undecodable rows only. One commit takes the frontiers back to where the topic began and marks those rows
-as void; the identity is written after it. Killed in between, the next start finds a topic that was not read yet: with
-the new fields it does the same again, with the old ones it reads the topic as before.
+Its facts are only undecodable rows. One commit moves the frontiers back to the start of the topic and marks those rows
+as void. The identity is written afterwards. If the sidecar is killed in between, the next start finds an unread topic:
+with the new fields it repeats the procedure, with the old ones it reads the topic as before.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from validator.stream.retiring import Violation
 
 
 def adopt(tables: StateTables, config: Config) -> tuple[str, ...]:
-    """Make the state that of ``config``; the topics that are read again. Raises `StateMismatch`, `StateDamaged`."""
+    """Adapt the state to ``config``. Returns the topics that are read again.
+
+    Raises `StateMismatch` and `StateDamaged`.
+    """
     changed = identity.check_or_write(tables.state, config)
     if not changed:
         return ()
@@ -43,7 +46,7 @@ def adopt(tables: StateTables, config: Config) -> tuple[str, ...]:
         }
         after = replace(books, batch=books.batch + 1, frontiers=began)
         retention = config.state.retention
-        # What was retired while it was only suspected may be explained by what is read now, and is judged no more.
+        # Suspected violations of retired cells may be explained by the topic's records, but are not judged again.
         retired = found.retired.with_proven(_confirmed_of_retired(tables, found.cells))
         marks = [reread_mark(again), *([retired.to_mark()] if retired != found.retired else [])]
         rows = [
@@ -56,7 +59,7 @@ def adopt(tables: StateTables, config: Config) -> tuple[str, ...]:
 
 
 def would_adopt(tables: StateTables, config: Config) -> tuple[str, ...]:
-    """The topics that `adopt` would read again; nothing is written. Raises as it does."""
+    """The topics that `adopt` would read again. Writes nothing; raises as `adopt` does."""
     changed = identity.changed_fields(tables.state, config)
     return _refused_or_read(_recovered(tables, config).books, tables, config, changed) if changed else ()
 
@@ -67,7 +70,7 @@ def _recovered(tables: StateTables, config: Config) -> Recovered:
 
 
 def _confirmed_of_retired(tables: StateTables, cells: Cells) -> dict[Violation, int]:
-    """How much of each violation is confirmed, of the cells that are retired."""
+    """Violation of a retired cell -> confirmed contributions, if any."""
     found: dict[Violation, int] = {}
     columns = ("class", "window_start_us", "key", "lookup_us", "state", "confirmed", "retracted")
     for part in tables.scan(Table.VIOLATIONS, columns, ds.field("class").isin(list(VIOLATIONS))):
@@ -80,7 +83,7 @@ def _confirmed_of_retired(tables: StateTables, cells: Cells) -> dict[Violation, 
 
 
 def _refused_or_read(books: Books, tables: StateTables, config: Config, changed: Iterable[str]) -> tuple[str, ...]:
-    """Those of the changed topics that were read. Raises `StateMismatch` where a record of one decoded."""
+    """The changed topics that were read. Raises `StateMismatch` if a record of one of them decoded."""
     found = []
     for topic in sorted(changed):
         frontiers = [frontier for place, frontier in books.frontiers.items() if place.topic == topic]
@@ -96,8 +99,10 @@ def _refused_or_read(books: Books, tables: StateTables, config: Config, changed:
 
 
 def _from_start(frontier: Frontier, lookup_us: int) -> Frontier:
-    """The frontier of a partition before anything of it was read. Of a topic that was made again, what the one before
-    held cannot be read again."""
+    """The frontier of a partition before its first record was read.
+
+    If the topic was recreated, the records of the earlier topic cannot be read again.
+    """
     start = max(0, frontier.first_offset)
     return Frontier(
         side=frontier.side,

@@ -1,4 +1,4 @@
-"""Where a generation begins to read: at the committed frontiers, or for what was never read, where `start` says."""
+"""Start offsets of a generation: the committed frontiers, or the setting `start` for partitions never read before."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ def opened(
     topics: Mapping[str, Topic],
     lookup_us: int,
 ) -> tuple[Books, dict[PartitionId, Lookup]]:
-    """The books with a frontier for every partition of ``topics``; what retention took meanwhile is booked as
-    expired."""
+    """The books with a frontier for every partition of ``topics``, and the lookups of the partitions.
+
+    Records that retention removed before they were read are counted as expired.
+    """
     lookups = brokers.lookup(topics)
     frontiers = dict(books.frontiers)
     known_topics = {place.topic for place in frontiers}
@@ -45,13 +47,13 @@ def opened(
             continue
         known = frontiers.get(place)
         if known is None:
-            # A partition that appears in a topic that is being read is read whole, as Spark's source does.
+            # A new partition of a topic that is already read is read from its log start, as Spark's source does.
             start = lookup.log_start_offset if place.topic in known_topics else wanted[place]
             frontier = first_frontier(sides[place.topic], place, lookup, start, lookup_us)
             if frontier.side != "input" and frontier.hidden_start:
                 frontier, gap = replace(frontier, gone_us=0), True
                 if whole_inputs and config.start.kind == "earliest":
-                    # Its first records would have been read with the events that they answer.
+                    # Inputs are read from offset 0, so the expired first results would have belonged to their events.
                     frontier = replace(frontier, first_offset=0, expired=start)
             frontiers[place] = frontier
             continue
@@ -63,7 +65,7 @@ def opened(
         elif is_cut_back(known, lookup):
             cut_back.add(place)
         if known.side == "input":
-            # The offsets of a recreated topic begin anew, so that all of them come after what was lost.
+            # The offsets of a recreated topic start again at 0, so all of them come after the lost records.
             holes.append(Hole(place, 0 if found.topic_id != known.topic_id else found.next_offset))
         else:
             gap = True
@@ -79,12 +81,12 @@ def opened(
 
 
 def faults_topic(config: Config) -> tuple[str, ...]:
-    """The name of the faults topic, where one is configured."""
+    """The name of the faults topic; empty if none is configured."""
     return () if config.faults is None else (config.faults.topic,)
 
 
 def with_faults_topic(books: Books, config: Config, topics: Mapping[str, Topic]) -> Books:
-    """The books with the topic id of the faults topic, where it exists."""
+    """The books with the topic id of the faults topic, if the topic exists."""
     found = {topics[name].id for name in faults_topic(config) if name in topics}
     return books if found <= books.faults_topics else replace(books, faults_topics=books.faults_topics | found)
 
@@ -92,9 +94,9 @@ def with_faults_topic(books: Books, config: Config, topics: Mapping[str, Topic])
 def absent_partitions(
     frontiers: Mapping[PartitionId, Frontier], topics: Mapping[str, Topic]
 ) -> dict[PartitionId, Lookup]:
-    """Lookups of the partitions that a recreated topic does not have any more: there is nothing to read.
+    """Lookups for partitions that a recreated topic no longer has: their logs are empty.
 
-    A partition that is only absent from a listing, of a topic that is the same, may still hold records.
+    If the topic id is unchanged, a partition that is absent from a listing may still hold records and is left out.
     """
     return {
         place: Lookup(topic_id=topics[place.topic].id, log_start_offset=NO_LOG, high_watermark=0, last_stable_offset=0)
@@ -106,7 +108,7 @@ def absent_partitions(
 
 
 def is_cut_back(frontier: Frontier, lookup: Lookup) -> bool:
-    """Whether the log of the same topic ends before what was read: an unclean leader election, or a lost disk."""
+    """Whether the log ends before the frontier, by an unclean leader election or a lost disk. The topic is the same."""
     return lookup.topic_id == frontier.topic_id and lookup.high_watermark < frontier.next_offset
 
 
@@ -125,22 +127,23 @@ def _starts(
         inputs = {entry.topic for entry in config.inputs}
         partitions = [TopicPartition(p.topic, p.partition) for p in lookups if p.topic in inputs]
         committed = brokers.committed(partitions, start.group)
-        # A group commits inputs only. Results of what it has read already may come, so they begin at their end.
+        # A group commits offsets of inputs only. Results of events that it has consumed may still be written, so the
+        # output topics are read from their ends.
         ends = {place: lookup.last_stable_offset for place, lookup in lookups.items() if place.topic not in inputs}
         return {**earliest, **ends, **committed}
     return earliest
 
 
 def _after_holes(frontier: Frontier, lookup: Lookup, lookup_us: int) -> Frontier:
-    """A frontier moved past records that are gone, to the start of a recreated topic, or back to the end of its log."""
+    """A frontier moved past expired records, to the start of a recreated topic, or back to the end of a cut log."""
     if lookup.topic_id != frontier.topic_id:
-        # What the old topic held beyond the frontier is gone. The last high watermark is the least of it.
+        # Records of the old topic beyond the frontier are lost. The last known high watermark gives their minimum.
         lost = max(0, frontier.high_watermark - frontier.next_offset)
         start = max(0, lookup.log_start_offset)
         return replace(
             _with_gap(frontier, events_below=frontier.next_offset),
             topic_id=lookup.topic_id,
-            # The books go on: positions of the new topic are counted from the old next offset.
+            # Counting continues: offsets of the new topic are counted from the old next offset.
             first_offset=frontier.first_offset - frontier.next_offset - lost,
             next_offset=start,
             high_watermark=lookup.high_watermark,
@@ -155,7 +158,7 @@ def _after_holes(frontier: Frontier, lookup: Lookup, lookup_us: int) -> Frontier
     if is_cut_back(frontier, lookup):
         return replace(
             _with_gap(frontier, events_below=frontier.next_offset),
-            # The books go on: what is read there now is counted beside what was read there before.
+            # Counting continues: records read there now are counted in addition to those read there before.
             first_offset=frontier.first_offset - frontier.next_offset + lookup.high_watermark,
             next_offset=lookup.high_watermark,
             last_data_us=lookup_us,
@@ -173,8 +176,11 @@ def _after_holes(frontier: Frontier, lookup: Lookup, lookup_us: int) -> Frontier
 
 
 def _with_gap(frontier: Frontier, *, events_below: int = 0) -> Frontier:
-    """A frontier that knows what a gap leaves unprovable. Of answers: until when nothing was lost; the earliest gap
-    counts. Of an input: the events below ``events_below``, which the engine may never have read."""
+    """A frontier that records what a gap makes unprovable.
+
+    For outputs: the instant up to which no record was lost; the earliest gap counts. For an input: the events below
+    ``events_below``, which the engine may never have read.
+    """
     if frontier.side == "input":
         if not events_below:
             return frontier
@@ -184,11 +190,11 @@ def _with_gap(frontier: Frontier, *, events_below: int = 0) -> Frontier:
 
 
 def new_generation(state: Path) -> int:
-    """A number that no checkpoint folder has, with a folder of its own; the old ones are removed.
+    """A new generation number, whose checkpoint folder is created; earlier checkpoints are removed.
 
-    ``state`` is marked (`validator.state.folder`), so that every numeric folder in its checkpoint is ours. A link is
-    not followed: `shutil.rmtree` leaves it.
-    A number that comes again does no harm: what a writer appends is numbered by batch, and batches only rise.
+    ``state`` is marked (`validator.state.folder`), so every numeric folder in its checkpoint folder belongs to the
+    sidecar. `shutil.rmtree` does not follow links. A number may be reused: appends are numbered by batch, and batch
+    numbers only rise.
     """
     folder = state / "checkpoint"
     folder.mkdir(exist_ok=True)
@@ -203,10 +209,11 @@ def new_generation(state: Path) -> int:
 def shares(
     sources: list[Source], books: Books, lookups: Mapping[PartitionId, Lookup], limit: int
 ) -> tuple[dict[str, int], bool]:
-    """Most records a batch of each topic, and whether a backlog set them.
+    """Topic -> most records per batch, and whether a backlog determined the limits.
 
-    Under a backlog each topic gets its part of it, so that results do not run ahead of their inputs; else inputs may
-    take the whole limit, and results as many as carry about twice the limit of ids.
+    Under a backlog each topic gets a share in proportion to its backlog, so that results do not run ahead of their
+    inputs. Otherwise an input may use the whole ``limit``, and another topic a twentieth of it, since a result carries
+    many ids.
     """
     backlog = {source.topic: 0 for source in sources}
     for place, frontier in books.frontiers.items():
@@ -222,7 +229,7 @@ def shares(
 
 
 def first_frontier(side: Side, place: PartitionId, lookup: Lookup, start: int, lookup_us: int) -> Frontier:
-    """The frontier of a partition that was never read, to be read from ``start``."""
+    """The frontier of a partition that was never read before. Reading begins at offset ``start``."""
     return Frontier(
         side=side.value,
         topic=place.topic,

@@ -1,6 +1,6 @@
-"""Records that were not examined, since they are larger than the limits or do not fit into memory: where, and why.
+"""Records that were not examined because they exceed the size limits or do not fit into memory.
 
-They are rows of the facts table, whose key says why.
+Each is a row of the facts table, whose key is the reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SHOWN: Final = 3
 
 
 class Unexamined(NamedTuple):
-    """Those of a partition: how many, and of the first its offset and the reason."""
+    """The unexamined records of a partition: their number, and the offset and reason of the first."""
 
     records: int
     offset: int
@@ -31,7 +31,7 @@ Found = dict[PartitionId, Unexamined]
 
 
 def add(found: Found, facts: pa.Table) -> None:
-    """Add those of fact rows."""
+    """Add the unexamined records of fact rows to ``found``."""
     wanted = pc.and_(pc.is_in(facts["status"], pa.array(_STATUSES, facts["status"].type)), pc.is_valid(facts["key"]))
     rows = facts.filter(wanted)
     for topic, partition, offset, reason, records in zip(*(rows[name].to_pylist() for name in _COLUMNS), strict=True):
@@ -42,7 +42,7 @@ def add(found: Found, facts: pa.Table) -> None:
 
 
 def sentence(found: Mapping[PartitionId, Unexamined], side_of: Mapping[PartitionId, str], side: str) -> str:
-    """Where some of those of a ``side`` are, and why, to follow what is said of their number; nothing where none is."""
+    """The positions and reasons of some unexamined records of a ``side``, as the end of a sentence; may be empty."""
     chosen = {place: what for place, what in sorted(found.items()) if side_of.get(place) == side}
     if not chosen:
         return ""

@@ -1,4 +1,4 @@
-"""Facts that a later decision made void: those of a topic that is read again from its start (docs/decisions/0097)."""
+"""Void facts: the facts of a topic before the decision to read it again from its start (docs/decisions/0097)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rereads = Mapping[str, tuple[int, int]]
 
 
 def marks_of(tables: StateTables, after_batch: int = -1) -> Iterator[tuple[str, int, int]]:
-    """Every mark of later batches, with its batch and the instant of that."""
+    """(mark, batch, lookup instant) of every mark in batches after ``after_batch``."""
     columns = ("mark", "batch", "lookup_us")
     where = (ds.field("kind") == Kind.MARK.value) & (ds.field("batch") > after_batch)
     for part in tables.scan(Table.FACTS, columns, where):
@@ -25,7 +25,7 @@ def marks_of(tables: StateTables, after_batch: int = -1) -> Iterator[tuple[str, 
 
 
 def rereads_of(tables: StateTables) -> Rereads:
-    """Those that the facts table has."""
+    """The decisions in the facts table."""
     found: dict[str, tuple[int, int]] = {}
     for mark, batch, lookup_us in marks_of(tables):
         for topic in reread_topics(mark) or ():
@@ -34,13 +34,14 @@ def rereads_of(tables: StateTables) -> Rereads:
 
 
 def without_void(facts: pa.Table, rereads: Rereads) -> pa.Table:
-    """``facts`` without those of topics that are read again since.
+    """``facts`` without the void rows of topics that are read again.
 
-    What says that records are gone stays: they are not read again. Such a row counts no records and ends at none.
+    Rows of expired offsets stay, since expired records cannot be read again. Such a row has no records and no
+    ``last_offset``.
     """
     for topic, (batch, _) in rereads.items():
         is_of_records = pc.or_(pc.greater(facts["records"], 0), pc.is_valid(facts["last_offset"]))
         void = pc.and_(pc.equal(facts["topic"], topic), pc.less(facts["batch"], batch))
-        # Of a mark the topic is not known, and nothing of it is void.
+        # A mark row has no topic and is never void.
         facts = facts.filter(pc.invert(pc.fill_null(pc.and_kleene(void, is_of_records), False)))
     return facts
