@@ -1,4 +1,4 @@
-"""Violations are tied to the fault in whose failure or recovery phase they were seen."""
+"""A violation is attributed to the fault in whose failure or recovery phase it happened."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_suspected_violation_is_no_faults() -> None:
 
 
 def _told_of_each(plan: dict[str, Any], taken: set[str]) -> tuple[list[FaultWindow], dict[str, dict[str, int]]]:
-    """The windows of a plan, one each ten instants; and the violations of each, where the n-th fault brings n + 1."""
+    """The windows of a plan, ten instants apart, and the violations of each. Window n (from 0) has n + 1 violations."""
     process = {"type": "process", "start": ["sleep", "9"], "labels": {"role": "worker"}}
     targets = {f"w{n}": {**process, "pid_file": f"{n}.pid"} for n in range(4)}
     steps = timeline(parse({"targets": targets, **plan}), taken=taken).steps

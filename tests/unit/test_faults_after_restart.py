@@ -1,4 +1,4 @@
-"""The state remembers the faults that the topic has forgotten: what a plan expects stays out of the alert."""
+"""The state keeps faults that the topic no longer holds: the violations that a plan expects stay out of the alert."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WITHIN_US = 60_000_000
 
 
 def told(state: str, time_us: int, offset: int, fault: str = "1", **other: object) -> dict[str, Any]:
-    """A record of the faults topic as a row of the table."""
+    """A record of the faults topic as a row of the faults table."""
     row = {"id": fault, "name": "kill", "kind": "process_kill", "target": "engine-0", "state": state}
     row |= {"plan": "", "seed": 0, "parameters": "{}", "expects": '["missing"]', "topic": "faults", "partition": 0}
     return {**row, "time_us": time_us, "offset": offset, **other}
@@ -34,13 +34,13 @@ WINDOW = FaultWindow("1", "kill", "process_kill", "engine-0", 25, None, None, 28
 
 
 def keep(run: JudgedRun, *rows: dict[str, Any], batch: int = 1) -> None:
-    """What a sidecar does with records that it reads."""
+    """Handle records of the faults topic as a sidecar does."""
     run.record.faults_told(rows)
     record(run.tables, rows, batch)
 
 
 def shown(run: JudgedRun) -> tuple[int | None, ...]:
-    """Missing that are open, expected and unexpected, and the faults that are known."""
+    """Missing contributions that are open, expected and unexpected, and the number of known faults."""
     run.record.expects_within_us = WITHIN_US
     found = snapshot_of(config(run.state), Books(TimeRules(0, 0)), run.judging.sums, run.record)
     by_class = (found.violations_open, found.violations_expected, found.violations_unexpected)
@@ -56,7 +56,7 @@ def test_a_restart_after_the_topics_retention_alerts_nobody(tmp_path: Path) -> N
     run.after(100)
     assert shown(run) == (2, 2, 0, 1)
     assert run.record.faults == (WINDOW,)
-    # What breaks long after the fault is not excused by it.
+    # The fault does not excuse violations long after it.
     lost(run, WITHIN_US * 3, "unplanned", 7)
     assert shown(run) == (3, 2, 1, 1)
 

@@ -1,4 +1,4 @@
-"""Since when a violation is there, and a class of them, however many came later, and after a restart."""
+"""The time of the first confirmation of a violation and of a class, whatever follows, and after a restart."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(tmp_path: Path) -> JudgedRun:
 
 
 def lost(run: JudgedRun, at_us: int, key: str, *ids: int) -> None:
-    """Confirmed at ``at_us + 5``."""
+    """Append events without results. They are confirmed as missing at ``at_us + 5``."""
     run.after(at_us, fact("input", ids, batch=at_us, lookup_us=at_us, key=key))
     run.after(at_us + 5)
 
@@ -101,6 +101,6 @@ def test_the_page_says_since_when_of_a_break_that_is_older_than_all_that_it_keep
     history = History((point_of(old),))
     [missing, _] = findings(build(old), build_violations(old), history)
     assert missing.since == "2026-01-28T12:00:00.000000Z"
-    # A report of before does not say since when, and no instant that is kept is the first.
+    # An earlier version's report has no such time, and no kept point is the first one.
     unsaid = replace(old, first_confirmed_us={})
     assert findings(build(unsaid), build_violations(unsaid), history)[0].since is None

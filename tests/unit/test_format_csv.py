@@ -1,4 +1,4 @@
-"""Lines of CSV against Python's own module: an independent reader and writer of RFC 4180."""
+"""Lines of CSV against Python's csv module: an independent reader and writer of RFC 4180."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_what_python_writes_is_read_as_it_was(fields: list[str], quoting: Any, e
     line = file.getvalue().removesuffix("\r\n") + ending
     columns = tuple(f"c{number}" for number in range(len(fields)))
     found = Csv(columns=columns, delimiter=delimiter, list_delimiter="|").reader().fields(line.encode())
-    # Python quotes an empty text only where it must; without quotes it is null.
+    # Python quotes an empty text only where necessary. Without quotes it is read as null.
     assert [found[column] or "" for column in columns] == fields
     assert quoting is csv.QUOTE_MINIMAL or None not in found.values()
 

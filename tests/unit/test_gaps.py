@@ -1,4 +1,6 @@
-"""Offsets without a visible record: transaction markers, or records that compaction removed; and states from before."""
+"""Offsets without a visible record: transaction markers, or records that compaction removed. Includes states of earlier
+versions.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def lookups(end: int) -> dict[PartitionId, Lookup]:
 
 
 def begun() -> Books:
-    """Both topics were read to offset 10 and hold no gap; the output was read through until the instant 5."""
+    """Both topics are read to offset 10 without a gap. The output is read through until the instant 5."""
     frontiers = {
         place: Frontier(side, place.topic, 0, place.topic, 0, 10, 0, 10, 10, 5, read_through_us=5, records=10)
         for place, side in ((IN, "input"), (OUT, "output"))
@@ -44,7 +46,7 @@ def begun() -> Books:
 
 
 def read(before: Books, policy: str, *places: PartitionId) -> tuple[Books, tuple[Hole, ...]]:
-    """One more batch, up to offset 14, that finds no record on ``places``; the topics have ``policy``."""
+    """One more batch, up to offset 14, without a record on ``places``. Both topics have ``policy``."""
     books = before.looked_up(4, 9, lookups(20), dict.fromkeys(places, 14))
     gaps = books.gaps([])
     assert gaps == dict.fromkeys(places, 4)
@@ -86,7 +88,7 @@ def test_what_existed_while_a_topic_was_compacted_stays_in_doubt() -> None:
     for policy, end, below in (
         ("delete", 11, None),
         ("compact", 12, FOREVER_OFFSET),
-        ("delete", 13, FOREVER_OFFSET),  # it may have been changed after the lookup of this high watermark
+        ("delete", 13, FOREVER_OFFSET),  # the policy may have changed after the lookup of this high watermark
         ("delete", 14, 14),
         ("delete", 15, 14),
         ("compact", 16, FOREVER_OFFSET),
@@ -99,7 +101,7 @@ def test_what_existed_while_a_topic_was_compacted_stays_in_doubt() -> None:
 def test_answers_that_were_gone_before_the_first_read_are_expired_beside_whole_inputs(
     input_start: int, expired: int
 ) -> None:
-    """Where inputs lack their first events too, the horizon leaves their cells out."""
+    """If the inputs lack their first events too, their cells are before the horizon."""
     looked_up = {IN: Lookup("in", input_start, 5, 5), OUT: Lookup("out", 3, 6, 6)}
     brokers: Any = SimpleNamespace(lookup=lambda _: dict(looked_up))
     config: Any = SimpleNamespace(start=SimpleNamespace(kind="earliest"))
@@ -126,7 +128,7 @@ def test_a_state_of_a_version_without_these_counts_is_read_and_goes_on(
     state = StateTables(tmp_path)
     found = recover(state, TimeRules(0, 1), TumblingWindow.of(10)).books
     assert (found.frontiers[OUT].compacted, found.frontiers[OUT].markers) == (0, None)
-    # Its gaps were met at some time before.
+    # The time at which its gaps were found is unknown.
     books = found.looked_up(4, 9, lookups(10), {}).with_policies({"out": "compact"}, lookups(10))
     books, _ = books.with_gaps(books.gaps([]), found)
     assert (books.frontiers[OUT].compacted, books.frontiers[OUT].gone_us) == (3, 0)

@@ -1,4 +1,4 @@
-"""The generator's configuration: what is accepted, and one sentence for what is not."""
+"""The generator's configuration: valid ones, and one sentence for each error."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_event_time_rate_follows_the_workload() -> None:
 
 
 def test_sessions_thin_out_the_clicks() -> None:
-    # A step of 12 ms; 5 clicks, then 83 steps without one: 1008 ms from the last to the next first.
+    # A step is 12 ms: 5 clicks and then 83 silent steps make 1008 ms from the last click to the next first one.
     c = parse({**KAFKA, "sessions": {"events": 5, "gap": "1s"}, "rate": {"shape": "event_time"}})
     assert c.silent_rounds == 83
     assert c.events_per_event_second == pytest.approx(6 * 1000 / 12 * 5 / 88)

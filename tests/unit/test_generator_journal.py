@@ -1,4 +1,4 @@
-"""The journal: what is written is read, and what a kill cut off is not mistaken for the whole."""
+"""The journal reads back what was written, and does not accept a line that a kill cut off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The updates of PGVal's MST: how many, when, with which ids, and what does not depend on batches."""
+"""The updates of PGVal's MST: their number, times and ids, and their independence from batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAN = mst.UpdatePlan(CLICKS, window_ms=60_000, per_window=4)
 
 
 def followed(plan: mst.UpdatePlan, sizes: list[int]) -> list[tuple[int, int, int, int]]:
-    """All updates of a plan, its clicks taken in batches of the given sizes, over and over."""
+    """All updates of a plan whose clicks are taken in batches of the given sizes, in rotation."""
     clicks, updates, taken = sst.ClickSequence(plan.clicks), mst.Updates(plan), []
     turn = 0
     while len(batch := clicks.take(sizes[turn % len(sizes)])):
@@ -32,7 +32,7 @@ def followed(plan: mst.UpdatePlan, sizes: list[int]) -> list[tuple[int, int, int
 def test_each_window_has_exactly_its_updates_at_the_first_click_past_its_half() -> None:
     rows = followed(PLAN, [50])
     windows = Counter((time_ms // 60_000, key) for _, key, time_ms, _ in rows)
-    # 200 rounds of 700 ms: two windows, and a third that ends at 139.3 s, before its half.
+    # 200 rounds of 700 ms: two windows, and a third one that ends at 139.3 s, before its middle.
     assert windows == {(window, key): 4 for window in (0, 1) for key in range(3)}
     times = sorted({time_ms for _, _, time_ms, _ in rows})
     clicks = [1 + 700 * number for number in range(200)]
@@ -53,7 +53,7 @@ def test_producers_share_the_numbers() -> None:
 @given(sizes=st.lists(st.integers(1, 60), min_size=1, max_size=5), late=st.booleans())
 def test_updates_do_not_depend_on_how_clicks_are_batched(sizes: list[int], late: bool) -> None:
     plan = replace(PLAN, clicks=replace(CLICKS, late_share=0.3, late_by_ms=20_000)) if late else PLAN
-    # Late clicks are sent at other places of a batch: only the newest time counts.
+    # Late clicks are at other positions in a batch: only the newest time matters.
     assert sorted(followed(plan, sizes)) == sorted(followed(plan, [1]))
 
 

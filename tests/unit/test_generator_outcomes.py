@@ -1,4 +1,4 @@
-"""Delivery reports to outcomes, with fakes in place of the client."""
+"""Delivery reports become outcomes, with fakes in place of the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The click sequence against PGVal's rules, and the bounds of its departures from order."""
+"""The click sequence against PGVal's rules, and the bounds of its disorder."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_bursts_out_of_order_stay_within_the_bounds_and_lose_nothing(
     end = max(t for *_, t, _ in taken)
     newest = -1
     for _, _, time_ms, kind in taken:
-        # Nothing lies between: later than the bound is later by the lateness too, but where the run ends.
+        # A delay above the disorder bound is above the lateness too, except at the end of the run.
         assert kind != sst.LATE or newest - time_ms >= disorder_ms + 150 or newest > end - disorder_ms - 150
         newest = max(newest, time_ms)
 
@@ -130,7 +130,7 @@ def test_events_before_a_round_are_those_of_the_rounds_before() -> None:
 
 
 def test_shares_of_zero_make_the_regular_sequence() -> None:
-    # A share too small to befall anyone takes the other path through the code.
+    # A share too small to select an event still takes the other path through the code.
     assert all_rows(replace(PLAN, duplicate_share=1e-12)) == all_rows(PLAN)
 
 

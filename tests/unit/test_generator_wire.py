@@ -1,4 +1,4 @@
-"""The bytes on the wire, golden, and the partitions that Kafka's own client gives the keys."""
+"""The bytes on the wire (golden), and the partitions that Kafka's own client assigns to the keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoded records to fact rows, on examples; tests/property/test_stage.py has the twin."""
+"""Decoded records become fact rows: examples. tests/property/test_stage.py compares with a twin."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_fact_holds_the_events_of_one_window_key_and_reach() -> None:
     events = [event(100 + n, n, n, f"/{n % 2}") for n in range(9, 19)]
     table = facts_of_events(pa.Table.from_pylist(events, EVENTS), 4, WINDOW, 0, 10**12, with_first_event=True)
     by_cell = {(row["key"], row["window_start_us"]): row for row in table.to_pylist()}
-    # 9 is alone in its window.
+    # 9 is the only id in its window.
     assert {cell: [item["id"] for item in row["ids"]] for cell, row in by_cell.items()} == {
         ("/1", 0): [9],
         ("/0", 10 * SECOND_US): [10, 12, 14, 16, 18],

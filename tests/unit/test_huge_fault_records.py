@@ -1,4 +1,6 @@
-"""Records of the faults topic that do not fit into a worker's memory: each alone is left out, in a bounded time."""
+"""Records of the faults topic that do not fit into a worker's memory are left out, and only these, in a bounded
+time.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from validator.stream.kafka_reading import Range, ReadFailed
 
 
 class Log:
-    """A faults topic of one partition, its brokers and what reads it. ``huge``: offsets that end a worker."""
+    """A faults topic of one partition, with its brokers and its reader. ``huge``: offsets that end a worker."""
 
     def __init__(self, records: int, huge: set[int]) -> None:
         self.records, self.huge, self.failures, self.topic_id, self.answers = records, huge, 0, "1", True

@@ -1,4 +1,4 @@
-"""An id that an input had once stays known: through retention of its own cell, and through restarts."""
+"""An id of an input stays known after retention of its own cell, and after restarts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _run(folder: Path, *settings: str) -> FedRun:
 
 
 def _violations(shown: Snapshot) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-    """What is confirmed, suspected and was retracted, without zeros."""
+    """The confirmed, suspected and retracted contributions by class, without zeros."""
     found = (shown.violations[name] for name in ("confirmed", "suspected", "retracted"))
     confirmed, suspected, retracted = ({name: n for name, n in counts.items() if n} for counts in found)
     return confirmed, suspected, retracted
@@ -40,7 +40,8 @@ def _keys(run: FedRun) -> list[str | None]:
 
 @pytest.fixture
 def misplaced(tmp_path: Path) -> FedRun:
-    """Two ids of the cell ``own`` in the cell ``other``, an input that does not decode, and ``own`` is retired."""
+    """Two ids of the cell ``own`` are in results of the cell ``other``, one input record does not decode, and ``own``
+    is retired."""
     run = _run(tmp_path)
     run.feed([*(Fed("click", (number,), 0, "own") for number in (1, 2, 3)), Fed("click", (4,), 0, "other")])
     run.feed([Fed("click", (9,), 2 * MINUTE_US, "last"), Fed("output", (1, 2, 3), 0, "own")])
@@ -59,10 +60,10 @@ def test_what_was_misplaced_stays_so_when_its_own_cell_is_retired(misplaced: Fed
     shown = misplaced.feed([Fed("click", (11,), 3 * MINUTE_US, "last")])
     assert _violations(shown) == ({"misplaced": 2}, {}, {})
     assert shown.verdicts["exactly_once"] is Verdict.FAIL
-    # A new result of the cell has all of its ids compared again.
+    # A new result of the cell causes a comparison of all of its ids.
     misplaced.feed([Fed("output", (3,), 0, "other")])
     shown = misplaced.feed([])
-    # No cell that stayed carried this one when its own was retired.
+    # No remaining cell contained this id when its own cell was retired.
     assert (shown.contributions["misplaced"], shown.contributions["unknown_id"]) == (2, 1)
 
 
@@ -96,7 +97,7 @@ def test_an_unknown_id_that_an_input_has_later_becomes_misplaced(tmp_path: Path,
     run = _run(tmp_path)
     run.feed([Fed("click", (1,)), Fed("output", (1, 2))])
     assert _violations(run.feed([])) == ({"unknown_id": 1}, {}, {})
-    # What cannot be read came after it was confirmed, and takes nothing back.
+    # The unreadable record was appended after the confirmation, and retracts nothing.
     run.feed([Fed("click", None)])
     if restarts:
         run.restart()
@@ -143,11 +144,12 @@ def test_the_room_for_unknown_ids_is_bounded() -> None:
 
 SETTINGS = ((), ("timing.late_policy=drop",), ("inputs.0.duplicates=collapse",), ("engine.consumer_group=g",))
 Step = tuple[int, list[Fed], bool]
-"""Microseconds since the step before, records, and whether there is a restart before them."""
+"""Microseconds since the previous step, records, and whether a restart precedes them."""
 
 
 def _history(rng: random.Random) -> list[Step]:
-    """Events, results with ids of any cell or of none, late and undecodable records, pauses up to above retention."""
+    """Events, results with ids of any cell or of none, late and undecodable records, and pauses up to more than the
+    retention."""
     made: list[tuple[int, int, str]] = []
     newest, steps = 0, []
 
@@ -166,7 +168,7 @@ def _history(rng: random.Random) -> list[Step]:
                 records.append(Fed("click", (rng.choice(made)[0],), minute * MINUTE_US, key))
             elif kind < 0.85:
                 own = [one for one in made if one[1:] == (minute, key)] or made
-                # One of them belongs anywhere, or comes later, or never.
+                # The third id belongs to any cell, or its event is sent later or never.
                 ids = (rng.choice(own)[0], rng.choice(own)[0], rng.choice([*made, (len(made) + 2, 0, "")])[0])
                 records.append(Fed("output", ids, minute * MINUTE_US, key))
             elif kind < 0.92:

@@ -1,4 +1,4 @@
-"""Imports go one way, and deciding code cannot reach a clock, a network or a process."""
+"""Imports go in one direction, and the deciding code cannot reach a clock, a network or a process."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def modules_named_by(node: ast.AST, file: Path) -> list[str]:
     if isinstance(node, ast.ImportFrom):
         parents = file.relative_to(ROOT).parts[: -node.level] if node.level else ()
         base = ".".join([*parents, *([node.module] if node.module else [])])
-        # `from validator import stream` names the room only in what it imports.
+        # In `from validator import stream` the package is among the imported names.
         return [f"{base}.{alias.name}" for alias in node.names] if base in OURS else [base]
     return []
 
@@ -102,7 +102,7 @@ def test_rooms_import_each_other_in_no_circle() -> None:
 
 
 def test_the_sidecar_runs_without_generator_faults_and_testbed() -> None:
-    # The one exception: the command front loads them when `demo`, `generate`, `faults` or `dashboards` is called.
+    # The one exception: the command line loads them for `demo`, `generate`, `faults` and `dashboards`.
     def is_front(used: Import) -> bool:
         return used.is_lazy and used.file.is_relative_to(ROOT / "validator" / "cli")
 
@@ -137,12 +137,12 @@ def test_jars_need_the_standard_library_only() -> None:
 
 
 EXAMPLES = ROOT / "validator" / "config" / "examples.py"
-"""Configurations for users."""
+"""Example configurations for users."""
 
 
 def test_only_an_oracles_file_names_a_kind_of_oracle_or_its_parameters() -> None:
-    """Or the next oracle touches twenty files again."""
-    # Some kinds are common words: of these only a text that is nothing else is meant.
+    """Otherwise a new oracle would need changes in twenty files."""
+    # Some kinds are common words. For these only a string that equals the kind counts.
     telling = re.compile("|".join(rf"\b{kind}\b" for kind in PLANNED if "_" in kind))
     parameters = {name for one in built().values() for name in one.model_fields} - Oracle.model_fields.keys()
     found = []
@@ -159,14 +159,14 @@ def test_only_an_oracles_file_names_a_kind_of_oracle_or_its_parameters() -> None
 
 
 def test_only_the_seam_of_oracles_is_imported_elsewhere() -> None:
-    """Through their classes kinds could be named without a text."""
+    """Through their classes other code could distinguish kinds without a string."""
     seam = {f"validator.oracles.{name}" for name in ("seam", "kinds", "ids")}
     others = (u for u in imports_of("validator") if u.file.parent.name != "oracles" and room(u.module) == "oracles")
     complain([used for used in others if used.module not in seam])
 
 
 def test_only_a_formats_file_names_a_format() -> None:
-    """But for JSON, which is what values are unless another format is configured; `text` is a common word."""
+    """Except JSON, which is the default format, and `text`, which is a common word."""
     others = formats.PLANNED - {"json", "text"}
     found = []
     for file in sorted((ROOT / "validator").rglob("*.py")):

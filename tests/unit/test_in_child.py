@@ -1,4 +1,4 @@
-"""What a forked child returns, raises or dies of reaches its parent."""
+"""The result, the exception or the cause of death of a forked child reaches its parent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.unit
 
 
 class _NeedsTwo(Exception):
-    """One that pickle writes and cannot read."""
+    """An exception that pickle can write and not read."""
 
     def __init__(self, first: str, second: str) -> None:
         super().__init__(first + second)

@@ -1,4 +1,4 @@
-"""Reading in parts: whatever records do not fit, exactly these are skipped, and every other one is read once."""
+"""Reading in parts skips exactly the records that do not fit into memory, and reads every other record once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A JVM that is gone was ended by its memory."""
+    """A dead JVM was ended by its memory limit."""
     monkeypatch.setattr(isolating, "memory_ended_the_jvm", lambda: True)
 
 
@@ -31,7 +31,7 @@ PLACES = [PartitionId("a", 0), PartitionId("a", 1), PartitionId("b", 0)]
 
 
 class Log:
-    """What was committed of partitions in which some records do not fit into memory: a runner of batches."""
+    """A runner of batches that records its commits. Some records of its partitions do not fit into memory."""
 
     def __init__(self, chance: random.Random, fits: int) -> None:
         self.chance = chance
@@ -57,7 +57,7 @@ class Log:
         ((place, end),) = ends.items()
         records = [(place, offset) for offset in range(self.books.frontiers[place].next_offset, end)]
         if len(records) > self.fits or self.too_large & set(records):
-            # One in three ends the JVM.
+            # A third of these failures end the JVM.
             raise ConnectionError if self.chance.random() < 0.3 else RuntimeError("java.lang.OutOfMemoryError: heap")
         self.read += records
         self._commit(place, end)
@@ -85,7 +85,7 @@ class Log:
 
 
 def read_on(isolation: Isolation, log: Any) -> BaseException | None:
-    """One process's reading in parts."""
+    """The part-wise reading of one process."""
     return isolation.run(log, threading.Event(), log.lookups())
 
 
@@ -95,7 +95,7 @@ def _pair(place: PartitionId) -> tuple[str, int]:
 
 @pytest.mark.parametrize("seed", range(15))
 def test_exactly_what_does_not_fit_is_skipped(seed: int, tmp_path: Path) -> None:
-    """Over any number of processes, each of them ended by its JVM or killed right after a commit."""
+    """Over any number of processes. Each one is ended by its JVM, or killed right after a commit."""
     log: Any = Log(random.Random(seed), fits=random.Random(seed).choice([1, 7, 1000]))
     begun = Isolation(tmp_path, lambda _: None).begin(log)
     assert begun == bool(log.wanted) == (tmp_path / FILE).exists()
@@ -133,7 +133,7 @@ def test_a_damaged_file_is_no_part(text: str, tmp_path: Path) -> None:
 
 
 def starts(folder: Path, log: Any, *, most: int) -> list[str]:
-    """What each process ended with, until nothing is left to be read in parts."""
+    """The message with which each process ends, until nothing is left to read in parts."""
     said: list[str] = []
     while len(said) < most and (isolation := Isolation(folder, lambda _: None)).wanted:
         try:
@@ -144,7 +144,7 @@ def starts(folder: Path, log: Any, *, most: int) -> list[str]:
 
 
 class ShortLog(Log):
-    """While memory is short nothing can be read: of reads those from the first number up to the second."""
+    """Memory is short, and reads fail, while the number of earlier reads is in short."""
 
     short = range(0)
     reads = 0
@@ -187,7 +187,7 @@ def test_only_what_never_fits_is_skipped_where_memory_is_short_for_a_while(seed:
 
 
 def test_a_record_without_any_other_is_not_skipped(tmp_path: Path) -> None:
-    """Whether it is the record or the memory that is at fault cannot be known."""
+    """It is unknown whether the record or the lack of memory is the cause."""
     log: Any = a_log(1, too_large={0})
     assert Isolation(tmp_path, lambda _: None).begin(log)
     said = starts(tmp_path, log, most=30)
@@ -202,7 +202,7 @@ def test_so_many_are_skipped_in_a_row_and_no_more(tmp_path: Path, monkeypatch: p
     said = starts(tmp_path, log, most=200)
     assert [offset for _, offset in log.skipped] == [3, *range(10, 15)]
     assert "5 records in a row" in said[-1]
-    # With more memory it goes on from there.
+    # With more memory the reading continues from there.
     log.too_large = set()
     starts(tmp_path, log, most=200)
     assert [offset for _, offset in log.read] == [*range(3), *range(4, 10), *range(15, 40)]
@@ -210,7 +210,7 @@ def test_so_many_are_skipped_in_a_row_and_no_more(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize(("start", "end", "left"), [(5, 20, 12), (-3, 10**18, 12), (5, 5, 5), (12, 20, 5), (20, 5, 5)])
 def test_parts_end_where_the_log_ends(start: int, end: int, left: int, tmp_path: Path) -> None:
-    """It was cut back after the file was written, or the file says offsets that never were."""
+    """The log was truncated after the file was written, or the file has offsets that never existed."""
     log: Any = a_log(12, too_large=set(), start=5)
     spans = [["id", "a", 0, start, end], ["id", "a", 7, 0, 9]]
     (tmp_path / FILE).write_text(json.dumps({"spans": spans, "failures": 0}))
@@ -220,7 +220,7 @@ def test_parts_end_where_the_log_ends(start: int, end: int, left: int, tmp_path:
 
 
 def a_log(end: int, *, too_large: set[int], start: int = 0) -> Log:
-    """One partition that is read from ``start`` on; these offsets of it do not fit."""
+    """One partition that is read from ``start``. The offsets ``too_large`` do not fit."""
     log: Any = Log(random.Random(1), fits=1000)
     place = PLACES[0]
     log.ends_of_batch = {place: end}

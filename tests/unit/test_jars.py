@@ -1,4 +1,4 @@
-"""Jars come from the lock file or not at all: fetched once, checked always, never half there."""
+"""Jars come only from the lock file: downloaded once, verified at each use, never left incomplete."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from validator.stream.jars import (
 
 ROOT = Path(__file__).parents[2]
 
-# A Java that knows its version and, run as Ivy, copies what `repository` beside it has.
+# A Java that prints its version. Run as Ivy, it copies the files of the folder `repository` beside it.
 FAKE_JAVA = """#!{python}
 import pathlib, shutil, sys, xml.etree.ElementTree as tree
 here, arguments = pathlib.Path(__file__).parents[1], sys.argv[1:]
@@ -53,7 +53,7 @@ for wanted in tree.parse(arguments[arguments.index("-ivy") + 1]).iter("dependenc
 
 @dataclass(frozen=True)
 class World:
-    """A machine with a Java, a repository that it reaches, a lock file and an empty cache."""
+    """A machine with a Java, a reachable repository, a lock file and an empty cache."""
 
     home: Path
 

@@ -1,4 +1,4 @@
-"""One set of client options, in the names of both of Kafka's clients."""
+"""One set of client options, under the names of both Kafka clients."""
 
 from __future__ import annotations
 

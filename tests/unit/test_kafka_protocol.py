@@ -1,4 +1,4 @@
-"""Requests and answers byte for byte, as the message classes of kafka-clients 3.9.2 read and wrote them."""
+"""Requests and responses byte for byte, as the message classes of kafka-clients 3.9.2 write and read them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALTER = (
     + "03696e030000000003000000020000000100000000010300000001000000020000066f7574c3a9020000012c02000000"
     "03000000"
 )
-"""in/0 to 2, 1; in/1 to 1, 2; outé/300 to 3."""
+"""Reassigns in/0 to replicas 2 and 1, in/1 to 1 and 2, and outé/300 to 3."""
 LIST = _HEADER.format(46)[:-2] + "0203696e0300000000000000010000"
 """in/0 and in/1."""
 REFUSED = "0000000100000000000000000203696e03000000000000010000000001002718546865207265706c696361732061726520777"
@@ -29,14 +29,14 @@ UNDER_WAY = "0000000100000000000000010203696e02000000010400000001000000020000000
 ELECT = "002b000200000001001273747265616d70726f6f662d6661756c747300000203696e030000000000000001000000271000"
 """The preferred leaders of in/0 and in/1."""
 ELECTED = "00000001000000000000000203696e0300000000000001000000000100540278000000"
-"""in/1 is led by it already."""
+"""The preferred leader already leads in/1."""
 NOT_IN_SYNC = "00000001000000000000000203696e020000000000500279000000"
 DONE = "000000010000000000000000010000"
 
 
 @contextmanager
 def broker(answer: str) -> Iterator[tuple[str, list[str]]]:
-    """A listener that gives one answer: its address, and the requests that it got."""
+    """A listener that sends one response. Yields its address and the requests that it received."""
     got: list[str] = []
 
     def serve() -> None:

@@ -1,4 +1,4 @@
-"""Why a cluster refuses a client, out of texts of librdkafka, OpenSSL and Java."""
+"""The reason why a cluster refuses a client, from the texts of librdkafka, OpenSSL and Java."""
 
 from __future__ import annotations
 

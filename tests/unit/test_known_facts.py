@@ -1,4 +1,4 @@
-"""Facts for comparing ids come from memory while they are there, and from the table else; never from neither."""
+"""Facts for comparing ids come from memory if they are there, otherwise from the table; none is missed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCHES = 6
 
 @pytest.fixture
 def tables(tmp_path: Path) -> StateTables:
-    """Six batches, batch n with event n and the window of minute n."""
+    """Six batches. Batch n has event n in the window of minute n."""
     found = StateTables(tmp_path)
     for batch in range(BATCHES):
         found.append(_of(batch), Table.FACTS, writer="w", version=batch)
@@ -52,7 +52,7 @@ def test_an_id_is_known_wherever_its_input_is(tables: StateTables, room_bytes: i
 
 
 def test_many_small_batches_are_held_as_few_tables(tables: StateTables) -> None:
-    """Two a second for days: comparing looks at each table."""
+    """As after days with two batches a second: a comparison scans each of these tables."""
     known = KnownFacts(tables, first_batch=0)
     for batch in range(1_000):
         known.add(_of(batch))

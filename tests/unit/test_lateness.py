@@ -1,4 +1,4 @@
-"""What could not be read may have made an event late: then an engine that drops late events is not accused."""
+"""Records that could not be read may have made an event late. An engine that drops late events is then not accused."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ DAY_US = 86_400_000_000
 
 
 def clock(at_us: int) -> Clock:
-    """All read through at ``at_us``, every window closed."""
+    """All topics read through at ``at_us``, every window closed."""
     return Clock(at_us, 2**60, at_us, at_us, at_us, None, None, 0, False, False)
 
 
 def judged(*rows: dict[str, Any], drops_late: bool = True) -> dict[str, int]:
-    """The counts of facts, long after they were due."""
+    """The counts of facts long after they were due."""
     rules = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=1, missing_after_us=2, drops_late=drops_late)
     judging = Judging(KnownFacts(None, first_batch=0), rules)
     judging.absorb(rows_of(Table.FACTS, rows), clock(100), {})
@@ -98,7 +98,8 @@ def test_undecodable_inputs_get_the_reach_that_they_may_have_had() -> None:
 
 
 def test_an_event_too_far_ahead_may_have_made_late_what_its_window_can_prove_past() -> None:
-    """An engine without such a limit was moved by it: no loss after it is proven, and what retention keeps says so."""
+    """The event moved the time of an engine without such a limit, so no later loss is proven. Retention keeps this
+    fact."""
     far = {**fact("input", [9], batch=0, lookup_us=1, window_us=MINUTE_US), "newest_event_time_us": None}
     far |= {"first_offset": -3, "reach_us": None}
     event = fact("input", [7], batch=0, lookup_us=1)
@@ -121,7 +122,7 @@ def test_a_clock_gone_mad_takes_no_memory_without_bound() -> None:
     found = lateness.possible["input", 0]
     assert len(found) <= POSSIBLE_MOST
     exact = [(end, number) for number, end in enumerate(ends)]
-    for end, offset in exact:  # whatever was doubtful still is
+    for end, offset in exact:  # every doubt is kept
         assert min(known for at, known in found.items() if at >= end) <= offset
 
 
@@ -145,7 +146,7 @@ def test_a_reach_in_numbers_is_a_boundary_that_the_instant_proves_past(closed_ri
     assert window.reach_at(20, 7) == window.reach_at(13, 0)
 
 
-# What was gone
+# Expired records
 
 
 def frontier(**of: Any) -> Frontier:
@@ -154,7 +155,7 @@ def frontier(**of: Any) -> Frontier:
 
 
 def test_expired_offsets_come_before_the_first_one_that_is_left() -> None:
-    """Of the offsets up to 14 the last is the hidden record; what follows it may be late."""
+    """The hidden record is the last of the offsets up to 14. The events after it may be late."""
     found = _after_holes(frontier(), Lookup("one", 15, 20, 20), 5)
     books = Books(TimeRules(0, 1), batch=3, lookup_us=9, frontiers={INPUT: found})
     [row] = hole_rows(books, [Hole(INPUT, found.next_offset)], 60, DAY_US).to_pylist()
@@ -163,7 +164,7 @@ def test_expired_offsets_come_before_the_first_one_that_is_left() -> None:
 
 
 def test_how_much_a_topic_that_was_made_again_held_is_not_known(tmp_path: Path) -> None:
-    """Three repeats would be beyond the two records that are known to be lost."""
+    """Three repeats would be more than the two records that are known to be lost."""
     tables, place = StateTables(tmp_path), PartitionId("clicks-a.b", 11)
     books = Books(TimeRules(0, 1), batch=0, lookup_us=9, frontiers={INPUT: frontier(expired=2)})
     rows = [frontier_rows(books, None, DAY_US), mark_row(books, replaced_mark(place), DAY_US)]
@@ -183,7 +184,7 @@ def test_other_marks_name_no_topic() -> None:
 
 
 def topics_of(*lookups: Lookup, books: Books, side: Side = Side.INPUT) -> Books:
-    """The books once a generation was opened on one topic, whose partitions look so."""
+    """The books after opening a generation on one topic with these lookups, one per partition."""
     found = {PartitionId("input", number): lookup for number, lookup in enumerate(lookups)}
     brokers = SimpleNamespace(lookup=lambda _: found, at_time=lambda *_: {})
     config = SimpleNamespace(start=SimpleNamespace(kind="earliest"))

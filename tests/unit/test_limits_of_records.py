@@ -1,4 +1,6 @@
-"""Values, keys and ids at and above their limits: not examined, with the size, wherever the record is decoded."""
+"""Values, keys and ids at and above their limits: those above are not examined, and their size is reported, in every
+decoder.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ RESULT: dict[str, Any] = {"ids": [1, "x"], "page": "a", "region": "b", "at": 0}
 
 
 def padded(record: dict[str, Any], size: int) -> bytes:
-    """The record as JSON of so many bytes."""
+    """The record as JSON, padded to ``size`` bytes."""
     empty = json.dumps({**record, "pad": ""}).encode()
     return json.dumps({**record, "pad": "x" * (size - len(empty))}).encode()
 
@@ -109,7 +111,7 @@ RECORD = Record(b"{}", b"a", [("id", b"1"), ("region", b"b"), ("at", b"5")])
     ],
 )
 def test_a_key_or_header_above_its_limit_is_not_examined(part: str, size: int, field: str, limit: str) -> None:
-    """Also where it stayed in the JVM, which is where it is cut."""
+    """Includes content that was cut in the JVM and never left it."""
     decoder = RecordDecoder(Input.model_validate({"topic": "in", "fields": PARTS}), limits=LIMITS)
     assert (decoder.most_of_key, decoder.most_of_header) == (10, {"id": 8, "region": 10, "at": 200})
     assert not isinstance(decoder.decode(RECORD), Undecodable)

@@ -1,4 +1,4 @@
-"""Lines for a log collector: one JSON object each, errors and the JVM's layout included."""
+"""Lines for a log collector: one JSON object each, including errors and the JVM's layout."""
 
 from __future__ import annotations
 

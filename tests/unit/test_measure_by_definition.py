@@ -1,4 +1,4 @@
-"""What faults cost on any output, against a computation by the definitions that shares no code with it."""
+"""The cost of faults on random outputs, against a computation by the definitions that shares no code with it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def us(seconds: float) -> int:
 
 
 def drawn_faults(draw: Random) -> list[Fault]:
-    """One to three, apart or overlapping; some are never healed, some by a clock that is behind."""
+    """One to three faults, apart or overlapping. Some are never healed, some are healed at the instant of injection."""
     found, at = [], draw.uniform(12, 50)
     for _ in range(draw.choice([1, 1, 2, 3])):
         lasts = draw.choice([0.3, 2, 5, 10, 30]) * draw.uniform(0.8, 1.2)
@@ -39,8 +39,8 @@ def drawn_faults(draw: Random) -> list[Fault]:
 
 
 def drawn_results(draw: Random, faults: Sequence[Fault]) -> list[Result]:
-    """An output that pauses (and owes what it held back), slows down, never comes back, or takes no notice; now and
-    then the brokers' clock steps."""
+    """An output that pauses (and catches up), slows down, never recovers, or is not affected. Sometimes the brokers'
+    clock steps."""
     every, jitter, burst = draw.choice([0.25, 0.4, 0.7, 1.0, 2.0, 5.0]), draw.choice([0, 0.2, 0.9]), draw.choice([1, 3])
     troubles = []
     for fault in faults:
@@ -63,7 +63,7 @@ def drawn_results(draw: Random, faults: Sequence[Fault]) -> list[Result]:
 
 
 def told(results: Sequence[Result]) -> list[dict[str, object]]:
-    """As `latency_buckets` tells them."""
+    """As rows of `latency_buckets`."""
     rows: list[dict[str, object]] = []
     for at, contributions, latency in results:
         row = {"second": at // S, "results": 1, "contributions": contributions, "first_us": at, "last_us": at}
@@ -77,7 +77,7 @@ def told(results: Sequence[Result]) -> list[dict[str, object]]:
 def measured(
     results: Sequence[Result], faults: Sequence[Fault], instants: Sequence[int], given: Measures
 ) -> list[FaultCost]:
-    """What the ledger says at the last of ``instants``, at each of which it was told all until then."""
+    """The ledger's costs at the last of ``instants``. At each instant it receives all results until then."""
     rules = Rules(
         "window_close", given.warm_up, given.control_least, given.control_most, given.give_up_after,
         Detector(given.moving_rate, given.band_ratio, given.stable_for),
@@ -93,7 +93,7 @@ def measured(
 
 
 def windows(faults: Sequence[Fault], until: int) -> list[FaultWindow]:
-    """What is told of them at an instant."""
+    """The fault windows that are known at an instant."""
     known = [(str(i), f, f.healed_us) for i, f in enumerate(faults) if f.injected_us <= until]
     return [
         FaultWindow(

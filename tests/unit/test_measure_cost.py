@@ -1,4 +1,4 @@
-"""What a fault cost, on outputs whose answer is plain to see."""
+"""The cost of a fault, on outputs for which it is obvious."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def cost(
 
 
 def outage(down: range, seconds: int, worst: float = 9.0) -> list[Output]:
-    """Steady output but for ``down``, with a slow first result after it."""
+    """Steady output except in ``down``, with one slow result right after it."""
     return [second(at, latency=worst if at == down.stop else 1.0) for at in range(seconds) if at not in down]
 
 
 def test_an_outage_is_measured_whole() -> None:
     found = cost(outage(range(62, 80), 200), until=200)
     assert found.failure_cost_seconds == 8.0
-    # 18 silent seconds make a gap of 19, where control's longest is 1.
+    # 18 silent seconds make a gap of 19 s. The longest gap of the control phase is 1 s.
     assert found.downtime_seconds == 18.0
-    # The rate over 5 s is whole again with second 84, the fifth after the outage.
+    # The rate over 5 s is complete again in second 84, the fifth one after the outage.
     assert (found.recovery_seconds, found.recovered) == (24.0, True)
     assert found.throughput_penalty_ratio == pytest.approx(0.2)
     assert found.latency_penalty_ratio == 1.0
@@ -152,7 +152,7 @@ def test_one_burst_shows_no_rhythm() -> None:
 
 
 def test_the_next_fault_is_compared_with_control_after_the_last_one() -> None:
-    # The first halved the rate for good until 100; then it is back. The second finds control from 104 to 150.
+    # The first fault halves the rate until 100; then the rate recovers. The second fault has control from 104 to 150.
     run = [
         second(at, contributions=50 if 60 <= at < 100 else 100, latency=3.0 if at >= 104 else 1.0) for at in range(250)
     ]
@@ -184,7 +184,7 @@ def test_any_outage(begin: int, silent: int, slower: float, late: int) -> None:
     assert found.failure_cost_seconds == pytest.approx(int(slower * SECOND_US) / SECOND_US, abs=2e-6)
     assert found.downtime_seconds == silent
     assert found.recovered is True
-    # The first rate over 5 s that holds no silent second.
+    # The first rate over 5 s that contains no silent second.
     assert found.recovery_seconds == begin + silent + 4 - 60
 
 
@@ -198,7 +198,7 @@ def test_what_is_final_does_not_change(until: int) -> None:
 
 @pytest.mark.parametrize("slow", [64, 66, 69])
 def test_what_recovered_at_once_is_final_when_all_of_it_was_looked_at(slow: int) -> None:
-    """A stable time shorter than one rate: the slow answer comes after the first and before the end of the second."""
+    """The stable time is shorter than the span of a rate: the slow result is after the former and within the latter."""
     rules = Rules(detector=Detector(moving_seconds=10, stable_seconds=2), give_up_seconds=60)
     run = [second(at, latency=9.0 if at == slow else 1.0) for at in range(200)]
     brief = fault("kill", 60, 60.5)
@@ -215,5 +215,5 @@ def test_a_fault_after_the_wait_was_over_did_not_end_it(strikes: int, because: s
     found = cost(slow, others=[fault("next", strikes, strikes + 5)], until=200)
     assert found.recovered is False
     assert because in " ".join(found.absent_because)
-    if strikes > 140:  # 70 s and the wait of 60 s, and 10 s in which it had to stay
+    if strikes > 140:  # 70 s, the recovery timeout of 60 s, and 10 s of stable output
         assert found == cost(slow, until=strikes - 1), "told before that fault struck"

@@ -1,4 +1,4 @@
-"""The ledger: what is shown batch after batch is what the whole run shows at once, also after a restart."""
+"""The ledger: measured batch after batch it gives the same as the whole run at once, even after a restart."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RUN = [second(at, latency=5.0 if at in (80, 160) else 1.0) for at in range(2_400
 
 
 def told(until: float) -> tuple[FaultWindow, ...]:
-    """The faults as they are known at an instant."""
+    """The faults known at an instant."""
     known = [window for window in FAULTS if (window.injected_us or 0) <= us(until)]
     return tuple(w if (w.healed_us or 0) <= us(until) else replace(w, healed_us=None) for w in known)
 
@@ -110,7 +110,7 @@ def test_output_of_before_the_oldest_kept_second_is_not_guessed() -> None:
 
 
 def test_the_end_of_the_warm_up_stays_told_apart() -> None:
-    """A control phase long ago: a minute that reached across its beginning would be missing from it."""
+    """The control phase is long ago. A minute that spans its beginning would be missing from it."""
     rules = replace(RULES, warm_up_seconds=5)
     late = fault("late", 2_300, 2_340)
     whole = Ledger(series(RUN))

@@ -1,4 +1,4 @@
-"""The recovery detector: what its parameters mean, and that it agrees with the definition on any series."""
+"""The recovery detector: the meaning of its parameters, and its agreement with the definition on any series."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_recovery_after_the_latest_second_is_none() -> None:
 
 
 def by_definition(rates: list[float], healed: int | None, stable: int) -> int | None:
-    """The first index from which all rates are in the band up to the heal and for ``stable`` seconds after it."""
+    """The first index from which all rates are in the band until the healing and for ``stable`` seconds after it."""
     for mark in range(len(rates)):
         if healed is None:
             span = rates[mark:]

@@ -1,4 +1,4 @@
-"""The series of output: adding up loses nothing but the seconds, thinning is bounded and respects phases."""
+"""The series of output: sums lose only the seconds; thinning is bounded and keeps phases apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the rows of a batch to what is published: counted once, kept, and the same after a kill."""
+"""From the rows of a batch to the report: counted once, saved, and the same after a kill."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.unit
 
 
 def rows(batch: int, at: int, results: int = 2) -> list[Row]:
-    """What one batch measured in one second: some results, half of them with a latency."""
+    """The rows of one batch in one second: some results, half of them with a latency."""
     start = (BEGIN + at) * SECOND_US
     same = {"batch": batch, "second": BEGIN + at, "first_us": start, "last_us": start + 9}
     every = {"definition": EVERY_RESULT, "bucket": None, "results": results, "contributions": 50 * results}
@@ -86,7 +86,7 @@ def test_a_kill_between_the_two_files_counts_nothing_twice(tmp_path: Path) -> No
     counters.restore(tmp_path, again)
     assert again.ledger is not None
     assert (again.measured_batch, again.ledger.batch) == (1, 0)
-    # What the facts tell again: all batches that one of the files does not know.
+    # After a restart the facts supply every batch that one of the two files lacks.
     again.latency_measured([*rows(1, 1), *rows(2, 2)])
     assert [output.results for output in again.ledger.series.outputs.values()] == [2, 2, 2]
     assert again.latency["window_close"].frozen().count == 3
@@ -176,7 +176,7 @@ def test_a_phase_and_a_fault_have_the_coarsest_resolution_of_their_output(tmp_pa
         record.latency_measured(rows(at, at), None if at > 120 else 400_000 + at)
     found = measuring.measured(settings(tmp_path), books((149.9, 150), 150), record)
     assert [phase.resolution_seconds for phase in found.phases] == [0.400059, 0.400069, None]
-    # The recovery is over before the backlog.
+    # The recovery phase ends before the backlog.
     assert found.faults["kill"]["resolution_seconds"] == pytest.approx(0.4, abs=0.001)
 
 

@@ -1,4 +1,4 @@
-"""The metrics: well-formed, complete from the first scrape, counters that never fall."""
+"""The metrics are well-formed and complete from the first scrape, and counters never fall."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_every_class_exists_at_zero_from_the_first_scrape() -> None:
 
 
 def test_a_move_is_between_classes_that_have_a_series() -> None:
-    """Whatever the record counts: `increase` misses the first moves of a series that begins with them."""
+    """Every counted move needs one, because `increase` misses the first moves of a series that appears with them."""
     record = RunRecord()
     for held in CONTRIBUTIONS:
         record.classified({name: int(name == held) for name in CONTRIBUTIONS})
@@ -128,7 +128,7 @@ def test_what_is_published_before_the_first_batch_tells_no_time_of_one() -> None
 def test_no_series_of_the_first_scrape_goes_away_later() -> None:
     later = scrape(after(clean(), broken()))
     gone = {key for key in scrape(after()) if key not in later}
-    # The first measure decides a histogram's buckets.
+    # The first measurement decides a histogram's buckets.
     assert {name for name, _ in gone} <= {f"{PREFIX}{n}_seconds_bucket" for n in ("latency", "detection_delay")}
 
 

@@ -1,4 +1,4 @@
-"""What a live sidecar says on its own, and the summary that ends `validate --once`."""
+"""The lines that a live sidecar prints, and the summary at the end of `validate --once`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOST = (
 
 
 class Heard:
-    """Notices on a clock that a test sets, and what they said."""
+    """Notices on a clock that a test sets, with their lines."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -34,13 +34,13 @@ class Heard:
         self.notices = Notices(self.said.append, lambda: self.seconds)
 
     def read(self, report: dict[str, Any]) -> list[str]:
-        """The lines that this report adds."""
+        """The lines printed for this report."""
         self.said.clear()
         self.notices.read(report)
         return list(self.said)
 
     def look(self, seconds: float) -> list[str]:
-        """The lines that come at this time without a report."""
+        """The lines printed at this time without a report."""
         self.said.clear()
         self.seconds = seconds
         self.notices.look()

@@ -1,4 +1,4 @@
-"""The order of a batch's steps, each at the instant at which another order would tell something wrong."""
+"""The order of a batch's steps, each tested at the instant at which another order would give a wrong report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from validator.stream.failpoints import NAMES
 
 @pytest.fixture(autouse=True, params=[False, True], ids=["folds", "saves"])
 def saves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process folds all facts, or goes on from what the one before saved."""
+    """A process folds all facts, or continues from the cells that the previous one saved."""
     monkeypatch.setattr(FedRun, "saves", request.param)
 
 
@@ -36,8 +36,8 @@ class Killed(Exception):
 
 
 class Meanwhile:
-    """The brokers of a run, whose answer to the call ``after`` takes some time: until then the sidecar's clock has gone
-    on, and ``happens`` has happened."""
+    """The brokers of a run. Their response to the call ``after`` takes time: meanwhile the sidecar's clock advances and
+    ``happens`` is called."""
 
     def __init__(self, run: FedRun, after: str, takes_us: int, happens: Any) -> None:
         self.run, self.after, self.takes_us, self.happens = run, after, takes_us, happens
@@ -86,7 +86,7 @@ def answered(brokers: Meanwhile) -> None:
 def test_an_answer_that_comes_while_the_brokers_are_asked_is_not_missing(
     after: str, happens: Any, tmp_path: Path
 ) -> None:
-    """It comes before it is due, and after the brokers have said what there is: the lookup's instant is earlier."""
+    """The result is appended before it is due, but after the brokers' response: the lookup has the earlier instant."""
     run, _ = run_in_memory(tmp_path)
     run.feed([Fed("click", (1,)), Fed("click", (2,), 2 * MINUTE_US)])
     due_us = run.now_us + run.config.timing.missing_after
@@ -110,7 +110,7 @@ def deleted(brokers: Meanwhile) -> None:
 def test_nothing_is_committed_of_a_topic_that_is_made_again_while_it_is_read(
     happens: Any, error: type[Exception], tmp_path: Path
 ) -> None:
-    """What was looked up may be of the one, and what was read of the other."""
+    """The lookup may be of one topic, and the records of the other."""
     run, tables = run_in_memory(tmp_path)
     run.feed([Fed("click", (1,))])
     before = len(tables.appended)
@@ -136,7 +136,8 @@ def expired(run: FedRun) -> None:
 def test_an_event_after_a_record_that_is_gone_may_rightly_have_been_dropped_as_late(
     vanishes: Any, restarts: bool, tmp_path: Path
 ) -> None:
-    """What is gone may have been an event so new that the next one was late: its absence proves no loss."""
+    """The missing record may have been an event so new that the next one was late, so the absence of a result proves no
+    loss."""
     tables = MemoryTables()
     run = FedRun(tmp_path, settings=("timing.late_policy=drop",), tables=tables)
     run.feed([Fed("click", (1,)), Fed("output", (1,))])
@@ -152,9 +153,9 @@ def test_an_event_after_a_record_that_is_gone_may_rightly_have_been_dropped_as_l
 
 HISTORY = (
     [Fed("click", (1,)), Fed("click", (2,)), Fed("output", (1,))],
-    # Closes the first window, and proves a duplicate.
+    # Closes the first window and confirms a duplicate.
     [Fed("click", (3,), 2 * MINUTE_US), Fed("output", (1,))],
-    # Proves that event 2 is missing, which is answered later: it is taken back.
+    # Confirms that event 2 is missing. Its later result retracts that.
     [Fed("click", (4,), 4 * MINUTE_US), Fed("output", (3,), 2 * MINUTE_US)],
     [Fed("output", (2,))],
     [],
@@ -167,8 +168,8 @@ def played(run: FedRun, batch_number: int) -> None:
 
 
 def on_record(tables: MemoryTables) -> tuple[Any, ...]:
-    """What a restart finds: per topic the records, per violation what was confirmed and what was taken back, and the
-    newest verdict of each cell."""
+    """The data of a restart: records per topic, confirmed and retracted contributions per violation, and the newest
+    verdict of each cell."""
     records, confirmed, retracted = Counter[str](), Counter[str](), Counter[str]()
     verdicts: dict[tuple[int, str], Any] = {}
     for table, rows in tables.appended:
@@ -189,7 +190,7 @@ def on_record(tables: MemoryTables) -> tuple[Any, ...]:
 def test_killed_at_any_step_of_a_batch_nothing_is_lost_or_told_twice(
     name: str, killed_in: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In this process, by an exception: what is on disk is what was appended by then."""
+    """The kill is an exception in this process: the tables have what was appended before it."""
     if name == "after_saving":
         monkeypatch.setattr(FedRun, "saves", True)
     undisturbed, expected = run_in_memory(tmp_path / "undisturbed")

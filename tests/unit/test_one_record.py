@@ -1,4 +1,4 @@
-"""The decoder of one record against the standard library, and what it says of records that do not decode."""
+"""The decoder of one record against the standard library, and its messages for records that do not decode."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_every_legal_record_decodes_to_what_it_says(
     try:
         raw.decode()
     except UnicodeDecodeError:
-        # Half a surrogate pair that is not written as an escape cannot be UTF-8.
+        # Half of a surrogate pair without an escape is not valid UTF-8.
         assert refusal(raw)[0] is None
         return
     found = event(raw)
@@ -267,7 +267,7 @@ FORMS: Final = ["basic", "comma", "lower", "Z", "local", "compact", "named", "sp
 
 
 def iso(at: datetime, zone: timedelta, form: str, digits: int, nanos: int) -> str:
-    """``at`` with so many digits of a fraction, in a form that a common library writes."""
+    """``at`` with ``digits`` digits of a fraction, in a form that a common library writes."""
     local = at + zone
     sign = "-" if zone < timedelta(0) else "+"
     hours, minutes = divmod(abs(zone) // timedelta(minutes=1), 60)
@@ -533,7 +533,7 @@ def test_a_tombstone_withdraws_the_result_of_the_key_that_its_record_names() -> 
     assert cumulative("$key").decode(Record(None, b"a")) == Tombstone("a")
     both = cumulative(["$header.tenant", "$key"])
     assert both.decode(Record(None, b"a", [("tenant", b"t")])) == Tombstone('["t","a"]')
-    # Nobody can say whose it is.
+    # The key is unknown.
     assert both.decode(Record(None, b"a")) == Tombstone(None)
     assert cumulative("$key").decode(Record(None, None)) == Tombstone(None)
     assert cumulative("$key").decode(Record(None, b"\xff")) == Tombstone(None)

@@ -1,4 +1,4 @@
-"""An option in a configuration file reaches its client as the text that stands there, whatever YAML takes it for."""
+"""An option in a configuration file reaches its client as the text in the file, whatever type YAML gives it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ KNOWN = [
 PLAIN = st.sampled_from(KNOWN) | st.text("0123456789_.:+-~=<eExXbaAfFINTnytrulso", min_size=1, max_size=12).filter(
     lambda text: text[0] not in ":-" and not text.endswith(":")
 )
-"""Scalars that may stand without quotes, many of which YAML takes for something else than a text."""
+"""Plain scalars that YAML allows without quotes; it reads many of them as another type than text."""
 ANY = st.text(st.characters(min_codepoint=32, max_codepoint=126, exclude_characters="$"))
 WRITTEN = st.one_of(
     PLAIN.map(lambda text: (text, text)),
@@ -75,7 +75,7 @@ WRITTEN = st.one_of(
     ANY.map(lambda text: ("'" + text.replace("'", "''") + "'", text)),
     ANY.map(lambda text: (json.dumps(text), text)),
 )
-"""(What stands between the key and the end of the line, the text that it is)."""
+"""(The text between the key and the end of the line, the value that it stands for.)"""
 
 
 def pipeline(options: str, *assignments: str) -> Config:

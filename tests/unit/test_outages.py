@@ -1,4 +1,4 @@
-"""Time in which the brokers did not answer proves no loss."""
+"""Time in which the brokers did not respond proves no loss."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def test_a_partition_is_not_idle_by_an_outage() -> None:
 def test_a_loss_is_proven_by_time_in_which_the_brokers_answered(
     answers_for_us: int, state: str, tmp_path: Path
 ) -> None:
-    """It was due for 10 of 20 us (overdue) and of 40 us (missing) when the brokers went away for 1,000 us."""
+    """It had been due for 10 us when the brokers failed for 1,000 us. It is overdue after 20 us and missing after 40
+    us."""
     rules = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=20, missing_after_us=40)
     judging = Judging(KnownFacts(StateTables(tmp_path), first_batch=0), rules)
     judging.step(facts(fact("input", [1], batch=0, lookup_us=0)), read_through(0), Suspected())

@@ -1,4 +1,4 @@
-"""A process knows its container by what Linux tells it, also where its host name says nothing; a host knows none."""
+"""A process identifies its container by Linux's files, even if its host name does not help. On a host it finds none."""
 
 from __future__ import annotations
 

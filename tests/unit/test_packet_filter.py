@@ -1,4 +1,4 @@
-"""Which packet filter loses packets, and by which commands; programs of our own stand in for the system's."""
+"""The choice of a packet filter that loses packets, and its commands. Test programs stand in for the system's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ Install = Callable[..., Callable[[], list[str]]]
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Makes a host that has these programs, of which the kernel refuses one; tells what was done in a namespace."""
+    """A function that sets up a host with these programs, one of which the kernel refuses. It returns the commands run
+    in a namespace."""
 
     def make(*programs: str, refused: str = "nothing") -> Callable[[], list[str]]:
         log = tmp_path / "log"
@@ -53,7 +54,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
 
 def ask_anew() -> None:
-    """As another process would."""
+    """Clear the cached checks, as in a new process."""
     packet_filter._why_no_iptables.cache_clear()
     nftables.why_not_here.cache_clear()
 
@@ -120,7 +121,7 @@ def test_a_host_without_either_says_why(install: Install, programs: tuple[str, .
 
 @pytest.fixture
 def fault(monkeypatch: pytest.MonkeyPatch) -> Fault:
-    """A loss in a namespace whose network answers, on a kernel without netem."""
+    """A packet loss in a namespace whose network responds, on a kernel without netem."""
     monkeypatch.setattr(namespaces, "why_no_netem", lambda: "no netem here")
     monkeypatch.setattr(namespaces, "connect_seconds", lambda *_: 0.01)
     monkeypatch.setattr(namespaces, "root_rule", lambda _: {})
@@ -132,7 +133,7 @@ def fault(monkeypatch: pytest.MonkeyPatch) -> Fault:
 
 
 def injected(fault: Fault, state: Path) -> Facts:
-    """What the journal keeps of it."""
+    """The facts that the journal keeps of the injected fault."""
     made = injection(fault, state)
     made.prepare()
     made.inject()

@@ -1,4 +1,6 @@
-"""The latencies of each phase, from the files of a state: exact at its edges, however long ago, by every definition."""
+"""The latencies of each phase, from the files of a state: exact at the phase's edges at any age, and for every
+definition.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,14 @@ KILL = fault("kill", 100.5, 140)
 
 
 def output(at: int) -> Output:
-    """One result a second, slow while the fault is in force, with two definitions of latency."""
+    """One result a second with two definitions of latency. Results are slow while the fault is active."""
     one = second(at, latency=30.0 if 101 <= at < 140 else 1.0)
     slow = Spread({16 if 101 <= at < 140 else 7: 1}, 1_000_000, 1_000_000)
     return replace(one, latency={**one.latency, "last_input": slow})
 
 
 def reported(state: Path, until: int) -> dict[str, Any]:
-    """The report of a run of so many seconds, whose ledger is in ``state``."""
+    """The report of a run of ``until`` seconds, whose ledger is in ``state``."""
     record = RunRecord(ledger=Ledger(), faults=(KILL,))
     assert record.ledger is not None
     for at in range(until):
@@ -63,7 +65,7 @@ def test_a_phase_has_its_own_results_to_the_second_also_in_a_long_run(tmp_path: 
     told = phase_latencies(tmp_path, report)
     assert [phase.name for phase in told][:2] == ["control, from 13:46:40", "failure, kill, from 13:48:20"]
     control, failure = told[0].latency, told[1].latency
-    # The fault struck in the middle of a second: that second is of the phase before it.
+    # The fault was injected in the middle of a second, which belongs to the phase before it.
     assert set(failure) == {"window_close", "last_input"}
     assert (control["last_input"].count, failure["last_input"].count) == (101, 39)
     assert (control["last_input"].counts[7], failure["last_input"].counts[16]) == (101, 39)

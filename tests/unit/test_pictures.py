@@ -1,4 +1,4 @@
-"""The pictures of README and guide are of the pages as they are."""
+"""The pictures of the README and the guide show the current pages."""
 
 from __future__ import annotations
 

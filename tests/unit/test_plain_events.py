@@ -1,4 +1,6 @@
-"""Plain events: which ones Arrow takes, and which are left to the rule. That both decode alike is a property test."""
+"""Plain events: the records that Arrow decodes, and those left to the decoder of one record. A property test compares
+both.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def test_an_odd_record_costs_its_block_and_no_more() -> None:
     values[600], values[700], values[1_999] = b'{"id": 1.5, "page": "/a", "at": 0}', None, b"no JSON"
     found = left(values)
     assert {b'{"id": 1.5, "page": "/a", "at": 0}', None, b"no JSON"} <= set(found)
-    # What does not look like an object is known before a block is tried.
+    # A value that does not look like an object is recognised before its block is decoded.
     assert len(found) == plain_json.BLOCK + 2
 
 
@@ -65,7 +67,7 @@ def test_large_batches_are_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> No
     ("more", "plain"),
     [
         ('"x": ' + "1" * 400 + "." + "1" * 50, True),
-        # Neither part has 500 digits, together they are more than a number may have.
+        # Neither part has 500 digits, but together they exceed the limit of a number.
         ('"x": ' + "1" * 499 + "." + "1" * 499 + "e-" + "0" * 499, False),
         ('"x": ' + "[" * 499 + "]" * 499, True),
         ('"x": ' + "[" * 500 + "]" * 500, False),
@@ -83,7 +85,7 @@ def test_what_may_go_beyond_a_limit_is_left_to_the_rule(more: str, plain: bool) 
 
 
 def test_keys_of_many_fields_are_told_apart() -> None:
-    """2**13 values in each of five fields are 2**65 keys, more than a 64-bit number can tell apart."""
+    """2**13 values in each of five fields make 2**65 keys, more than a 64-bit number can distinguish."""
     count = 2**13
     keys = [*((n, n, n, n, n) for n in range(count)), (0, 1, 1, 1, 1), (count // 2, 1, 1, 1, 1)]
     codes = [np.array(column, dtype=np.int64) for column in zip(*keys, strict=True)]

@@ -1,4 +1,6 @@
-"""Positions of undecodable records: settled exactly where somebody said so, and the same after every restart."""
+"""Positions of undecodable records: settled exactly if a rejected record or an operator names them, and the same after
+restarts.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ PLACE = PartitionId("orders", 3)
 
 
 def bad(batch: int, offsets: list[int], *, side: str = "input", names: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The row of records that did not decode. ``names``: the positions that they name, in their order."""
+    """The row of undecodable records. ``names``: the positions that they name, in order."""
     stretches = [{"first": at, "last": at, "records": 1} for at in offsets]
     return {
         **fact("output", [], batch=batch, lookup_us=batch),
@@ -133,10 +135,10 @@ def test_a_row_begins_with_its_first_record_that_is_not_settled() -> None:
 
 
 class Log:
-    """A topic of which no record decodes and whose log is made anew now and then, and the sidecar that reads it.
+    """A topic without decodable records that is sometimes recreated, and the sidecar that reads it.
 
-    Every record has a number of its own: ``log`` and ``known`` have the records by offset, as they are and as far as
-    they were read; ``asked`` and ``settled`` have what is expected.
+    Every record has a unique number. ``log`` and ``known`` map offsets to records, in the broker and as far as they
+    were read. ``asked`` and ``settled`` hold the expected records.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -155,24 +157,24 @@ class Log:
         return Frontier("input", *("orders", 3, str(self.topic_id)), 0, self.end, 0, self.end, self.end, 1)
 
     def write(self, count: int) -> None:
-        """Append so many records that do not decode, each after an offset without one."""
+        """Append ``count`` undecodable records, each after an offset without a record."""
         for _ in range(count):
             self.records += 1
             self.log[self.end + 1] = self.records
             self.end += 2
 
     def recreate(self) -> None:
-        """The topic is deleted and recreated."""
+        """Delete and recreate the topic."""
         self.topic_id, self.end, self.log = self.topic_id + 1, 0, {}
 
     def cut(self, end: int) -> None:
-        """The log is cut back, and the sidecar sees it."""
+        """Truncate the log, and read."""
         self.end = min(self.end, end)
         self.log = {at: number for at, number in self.log.items() if at < self.end}
         self.read()
 
     def read(self) -> None:
-        """Two batches: the opening of a generation, and what there is to read."""
+        """Two batches: one that opens a generation, and one that reads all records."""
         before = self.books
         self.books = replace(before, batch=before.batch + 1, frontiers={PLACE: self._frontier})
         begun = [mark for mark in topic_marks(before, self.books) if "anew" in mark]
@@ -191,7 +193,7 @@ class Log:
         self.settled |= self.asked & set(self.known.values())
 
     def ack(self, first: int, last: int) -> None:
-        """An operator settles what the sidecar has read there."""
+        """As an operator, settle the records that the sidecar has read in this range."""
         meant = {number for at, number in self.known.items() if first <= at <= last} - self.settled - self.asked
         if meant:
             settle(self.folder, f"orders/3/{first}-{last}", "a probe")
@@ -201,16 +203,16 @@ class Log:
                 settle(self.folder, f"orders/3/{first}-{last}", "a probe")
 
     def retire(self) -> None:
-        """Retention folds what is known into its mark."""
+        """Retention folds the known positions into its mark."""
         self.books = replace(self.books, batch=self.books.batch + 1)
         self.retired = Retired.from_mark(Retired(positions=self.live.to_json(self.books.batch)).to_mark())
 
     def restart(self) -> None:
-        """The next process."""
+        """Continue in another process."""
         self.live, self.journal = positions_of(self.tables, self.retired.known_positions()), Journal(self.folder)
 
     def is_as_expected(self) -> bool:
-        """Whether what is hidden and settled is so, also to a process that starts now."""
+        """Whether the expected positions are hidden and settled, in this process and after a restart."""
         hidden = {at for at, number in self.known.items() if number not in self.settled}
         starts = [self.retired.known_positions()] if self.retired.positions else [Positions()]
         again = [positions_of(self.tables, known) for known in starts]
@@ -270,7 +272,7 @@ def settled_offsets(done: list[Settlement]) -> dict[str, set[int]]:
 @pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("by", ["the first record", "an operator"])
 def test_every_record_that_names_a_settled_position_is_settled(tmp_path: Path, by: str, is_restarted: bool) -> None:
-    """An engine that retries its dead letter names the position again, at once or much later."""
+    """An engine that retries a dead letter names the position again, immediately or much later."""
     tables, known = StateTables(tmp_path), Positions()
     first = bad(0, [7, 8], side="rejected", names=("orders/3/17", "orders/3/17") if by == "the first record" else ())
     told = [
@@ -294,7 +296,7 @@ def test_every_record_that_names_a_settled_position_is_settled(tmp_path: Path, b
 
 
 def test_a_rejected_topic_that_is_called_ack_vouches_for_no_more_than_another() -> None:
-    """A rejected record does not say that the engine's time did not move."""
+    """A rejected record does not prove that the event left the engine's time unchanged."""
     rows = facts(bad(0, [17]))
     named = {**bad(0, [7], side="rejected", names=("orders/3/17",)), "topic": "ack"}
     known, marked = Positions(), Positions()
@@ -315,8 +317,8 @@ def test_a_rejected_topic_that_is_called_ack_vouches_for_no_more_than_another() 
 @pytest.mark.parametrize("version", ["this one", "an earlier one"])
 @pytest.mark.parametrize("again", ["orders", "rejected", "other"])
 def test_what_rests_on_records_that_are_read_again_is_hidden_again(again: str, version: str) -> None:
-    """They may decode now: a rejected record about one that decodes may be its answer, and one that decodes itself
-    settles nothing."""
+    """They may decode now. A rejected record for a decodable event may be its answer, and a rejected record that
+    decodes settles nothing."""
     known = Positions()
     known.absorb(facts(bad(0, [16, 17, 18])))
     known.absorb(facts(bad(1, [7], side="rejected", names=("orders/3/17",))))

@@ -1,4 +1,4 @@
-"""What the page says of a canary that is not found, that is accused, or that is silent."""
+"""The page's messages for a canary that is not found, raises a false alarm, or is silent."""
 
 from __future__ import annotations
 

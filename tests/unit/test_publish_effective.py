@@ -1,4 +1,4 @@
-"""The guarantee that the running engine was found to have, in every form of the report."""
+"""The detected guarantee of the running engine, in every form of the report."""
 
 from __future__ import annotations
 

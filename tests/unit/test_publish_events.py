@@ -1,4 +1,4 @@
-"""The stream of events beside the page, and what it says is broken."""
+"""The event stream of the page, and its messages about violations."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ def test_a_name_turns_no_sentence_round_and_its_command_is_still_right(tmp_path:
     assert sent["headline"] == r"Pipeline click\u202estream breaks its guarantee, exactly once."
     assert (sent["report"]["pipeline"], sent["report"]["reasons"]) == (r"click\u202estream", [r"click\u202estream"])
     [missing] = [found for found in sent["findings"] if found["violation"] == "missing"]
-    # As a shell reads it: the bytes of the name.
+    # In a shell the text yields the bytes of the name.
     assert r" --fault $'click\342\200\256stream' " in missing["acknowledge_all"]
-    # A script gets the name as it is.
+    # A script reads the unchanged name.
     assert json.loads((tmp_path / "report.json").read_text())["pipeline"] == turned
 
 
@@ -145,7 +145,7 @@ def test_stopping_ends_the_streams(tmp_path: Path) -> None:
 
 
 def heard(feeding: Feed, count: int) -> list[bytes]:
-    """The first ``count`` events that a listener hears."""
+    """The first ``count`` events that a listener receives."""
 
     async def listened() -> list[bytes]:
         events = feeding.listen()

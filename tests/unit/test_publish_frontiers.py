@@ -1,4 +1,4 @@
-"""What the status page is told of partitions: sums by topic in each update, their rows only on request."""
+"""Partitions on the status page: each update has sums by topic, and rows are sent only on request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ONE = clean().coverage[0]
 
 
 def wide(snapshot: Snapshot, partitions: int = PARTITIONS) -> Snapshot:
-    """``snapshot`` over so many partitions of two topics."""
+    """``snapshot`` with this number of partitions, in two topics."""
     coverage = [replace(ONE, topic=f"click-{place % 2}", partition=place // 2) for place in range(partitions)]
     return replace(snapshot, coverage=tuple(sorted(coverage, key=lambda p: (p.topic, p.partition))))
 
@@ -39,7 +39,7 @@ def sums(*partitions: PartitionCoverage) -> list[dict[str, Any]]:
 
 
 def rows(publisher: Publisher) -> dict[str, Any]:
-    """What the page is told when it asks for partitions."""
+    """The response to the page's request for partitions."""
     connection = HTTPConnection("127.0.0.1", publisher.start().port, timeout=10)
     try:
         connection.request("GET", "/partitions.json")

@@ -166,6 +166,6 @@ def test_the_publisher_keeps_history_over_a_restart_and_writes_it_now_and_then(t
     publisher.stop()
     assert [p.time - NOON_US / 1e6 for p in read(tmp_path).points] == [1, 5, 9, 11, 13]
     again = Publisher(config(tmp_path), tmp_path)
-    # A sidecar that was killed early does not know of its restart; the gap must be seen all the same.
+    # A sidecar that was killed early has no count of its restart, but the history must still show the gap.
     again.publish(replace(clean(), taken_us=NOON_US + 20_000_000, restarts=0))
     assert [p.restarts for p in read(tmp_path).points] == [0, 0, 0, 0, 0, 1]

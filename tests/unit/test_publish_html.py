@@ -1,4 +1,4 @@
-"""The report as one HTML file: what it says, what it draws, and what it does not claim."""
+"""The report as one HTML file: its text, its plots, and the limits of its claims."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rendered(snapshot: Snapshot, history: History) -> str:
 
 
 def pictures(page: str) -> list[ET.Element]:
-    """Every plot of the page, parsed: what a browser would mend is an error here."""
+    """Every plot of the page, parsed as XML: errors that a browser would tolerate fail the test."""
     return [ET.fromstring(found) for found in re.findall(r'<svg class="plot".*?</svg>', page, re.DOTALL)]
 
 
@@ -84,7 +84,7 @@ def test_latency_is_told_apart_by_phase_and_definition() -> None:
         "control: 4 results, half within 1 s, 99 % within 1 s",
     ]
     assert re.findall(r"<h3>(.*?)</h3>", page) == ["From last input", "From window close"]
-    # The same buckets in all plots of a definition, so that they can be compared.
+    # All plots of a definition have the same buckets, so that they can be compared.
     labels = [[text.text for text in p.findall("text") if text.get("text-anchor") == "middle"] for p in pictures(page)]
     assert labels == [["0.1", "1", "10"], ["0.1", "1", "10"], ["1"]]
 
@@ -166,7 +166,7 @@ def test_a_count_does_not_seem_to_grow_before_it_did() -> None:
 
 
 def test_a_mean_is_drawn_over_its_own_stretch_and_does_not_slope() -> None:
-    # 5 was the mean from 0 to 1, 9 that from 1 to 3; nothing is known from 3 to 4, and 2 is of 4 to 6.
+    # The mean is 5 from 0 to 1, 9 from 1 to 3, unknown from 3 to 4, and 2 from 4 to 6.
     line = svg.Line("a", [None, 5.0, 9.0, None, 2.0], "t1", "stretches")
     plot = svg.over_time("x", [0.0, 1.0, 3.0, 4.0, 6.0], [line], [], [])
     [drawn] = [d for d in re.findall(r'class="t1 line" d="([^"]*)"', plot) if "V" in d]

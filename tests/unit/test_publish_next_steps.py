@@ -1,4 +1,4 @@
-"""What is printed to go on with: commands that run as they are, and how far a violation reaches."""
+"""The suggested next steps: commands that run unchanged, and the extent of a violation."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_all_alike_can_be_accepted_where_there_is_more_than_one() -> None:
     assert line(first) == line(first, replace(second, acknowledged="ticket 7")) == []
     of_class = ["streamproof", "ack", "state", "--class", "missing"]
     assert line(first, second) == [*of_class, "--fault", "kill-one-worker", "--reason", "WHY"]
-    # The newest is the only one of its fault, or came with none: then it is the class.
+    # The newest violation is the only one of its fault, or has no fault: the command then covers the class.
     assert line(replace(first, fault="other"), second) == [*of_class, "--reason", "WHY"]
     assert line(replace(first, fault=None), second, replace(second, id="v-3")) == [*of_class, "--reason", "WHY"]
     evil = [replace(one, fault="-x' y") for one in (first, second)]
@@ -89,7 +89,7 @@ def test_the_report_of_a_state_says_since_when_and_has_commands_to_copy(
     assert main(["report", str(tmp_path)]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "First confirmed at 2026-01-31 11:55:00 UTC. Concerned: 3 windows" in said
-    # The list of the violations shows where a page's commands come from: ids that this state really has.
+    # violations.json shows that the page's commands have ids that exist in this state.
     listed = json.loads((tmp_path / "violations.json").read_text())["violations"]
     known = {record["ids"][0] for record in listed}
     assert any(f"streamproof explain {tmp_path} --id {name}" in said for name in known)

@@ -1,4 +1,6 @@
-"""The port against those who would hold it, read it without right, or be read through it: real sockets."""
+"""The HTTP port against clients that exhaust it, read it without authorization, or try to read files through it, over
+real sockets.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def get(port: int, path: str, headers: dict[str, str] | None = None, tls: ssl.SS
 
 
 def said(port: int, request: bytes) -> bytes:
-    """What comes back, until the server ends the connection."""
+    """The response until the server closes the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.sendall(request)
         return b"".join(iter(lambda: connection.recv(65_536), b""))
@@ -299,7 +301,7 @@ def test_handshakes_that_stop_half_way_free_their_sockets(tmp_path: Path, monkey
             half = held.enter_context(socket.create_connection(("127.0.0.1", endpoint.port), timeout=10))
             half.sendall(b"\x16\x03\x01\x02\x00\x01")
         assert get(endpoint.port, "/metrics", tls=tls).status == 200
-        # Our own 100, the 20 that may stay, and no more.
+        # The test's own 100 sockets, and the 20 that the server may keep.
         assert len(list(Path("/proc/self/fd").iterdir())) - before <= 100 + 20
 
 

@@ -27,11 +27,11 @@ pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[2]
 OPEN = Access(Metrics(), print)
-"""What a port is by default."""
+"""The default access to a port."""
 
 
 class Clock:
-    """A clock that stands until it is moved, in seconds."""
+    """A clock in seconds that a test moves."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -41,7 +41,7 @@ class Clock:
 
 
 class Served:
-    """A publisher that is listened to."""
+    """A publisher with its HTTP server."""
 
     def __init__(self, state: Path) -> None:
         self.clock = Clock()
@@ -100,7 +100,7 @@ def test_every_runbook_is_a_page_beside_the_status_page(served: Served) -> None:
 
 
 def test_the_runbooks_are_data_of_the_package() -> None:
-    # The package's own option finds folders without modules too, and follows the link.
+    # The package option also finds folders without modules, and follows the link.
     assert "validator.publish.runbooks" in find_namespace_packages(str(ROOT), include=["validator*"])
 
 
@@ -185,7 +185,7 @@ def test_all_addresses_are_reached_through_this_machine() -> None:
 
 
 def test_a_connection_that_is_kept_alive_ends_with_the_server() -> None:
-    """Else who scrapes would be told for ever what the last sidecar on this port said."""
+    """Otherwise a scraper would keep reading the last values of a sidecar that has ended."""
     server = Server("127.0.0.1", 0, {"/": lambda _: Answer(b"here", TEXT)}, OPEN)
     server.start()
     kept = HTTPConnection("127.0.0.1", server.port, timeout=10)
@@ -218,7 +218,7 @@ def test_a_scraper_that_gave_up_is_no_news_and_an_error_of_ours_is(capfd: pytest
         with socket.create_connection(("127.0.0.1", one.port)) as scraper:
             scraper.sendall(b"GET /slow HTTP/1.0\r\n\r\n")
             assert asked.wait(10)
-            # Closed with a reset, so that the next write fails.
+            # Closed with a reset, so that the server's next write fails.
             scraper.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         gone.set()
         with socket.create_connection(("127.0.0.1", one.port)) as reader:

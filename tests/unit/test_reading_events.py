@@ -1,4 +1,4 @@
-"""A range is read whole or fails, whatever events librdkafka delivers between its records."""
+"""A range is read completely or fails, whatever events librdkafka delivers between its records."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ SKIPPED: Final = (
     KafkaError.UNKNOWN,
     KafkaError._AUTO_OFFSET_RESET,
 )
-"""Errors of a partition; librdkafka goes on behind the batch of records that it could not read."""
+"""Errors of a partition after which librdkafka continues behind the batch of records that it could not read."""
 
 
 class Deliveries:
-    """A consumer that delivers ``events``, some at a time. Time passes only where none are left."""
+    """A consumer that delivers ``events``, a few at a time. Time passes only when none are left."""
 
     def __init__(self, events: list[Message], chance: random.Random) -> None:
         self._events, self._chance = events, chance
         self.seconds = 0.0
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """They are delivered whatever is assigned."""
+        """Ignored: the events are delivered whatever is assigned."""
 
     def unassign(self) -> None:
-        """Nothing that was delivered before is lost by it."""
+        """Ignored: no event is lost."""
 
     def consume(self, most: int, timeout: float) -> list[Message]:
-        """The next ones."""
+        """The next events."""
         self.seconds += not self._events
         count = min(most, self._chance.choice([0, 1, 1, 2, 5, 1_000]))
         taken, self._events = self._events[:count], self._events[count:]
@@ -61,7 +61,7 @@ def event(code: int, offset: int = -1001, topic: str | None = "t", partition: in
 
 
 def history(chance: random.Random, visible: list[int], end_of_log: int, start: int) -> tuple[list[Message], str | None]:
-    """Events of a log read from ``start``, and what of them must fail the range or must not end it, if anything."""
+    """Events of a log read from ``start``, and the kind of disturbance among them, if any."""
     events = [one(offset) for offset in visible if offset >= start] + [event(KafkaError._PARTITION_EOF, end_of_log)]
     at = chance.randrange(len(events))
     kind = chance.choice(
@@ -113,7 +113,7 @@ def test_a_range_is_read_whole_or_fails(monkeypatch: pytest.MonkeyPatch) -> None
             continue
         outcomes[kind, True] += 1
         assert found == [offset for offset in visible if wanted.start <= offset < wanted.end], (seed, kind)
-    # What comes after the end of the range is not looked at.
+    # Events after the end of the range are not read.
     assert all(outcomes[kind, False] > 50 for kind in ("skipped", "stale", "repeated", "backwards")), outcomes
 
 

@@ -1,4 +1,4 @@
-"""What of a violation was confirmed in the last hour and day, where it grew and was taken back."""
+"""The contributions of a violation confirmed within the last hour and day, after growth and retractions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_what_is_older_than_a_day_is_forgotten_and_hides_nothing_when_it_is_take
 def test_random_moves_leave_what_was_confirmed_last_and_a_restart_finds_it() -> None:
     rng = Random(5)
     recent = RecentlyConfirmed()
-    confirmed: dict[str, list[int]] = {}  # the minute of each that stands
+    confirmed: dict[str, list[int]] = {}  # the minute of each confirmed contribution
     pushed: list[tuple[str, int]] = []
     now_us = 0
     for _ in range(4000):

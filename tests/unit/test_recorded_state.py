@@ -1,6 +1,7 @@
-"""A state that an earlier version wrote opens, goes on, and says what a state says that one version wrote throughout.
+"""A state of an earlier version opens and continues, and gives the same report as a state of this version.
 
-`state_of_12b79e6.tar.gz` was written at that commit: ``python -m tests.unit.test_recorded_state FOLDER``, then packed.
+`state_of_12b79e6.tar.gz` was written at that commit by ``python -m tests.unit.test_recorded_state FOLDER`` and then
+packed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ HOUR_US = 60 * MINUTE_US
 
 
 def begin(run: FedRun) -> None:
-    """Losses, a repeat, an unknown id, a late record, poison, and a window that is still open."""
+    """Losses, a repeat, an unknown id, a late record, an undecodable record, and an open window."""
     clicks, answers, late = run.config.inputs[0].topic, run.config.outputs[0].topic, run.config.late[0].topic
     run.feed([Fed(clicks, (number,)) for number in range(6)])
     run.feed([Fed(answers, (0, 1, 1, 99)), Fed(late, (2,)), Fed(clicks, None)], after_us=SECOND_US)
@@ -33,7 +34,7 @@ def begin(run: FedRun) -> None:
 
 
 def go_on(run: FedRun) -> Snapshot:
-    """What comes after: an answer that retracts a loss, the open window's answer, and a new loss."""
+    """A result that retracts a loss, the result of the open window, and a new loss."""
     clicks, answers = run.config.inputs[0].topic, run.config.outputs[0].topic
     run.feed([Fed(answers, (3, 4)), Fed(answers, (10,), window_us=HOUR_US)], after_us=SECOND_US)
     run.feed([Fed(clicks, (20,), window_us=2 * HOUR_US)], after_us=SECOND_US)

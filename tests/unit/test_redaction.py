@@ -1,4 +1,4 @@
-"""Ids and keys of records in what is published: as the configuration wants them, and in no other form."""
+"""Ids and keys of records appear in published data only in the form that the configuration sets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROUTES = ("/", "/metrics", "/report.json", "/violations.json", "/history.json", 
 
 
 def published(state: Path, rules: Publish) -> str:
-    """Everything that a run with one violation publishes."""
+    """All data that a run with one missing and one duplicate violation publishes."""
     lost = replace(violation("v-1", "missing", NOON_US, key=KEY), ids=(ID,))
     again = replace(violation("v-2", "duplicate", NOON_US, key=KEY), ids=(ID, ID))
     publisher = Publisher(config(state).model_copy(update={"publish": rules}), state)

@@ -1,4 +1,6 @@
-"""A packet relay and its proxy where more packets wait than may; sockets stand for the devices, which need root."""
+"""A packet relay and its proxy with more waiting packets than the limit. Sockets stand in for devices, which need
+root.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ LATE = Impairment(ways=("to_upstream",), delay_seconds=60.0)
 
 
 class Wired(Relay):
-    """Sockets instead of devices: what is sent at ``near`` passes through the relay and is received at ``far``."""
+    """A relay between sockets instead of devices. Packets sent at ``near`` pass through it and arrive at ``far``."""
 
     def _make(self) -> None:
         self.near, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -1,4 +1,4 @@
-"""The report: every key of the contract, absent measures null, files replaced whole."""
+"""The report has every key of the contract, null for absent measures, and is replaced as a whole file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def missing_keys(wanted: Any, given: Any, place: str = "") -> list[str]:
 
 def test_every_key_of_the_contracts_example_is_there() -> None:
     wanted = contract_report()
-    # That block is told by whoever runs the engine; without `engine.effective` it is null.
+    # The operator of the engine supplies that block. Without `engine.effective` it is null.
     assert missing_keys(wanted, build(broken(), wanted["effective_guarantee"])) == []
     assert build(broken())["effective_guarantee"] is None
 

@@ -35,7 +35,7 @@ def test_the_text_fits_and_says_what_broke_in_sentences() -> None:
 
 
 def test_the_rate_at_which_inputs_are_read_is_told_as_that_of_the_newest_batch() -> None:
-    # At the end of a run it is that of what came last, which is little, and no rate of the run.
+    # At the end of a run the newest batch is small, so its rate is not the rate of the run.
     (line,) = [line for line in text.render(build(clean())).splitlines() if "inputs read" in line]
     assert " ".join(line.split()).startswith("inputs read, newest batch, 1/s 500 ")
 
@@ -106,7 +106,7 @@ def test_other_peoples_data_cannot_break_out() -> None:
 
 def test_the_html_loads_nothing_from_elsewhere() -> None:
     for page in (html.render(build(broken()), build_violations(broken())), live_page()):
-        # The plotting library names its home in its first line; the pages tests see that nothing is asked of it.
+        # The plotting library has its address in its first line. The pages' tests check that nothing is loaded from it.
         addresses = set(re.findall(r"https?://[^\s\"')]+", page))
         assert addresses <= {"https://github.com/leeoniya/uPlot"}
         assert "/*STYLE*/" not in page

@@ -1,4 +1,4 @@
-"""Corrected fields: what never decoded is read again, whatever instruction the process is killed at."""
+"""Corrected fields: a topic that never decoded is read again, wherever a kill interrupts the process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def config(folder: Path, *settings: str) -> Config:
 
 
 def state(folder: Path, *more: dict[str, Any], **of_click: Any) -> StateTables:
-    """A state in which 5 records of ``click`` were read from offset 4 on, and results; at rest at the end."""
+    """A state at rest that read 5 records of ``click`` from offset 4 on, and results."""
     tables = StateTables(folder / "state")
     tables.state.mkdir()
     identity.check_or_write(tables.state, config(folder))
@@ -78,7 +78,7 @@ def test_a_topic_that_never_decoded_is_read_again_from_where_it_began(
         assert (click.first_offset, click.next_offset, click.records, click.undecodable) == (4, 4, 0, 0)
         assert (click.read_through_us, click.expired) == (None, 0)
         assert (output.next_offset, output.records, output.undecodable) == (9, 5, 1)
-        # What its rows said is void.
+        # The rows of the topic are void.
         assert not recovered.cells.lateness.possible
         assert not recovered.positions.hidden
 
@@ -110,8 +110,8 @@ def test_any_other_difference_is_refused_and_changes_nothing(tmp_path: Path, set
 
 
 def test_what_was_gone_of_the_topic_and_what_may_be_compacted_stays_known(tmp_path: Path) -> None:
-    """Records that are gone are not read again: a topic that was recreated does not show what the old one hid, and one
-    whose policy is another now may have been compacted before."""
+    """Expired records are not read again. A recreated topic does not show what the old one hid, and a topic whose
+    policy was changed may have been compacted before."""
     gone = {**hole("click", 0, 0, 60), "batch": 1, "lookup_us": 6, "epoch": 0}
     tables = state(tmp_path, gone, undecodable=5, cleanup_policy="delete", compacted_below=7, compacted=2, markers=1)
     assert adopt(tables, config(tmp_path, CORRECTED)) == ("click",)
@@ -124,7 +124,8 @@ def test_what_was_gone_of_the_topic_and_what_may_be_compacted_stays_known(tmp_pa
 
 @pytest.mark.parametrize("order", ["read again, then retired", "retired, then read again"])
 def test_what_is_read_again_hides_nothing_after_retention_either(tmp_path: Path, order: str) -> None:
-    """Retention keeps what undecodable records may have made late. Those that are read again do not; a hole does."""
+    """Retention keeps the doubt about events that undecodable records may have made late. Reading these again removes
+    their doubt, but not the doubt of a gap."""
     gone = {**hole("click", 0, 9, 60), "batch": 2, "lookup_us": 7, "epoch": 0}
     tables = state(tmp_path, gone, undecodable=5)
 
@@ -132,7 +133,7 @@ def test_what_is_read_again_hides_nothing_after_retention_either(tmp_path: Path,
         assert adopt(tables, config(tmp_path, CORRECTED)) == ("click",)
 
     def retire() -> None:
-        """Drop the oldest epoch, as a batch of three days later does."""
+        """Drop the oldest epoch, as a batch three days later does."""
         found = recover(tables, TimeRules(0, 1), TumblingWindow.of(60))
         read = {place: replace(it, read_through_us=3 * DAY_US) for place, it in found.books.frontiers.items()}
         books = replace(found.books, lookup_us=3 * DAY_US, watermark_us=3 * DAY_US, frontiers=read)

@@ -1,4 +1,4 @@
-"""Retention: what is older than `state.retention` leaves memory and disk, and the totals stay."""
+"""Retention: data older than `state.retention` leaves memory and disk, and the totals stay."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WATERMARK_US = 2**60
 
 
 def clock(at_us: int, watermark_us: int = WATERMARK_US) -> Clock:
-    """All read through at ``at_us``; every window closed, unless the watermark is another."""
+    """All topics read through at ``at_us``; by default every window is closed."""
     return Clock(at_us, watermark_us, at_us, at_us, at_us, None, None, 0, False, False)
 
 
@@ -48,7 +48,7 @@ def books(batch: int, at_us: int, watermark_us: int = WATERMARK_US) -> Books:
 
 
 class Run:
-    """A state that is told of one batch after another, and retires when asked."""
+    """A state that receives one batch after another, and retires on request."""
 
     def __init__(self, folder: Path) -> None:
         self.tables = StateTables(folder)
@@ -68,12 +68,12 @@ class Run:
         self.retired = plan.retired
 
     def epochs(self) -> set[int]:
-        """The epochs that have a folder."""
+        """The epochs with a folder."""
         names = {folder.name for folder in (self.tables.state / "facts").glob("epoch=*")}
         return {int(name.removeprefix("epoch=")) for name in names}
 
     def mark(self, text: str) -> None:
-        """Another row of the last batch."""
+        """Add a row to the last batch."""
         row = mark_row(self.books, text, RETENTION_US)
         self.tables.append(row, Table.FACTS, writer="marks", version=self.books.batch)
 
@@ -83,7 +83,7 @@ class Run:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Two old cells, one of which is told of again later, and a new one; then the old epoch can go."""
+    """Two old cells, one of which has new facts later, and a new cell. The old epoch can then be dropped."""
     run = Run(tmp_path / "state")
     at = START_US
     run.batch(
@@ -115,7 +115,7 @@ def test_cells_that_did_not_change_leave_and_their_totals_stay(run: Run) -> None
 
 
 def test_what_is_in_excess_stays_so_when_its_cells_leave(tmp_path: Path) -> None:
-    """What hidden inputs cannot explain is confirmed, and no passing of time makes it explicable."""
+    """Excess that hidden inputs cannot explain stays confirmed: the passing of time never makes it explicable."""
     run = Run(tmp_path / "state")
     for number in range(3):
         at = START_US + number * (RETENTION_US + 2 * EPOCH_US)
@@ -162,7 +162,7 @@ def test_a_restart_after_it_says_the_same(run: Run) -> None:
     judging = Judging(
         KnownFacts(run.tables, first_batch=again.books.batch + 1), RULES, again.cells, retired=again.retired.sums
     )
-    # What the restart closes, since these books know no watermark, is due by the second look.
+    # The restart closes a cell, since these books have no watermark. It is due by the second step.
     for later in (1, 10):
         found = judging.absorb(None, clock(run.books.lookup_us + later), {})
         expected = run.judging.absorb(None, clock(run.books.lookup_us + later), {})
@@ -182,7 +182,7 @@ def test_killed_before_the_folders_went_a_start_drops_them(run: Run, monkeypatch
 
 
 def test_a_cell_that_closes_when_it_is_old_stays_until_its_loss_is_proven(tmp_path: Path) -> None:
-    """The inputs paused for longer than the retention, and the event that ends the pause closes the window."""
+    """The inputs paused for longer than the retention. The event that ends the pause closes the window."""
     run = Run(tmp_path / "state")
     run.batch(START_US, fact("input", [1], batch=0, lookup_us=START_US, key="old"), watermark_us=0)
     later = START_US + RETENTION_US + 2 * EPOCH_US
@@ -240,7 +240,7 @@ def _same(found: Judging, expected: Judging) -> None:
 
 
 def test_a_cell_read_across_two_epochs_leaves_whole(tmp_path: Path) -> None:
-    """Its events of the older epoch were written again while its answer kept it: they must go with it."""
+    """Its events of the older epoch were rewritten while its result kept the cell. They must leave with it."""
     run = Run(tmp_path / "state")
     at = START_US
     run.batch(at, fact("input", [1, 2], batch=0, lookup_us=at, key="across"))
@@ -256,7 +256,7 @@ def test_a_cell_read_across_two_epochs_leaves_whole(tmp_path: Path) -> None:
 
 
 def test_a_cell_is_counted_once_whenever_retention_comes(tmp_path: Path) -> None:
-    """Retention that comes late in an epoch finds cells older than itself in an epoch that is not dropped yet."""
+    """If retention runs late in an epoch, some cells are older than it allows while their epoch is not dropped yet."""
     run = Run(tmp_path / "state")
     at = START_US
     run.batch(at, fact("input", [1], batch=0, lookup_us=at, key="old"))
@@ -284,7 +284,7 @@ def test_an_event_far_in_the_future_does_not_hide_what_comes_after_retention(tmp
     run.judging.absorb(coming, now, {})
     judged = run.judging.judged_of(np.arange(len(run.judging.cells)))
     assert judged.in_scope[run.judging.cells.keys().to_pylist().index("coming")]
-    # It stays, written again into an epoch that is kept.
+    # The cell stays: it was rewritten into an epoch that is kept.
     assert "far" in run.judging.cells.keys().to_pylist()
     assert "far" in _of_a_restart(run).cells.keys().to_pylist()
 
@@ -298,7 +298,7 @@ def test_an_event_at_the_end_of_time_closes_nothing() -> None:
 
 
 def test_what_proves_windows_past_leaves_with_them(tmp_path: Path) -> None:
-    """One entry per window and partition, for as long as the sidecar runs."""
+    """Otherwise one entry per window and partition would remain for as long as the sidecar runs."""
     run = Run(tmp_path / "state")
     for number in range(4):
         at = START_US + number * (RETENTION_US + 2 * EPOCH_US)
@@ -312,7 +312,7 @@ def test_what_proves_windows_past_leaves_with_them(tmp_path: Path) -> None:
 
 
 def test_a_start_after_retention_knows_what_was_late_and_what_may_have_been(tmp_path: Path) -> None:
-    """Though the facts that said so are gone: cells of later windows stay open, and are judged by it."""
+    """The facts that showed it have been dropped, but cells of later windows are still open and need it."""
     run = Run(tmp_path / "state")
     run.judging.rules = replace(RULES, drops_late=True)
     window_us = 5 * MINUTE_US
@@ -329,7 +329,7 @@ def test_a_start_after_retention_knows_what_was_late_and_what_may_have_been(tmp_
 
 
 def test_an_operator_settles_what_retention_folded(tmp_path: Path) -> None:
-    """What an event too far ahead may have made late, and what was gone, is not settled by it."""
+    """The operator's settlement does not cover an event that was too far ahead, or expired records."""
     run = Run(tmp_path / "state")
     run.judging.rules = replace(RULES, drops_late=True)
     window_us, place = 9 * MINUTE_US, PartitionId("input", 0)

@@ -1,4 +1,4 @@
-"""Retention while the sidecar is down, behind its topics, or held back by an open transaction."""
+"""Retention while the sidecar is down, behind its topics, or held by an open transaction."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ SETTINGS = ("state.retention=24h", "timing.missing_after=2m")
 
 @pytest.fixture(autouse=True, params=[False, True], ids=["folds", "saves"])
 def saves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process folds all facts, or goes on from what the one before saved."""
+    """A process folds all facts, or continues from the cells that the previous one saved."""
     monkeypatch.setattr(FedRun, "saves", request.param)
 
 
@@ -39,7 +39,7 @@ def test_a_pause_does_not_hide_what_was_repeated_meanwhile(tmp_path: Path, down_
 
 @pytest.mark.parametrize(("hours", "expected"), [(28, Verdict.FAIL), (60, Verdict.UNKNOWN)])
 def test_an_open_transaction_keeps_cells_for_twice_the_retention(tmp_path: Path, hours: int, expected: Verdict) -> None:
-    """Where they leave before it ends, what it held is not judged, and the verdict says so."""
+    """If the cells leave before the transaction ends, its records are not judged, and the verdict is unknown."""
     run = FedRun(tmp_path, SETTINGS)
     run.feed([*_answered(1, 0), *_answered(2, 2)])
     run.logs.open_from["output"] = 2
@@ -76,7 +76,7 @@ def test_cells_do_not_pile_up_behind_a_transaction_that_never_ends(tmp_path: Pat
 def test_cells_do_not_pile_up_behind_a_topic_that_was_deleted(tmp_path: Path) -> None:
     run = FedRun(tmp_path, SETTINGS)
     run.feed([*_answered(0, 0)])
-    # As a generation goes on that waits for the topic.
+    # As in a generation that waits for the topic.
     run.runner.sources = [source for source in run.runner.sources if source.topic != "lateOutput"]
     sizes = []
     for hour in range(6, 24 * 5, 6):

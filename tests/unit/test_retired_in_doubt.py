@@ -1,4 +1,4 @@
-"""Violations that were only suspected when retention dropped their cells: no end of a doubt confirms them."""
+"""Violations that were only suspected when retention dropped their cells: the end of a doubt does not confirm them."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ SIDES = {"click": "input", "output": "output", "lateOutput": "late"}
 
 
 class Run:
-    """A state whose batches are judged, recorded and retired as the sidecar does. ``undecodable``: topic -> how many
-    of its records do not decode, of 1,000 that were read or, where nothing of it decodes, of all."""
+    """A state whose batches are judged, recorded and retired as in the sidecar. ``undecodable``: topic ->
+    number of undecodable records among 1,000. In a topic of ``decodes_nothing`` these are all of its records."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -62,7 +62,7 @@ class Run:
         return loads(EXAMPLES["clickstream"], self.folder, given, {})
 
     def batch(self, *rows: dict[str, Any], after_us: int = 10) -> Snapshot:
-        """A batch ``after_us`` after the last one; what is published of it."""
+        """Run a batch ``after_us`` after the last one and return the published snapshot."""
         at_us, number = self.books.lookup_us + after_us, self.books.batch + 1
         told = facts(*[{**row, "batch": number, "lookup_us": at_us, "epoch": self._epoch(at_us)} for row in rows])
         self.books = replace(
@@ -77,7 +77,7 @@ class Run:
         return snapshot_of(self.config, self.books, self.judging.sums, self.record)
 
     def retire(self) -> None:
-        """Time passes, and all cells leave."""
+        """Let time pass until all cells are retired."""
         self.batch(after_us=RETENTION_US + 2 * epoch_length_us(RETENTION_US))
         held = self.record.suspicion.unprovable_if_retired(self.books, self.judging.sums)
         plan = retiring.plan(self.tables, self.judging, self.books, self.retired, RETENTION_US, unprovable=held)
@@ -86,7 +86,7 @@ class Run:
         self.retired = plan.retired
 
     def restart(self, *settings: str) -> tuple[str, ...]:
-        """A new process, with another configuration; the topics that are read again."""
+        """Start a new process with another configuration. Returns the topics that are read again."""
         self.config = self._configured(*settings)
         again = adopt(self.tables, self.config)
         found = recover(self.tables, TIME_RULES, RULES.oracle)
@@ -133,14 +133,14 @@ def go_on(request: pytest.FixtureRequest) -> Callable[[Run], object]:
 
 
 def standing(shown: Snapshot) -> tuple[dict[str, int], dict[str, int]]:
-    """What is confirmed, and what is suspected."""
+    """The confirmed and the suspected contributions."""
     kinds = ("confirmed", "suspected")
     confirmed, held = ({k: v for k, v in shown.violations[kind].items() if v} for kind in kinds)
     return confirmed, held
 
 
 def is_unknown(shown: Snapshot, *names: str) -> bool:
-    """Whether nothing passes that these classes break, with the reason."""
+    """Whether no guarantee that these classes break passes, and a reason is given."""
     wanted = [f"of class {name}" for name in names]
     said = all(any(one in reason and "state.retention" in reason for reason in shown.reasons) for one in wanted)
     return said and Verdict.PASS not in (
@@ -175,7 +175,7 @@ def test_where_the_topic_was_not_there_and_appears(run: Run, go_on: Callable[[Ru
 
 
 def test_where_fields_are_corrected_and_the_topic_is_read_again(run: Run) -> None:
-    """A loss was confirmed before the topic that does not decode had its first record."""
+    """A loss was confirmed before the undecodable topic had its first record."""
     run.undecodable["output"], run.decodes_nothing = 0, {"output"}
     run.batch(events(1, 2), result(1))
     assert standing(run.batch()) == ({"missing": 1}, {})
@@ -201,7 +201,7 @@ def test_late_records_that_are_read_again_may_have_answered_what_is_retired(run:
     run.batch(events(3, 4, window=2))
     assert standing(run.batch()) == ({"missing": 1, "duplicate": 1}, {"missing": 2})
     run.retire()
-    # A late record comes for a cell that is gone: that cell is in memory again, and not judged.
+    # A late record for a retired cell brings the cell back into memory, where it is not judged.
     run.batch(events(2))
     run.batch(events(20, window=9), after_us=MINUTE_US)
     for again in (("lateOutput",), ()):
@@ -227,13 +227,13 @@ def test_what_hidden_inputs_explained_is_not_told_by_their_number_once_they_are_
     run.undecodable["click"], run.decodes_nothing = 3, set()
     run.batch(events(5, 6, window=1), result(5, 5, 6, window=1))
     shown = run.batch()
-    # Three hidden inputs explain one duplicate, whatever was retired before.
+    # Three hidden inputs can explain one duplicate, whatever was retired before.
     assert standing(shown) == ({}, {"duplicate": 1, "unknown_id": 4})
     assert is_unknown(shown, "unknown_id")
 
 
 def test_what_more_than_the_hidden_records_can_explain_is_confirmed_though_its_cells_are_gone(run: Run) -> None:
-    """Their number is a proof, whichever of them it is (docs/decisions/0091)."""
+    """Their number is a proof, even if it is unknown which ones are explained (docs/decisions/0091)."""
     run.undecodable["click"] = 1
     run.batch(events(1, 2), result(1, 1, 2))
     assert standing(run.batch()) == ({}, {"duplicate": 1})

@@ -1,4 +1,4 @@
-"""Retention of sessions: what comes for one that left memory is out of scope, wherever in it the event lies."""
+"""Retention of sessions: an event or result for a retired session is out of scope, wherever in the session it lies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def event(id_: int, time_us: int, at: int, batch: int, key: str = "a") -> dict[s
 
 
 def test_an_event_that_would_have_put_off_a_retired_session_is_out_of_scope(tmp_path: Path) -> None:
-    """The session is long: its end lies far behind its start, and the event is near its end."""
+    """The session is long, and the event is near its end, far from its start."""
     run = Run(tmp_path / "state")
     run.judging = Judging(KnownFacts(run.tables, first_batch=0), RULES)
     events = [event(number, number * MINUTE_US, START_US, 0) for number in range(6)]
@@ -48,7 +48,7 @@ def test_an_event_that_would_have_put_off_a_retired_session_is_out_of_scope(tmp_
 def test_an_event_that_joins_a_session_in_memory_with_a_retired_one_puts_it_out_of_scope(
     restarts: bool, tmp_path: Path
 ) -> None:
-    """The engine answers them as one session, and its answer is for the retired one."""
+    """The engine answers both as one session, whose result is for the retired one."""
     run = Run(tmp_path / "state")
     run.judging = Judging(KnownFacts(run.tables, first_batch=0), RULES)
     retired = [event(number, number * MINUTE_US, START_US, 0) for number in range(3)]

@@ -1,4 +1,6 @@
-"""What the engine had not consumed, or a transaction held, when retention dropped its cells: it is over one day."""
+"""Cells that retention dropped while the engine had not consumed them, or a transaction held them: the doubt ends after
+a day.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ UNKNOWN, PASS = Verdict.UNKNOWN, Verdict.PASS
 
 
 def verdicts(shown: Snapshot) -> tuple[Verdict, Verdict, Verdict]:
-    """Exactly-once over the run, the hour and the day."""
+    """The exactly-once verdicts over the run, the last hour and the last day."""
     exactly = Guarantee.EXACTLY_ONCE
     return shown.verdicts[exactly], shown.verdicts_over["1h"][exactly], shown.verdicts_over["24h"][exactly]
 

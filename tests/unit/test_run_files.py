@@ -1,4 +1,4 @@
-"""The files of a run are ones that generator and sidecar take, and name the same topics."""
+"""The files of a run are valid for the generator and the sidecar, and name the same topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells of one id each: their keys, which result is the newest, and what retention makes of them."""
+"""Cells of one id each: their keys, the choice of the newest result, and retention."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def grouped(rows: pa.Table, batch: int, at_us: int) -> pa.Table:
 
 
 def events(batch: int, at_us: int, *items: tuple[int, str, int]) -> pa.Table:
-    """Id, key, time."""
+    """Facts of events (id, key, time)."""
     rows: list[dict[str, Any]] = [
         {"partition": 0, "offset": batch * 100 + i, "time_us": at_us, "id": id_, "key": key, "event_time_us": time}
         for i, (id_, key, time) in enumerate(items)
@@ -76,7 +76,7 @@ def events(batch: int, at_us: int, *items: tuple[int, str, int]) -> pa.Table:
 
 
 def results(batch: int, at_us: int, *items: tuple[str, list[int] | None], partition: int = 0) -> pa.Table:
-    """Key, and ids or a tombstone."""
+    """Facts of results (key, ids); None instead of ids is a tombstone."""
     rows: list[dict[str, Any]] = [
         {
             "partition": partition,
@@ -121,7 +121,7 @@ def test_which_result_counts_does_not_depend_on_the_order_of_facts() -> None:
             for _ in range(rng.randint(0, 4)):
                 ids = [rng.randint(1, 4) for _ in range(rng.randint(0, 4))]
                 items.append((rng.choice("ab"), rng.choice((ids, ids, None))))
-            # Several tasks read a batch, each a stretch of offsets.
+            # Several tasks read a batch, a range of offsets each.
             whole = results(batch, 10 * batch, *items) if items else results(batch, 10 * batch, ("c", [1]))
             parts.append(whole)
         names = ("processed_count", "processed_a", "results", "observed_us", "withdrawn_us", "newest_offset")
@@ -148,7 +148,7 @@ def test_a_number_rises_whenever_what_counts_of_an_id_changes() -> None:
 
 
 class Run:
-    """A state that is told of one batch after another, and retires when asked."""
+    """A state that receives one batch after another, and retires on request."""
 
     def __init__(self, folder: Path) -> None:
         self.tables = StateTables(folder)
@@ -157,7 +157,7 @@ class Run:
         self.books = Books(TIME_RULES)
 
     def batch(self, at_us: int, *parts: pa.Table) -> dict[str, int]:
-        """The contributions that are there after it, by class."""
+        """Run a batch and return the contributions by class."""
         frontiers = {
             PartitionId(topic, 0): Frontier(side.value, topic, 0, "id", 0, 10, 0, 10, 10, at_us, read_through_us=at_us)
             for side, topic in SOURCES
@@ -192,7 +192,7 @@ class Run:
         self.retired = plan.retired
 
     def restarted(self) -> dict[str, int]:
-        """What another process makes of the state."""
+        """The contributions by class in another process that recovers the state."""
         found = recover(self.tables, TIME_RULES, RULES.oracle)
         judging = Judging(KnownFacts(self.tables, first_batch=found.books.batch + 1), RULES)
         judging.cells, judging.retired = found.cells, found.retired.sums
@@ -209,7 +209,7 @@ LATER_US = START_US + RETENTION_US + 2 * EPOCH_US
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """A key of which all is said, and one of which an id is said, and another is not."""
+    """A key with all of its ids answered, and one with one id answered and another one not."""
     run = Run(tmp_path / "state")
     at = START_US
     run.batch(at, events(1, at, (1, "k", at - 9), (2, "k", at - 8), (5, "j", at - 9)), results(1, at, ("k", [1, 2])))
@@ -221,9 +221,9 @@ def test_ids_that_leave_are_out_of_scope_when_a_list_names_them_again(run: Run) 
     assert run.counts == {"expected": 3, "processed": 3}
     run.batch(LATER_US, events(3, LATER_US, (3, "k", LATER_US - 5)))
     run.retire()
-    # The row of its key stays with the id that stays.
+    # The row of the key stays with the remaining id.
     assert run.keys == ['["k","3"]', '["k"]']
-    # The whole list of the key so far, and one that was retired as well: no violation, whoever asks.
+    # The complete list of the key so far, and a result for a retired id: neither is a violation, even after a restart.
     more = results(4, LATER_US + 1, ("k", [1, 2, 3]), ("j", [5]))
     assert run.batch(LATER_US + 1, more) == {"expected": 4, "processed": 4}
     assert run.restarted() == {"expected": 4, "processed": 4}
@@ -235,11 +235,11 @@ def test_ids_that_leave_are_out_of_scope_when_a_list_names_them_again(run: Run) 
 
 
 def test_what_is_newest_of_a_key_stays_with_its_ids(run: Run) -> None:
-    """An id that was withdrawn long ago does not count again once the row of its key is gone."""
+    """Without the row of its key, an id that was withdrawn long ago would count again."""
     at = START_US + 2
     run.batch(at, results(3, at, ("k", None)))
     assert run.counts == {"expected": 3, "processed": 1, "pending": 2}
-    # One of the two changes once more, later: a copy of its event.
+    # One of the two cells changes once more: a copy of its event is read.
     run.batch(LATER_US, events(4, LATER_US, (2, "k", START_US - 8)))
     missing = {"expected": 4, "processed": 1, "pending": 2, "missing": 1}
     assert run.counts == missing

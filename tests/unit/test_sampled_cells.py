@@ -1,4 +1,4 @@
-"""Of cells whose fingerprints agree a share is compared id by id all the same, and what differs is told."""
+"""A share of the cells with matching fingerprints is compared by id nevertheless, and differences are reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from validator.model.classes import Guarantee, Verdict
 from validator.reconcile.judge import SAMPLED_OF
 
 SENT, ANSWERED = (1, 5, 6), (2, 3, 7)
-"""In the rows of these tests a fingerprint is the sum and the sum of squares."""
+"""In these tests a fingerprint is the sum of the ids and of their squares, which is the same for both."""
 
 
 def closed(run: FedRun) -> None:

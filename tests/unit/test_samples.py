@@ -1,4 +1,6 @@
-"""Records that are read beside the stream, from a broker of librdkafka's own: none takes this process's memory."""
+"""Samples of records, read from librdkafka's mock broker beside the stream: no record exhausts this process's
+memory.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from validator.stream.doubt_sentences import Example
 from validator.stream.examples import Examples
 
 HUGE_BYTES = 300 * 2**20
-"""Compressed these are 0.3 MB, which any topic takes."""
+"""Compressed it has 0.3 MB, below the usual limit of a topic."""
 TOO_LARGE = "cannot be decompressed and decoded within 200 MiB of memory"
 BROKER = f"""
 import sys
@@ -43,7 +45,7 @@ sys.stdin.read()
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    """A broker in a process of its own, which holds all three records of `huge`."""
+    """A broker in another process with the three records of `huge`."""
     with subprocess.Popen(
         [sys.executable, "-c", BROKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -66,7 +68,7 @@ def config(servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Con
 
 @pytest.fixture
 def memory() -> Iterator[None]:
-    """Asserts how much memory this process takes at most."""
+    """Asserts a limit on the memory that this process uses meanwhile."""
     Path("/proc/self/clear_refs").write_text("5")
     before = most_memory_kb()
     yield
@@ -74,7 +76,7 @@ def memory() -> Iterator[None]:
 
 
 def most_memory_kb() -> int:
-    """The most memory that this process has taken since it was cleared."""
+    """The peak memory of this process since the last reset, in KiB."""
     status = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
 

@@ -1,4 +1,4 @@
-"""Saved cells are used where they hold, and never where they do not: then all facts are folded."""
+"""Saved cells are used only if they are valid. Otherwise all facts are folded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PLACE = PartitionId("click", 0)
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FedRun:
-    """A run that saved after its third batch, by when two windows had closed."""
+    """A run that has saved after its third batch. Two windows had closed by then."""
     monkeypatch.setattr(FedRun, "saves", True)
     run = FedRun(tmp_path / "state")
     run.runner.judging.settle_at = 1
@@ -46,7 +46,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FedRun:
 
 def shown(run: FedRun) -> tuple[object, ...]:
     now = run.feed([], after_us=10 * MINUTE_US)
-    # Which cells were compared to check their fingerprints depends on what is in memory.
+    # The choice of cells whose fingerprints are checked depends on what is in memory.
     return now.contributions, {**now.cells, "sampled": 0}, now.violations
 
 
@@ -87,7 +87,7 @@ def test_what_other_rules_or_another_version_saved_is_left_aside(run: FedRun, mo
 
 
 def test_a_file_that_is_newer_than_the_tables_is_left_aside(run: FedRun, tmp_path: Path) -> None:
-    """The tables come from a copy, the file does not."""
+    """The tables come from a copy, and the file does not."""
     copy = tmp_path / "copy"
     shutil.copytree(run.state, copy)
     run.feed([Fed("click", (7,), 6 * MINUTE_US)])
@@ -148,7 +148,7 @@ def test_it_is_plain_what_the_file_rests_on(run: FedRun) -> None:
 
 
 def test_settled_cells_that_a_new_horizon_puts_out_of_scope_are_folded_again(run: FedRun) -> None:
-    """The partition's events turn out to begin after cells that were settled."""
+    """The partition's first event turns out to be after cells that were settled."""
     runner, begins_us = run.runner, 3 * MINUTE_US
     late = replace(runner.books.frontiers[PLACE], hidden_start=True, horizon_us=begins_us)
     runner.books = replace(runner.books, frontiers={**runner.books.frontiers, PLACE: late})
@@ -162,7 +162,7 @@ def test_settled_cells_that_a_new_horizon_puts_out_of_scope_are_folded_again(run
 
 
 def test_the_partitions_of_several_output_topics_keep_their_numbers(tmp_path: Path) -> None:
-    """Else results of one partition would look as if they were of two, of which none is the newest."""
+    """Otherwise the results of one partition would look like those of two, and none of them would be the newest."""
     rules, time_rules = Rules(RunningAggregate.of(replaces=True), 1, 2), TimeRules(0, 0)
     judging = Recovered(Books(time_rules), new_cells(rules.oracle), Retired()).judging(
         KnownFacts(None, first_batch=0), rules
@@ -234,7 +234,7 @@ def test_a_file_that_cannot_be_written_stops_nothing(
 
 
 def test_what_is_saved_does_not_grow_with_runs_and_batches(run: FedRun) -> None:
-    """A loss that stays keeps its cell in memory."""
+    """A confirmed loss keeps its cell in memory."""
     run.feed([Fed("click", (50,), 5 * MINUTE_US)])
     for number in range(20):
         run.feed([Fed("click", (100 + number,), (7 + number) * MINUTE_US)], after_us=MINUTE_US)

@@ -1,4 +1,4 @@
-"""The options of the sidecar's Spark and of its JVM."""
+"""The options of the sidecar's Spark session and of its JVM."""
 
 from __future__ import annotations
 
@@ -77,6 +77,6 @@ def test_py4j_logs_no_trace_of_a_jvm_that_died_during_a_call(caplog: pytest.LogC
 def _reset_the_first_call(jvm: socket.socket) -> None:
     connection, _ = jvm.accept()
     connection.recv(1)
-    # Closed without lingering, the connection is reset.
+    # Closing without lingering resets the connection.
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()

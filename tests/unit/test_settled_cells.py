@@ -1,4 +1,4 @@
-"""Cells that left memory: what retention, and the time that results took, still make of them."""
+"""Cells that left memory still take part in retention and in the latency of results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from validator.model.frontier import Rest
 
 
 def test_a_cell_that_only_the_end_of_a_run_closed_hides_nothing_after_retention(tmp_path: Path) -> None:
-    """Its end is not past: an event of the year 3000, which a run with `--once` answered for."""
+    """The watermark has not passed its end: it has an event of the year 3000, which a run with `--once` judged."""
     run = Run(tmp_path / "state")
     run.judging.settle_at = 1
     far_us, at = WATERMARK_US * 2, START_US
@@ -34,7 +34,7 @@ def test_a_cell_that_only_the_end_of_a_run_closed_hides_nothing_after_retention(
 
 
 def test_a_settled_cell_still_tells_when_the_window_before_it_had_closed(tmp_path: Path) -> None:
-    """A result that comes late is measured from the first event after its window, wherever that event's cell is."""
+    """A late result is measured from the first event after its window, whichever cell has that event."""
     latencies = []
     for settle_at in (None, 1):
         run = Run(tmp_path / f"state-{settle_at}")

@@ -1,7 +1,7 @@
-"""Settled cells leave memory, come back with later facts and are retired, and no total shows it.
+"""Settled cells leave memory, return with later facts and are retired, without an effect on any total.
 
-`tests/property/test_settled_cells.py` holds the same on histories of engines, where cells seldom come back. Here facts
-come for cells of any age.
+`tests/property/test_settled_cells.py` tests the same on histories of engines, in which cells seldom return. Here facts
+arrive for cells of any age.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WORLDS_WITH_RETENTION: Final = 4
 
 @dataclass
 class Batch:
-    """What both runs read at once."""
+    """The data that both runs read in one batch."""
 
     at_us: int
     watermark_us: int
@@ -47,17 +47,17 @@ class Batch:
 
 
 class WorldRun(Run):
-    """A state in which settled cells stay (``settle_at`` None) or leave."""
+    """A state in which settled cells stay in memory (``settle_at`` None) or leave it."""
 
     def __init__(self, tables: StateTables, rules: Rules, settle_at: int | None) -> None:
         super().__init__(tables.state)
         self.tables = tables
-        # Also the newest facts are read from the table.
+        # Reads all facts from the table, even the newest ones.
         known = KnownFacts(tables, first_batch=0, room_bytes=BYTES_KEPT if settle_at is None else 0)
         self.judging = Judging(known, rules, settle_at=settle_at)
 
     def read(self, batch: Batch) -> dict[str, Any]:
-        """The totals after a batch, but what only it changed."""
+        """The totals after a batch, except for what only this batch changed."""
         known, retirements = books(self.books.batch + 1, batch.at_us, batch.watermark_us), self.books.retirements
         self.books = type(known)(**{**known.__dict__, "retirements": retirements})
         about = {"batch": self.books.batch, "lookup_us": batch.at_us, "epoch": epoch_of(batch.at_us, RETENTION_US)}
@@ -70,12 +70,12 @@ class WorldRun(Run):
         return {field.name: getattr(sums, field.name) for field in fields(Sums) if field.name != "changed"}
 
     def retires(self) -> bool:
-        """Whether an epoch has become old enough."""
+        """Whether an epoch is old enough to be dropped."""
         return retiring.last_droppable(self.books, RETENTION_US) > self.retired.through_epoch
 
 
 class World:
-    """Batches of a random pipeline: most windows are new, some are old."""
+    """Batches of a random pipeline. Most windows are new, some are old."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
@@ -94,7 +94,7 @@ class World:
         self.at_us, self.watermark_us, self.inputs_us, self.offset = START_US, 0, 0, 0
 
     def batch(self) -> Batch:
-        """The next one."""
+        """The next batch."""
         rng = self.rng
         self.at_us += rng.choice(
             (1, 1_000_000, 30_000_000, rng.choice((MINUTE_US, RETENTION_US // 6, RETENTION_US // 3)))
@@ -133,7 +133,7 @@ class World:
 
 
 def differences(seed: int, stays: WorldRun, leaves: WorldRun, world: World, *, retires: bool) -> list[str]:
-    """Every total in which the two differ, step by step; the first step that has one ends it."""
+    """The differences between the totals of both runs, up to the first step that has one."""
     for step in range(world.rng.randint(15, 40)):
         batch = world.batch()
         one, other = stays.read(batch), leaves.read(batch)
@@ -148,7 +148,7 @@ def differences(seed: int, stays: WorldRun, leaves: WorldRun, world: World, *, r
 
 @pytest.fixture
 def recalled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many cells came back, each time that some did."""
+    """The number of cells judged at each return of settled cells."""
     found: list[int] = []
     judge_settled = Judging.judge_settled
 

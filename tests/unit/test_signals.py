@@ -1,4 +1,4 @@
-"""A signal that strikes while the main thread holds an event's lock."""
+"""A signal that arrives while the main thread holds an event's lock."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def test_it_is_set_all_the_same() -> None:
 
 
 def test_a_handler_that_sets_it_itself_hangs() -> None:
-    """What is guarded against is real: without it the helper could go."""
+    """The hazard exists: if this test fails, the helper is no longer needed."""
     with pytest.raises(subprocess.TimeoutExpired):
         run(UNSAFE, 2)

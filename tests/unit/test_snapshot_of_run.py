@@ -1,4 +1,4 @@
-"""From books, sums and record to what is published."""
+"""From books, sums and record to the published snapshot."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_result_that_cannot_be_read_fails_the_last_hour_too_and_is_open_until_
 
 
 def test_what_was_confirmed_stays_in_the_report_though_less_can_be_read_from_then_on(tmp_path: Path) -> None:
-    """Also of cells that are retired by now, of which the cells in memory know nothing."""
+    """Includes contributions of retired cells, which the cells in memory do not cover."""
     frontier = Frontier("input", "input", 0, "t", 0, 9, 0, 9, 9, 20, records=9, undecodable=5)
     books = Books(TimeRules(0, 0), batch=1, lookup_us=20, frontiers={PartitionId("input", 0): frontier})
     record = RunRecord(confirmed_now={"duplicate": 3, "missing": 2})
@@ -78,7 +78,8 @@ def test_what_was_confirmed_stays_in_the_report_though_less_can_be_read_from_the
 
 
 def test_a_loss_that_was_told_stays_in_the_report_though_it_is_overdue_by_now(tmp_path: Path) -> None:
-    """A late event gave its cell time again, or its topic was made again: it is still outstanding, and on record."""
+    """A late event extended its cell's time, or the topic was recreated: the loss is still outstanding, and on
+    record."""
     none = Sums.empty()
     sums = replace(none, counts={**none.counts, "overdue": 2}, on_record={"missing": 2})
     shown = snapshot_of(config(tmp_path), Books(TimeRules(0, 0)), sums, RunRecord(confirmed_now={"missing": 2}))
@@ -106,7 +107,7 @@ def test_poison_is_named_where_records_could_not_be_decoded(tmp_path: Path) -> N
 
 
 def test_what_retention_took_while_it_was_suspected_is_a_failure_that_no_alert_counts(tmp_path: Path) -> None:
-    """Nobody told it, so that nobody could acknowledge it; the reasons say what is not known of it."""
+    """The violation was never reported, so it could not be acknowledged. The reasons state that its time is unknown."""
     none = Sums.empty()
     sums = replace(none, counts={**none.counts, "missing": 2}, on_record={"missing": 2})
     shown = snapshot_of(config(tmp_path), Books(TimeRules(0, 0)), sums, RunRecord(confirmed_now={"missing": 1}))

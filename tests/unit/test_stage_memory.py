@@ -1,4 +1,4 @@
-"""A task groups what it reads in parts: where an event is in many windows, a part has fewer records."""
+"""A task groups its records in parts. If an event is in many windows, a part has fewer records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVENTS_READ = 1_000
 
 
 def events() -> pa.RecordBatch:
-    """Events of one key, a second apart."""
+    """Events of one key at intervals of one second."""
     numbers = np.arange(EVENTS_READ, dtype=np.int64)
     known: dict[str, Any] = {
         "partition": np.zeros_like(numbers),

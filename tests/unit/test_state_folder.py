@@ -1,4 +1,4 @@
-"""A state folder is marked before anything else is written; what a wrong `state.path` names stays as it is."""
+"""A state folder is marked before anything else is written. The files of a wrong `state.path` stay unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.unit
 
 
 def tree(place: Path) -> dict[str, bytes | str]:
-    """All that is below ``place``: contents, and where links lead."""
+    """Everything below ``place``: path -> contents, or the target of a link."""
     return {
         str(path.relative_to(place)): str(path.readlink())
         if path.is_symlink()
@@ -87,7 +87,7 @@ def test_a_folder_of_others_is_refused_by_every_command_and_untouched(
     assert status_of(refused.value) == 2
     config = tmp_path / "pipeline.yaml"
     config.write_text(EXAMPLES["minimal"])
-    # No broker answers at the example's address: the folder is refused before anything is started or asked.
+    # No broker responds at the example's address: the folder is refused before anything is started or called.
     for command in (
         ["validate", str(config), "--once", "--set", f"state.path={place}"],
         ["ack", str(place), "x", "--reason", "r"],
@@ -97,7 +97,7 @@ def test_a_folder_of_others_is_refused_by_every_command_and_untouched(
         assert main(command) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert str(place) in line
-    (found,) = pipeline._state(place)  # what `doctor` says of the folder alone
+    (found,) = pipeline._state(place)  # `doctor`'s check of the folder alone
     assert (found.status, "holds other files" in found.said) == ("problem", True)
     assert (tree(place), place.stat().st_mode) == (before, mode)
 
@@ -129,7 +129,7 @@ def test_the_mark_comes_first_and_only_the_owner_may_read(tmp_path: Path, monkey
         assert is_state(place)
         assert place.stat().st_mode & 0o777 == 0o700
         assert all((place / name).stat().st_mode & 0o777 == 0o600 for name in (MARK, "lock"))
-    # Rights that the operator widens stay.
+    # Permissions that the operator widened stay.
     absent.chmod(0o750)
     acquire(absent).release()
     assert absent.stat().st_mode & 0o777 == 0o750
@@ -157,7 +157,7 @@ def test_a_state_of_the_previous_version_is_recognised_by_its_files_and_marked(t
     acquire(state).release()
     assert json.loads((state / MARK).read_text())["streamproof"] == "state"
     identity.check_or_write(state, config)
-    # One that was killed between its lock and its identity.
+    # A sidecar was killed between writing its lock and its identity.
     begun = tmp_path / "begun"
     begun.mkdir()
     (begun / "lock").write_text("77\n")
@@ -233,7 +233,7 @@ def test_what_removes_by_name_follows_no_link_and_takes_no_name_of_others(
     assert (names(state / "checkpoint")) == ["7", "8", "notes"]
     drop_folders(tables, 1)
     assert (names(state / "facts")) == ["_delta_log", "epoch=0900", "epoch=2", "epoch=²"]
-    # Vacuum would remove what the log does not name, through the link.
+    # Vacuum would follow the link and remove files that the log does not list.
     monkeypatch.setattr(state_tables, "_VACUUM_EVERY", 1)
     tables.append(facts(fact("input", [9], batch=9, lookup_us=9, epoch=2)), Table.FACTS, writer="w", version=9)
     trim_logs(state)

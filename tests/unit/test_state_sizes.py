@@ -1,4 +1,4 @@
-"""Sizes of tables: all files below, measured now and then."""
+"""Sizes of tables: the sum of all their files, measured at intervals."""
 
 from __future__ import annotations
 

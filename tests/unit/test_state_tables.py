@@ -1,4 +1,4 @@
-"""The tables of a state stay quick to append to, readable by name, and in step with what earlier versions wrote."""
+"""Appends to the tables of a state stay fast, columns are read by name, and tables of earlier versions work."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _batches(tables: StateTables) -> list[int]:
 
 
 def test_small_files_are_joined_and_no_row_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else each append is slower than the one before: a tenth of a millisecond for every file."""
+    """Otherwise each append is slower than the last one, by a tenth of a millisecond per file."""
     monkeypatch.setattr(state_tables, "COMPACT_EVERY", 10)
     tables = StateTables(tmp_path)
     for batch in range(45):

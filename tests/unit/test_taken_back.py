@@ -1,4 +1,4 @@
-"""What takes a violation on record back: ids, and nothing else."""
+"""Only ids retract a violation on record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RULES = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=1, missing_a
 
 
 class Cell:
-    """One cell, batch after batch."""
+    """One cell that receives batch after batch."""
 
     def __init__(self, folder: Path) -> None:
         self.judging = Judging(KnownFacts(StateTables(folder), first_batch=0), RULES)
@@ -25,8 +25,8 @@ class Cell:
     def absorb(
         self, at_us: int, *rows: dict[str, Any], inputs_us: int | None = None, outputs_us: int | None = None
     ) -> list[dict[str, Any]]:
-        """The violations that moved in a batch at ``at_us``, told of by the broker's time. ``inputs_us``,
-        ``outputs_us``: how far inputs and outputs are read through."""
+        """The changes of violations in a batch at ``at_us``, dated by broker time. ``inputs_us``, ``outputs_us``: how
+        far inputs and outputs are read through."""
         books = read_through(at_us, inputs_us=inputs_us, outputs_us=outputs_us)
         told = facts(*rows) if rows else None
         return self.judging.step(told, books, Suspected()).violations
@@ -58,7 +58,8 @@ def test_an_answer_takes_back_what_it_answers_and_no_more(tmp_path: Path) -> Non
 
 
 def test_what_is_taken_back_is_taken_back_once(tmp_path: Path) -> None:
-    """Though the verdict says nothing new: what was missing is pending again, since an event came later."""
+    """The retraction does not repeat although the verdict stays the same: the missing ids are pending again after a
+    later event."""
     cell = Cell(tmp_path)
     cell.after(10, fact("input", [1, 2, 3, 4, 5], batch=0, lookup_us=10))
     assert cell.after(20) == {"missing": (5, 0)}

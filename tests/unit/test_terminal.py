@@ -1,4 +1,4 @@
-"""What other people's ids and keys do to a terminal, which is nothing; and commands that paste as they are printed."""
+"""Ids and keys from records have no effect on a terminal, and printed commands can be pasted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from validator.publish.report import build, build_violations
 from validator.publish.server import json_answer
 
 ODD = "it's \x1b[2J\x1b]0;owned\x07 a\nb\r\x9b31m\x7f\u202ered\u2028'7"
-"""Clears a screen, names a window, moves the cursor, turns the writing round."""
+"""Clears a screen, sets a window title, moves the cursor, reverses the text direction."""
 LONG_STATE = "/var/lib/" + "a-folder-with-a-name/" * 6 + "state"
 
 
@@ -42,7 +42,8 @@ MARKS = {"ARABIC LETTER MARK", "LEFT-TO-RIGHT MARK", "RIGHT-TO-LEFT MARK"}
 
 
 def is_obeyed(one: str) -> bool:
-    """By Unicode's own tables: controls, halves of pairs, separators of lines, direction; and what XML cannot hold."""
+    """By Unicode's tables: controls, surrogates, line separators, directional characters; and what XML cannot
+    contain."""
     return (
         unicodedata.category(one) in {"Cc", "Cs", "Zl", "Zp"}
         or unicodedata.bidirectional(one) in DIRECTIONS
@@ -80,9 +81,9 @@ def test_each_character_that_is_obeyed_is_escaped() -> None:
 def test_no_form_lets_records_command_a_terminal_or_turn_a_sentence_round(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each character that is obeyed, in everything that others name, through everything that is published."""
+    """Every such character, in every name from outside, through every published form."""
     everything = "owned " + " ".join(sorted(chr(code) for code in range(sys.maxunicode + 1) if is_obeyed(chr(code))))
-    # Of the halves of pairs the first and the last, else no name would be short.
+    # Only the first and the last surrogate, so that names stay short.
     odd = "".join(one for one in everything if not "\ud801" <= one <= "\udffe")
     snapshot = odd_run(odd)
     report, violations = build(snapshot), build_violations(snapshot)

@@ -1,4 +1,4 @@
-"""The names of networks that killed demos left."""
+"""Names of networks that killed demos left behind."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from faults.backends import relay_namespace
 from testbed import node
 
 DEAD = 2**22 + 1
-"""No process has this id: Linux gives none above 2**22."""
+"""No process has this id: Linux assigns none above 2**22."""
 
 
 def test_a_name_that_a_killed_demo_left_over_no_network_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a day with a full disk its networks are mounted where nobody else sees them, and only their names stay."""
+    """On a day with a full disk the networks are mounted in another mount namespace, and only their names stay
+    visible."""
     monkeypatch.setattr(relay_namespace, "FOLDER", tmp_path)
     own = node._own_name()
     for name in (f"streamproof-{DEAD}-1", own, "somebody-elses"):

@@ -1,4 +1,4 @@
-"""What was told while it was suspected is told again once it is confirmed: once, with the time of the confirmation."""
+"""A violation reported as suspected is reported again when it is confirmed: once, with the time of the confirmation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(tmp_path: Path) -> JudgedRun:
 
 @pytest.fixture(params=["running", "restarted"])
 def go_on(request: pytest.FixtureRequest) -> Callable[[JudgedRun], None]:
-    """What happens to the process between suspicion and confirmation."""
+    """The process's fate between suspicion and confirmation: it continues, or it is restarted."""
     return JudgedRun.restarted if request.param == "restarted" else JudgedRun.published
 
 
@@ -90,7 +90,7 @@ def test_what_grows_as_it_becomes_confirmed_is_confirmed_whole(
     run.after(40, fact("input", [4], batch=40, lookup_us=40, key="b"), suspected=MISSING)
     run.after(45)
     assert run.record.confirmed_now == {"missing": 4, "unknown_id": 1}
-    # Of a: confirmed once, though b was suspected in between.
+    # The contributions of a are confirmed once, although b was suspected in between.
     assert (run.record.confirmed_total[CONTROL], run.record.retracted_total) == (4, {})
 
 
@@ -142,7 +142,7 @@ def test_one_that_was_confirmed_in_the_meantime_and_is_explained_is_taken_back(
 def test_a_confirmed_one_stays_so_though_something_cannot_be_read_from_then_on(
     run: JudgedRun, go_on: Callable[[JudgedRun], None]
 ) -> None:
-    """All that could have caused it had been read."""
+    """All records that could have caused it had been read."""
     run.after(10, fact("input", [1, 2], batch=10, lookup_us=10))
     run.after(15)
     go_on(run)
@@ -187,7 +187,7 @@ def test_what_is_taken_back_is_taken_from_the_hour_in_which_it_was_confirmed(
 
 
 def test_a_state_of_before_tells_again_what_it_told_as_suspected(run: JudgedRun) -> None:
-    """Its suspected rows say how many they would have confirmed."""
+    """Its suspected rows contain the number that they would have confirmed."""
     suspect(run, 10, "a", 1, 2)
     [row] = [row for part in run.tables.scan(Table.VIOLATIONS) for row in part.to_pylist()]
     before = JudgedRun(run.state.parent / "before")
@@ -201,7 +201,7 @@ def test_a_state_of_before_tells_again_what_it_told_as_suspected(run: JudgedRun)
 
 
 def test_only_what_is_missing_by_now_is_confirmed(run: JudgedRun, go_on: Callable[[JudgedRun], None]) -> None:
-    """The topic whose absence made it suspected is there, and not read through: it may hold the answer."""
+    """The topic whose absence caused the suspicion exists again, but is not read through: it may hold the answer."""
     suspect(run, 10, "a", 1, 2)
     go_on(run)
     run.after(20, outputs_us=5)

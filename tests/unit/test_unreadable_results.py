@@ -1,4 +1,4 @@
-"""Results that could not be decoded are violations on record: where they are, since when, and to be acknowledged."""
+"""Undecodable results are violations on record: their positions, their first time, and their acknowledgement."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EMPTY = Frontier("output", "output", 0, "t", 0, 0, 0, 0, 0, 0)
 
 
 def bad(at_us: int, first: int, last: int, *, side: str = "output", partition: int = 0) -> dict[str, Any]:
-    """Records of one partition that could not be decoded in the batch at ``at_us``."""
+    """Records of one partition that did not decode in the batch at ``at_us``."""
     row = fact("output", [], batch=at_us, lookup_us=at_us)
     return {
         **row,
@@ -45,7 +45,7 @@ def bad(at_us: int, first: int, last: int, *, side: str = "output", partition: i
 
 
 class Reading:
-    """Batches with results that could not be decoded, on the state of ``run``."""
+    """Batches with undecodable results, on the state of ``run``."""
 
     def __init__(self, run: JudgedRun) -> None:
         self.run = run
@@ -53,12 +53,12 @@ class Reading:
         self.restarted()
 
     def restarted(self) -> None:
-        """As after a kill: only the tables are known."""
+        """Restart as after a kill: only the tables remain."""
         self.unreadable = UnreadableResults(self.run.tables)
         self.run.restarted()
 
     def committed(self, at_us: int, *rows: dict[str, Any]) -> None:
-        """The facts of a batch, and the books that they make."""
+        """Commit a batch's facts and update the books."""
         frontiers = dict(self.books.frontiers)
         for row in rows:
             place = PartitionId(row["topic"], row["partition"])
@@ -69,7 +69,7 @@ class Reading:
             self.run.tables.append(facts(*rows), Table.FACTS, writer="test", version=at_us)
 
     def after(self, at_us: int, *rows: dict[str, Any]) -> None:
-        """A whole batch."""
+        """Run a whole batch."""
         self.committed(at_us, *rows)
         told = self.unreadable.moved(self.books, facts(*rows) if rows else None)
         self.run.after(at_us, unreadable=told)

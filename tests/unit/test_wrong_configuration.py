@@ -1,4 +1,4 @@
-"""A configuration that fits nothing proves nothing, however its records are cut into batches."""
+"""A configuration that does not fit the records proves nothing, however the records are divided into batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WINDOWS, PER_WINDOW = 5, 4
 
 
 def events() -> list[Fed]:
-    """Several windows, of all of which but the last the watermark passes the end."""
+    """Events of several windows. The watermark passes the end of all but the last one."""
     return [
         Fed(IN, (10 * window + number,), window * MINUTE_US)
         for window in range(WINDOWS)
@@ -31,7 +31,7 @@ def events() -> list[Fed]:
 
 
 def of_two(shift: int = 0, *, window: int = 0) -> list[Fed]:
-    """Events of two inputs. The ids of the other input are ``shift`` off, and its windows ``window`` further on."""
+    """Events of two inputs. The other input's ids are ``shift`` off, and its windows are ``window`` minutes later."""
     return [
         one
         for event in events()
@@ -42,14 +42,14 @@ def of_two(shift: int = 0, *, window: int = 0) -> list[Fed]:
 
 
 def answers_to_two() -> list[Fed]:
-    """One result a window with the ids of both inputs, as they are."""
+    """One result per window with the correct ids of both inputs."""
     both = [tuple(10 * window + i for i in range(PER_WINDOW)) for window in range(WINDOWS)]
     return [Fed(OUT, (*ids, *(500 + number for number in ids)), window * MINUTE_US) for window, ids in enumerate(both)]
 
 
 def answers(shift: int = 0, *, window: int = 0, bad: Sequence[int] = ()) -> list[Fed]:
-    """One result a window, whose ids are ``shift`` off, and whose window ``window`` further on. ``bad``: windows whose
-    result does not decode."""
+    """One result per window. Its ids are ``shift`` off, and its window is ``window`` minutes later. ``bad``: windows
+    whose result does not decode."""
     found = []
     for number in range(WINDOWS):
         ids = tuple(shift + 10 * number + i for i in range(PER_WINDOW))
@@ -77,7 +77,7 @@ def played(
     configured: tuple[str, ...] = (),
     example: str = "clickstream",
 ) -> list[Snapshot]:
-    """What is published after each batch, and at the end of the run."""
+    """The snapshots published after each batch and at the end of the run."""
     with TemporaryDirectory() as folder:
         run = FedRun(Path(folder), configured, example)
         shown = []
@@ -93,7 +93,7 @@ def confirmed(shown: Snapshot) -> dict[str, int]:
 
 
 def orders(which: st.SearchStrategy[list[Fed]]) -> st.SearchStrategy[list[Sequence[Fed]]]:
-    """Events and answers interleaved in some way, each in its order, and cut into batches."""
+    """Events and answers in a random interleaving that keeps the order of each, divided into batches."""
 
     def cut(drawn: tuple[list[Fed], list[bool], list[int]]) -> list[Sequence[Fed]]:
         given, first, cuts = drawn
@@ -112,7 +112,7 @@ def orders(which: st.SearchStrategy[list[Fed]]) -> st.SearchStrategy[list[Sequen
 
 
 def in_time(read: Sequence[Fed], written: Sequence[Fed]) -> st.SearchStrategy[list[Sequence[Fed]]]:
-    """Events of two inputs, and each result anywhere after the events of its window, cut into batches."""
+    """Events of two inputs, and each result somewhere after the events of its window, divided into batches."""
 
     def cut(drawn: tuple[list[int], list[int]]) -> list[Sequence[Fed]]:
         behind, cuts = drawn
@@ -144,7 +144,7 @@ def test_nothing_is_ever_confirmed_by_a_configuration_that_fits_nothing(
 @settings(max_examples=6, deadline=None)
 @given(orders(st.just(answers()[:2] + answers(bad=(2,))[2:3] + answers(1000)[3:4])))
 def test_what_breaks_a_small_pipeline_is_proven_by_its_first_match(parts: list[Sequence[Fed]]) -> None:
-    """Of five windows two are answered, one result does not decode, one has other ids, and one is lost."""
+    """Of five windows, two are answered, one has an undecodable result, one has other ids, and one has no result."""
     shown = played(parts)
     assert confirmed(shown[-1]) == {"missing": 3 * PER_WINDOW, "unknown_id": PER_WINDOW, "undecodable": 1}
     assert set(shown[-1].verdicts.values()) == {Verdict.FAIL}
@@ -153,7 +153,8 @@ def test_what_breaks_a_small_pipeline_is_proven_by_its_first_match(parts: list[S
 
 @pytest.mark.parametrize(("cuts", "restarts"), [([], False), ([10], False), ([2, 9, 30], True)])
 def test_a_few_matches_by_chance_prove_nothing_in_the_end(cuts: list[int], restarts: bool) -> None:
-    """Of 204 results the first one matches: a first batch may confirm what the others carry, and that is taken back."""
+    """Of 204 results only the first one matches. A first batch may confirm the others' ids as violations, but they are
+    retracted."""
     ids = [tuple(range(5 * number, 5 * number + 5)) for number in range(41)]
     read = [Fed(IN, (number,), 0) for group in ids for number in group] + [Fed(IN, (999,), 2 * MINUTE_US)]
     written = [Fed(OUT, (0,))] + [Fed(OUT, tuple(1000 + number for number in group), 0) for group in ids]
@@ -192,7 +193,8 @@ def test_losses_that_were_confirmed_before_any_result_are_retracted_by_results_t
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_late_record_that_fits_by_chance_proves_nothing_in_the_end(restarts: bool, tmp_path: Path) -> None:
-    """`late[].fields.id` names another id, and the first late record has the id of an event of its cell by chance."""
+    """`late[].fields.id` is the path of another id, and the first late record happens to have the id of an event of its
+    cell."""
     run = FedRun(tmp_path)
     lost = [Fed(IN, (number,), 0) for number in range(101)]
     run.feed([*lost[:2], Fed(LATE, (0,)), Fed(LATE, (1_000,))])
@@ -222,7 +224,7 @@ ONE_WRONG = {
     "other windows": (of_two(window=2), answers_to_two()),
     "ids where nobody looks": (of_two(), answers()),
 }
-"""Events of two inputs and results, one input of which is configured wrongly."""
+"""Events of two inputs and results, with one input configured wrongly."""
 
 
 @pytest.mark.parametrize("wrong", ONE_WRONG)
@@ -242,7 +244,7 @@ def test_nothing_is_ever_confirmed_while_one_input_fits_nothing(
 
 @pytest.mark.parametrize(("cuts", "restarts"), [([], False), ([3], True), ([1, 2, 4], False)])
 def test_an_id_that_another_input_has_too_matches_that_one(cuts: list[int], restarts: bool) -> None:
-    """Each update is configured by the id of the click that it belongs to: a result has that click, not the update."""
+    """Each update is configured with the id of its click: a result has the click, not the update."""
     shown = played([of_two(-500), *batches(answers_to_two(), cuts)], restarts=restarts, configured=TWO_INPUTS)
     assert all(confirmed(one) == {} for one in shown)
     assert shown[-1].violations["suspected"]["missing"] == shown[-1].violations["suspected"]["unknown_id"] == 20
@@ -269,7 +271,7 @@ def test_a_few_matches_of_one_input_by_chance_prove_nothing_in_the_end(cuts: lis
 
 
 def joined(records: Sequence[Fed], *, of_click: int = 0, of_update: int = 0) -> list[Fed]:
-    """The same in the id spaces of a join, with the ids of one side's events so far off."""
+    """The same records in the id spaces of a join, with the ids of one side's events shifted."""
     found = []
     for one in records:
         ids = [id_ for id_ in one.ids or () if isinstance(id_, int)]
@@ -320,7 +322,7 @@ SOME = [Fed(IN, (1,)), Fed(IN, (2,)), Fed(OTHER, (501,)), Fed(IN, (3,), MINUTE_U
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_late_record_is_no_result_that_an_event_is_in(restarts: bool) -> None:
-    """In the first window everything is answered, one event by a late record; in the second one nothing is."""
+    """In the first window all events are answered, one of them by a late record. In the second one no event is."""
     of_update = [Fed(OUT, (1, 2)), Fed(LATE, (501,))]
     assert confirmed(played([[*SOME, *of_update]], restarts=restarts, configured=TWO_INPUTS)[-1]) == {}
     of_click = [Fed(OUT, (1, 501)), Fed(LATE, (2,))]
@@ -334,15 +336,15 @@ def test_a_late_record_is_no_result_that_an_event_is_in(restarts: bool) -> None:
     ids=["inputs", "oracle"],
 )
 def test_where_repeats_collapse_an_input_whose_ids_others_have_holds_no_loss(collapse: tuple[str, ...]) -> None:
-    """As a topic of retries has."""
+    """For example a topic of retries."""
     read = [*events(), *(Fed(OTHER, one.ids, one.window_us) for one in events())]
     shown = played([read, answers()[1:]], configured=(*TWO_INPUTS, *collapse))
     assert confirmed(shown[-1]) == {"missing": PER_WINDOW}
 
 
 def with_late(shift: int = 0, *, answered: int = 0, spoilt: int = 0) -> list[Fed]:
-    """Events and their answers. Of each window ``answered`` events are in its result, and the others have late records,
-    whose ids are ``shift`` off; in the first window ``spoilt`` late records are left out."""
+    """Events and their answers. In each window ``answered`` events are in the result, and the others have late records
+    with ids that are ``shift`` off. In the first window ``spoilt`` late records are missing."""
     found, sent = [], events()
     for window in range(WINDOWS):
         ids = [10 * window + number for number in range(PER_WINDOW)]
@@ -384,7 +386,8 @@ def test_one_late_record_with_the_id_of_an_event_ends_the_doubt(restarts: bool) 
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_late_records_of_events_that_results_have_name_them(restarts: bool) -> None:
-    """An engine that reads answered events again may call them late: it counts twice, and its fields are right."""
+    """An engine that reads answered events again may report them as late. It counts twice, and the configured fields
+    are right."""
     sent = [one for one in with_late(answered=PER_WINDOW) if one.topic != LATE]
     lost = Fed(IN, (9_000,))
     again = [Fed(LATE, one.ids, one.window_us) for one in events()[:3]]
@@ -400,7 +403,8 @@ HOUR_US = 60 * MINUTE_US
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_silent_input_is_not_forgotten_when_its_cells_are_retired(tmp_path: Path, is_restarted: bool) -> None:
-    """One input fits and falls silent. The ids of the other are wrong: it stays in doubt, also once it is alone."""
+    """One input fits and falls silent. The ids of the other input are wrong: it stays in doubt even when it is the only
+    one left."""
     run = FedRun(tmp_path, RETAINED)
     for hour in range(0, 96, 6):
         at_us = hour * HOUR_US
