@@ -1,85 +1,92 @@
 """The rules of SEMANTICS sections 2 to 4 by brute force: an independent second opinion on every verdict.
 
-Plain Python that shares nothing with the Spark core. Everything is computed from the whole prefix of the history, each
-time, in the most literal way; `clock.py` holds the half that is about time. Judged here: evidence `ids`, emission
-`final`, a tumbling window, lateness by partition.
+Plain Python that shares no code with the core. Every judgement is computed from the whole prefix of the history, in the
+most literal way; `clock.py` holds the half that concerns time. The reference covers evidence `ids`, emission `final`, a
+tumbling window, and lateness by partition.
 
-Where the law leaves something open, or where its words as written let a correct engine be accused, this reference
-chooses what can never raise a false alarm:
+Where SEMANTICS leaves a choice open, or where its words as written accuse a correct engine, this reference makes a
+choice that cannot raise a false alarm:
 
  1. A cell is closed when watermark >= window end (not >): an event at exactly the watermark belongs to a later window.
-    The end is the window's own; `allowed_lateness` does not put the closing off.
- 2. The watermark stays while a partition that counts (is not idle) has no event that may move it, and while no
+    The end is the window's own end; `allowed_lateness` does not delay the closing.
+ 2. The watermark stays while a partition that counts (one that is not idle) has no event that may move it, and while no
     partition counts. Any visible record, decodable or not, keeps its partition from being idle, and so does an expired
-    range [6]. Partitions are known from the first step that lists them; the watermark never falls when one is added.
- 3. AMENDS the law twice, about idle partitions, so that the watermark is never ahead of every engine's:
+    range [6]. A partition is known from the first step that lists it. The watermark never falls when one is added.
+ 3. AMENDS SEMANTICS twice, for idle partitions, so that the watermark is never ahead of every engine's:
     a. A partition with unread records at the newest lookup (next offset < high watermark) is not idle, however long ago
-       its last record was read. Otherwise a reader that lags on one partition closes cells on the word of the others.
-    b. Idle partitions leave the minimum only while some input partition is *surely active*: at the newest lookup T, the
-       read-through time which it had before the batch that last brought a record of it is >= T - idle_after (so that
-       record was appended later than that). Otherwise all partitions count. Without this, when all fall silent within
-       a batch or two of each other, the one that was read last stands alone in the minimum for a moment; an engine
-       saw them fall silent in another order, or at once, and its watermark stays where it is for good.
- 4. AMENDS the law: a cell is out of scope when its start <= (not <) first event time + max_disorder of a partition
-    with a hidden start: a hidden event may lie at exactly that instant, the first of its window. The horizon is the
-    latest over such partitions and holds for cells of all partitions. "First event" is the lowest decodable offset.
- 5. While a partition with a hidden start has brought no event, every cell is out of scope: its hidden events can be of
-    any time. A start is hidden when at the first lookup start_offset > log_start or log_start > 0.
- 6. Input expired = a step's log_start > its start_offset. Undecodable or expired input, ever, holds the confirmation
-    of every unknown_id (the count stays). AMENDS the law: each such record may also be the copy that explains a
-    duplicate (under `count`) or a misplaced id, but one contribution only. So these are held while they and the
-    unknown ids are together no more than the hidden records (every expired offset counts as one); beyond that, no
-    correct engine can have caused them, and all are confirmed.
- 7. Where answers (output, late, rejected) may be gone, a copy is called overdue instead of missing. That is: a gap is a
-    hidden start of, or an expired range in, an answer partition, met at step j. It can hide the answer to a copy at
-    offset o of input partition q if o < high watermark of q as of step j (or q was not listed then), unless the gapped
-    partition's read-through before step j had reached due base + missing_after already.
- 8. An undecodable late or rejected record, ever, may be the answer to one copy: while there are as many as there are
-    `missing` ones, it holds the confirmation of all of these (the count stays). An undecodable result holds nothing,
-    being a violation itself.
- 9. blocked = the cell is closed, not overdue, and would be if only the answer partitions without an open transaction
-    (last stable < high watermark at the newest lookup) were asked. Overdue and missing are never blocked.
-10. No input partition known: nothing observed is ever resolved. No answer partition known: nothing is ever due.
-11. dropped_late and unconsumed are split off where the cell's outstanding contributions are overdue or missing; a
-    pending or blocked one stays that (but see [19]). Of the n outstanding copies of an id: dropped_late =
-    min(n, late copies), then unconsumed = min(rest, copies not late and at or past the committed offset), then the
-    unprovable ones of (7) and (20) among the copies neither late nor unconsumed, then the cell's class. All copies
-    count, answered or not, on all partitions.
+       its last record was read. Otherwise a reader that lags on one partition would close cells by the other partitions
+       alone.
+    b. Idle partitions leave the minimum only while some input partition is *surely active*. A partition is surely
+       active at the newest lookup T if its read-through time before the batch that last read a record of it is
+       >= T - idle_after (the record was then appended later than that). Otherwise all partitions count. Without this
+       rule, if all partitions fall silent within a batch or two of each other, the one that was read last would be
+       alone in the minimum for a moment. An engine may have seen them fall silent in another order, or at once, and
+       its watermark then stays for good.
+ 4. AMENDS SEMANTICS: a cell is out of scope when its start <= (not <) first event time + max_disorder of a partition
+    with a hidden start. A hidden event may be at exactly that instant, the first one of its window. The horizon is the
+    latest of these times over all such partitions, and holds for the cells of all partitions. "First event" is the
+    decodable event with the lowest offset.
+ 5. While a partition with a hidden start has no event, every cell is out of scope: its hidden events can have any time.
+    A start is hidden if start_offset > log_start or log_start > 0 at the first lookup.
+ 6. Input has expired if a step's log_start > its start_offset. Once an input record is undecodable or expired, no
+    unknown_id is confirmed (the count stays). AMENDS SEMANTICS: each such record may also be the copy that explains a
+    duplicate (under `count`) or a misplaced id, but only one contribution. Duplicates and misplaced ids are therefore
+    held while they and the unknown ids together are no more than the hidden records (every expired offset counts as
+    one). Beyond that number no correct engine can have caused them, and all are confirmed.
+ 7. If answers (output, late, rejected) may have expired, a copy is overdue instead of missing. A gap is a hidden start
+    of an answer partition, or an expired range in it, found at step j. It can hide the answer to a copy at offset o of
+    input partition q if o < high watermark of q as of step j, or if q was not listed then. It cannot if the answer
+    partition's read-through time before step j had already reached due base + missing_after.
+ 8. An undecodable late or rejected record may be the answer to one copy. While there are at least as many of them as
+    `missing` contributions, none of these is confirmed (the count stays). An undecodable result holds nothing, since it
+    is a violation itself.
+ 9. A contribution is blocked if its cell is closed and not overdue, and would be overdue by the answer partitions
+    without an open transaction (last stable < high watermark at the newest lookup). Overdue and missing contributions
+    are never blocked.
+10. Without a known input partition, no observation is ever resolved. Without a known answer partition, nothing is ever
+    due.
+11. dropped_late and unconsumed are split off if the cell's outstanding contributions are overdue or missing; a pending
+    or blocked contribution stays so (but see [19]). Of the n outstanding copies of an id, dropped_late =
+    min(n, late copies). Then unconsumed = min(rest, copies not late and at or past the committed offset). Then come the
+    unprovable ones of [7] and [20] among the copies neither late nor unconsumed, and then the cell's class. All copies
+    on all partitions count, answered or not.
 12. A partition for which the configured group has committed nothing counts as committed at 0: all of it is unconsumed.
-    The newest step's commits count; a step without any means that no group is configured.
-13. collapse: e is 1 per (cell, id), whatever the number of copies; copies in other cells are contributions there. Of
-    what was set aside as many as there are further copies are no excess: each may be one of these. One
-    late (unconsumed, unprovable) copy is enough to make it dropped_late (unconsumed, overdue).
-14. Precedence within e: processed, then late, then rejected. p + l + r beyond e is the excess; in an in-scope cell it
-    is unresolved, or else duplicate (e > 0), misplaced (e = 0 and the id is of any input event, also one out of
-    scope), unknown_id. Excess of one (cell, id) has one class.
+    The newest step's commits count. A step without any means that no group is configured.
+13. collapse: e is 1 per (cell, id), whatever the number of copies. Copies in other cells are contributions there. As
+    many of the records set aside as there are further copies are not in excess: each may be one of these copies. One
+    late (unconsumed, unprovable) copy is enough to make the contribution dropped_late (unconsumed, overdue).
+14. Precedence within e: processed, then late, then rejected. p + l + r beyond e is the excess. In a cell in scope it is
+    unresolved, or else duplicate (e > 0), misplaced (e = 0 and the id belongs to any input event, even one out of
+    scope), or unknown_id. The excess of one (cell, id) has one class.
 15. A result without ids is an observation of its cell: it moves the instant from which excess can be resolved. So do
     late and rejected records.
-16. Out of scope: the class counts e; observations are not judged there (no duplicate, misplaced or unknown_id), and
-    its results are `unjudged`.
-17. Results, first that holds: undecodable; unjudged (cell out of scope, or not every input's read-through has reached
-    the lookup of the step that last read an observation of the cell, even if nothing is in excess); misplaced
-    (carries an id that has e = 0 here and is of some input event); excess (raises p of an id above its e, in order of
-    topic, partition, offset; an unknown id does so at once); incomplete (the *cell* has outstanding contributions of
-    any class); correct. Two results with disjoint ids that together complete a cell are both correct.
-18. Violations are per (class, cell, id), undecodable ones per position. `confirmed` is a function of the prefix:
-    retracted = ever confirmed, less confirmed now. A late event of a cell gives all of its outstanding ids their
-    time again, so a missing one may be retracted and confirmed once more. What was confirmed stays so while it is
-    counted, whatever is hidden from then on: all that could have caused it had been read.
-19. --once closes every cell and decides all excess, without timers. Outstanding is blocked if an answer partition with
-    an open transaction has not been read through to due base + missing_after (a cell that the watermark has not passed
-    has no due base: blocked), else missing; dropped_late, unconsumed and (7) are split off `missing`. Excess stays
-    unresolved while an input partition has an open transaction. --leave-open: the same, but a cell that the watermark
-    has not passed stays pending. With either, unconsumed is split off what is blocked or
-    pending, too. Neither moves the watermark or asks whether the last step reached the ends.
-20. AMENDS the law: an undecodable or expired input record may have moved on the engine's time in its partition, to any
-    instant up to `max_ahead` after the lookup at which it was met. A later copy of the partition, whose window could
-    then legally have closed, is unprovable under policy `drop`: overdue instead of missing. In a join it is no reason.
-    So may an event further ahead than `max_ahead`, with an engine that has no such limit: up to the end of its window.
-21. An offset without a visible record, of a topic that is compacted, may have had a record. It is hidden as an expired
-    one is ([6], [7], [20]; of an input it may be any offset of the step's range). Where any topic is compacted, the
-    gaps of answers are taken together in (7): from the earliest read-through before any of them, up to the highest high
-    watermark of any, since they come in every step.
+16. Out of scope: the class counts e. Observations are not judged there (no duplicate, misplaced or unknown_id), and the
+    cell's results are `unjudged`.
+17. The class of a result is the first that holds: undecodable; unjudged (the cell is out of scope, or the read-through
+    time of some input has not reached the lookup of the step that last read an observation of the cell, even if nothing
+    is in excess); misplaced (it carries an id that has e = 0 here and belongs to some input event); excess (it raises p
+    of an id above its e, in order of topic, partition, offset; an unknown id does so at once); incomplete (the *cell*
+    has outstanding contributions of any class); correct. Two results with disjoint ids that together complete a cell
+    are both correct.
+18. There is one violation per (class, cell, id), and one per position for undecodable results. `confirmed` depends on
+    the prefix alone: retracted = ever confirmed, less confirmed now. A late event of a cell extends the time of all its
+    outstanding ids, so a missing one may be retracted and confirmed once more. A confirmed violation stays confirmed
+    while it is counted, whatever is hidden from then on: every record that could have caused it had been read.
+19. --once closes every cell and decides all excess, without timers. An outstanding contribution is blocked if an answer
+    partition with an open transaction has not been read through to due base + missing_after (a cell that the watermark
+    has not passed has no due base, and is blocked). Otherwise it is missing; dropped_late, unconsumed and [7] are split
+    off `missing`. Excess stays unresolved while an input partition has an open transaction. --leave-open does the same,
+    but a cell that the watermark has not passed stays pending. With either option, unconsumed is also split off blocked
+    and pending contributions. Neither option moves the watermark or checks whether the last step reached the ends.
+20. AMENDS SEMANTICS: an undecodable or expired input record may have advanced the engine's time in its partition, to
+    any instant up to `max_ahead` after the lookup that found it. A later copy of the partition whose window could then
+    legally have closed is unprovable under policy `drop`: overdue instead of missing. In a join it is not a reason. The
+    same holds for an event further ahead than `max_ahead`, since an engine may have no such limit: up to the end of the
+    event's window.
+21. In a compacted topic an offset without a visible record may have had one. It is hidden like an expired offset ([6],
+    [7], [20]; in an input it may be any offset of the step's range). If any topic is compacted, [7] takes the gaps of
+    answers together: from the earliest read-through time before any of them, up to the highest high watermark of any,
+    since they occur in every step.
 """
 
 from __future__ import annotations

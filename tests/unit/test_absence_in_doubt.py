@@ -140,7 +140,7 @@ def test_what_an_engine_has_consumed_since_a_run_found_it_behind_is_not_due_by_t
     live.advance({})
     assert (open_counts(live), verdict(live)) == ({"pending": 2}, PASS)
 
-    # The end of a run that finds the pipeline moving is no due instant either. The end of a run at rest closes the
+    # The end of a run that finds the pipeline moving does not make them due either. The end of a run at rest closes the
     # window.
     runs.now_us += 2 * MISSING_AFTER_US
     again = runs.start()
@@ -333,7 +333,7 @@ def test_a_run_with_leave_open_that_settled_nothing_says_what_to_do(record: RunR
 
 
 def test_while_an_open_transaction_may_explain_an_excess_all_else_is_counted_by_id(tmp_path: Path) -> None:
-    """1 is answered, 2 and 3 are not; The results have 9 and a second 1 instead. By number alone nothing would
+    """1 is answered, 2 and 3 are not. The results have 9 and a second 1 instead. By number alone nothing would
     be outstanding."""
     it = judging(tmp_path, tells_unconsumed=False)
     rows = facts(

@@ -1,4 +1,4 @@
-"""If records have no append time, the estimate is as exact as it claims to be."""
+"""The estimated append time of records without one is as exact as stated."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def starts(folder: Path, log: Any, *, most: int) -> list[str]:
 
 
 class ShortLog(Log):
-    """Memory is short, and reads fail, while the number of earlier reads is in short."""
+    """Memory is short, and reads fail, while the number of earlier reads is in ``short``."""
 
     short = range(0)
     reads = 0
