@@ -1,4 +1,4 @@
-"""The cost of a fault, on outputs for which it is obvious."""
+"""The cost of a fault, on outputs that are simple enough to compute it by hand."""
 
 from __future__ import annotations
 

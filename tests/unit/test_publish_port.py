@@ -1,6 +1,4 @@
-"""The HTTP port against clients that exhaust it, read it without authorization, or try to read files through it, over
-real sockets.
-"""
+"""The HTTP port against clients that exhaust it, read it without a token, or reach it by other names; real sockets."""
 
 from __future__ import annotations
 
