@@ -1,7 +1,7 @@
-"""A generator in a process of its own, whose memory is bounded: what one record decompresses to has no other limit.
+"""Runs a generator in a separate process with limited memory: nothing else limits the decompressed size of a record.
 
-librdkafka bounds the bytes that it fetches, which are compressed. Whoever reads records with it beside the stream does
-so here: a record that does not fit ends this small process and no other.
+librdkafka limits the bytes that it fetches, which are compressed. All records that are read with it beside the stream
+are read in such a process: a record that does not fit into memory ends only this small process.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
 MEMORY_BYTES: Final = 768 * 2**20
-"""Heap, data and stacks of the process. librdkafka has a thread for each broker, with a stack of 8 MiB."""
+"""Limit of the process's heap, data and stacks. librdkafka has a thread per broker, with a stack of 8 MiB."""
 _OUT_OF_MEMORY: Final = 52
 _ENDED_BY_MEMORY: Final = (_OUT_OF_MEMORY, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGKILL)
-"""librdkafka aborts where it gets no memory, and the kernel kills where there is none."""
+"""Exit statuses for want of memory: librdkafka aborts if an allocation fails, and the kernel kills the process."""
 
 _Given = ParamSpec("_Given")
 _Item = TypeVar("_Item")
 
 
 class Ended(Exception):
-    """The process ended before its generator did; the text is a clause."""
+    """The process ended before its generator. The message is a clause."""
 
     def __init__(self, status: int, said: str = "") -> None:
         self.by_memory = status in _ENDED_BY_MEMORY
-        """Whether for want of memory, as far as its exit status tells."""
+        """Whether the process ended for want of memory, by its exit status."""
         if self.by_memory:
             said = f"cannot be decompressed and decoded within {MEMORY_BYTES // 2**20} MiB of memory"
         elif status == -signal.SIGALRM:
@@ -43,19 +43,19 @@ class Ended(Exception):
 def bounded(
     seconds: float, generator: Callable[_Given, Iterator[_Item]], *given: _Given.args, **named: _Given.kwargs
 ) -> Iterator[_Item]:
-    """The items of a generator, which runs in a process of its own for ``seconds`` at most.
+    """The items of a generator, which runs in a separate process for at most ``seconds``.
 
-    The generator is a function of a module; what it is given and what it yields can be pickled, and an item is small.
+    The generator must be a module-level function. Its arguments and items must be picklable, and each item small.
     Raises `Ended`.
     """
     process = subprocess.Popen(
         [sys.executable, "-m", __name__, str(max(1, round(seconds))), str(MEMORY_BYTES)],
-        # Not where the user is: a module there would be taken for one of ours.
+        # Not the user's working directory: a module there could shadow one of this package.
         cwd=Path(__file__).parents[2],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        # What ends a whole group (Ctrl-C, systemd) ends the caller, and the caller this one.
+        # Signals to the process group (Ctrl-C, systemd) end the caller, and the caller ends this process.
         start_new_session=True,
     )
     assert process.stdin is not None
@@ -85,7 +85,7 @@ def _bound(memory_bytes: int) -> None:
         _, hard = resource.getrlimit(limit)
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(limit, (most, most))
-    # Where the host has no memory left, this process is the one to end.
+    # If the host runs out of memory, the kernel ends this process first.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 

@@ -1,6 +1,6 @@
-"""What the brokers say: which topics exist, where their logs start and end, what a group committed.
+"""Lookups at the brokers: existing topics, starts and ends of their logs, committed offsets, topic settings.
 
-All that the sidecar asks of Kafka outside Spark's own source goes through here.
+The sidecar's requests to Kafka outside of Spark's source, except reading records, are made here.
 """
 
 from __future__ import annotations
@@ -41,31 +41,31 @@ _NO_RIGHT: Final = (
 )
 _POLL_SECONDS: Final = 0.05
 _REFUSED_SECONDS: Final = 1.5
-"""After so long a client whose connections are refused is not waited for: none of them is going to answer."""
+"""If all connections are refused for this long, a request fails before its timeout: no broker is going to answer."""
 _UNREADABLE: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, *_NO_RIGHT)
-"""Answers of a broker that does not show the settings of a topic."""
+"""Error codes of a broker that does not show the settings of a topic."""
 _COORDINATOR_MOVES: Final = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 )
-"""For the first request about any group, after a broker's restart, and while another broker takes the group over."""
+"""Transient error codes: first request for any group, restart of a broker, or another broker taking over the group."""
 _RETRY_SECONDS: Final = 0.1
 _EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()
 
 
 class BrokersUnreachable(Exception):
-    """No answer from the brokers within the time-out."""
+    """The brokers did not answer within the timeout."""
 
 
 class BrokersRefuse(BrokersUnreachable):
-    """The brokers refuse the sidecar: its credentials, its certificate, its protocol, or for want of a right."""
+    """The brokers refuse the sidecar: its credentials, certificate or protocol, or because it lacks a permission."""
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic that exists: its id (a recreated topic has another) and its partitions."""
+    """An existing topic: its name, id and partitions. A recreated topic has another id."""
 
     name: str
     id: str
@@ -73,7 +73,7 @@ class Topic:
 
 
 class Brokers:
-    """The cluster of one configuration. Raises `BrokersUnreachable` from every call."""
+    """The cluster of one configuration. Every method may raise `BrokersUnreachable`."""
 
     def __init__(self, config: Config, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
         self._timeout_seconds = timeout_seconds
@@ -85,9 +85,9 @@ class Brokers:
         self._admin = made(AdminClient, options | self._heard.options())
 
     def topics(self, names: Iterable[str], optional: Collection[str] = ()) -> dict[str, Topic]:
-        """Those of ``names`` that exist. What else the cluster has is not asked for: there can be thousands.
+        """The existing topics among ``names``. Only these are requested: a cluster can have thousands of topics.
 
-        Raises `BrokersRefuse` where the sidecar may not see one; those of ``optional`` are left out then.
+        Raises `BrokersRefuse` if the sidecar lacks the permission to see one. Such a topic of ``optional`` is left out.
         """
         found = {}
         for name, seen in self.seen(names).items():
@@ -99,7 +99,7 @@ class Brokers:
         return found
 
     def seen(self, names: Iterable[str]) -> dict[str, Topic | BrokersRefuse | None]:
-        """Each of ``names``: the topic, the missing right to see it, or None where there is no such topic."""
+        """Name -> the topic, the missing permission to see it, or None if it does not exist."""
         wanted = sorted(set(names))
         if not wanted:
             return {}
@@ -126,17 +126,17 @@ class Brokers:
     def lookup(self, topics: Mapping[str, Topic]) -> dict[PartitionId, Lookup]:
         """Log start, high watermark, last stable offset and (with a group) committed offset of every partition.
 
-        Call `topics` before: asked for offsets alone, the client goes on with the leader that it knew, and fails for
-        good once another one was elected.
+        `topics` must be called before: it refreshes the client's metadata. Without that, the client keeps asking the
+        leader that it knows, and fails permanently once another one is elected.
         """
         partitions = [TopicPartition(t.name, p) for t in topics.values() for p in t.partitions]
         if not partitions:
             return {}
-        # Before the high watermark: what was committed by then is not past it, but for another topic of that name.
+        # Looked up before the high watermark, so that it is not past it, except from an earlier topic of that name.
         committed = self.committed(partitions) if self._group is not None else {}
         starts = self._offsets(partitions, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
-        # The high watermark before the stable offset: asked the other way round, records appended in between
-        # would look like an open transaction.
+        # The high watermark is looked up before the last stable offset: in the other order, records appended in
+        # between would look like an open transaction.
         high = self._offsets(partitions, _LATEST, IsolationLevel.READ_UNCOMMITTED)
         stable = self._offsets(partitions, _LATEST, IsolationLevel.READ_COMMITTED)
         return {
@@ -151,7 +151,7 @@ class Brokers:
         }
 
     def settings(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
-        """The settings of those of ``topics`` that exist and whose settings the sidecar may read."""
+        """Topic -> its settings, for existing topics whose settings the sidecar may read."""
         asked = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in sorted(set(topics))]
         if not asked:
             return {}
@@ -169,21 +169,23 @@ class Brokers:
         return found
 
     def policies(self, topics: Iterable[str]) -> dict[str, str]:
-        """`cleanup.policy` of each of ``topics``; `UNREADABLE_POLICY` where the sidecar may not read it."""
+        """Topic -> its `cleanup.policy`; `UNREADABLE_POLICY` if the sidecar may not read it."""
         names = set(topics)
         found = self.settings(names)
         return {name: found[name].cleanup_policy if name in found else UNREADABLE_POLICY for name in names}
 
     def at_time(self, topics: Mapping[str, Topic], instant_us: int) -> dict[PartitionId, int]:
-        """First offset whose record timestamp is at or after the instant; the end where there is none."""
+        """Partition -> first offset with a record timestamp at or after the instant; the end if there is none."""
         partitions = [TopicPartition(t.name, p) for t in topics.values() for p in t.partitions]
         found = self._offsets(partitions, OffsetSpec.for_timestamp(instant_us // 1000), IsolationLevel.READ_UNCOMMITTED)
         ends = self._offsets(partitions, _LATEST, IsolationLevel.READ_COMMITTED)
         return {place: offset if offset >= 0 else ends[place] for place, offset in found.items()}
 
     def committed(self, partitions: list[TopicPartition] | None, group: str | None = None) -> dict[PartitionId, int]:
-        """Committed offsets of the engine's group (or of ``group``), of all partitions where none are given; partitions
-        without one are left out."""
+        """Committed offsets of the engine's group, or of ``group``. Partitions without one are left out.
+
+        ``partitions`` None: all partitions for which the group has committed offsets.
+        """
         name = group or self._group
         assert name is not None
         deadline = time.monotonic() + self._timeout_seconds
@@ -220,7 +222,7 @@ class Brokers:
         return found
 
     def _answer(self, future: Future[_Answer]) -> _Answer:
-        """The answer to a request. Raises KafkaException, and `BrokersRefuse` before its time-out."""
+        """The answer to a request. Raises KafkaException, or `BrokersRefuse` before the request's timeout."""
         self._admin.poll(0)
         give_up = time.monotonic() + _REFUSED_SECONDS
         while True:
@@ -236,7 +238,7 @@ class Brokers:
                 give_up = time.monotonic() + _REFUSED_SECONDS
 
     def _check_refused(self) -> Refusal | None:
-        """Why the connections of the last seconds failed. Raises `BrokersRefuse` where the brokers refused them."""
+        """Why connections failed since the last answer or check. Raises `BrokersRefuse` if the brokers refused them."""
         found = why_refused(self._config, self._heard)
         self._heard.texts.clear()
         if found is not None and found.kind not in TRANSIENT:
@@ -246,7 +248,7 @@ class Brokers:
     def _unreachable(self, error: KafkaException, resource: str = "the cluster") -> BrokersUnreachable:
         code = error.args[0].code() if error.args else None
         if code in _NO_RIGHT:
-            # To read a topic is to see it, so that this right is all that one needs.
+            # The permission to read a topic includes the permission to describe it.
             right = "READ" if resource.startswith("topic") else "DESCRIBE"
             said, mend = missing_right(right, resource, self._config.kafka.options)
             return BrokersRefuse(f"{said}: {mend}")

@@ -1,7 +1,7 @@
-"""The canary beside a pipeline: its sources in the one query, and books, cells and verdicts of its own.
+"""The canary beside a pipeline: its sources are in the same query; its books, cells and verdicts are separate.
 
-Everything is in memory. A sidecar that starts begins anew at the ends of the topics, and so does one whose canary's
-topics were gone meanwhile: what was planted before is forgotten, never judged (docs/decisions/0042).
+Everything is in memory. After a restart, and after an absence of its topics, the canary begins at the ends of the
+topics: rounds planted before are forgotten and never judged (docs/decisions/0042).
 """
 
 from __future__ import annotations
@@ -35,33 +35,32 @@ from validator.stream.starting import first_frontier
 
 SIDELINED_US_LEAST: Final = 30_000_000
 SIDELINED_US_MOST: Final = 600_000_000
-"""How long a canary is left out whose topics were in a query that failed again and again: twice as long each time,
-until a round is judged."""
+"""Bounds of the time for which the canary is left out after failures. It doubles each time, until a round is judged."""
 _FIELDS: Final = {
     "input": {"id": "id", "key": "key", "event_time": {"path": "time", "unit": "us"}},
     "output": {"key": "key", "window_start": {"path": "window", "unit": "us"}, "ids": "ids"},
 }
-"""Where the fields are in the records that `validator.measure.canary_rounds` makes."""
+"""Paths of the fields in the records of `validator.measure.canary_rounds`."""
 
 
 class Planting(Protocol):
-    """What plants the rounds; `validator.stream.canary_writer.CanaryWriter` says how."""
+    """Plants the rounds. `validator.stream.canary_writer.CanaryWriter` implements it."""
 
     def begin(self) -> None:
-        """From now on what is planted is read."""
+        """Start planting: the query reads the topics from now on."""
 
     def pause(self) -> None:
         """Plant nothing more until `begin`."""
 
     def planted(self) -> list[tuple[Round, int]]:
-        """The rounds that came into the log since the last call, each with the instant before it was sent."""
+        """The rounds written completely since the last call, each with an instant (microseconds) before its sending."""
 
     def close(self) -> None:
-        """Plant nothing more, ever."""
+        """Stop planting for good."""
 
 
 def canary_of(config: Config, *, now_us: Callable[[], int], say: Callable[[str], None]) -> CanaryWatch | None:
-    """The canary of a run; None where none is configured."""
+    """The canary of a run; None if none is configured."""
     if config.canary is None:
         return None
     owner, every_us = f"{config.pipeline}@{now_us()}", config.canary.every
@@ -89,7 +88,7 @@ class CanaryWatch:
         self._now_us = now_us
         self._say = say
         self._writer = writer
-        # Results first, as the pipeline's are (`sources_of`).
+        # Results first, as in the pipeline's sources (`sources_of`).
         self._sources = (
             Source(
                 Side.OUTPUT,
@@ -112,17 +111,17 @@ class CanaryWatch:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Both topics, whether they are there or not."""
+        """The names of both topics, whether or not they exist."""
         return tuple(source.topic for source in self._sources)
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """What the query reads for it now."""
+        """The sources that the query reads for the canary now."""
         return self._sources if self._topics else ()
 
     @property
     def starts(self) -> dict[PartitionId, int]:
-        """Next offset of every partition of `sources`; those that the canary does not use begin at their ends."""
+        """Next offset of every partition of `sources`. Partitions that the canary does not use begin at their ends."""
         return {**self._ends, **self.next_offsets}
 
     @property
@@ -132,7 +131,7 @@ class CanaryWatch:
         return {place: frontier.next_offset for place, frontier in frontiers.items()}
 
     def open(self, brokers: Brokers) -> None:
-        """Ready for a new query: go on where the last one was read to, or begin anew at the ends."""
+        """Prepare a new query: continue at the offsets of the last one, or begin at the ends of the topics."""
         self._topics = {}
         self._writer.pause()
         if self._now_us() < self._sidelined_until_us:
@@ -141,7 +140,7 @@ class CanaryWatch:
             found = brokers.topics(self.topics)
             lookups = brokers.lookup(found)
         except BrokersUnreachable as error:
-            # The pipeline's own topics were answered for a moment ago.
+            # The lookups of the pipeline's topics succeeded just before, so the run continues without the canary.
             self.sideline(str(error))
             return
         absent = [topic for topic in self.topics if topic not in found]
@@ -158,7 +157,7 @@ class CanaryWatch:
         self._writer.begin()
 
     def sideline(self, why: str) -> None:
-        """Leave the canary out for some time: it must not keep the pipeline from being judged."""
+        """Leave the canary out for some time, so that it does not keep the pipeline from being judged."""
         self._topics, self._books = {}, None
         self._writer.pause()
         self._sidelined_until_us = self._now_us() + self._sidelined_us
@@ -166,22 +165,25 @@ class CanaryWatch:
         self._sidelined_us = min(2 * self._sidelined_us, SIDELINED_US_MOST)
 
     def wants_query(self, topics: Mapping[str, Topic]) -> bool:
-        """Whether another query is wanted, now that these topics exist: its own came, went, or were made again."""
+        """Whether the existing ``topics`` require another query: the canary's own appeared, vanished or were recreated.
+
+        A canary that was left out requires one once its time is over.
+        """
         there = {name: topics[name].id for name in self.topics if name in topics}
         if self._topics:
             return there != {name: topic.id for name, topic in self._topics.items()}
         return len(there) == len(self.topics) and self._now_us() >= self._sidelined_until_us
 
     def read_of(self, topics: Mapping[str, Topic]) -> dict[str, Topic]:
-        """Those of ``topics`` that the query reads for the canary."""
+        """The topics among ``topics`` that the query reads for the canary."""
         return {name: topics[name] for name in self._topics if name in topics}
 
     def moves(self, ends: Mapping[PartitionId, int]) -> bool:
-        """Whether a batch that ends there brings something of the canary's."""
+        """Whether a batch with these ``ends`` has offsets of the canary."""
         return any(ends.get(place, 0) > offset for place, offset in self.next_offsets.items())
 
     def apart(self, facts: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """A batch's facts as the canary's, and the pipeline's."""
+        """A batch's facts, separated into the canary's and the pipeline's."""
         mine = pc.is_in(facts["topic"], value_set=pa.array(self.topics, pa.string()))
         return facts.filter(mine), facts.filter(pc.invert(mine))
 
@@ -192,11 +194,11 @@ class CanaryWatch:
         lookups: Mapping[PartitionId, Lookup],
         ends: Mapping[PartitionId, int],
     ) -> None:
-        """Judge what a batch brought for the canary: the rules are the pipeline's, the cells and the time its own."""
+        """Judge a batch's facts of the canary, with rules like the pipeline's but separate cells and time."""
         if self._books is None or not self._topics:
             return
         before = self._books
-        # A batch in which the pipeline did not move is not in its books, so that their clock may stand still.
+        # A batch without offsets of the pipeline is not committed, so consecutive batches may have equal instants.
         at_us = max(lookup_us, before.lookup_us + 1)
         books = before.looked_up(before.batch + 1, at_us, lookups, ends)
         mine = None if facts is None else _used(facts, books.batch)
@@ -211,11 +213,11 @@ class CanaryWatch:
         self._forget_old(at_us)
 
     def standing(self) -> CanaryStanding:
-        """What is published."""
+        """The canary's measures, for publication."""
         return self._recall.standing()
 
     def close(self) -> None:
-        """Plant nothing more."""
+        """Stop planting for good."""
         self._writer.close()
 
     def _begin(self, lookups: Mapping[PartitionId, Lookup]) -> None:
@@ -224,7 +226,7 @@ class CanaryWatch:
         self._books = Books(
             self._time_rules,
             frontiers={
-                # What was planted before has keys of another owner, or is forgotten: no event that counts is hidden.
+                # Earlier rounds have keys of another owner, or are forgotten: the unread start hides no event.
                 place: replace(
                     first_frontier(side[place.topic], place, lookup, lookup.last_stable_offset, now_us),
                     hidden_start=False,
@@ -240,7 +242,7 @@ class CanaryWatch:
         return Judging(KnownFacts(None, first_batch=0), self._rules, settle_at=None)
 
     def _on_record(self) -> dict[int, dict[str, dict[str, int]]]:
-        """Round's number -> cell -> class -> contributions on record, of all that wait for their verdict."""
+        """Number of a round that waits for its verdict -> cell -> class -> contributions on record."""
         cells, waiting = self._judging.cells, self._recall.waiting
         if self._judging.judged is None or not waiting:
             return {}
@@ -256,7 +258,7 @@ class CanaryWatch:
         return found
 
     def _forget_old(self, at_us: int) -> None:
-        """Drop the cells of rounds that were due, and of whoever else wrote to the topics."""
+        """Drop the cells of rounds that were due, and of foreign records on the topics."""
         cells = self._judging.cells
         old = cells["first_seen_us"] < at_us - self._due.due_after_us - self._canary.every
         if self._judging.judged is None or not old.any():
@@ -267,14 +269,14 @@ class CanaryWatch:
         self._judging.known.forget(int(firsts.min(initial=self._books.batch + 1)))
 
     def _tell(self, sentence: str) -> None:
-        """Say it once, until something else is to be said."""
+        """Report a sentence, unless it is the same as the last one."""
         if sentence and sentence != self._said:
             self._say(sentence)
         self._said = sentence
 
 
 def _goes_on(books: Books | None, lookups: Mapping[PartitionId, Lookup]) -> bool:
-    """Whether the topics are still those of ``books``, and all that was not read is in them."""
+    """Whether the topics are still those of ``books``, and their logs contain all unread offsets."""
     if books is None:
         return False
     return all(
@@ -286,14 +288,14 @@ def _goes_on(books: Books | None, lookups: Mapping[PartitionId, Lookup]) -> bool
 
 
 def _used(facts: pa.Table, batch: int) -> pa.Table:
-    """The facts of the partition that the canary uses, numbered by its own batches."""
+    """The facts of the partition that the canary uses, with the canary's own batch number."""
     used = facts.filter(pc.equal(facts["partition"], PARTITION))
     at = used.schema.get_field_index("batch")
     return used.set_column(at, used.schema.field(at), pa.array([batch] * used.num_rows, pa.int64()))
 
 
 def _sentence(outcome: Outcome) -> str:
-    """What is worth saying of a round; empty where all is well."""
+    """The missed violations and false alarms of a round, in a sentence; empty if there are none."""
     said = []
     if outcome.missed:
         said.append(f"planted violations were not found in time: {', '.join(outcome.missed)}")

@@ -1,7 +1,7 @@
-"""The canary's own small producer: a thread that plants a round at each instant that is a multiple of `canary.every`.
+"""The canary's producer: a thread that plants a round at each multiple of `canary.every`.
 
-It never harms the sidecar: what it holds is bounded, each wait has an end, and a round that is not wholly in the log in
-time was not planted, which is all that follows where the brokers are away.
+It does not affect the sidecar: its queues and waits are bounded. A round that is not completely written in time counts
+as not planted; an outage of the brokers has no other consequence.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RECORDS_HELD_MAX: Final = 1_000
 
 
 class CanaryWriter:
-    """Plants rounds between `begin` and `pause`; `planted` takes those that are in the log."""
+    """Plants rounds between `begin` and `pause`. `planted` returns those that are in the log."""
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ class CanaryWriter:
         now_us: Callable[[], int],
         say: Callable[[str], None],
     ) -> None:
-        """``round_of``: number of a round -> what it holds."""
+        """``round_of``: number of a round -> the round."""
         assert config.canary is not None
         self._canary = config.canary
         ours = {
             "client.id": "streamproof-canary",
-            # A record that is sent again must not become two: the canary would plant what it does not know of.
+            # A retried record must not be written twice: it would be a violation that the canary does not know of.
             "enable.idempotence": True,
             "message.timeout.ms": int(_WRITE_SECONDS_MAX * 1000),
             "queue.buffering.max.messages": _RECORDS_HELD_MAX,
@@ -61,24 +61,24 @@ class CanaryWriter:
         self._thread = threading.Thread(target=self._run, name="streamproof-canary", daemon=True)
 
     def begin(self) -> None:
-        """From now on what is planted is read."""
+        """Start planting: the query reads the topics from now on."""
         self._reading.set()
         if self._thread.ident is None:
             self._thread.start()
 
     def pause(self) -> None:
-        """Plant nothing more until `begin`: nobody reads it. A topic that is not there must not be made by writing."""
+        """Stop planting until `begin`: no query reads the topics, and writing must not create an absent topic."""
         self._reading.clear()
 
     def planted(self) -> list[tuple[Round, int]]:
-        """The rounds that came into the log since the last call, each with the instant before it was sent."""
+        """The rounds written completely since the last call, each with an instant (microseconds) before its sending."""
         found = []
         while not self._planted.empty():
             found.append(self._planted.get_nowait())
         return found
 
     def close(self) -> None:
-        """End the thread; a round under way is left."""
+        """End the thread. A round that is being written is abandoned."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(5 * _POLL_SECONDS)
@@ -88,7 +88,7 @@ class CanaryWriter:
         while not self._stop.is_set():
             now_us = self._now_us()
             number = now_us // every_us
-            # A clock that was set back must not plant a round a second time.
+            # If the clock is set back, no round is planted a second time.
             if number > last and last:
                 last = number
                 if self._reading.is_set():
@@ -113,7 +113,7 @@ class CanaryWriter:
             self._complained = True
 
     def _written(self, round_: Round) -> str | None:
-        """None once all records of the round are in the log; else why not."""
+        """Write a round. Returns None once all its records are in the log, else the reason for the failure."""
         failures: list[str] = []
 
         def delivered(error: KafkaError | None, _: Message) -> None:
@@ -135,7 +135,7 @@ class CanaryWriter:
         return failures[0] if failures else None
 
     def _why(self, error: KafkaError) -> str:
-        """What failed, in a clause."""
+        """The failure as a clause."""
         topics = f"topics {self._canary.input} and {self._canary.output}"
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return ": ".join(missing_right("WRITE", topics, self._users))
@@ -144,7 +144,7 @@ class CanaryWriter:
         return str(error.str())
 
     def _drop_producer(self) -> None:
-        """An idempotent producer that failed may be so for good; the next round gets a new one."""
+        """Discard a failed idempotent producer, which may not recover. The next round creates a new one."""
         if self._producer is not None:
             self._producer.purge()
             self._producer.flush(_POLL_SECONDS)

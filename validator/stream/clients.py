@@ -1,4 +1,4 @@
-"""Clients of the pipeline's cluster: the options of each, and why the cluster refuses one."""
+"""Clients of the pipeline's cluster: their options, and the reasons for which the cluster refuses them."""
 
 from __future__ import annotations
 
@@ -24,34 +24,35 @@ _PROBE_SECONDS: Final = 3.0
 _PBES2: Final = ("PBES2", "1.2.840.113549.1.5.13")
 _VERSION: Final = 0xA0
 _UTC_TIME: Final = 0x17
-"""Tags of DER in a certificate."""
+"""DER tags in a certificate."""
 _DECRYPT: Final = 2
 """Java's `Cipher.DECRYPT_MODE`."""
 _BY_VERIFICATION: Final = {9: "not_yet", 10: "expired", 62: "host", 64: "host"}
-"""OpenSSL's number of what is wrong with a certificate -> the kind of the refusal; all others are not trusted."""
+"""OpenSSL's verification error -> kind of refusal. With any other error the certificate is not trusted."""
 
 
 def for_librdkafka(config: Config, ours: Mapping[str, Any]) -> ClientOptions:
-    """Options of a client of librdkafka on the cluster of ``config``; ``ours`` win. Raises OptionsRefused."""
+    """Options of a librdkafka client for the cluster of ``config``; ``ours`` take precedence. Raises OptionsRefused."""
     options = {"client.id": "streamproof", **librdkafka_options(config.kafka.options)}
     return {**options, "bootstrap.servers": config.kafka.bootstrap_servers, **ours}
 
 
 def for_java(config: Config, java: Any = None) -> dict[str, str]:
-    """Options of a Java client on the cluster of ``config``. Raises OptionsRefused, also for a file it cannot read.
+    """Options of a Java client for the cluster of ``config``. Raises OptionsRefused, also for an unreadable file.
 
-    ``java``: the client's JVM, as py4j shows it; without one the options are checked only.
+    ``java``: the py4j view of the client's JVM. Without it an encrypted key is left as it is: the options are then only
+    checked.
     """
     options = java_options(config.kafka.options, _read)
     if java is not None and "ssl.key.password" in options:
-        # Kafka's own reader fails on keys as OpenSSL encrypts them (PBES2), though Java can decrypt them.
+        # Kafka's reader does not support keys encrypted by OpenSSL (PBES2), although Java can decrypt them.
         password = options.pop("ssl.key.password")
         options["ssl.keystore.key"] = _decrypted(java, options["ssl.keystore.key"], password)
     return {**options, "bootstrap.servers": config.kafka.bootstrap_servers}
 
 
 def _decrypted(java: Any, key: str, password: str) -> str:
-    """An encrypted key of PKCS#8 in PEM, in clear. Raises OptionsRefused."""
+    """Decrypt a PKCS#8 key in PEM format. Raises OptionsRefused."""
     try:
         body = key.partition("-----BEGIN ENCRYPTED PRIVATE KEY-----")[2].partition("-----END")[0]
         info = java.javax.crypto.EncryptedPrivateKeyInfo(bytearray(base64.b64decode(body)))
@@ -67,14 +68,14 @@ def _decrypted(java: Any, key: str, password: str) -> str:
         cipher.init(_DECRYPT, secret, parameters)
         clear = base64.encodebytes(bytes(info.getKeySpec(cipher).getEncoded())).decode()
     except (Py4JJavaError, ValueError) as error:
-        del error  # its trace may hold the password
+        del error  # its stack trace may contain the password
         problem = "ssl.key.location: the Java client cannot decrypt the key with ssl.key.password"
         raise OptionsRefused(problem, "correct the password, or use a key of `openssl pkcs8 -topk8`") from None
     return f"-----BEGIN PRIVATE KEY-----\n{clear}-----END PRIVATE KEY-----\n"
 
 
 def made(client: Callable[[ClientOptions], _Client], options: ClientOptions) -> _Client:
-    """A client of librdkafka. Raises OptionsRefused where it does not take its options."""
+    """A librdkafka client. Raises OptionsRefused if the client rejects its options."""
     try:
         return client(options)
     except KafkaException as error:
@@ -82,7 +83,7 @@ def made(client: Callable[[ClientOptions], _Client], options: ClientOptions) -> 
         found = refusal([said], {})
         if found is not None:
             raise OptionsRefused(found.said, found.mend) from None
-        # What it says may hold the value, which may be a secret.
+        # The client's message is not passed on: it may contain the option's value, which may be a secret.
         name = next((name for name in options if f'"{name}"' in said or f"{name} failed" in said), None)
         if name is not None and "No such configuration property" in said:
             raise OptionsRefused(f"{name} is not an option of Kafka's clients", "correct or remove it") from None
@@ -98,10 +99,10 @@ def _read(location: str) -> str:
 
 
 def why_refused(config: Config, heard: Heard) -> Refusal | None:
-    """Why the cluster refuses a client of librdkafka that has ``heard`` so much; None where that does not tell.
+    """Why the cluster refuses a librdkafka client, from its log lines ``heard``; None if they do not show it.
 
-    librdkafka has one text for all that can be wrong with a broker's certificate, and none for a listener that closes
-    the connection: a TLS handshake with that broker says more.
+    librdkafka has one text for all problems with a broker's certificate, and none for a listener that closes the
+    connection. In these cases a TLS handshake with that broker determines the reason.
     """
     options = librdkafka_options(config.kafka.options)
     found = refined(refusal(heard.texts, options), options)
@@ -114,7 +115,7 @@ def why_refused(config: Config, heard: Heard) -> Refusal | None:
 
 
 def refined(found: Refusal | None, options: Mapping[str, str]) -> Refusal | None:
-    """As found, or that the client's certificate has expired: the alert of a broker does not say which."""
+    """``found``, or that the client's certificate has expired: a broker's TLS alert does not distinguish the two."""
     if found is not None and found.kind in ("client_certificate", "handshake") and _has_expired(options):
         return of_kind("client_expired", options)
     return found
@@ -140,7 +141,7 @@ def _has_expired(options: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True)
 class _Der:
-    """An element of DER: the first in ``rest``."""
+    """A DER element: the first one in ``rest``."""
 
     rest: bytes
 
@@ -162,7 +163,7 @@ class _Der:
         return self.rest[start:end]
 
     def inside(self) -> _Der:
-        """The first of the elements that this one holds."""
+        """The first element within this one."""
         return _Der(self.content)
 
     def next(self) -> _Der:
@@ -171,7 +172,11 @@ class _Der:
 
 
 def _probed(address: str, options: dict[str, str]) -> str | None:
-    """What a TLS handshake with a broker shows: the kind of a refusal, `tls` where it succeeds, None where it fails."""
+    """Attempt a TLS handshake with a broker.
+
+    Returns `tls` if the broker speaks TLS, the kind of refusal if the client uses TLS and cannot verify the broker's
+    certificate, or None if the handshake fails.
+    """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     try:

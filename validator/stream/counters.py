@@ -1,6 +1,6 @@
-"""Counters that no table keeps, in one small file beside the report.
+"""Counters that are not in a table, in one small file beside the report.
 
-It is replaced before the metrics are: whatever was shown is in it, so that a restart never shows less.
+The file is replaced before the metrics are published, so that no counter falls after a restart.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BEGIN_ANEW: Final = (
 
 
 def write(state: Path, record: RunRecord) -> None:
-    """Keep what `restore` brings back."""
+    """Write the counters that `restore` reads. Raises OSError."""
     kept = {
         "classified": record.classified_total,
         "moves": {f"{old}>{new}": count for (old, new), count in record.reclassified_total.items()},
@@ -43,16 +43,16 @@ def write(state: Path, record: RunRecord) -> None:
 
 
 def restore(state: Path, record: RunRecord) -> str | None:
-    """Bring back what the last process kept; nothing for a new state.
+    """Restore the counters that the last process wrote; none for a new state.
 
-    Where the file is damaged or gone the record stays as it is, and the sentence that says so is returned: what counts
-    from the tables is exact all the same, and the rest begins anew. Raises OSError.
+    If the file is damaged or was deleted, ``record`` is unchanged and a sentence that reports it is returned. Counters
+    from the tables are still exact; the others begin again. Raises OSError.
     """
     path = state / FILE
     try:
         kept = _Kept.of(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        # Whoever published had written it before.
+        # The file is written before a report is: with a report it must have existed.
         return f"{path} does not exist any more{_BEGIN_ANEW}" if (state / REPORT_FILE).exists() else None
     except DAMAGED as error:
         return f"{unreadable(path, error)}{_BEGIN_ANEW}"
@@ -62,7 +62,7 @@ def restore(state: Path, record: RunRecord) -> str | None:
 
 @dataclass(frozen=True)
 class _Kept:
-    """What the file says, whole: nothing of a damaged one is taken."""
+    """The complete content of the file. A damaged file is not used in part."""
 
     classified: dict[str, int]
     moves: dict[tuple[str, str], int]
@@ -77,14 +77,14 @@ class _Kept:
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:
-        """Raises one of `DAMAGED` where ``plain`` is not what `write` wrote."""
+        """The content of parsed JSON. Raises one of `DAMAGED` if `write` did not write it."""
         moves = {str(move).partition(">")[::2]: int(count) for move, count in plain["moves"].items()}
         measured = plain.get("measured_batch")
         return cls(
             classified=_counts(plain["classified"]),
             moves=moves,
             counts=_counts(plain["counts"]),
-            # A file of before knows neither: they begin at what is.
+            # A file of an earlier version has neither: both begin at the current values.
             results_most=_counts(plain.get("results_most", {})),
             processed_most=int(plain.get("processed_most", 0)),
             batches=int(plain["batches"]),
@@ -108,7 +108,7 @@ class _Kept:
         for name, tally in _tallies(record).items():
             _take_back(tally, self.tallies.get(name))
         if not self.knows_phases:
-            # A file of before knew no phases: what it counted was shown as control.
+            # A file of an earlier version has no phases: its counts were published as control.
             record.latency_by_phase = {
                 (name, "control"): replace(tally, counts=list(tally.counts)) for name, tally in record.latency.items()
             }
@@ -133,6 +133,6 @@ def _tallies(record: RunRecord) -> dict[str, Tally]:
 
 
 def _take_back(tally: Tally, kept: Tally | None) -> None:
-    """Make ``tally`` what was kept of it; other bounds cannot be converted, so it then stays."""
+    """Set ``tally`` to the kept values. If the bounds differ it is unchanged, since counts cannot be converted."""
     if kept is not None and kept.bounds == tally.bounds:
         tally.counts, tally.sum_seconds, tally.max_seconds = list(kept.counts), kept.sum_seconds, kept.max_seconds

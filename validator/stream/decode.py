@@ -1,4 +1,4 @@
-"""How the records of each source are decoded, in Spark's Python workers. Nothing here reads or writes."""
+"""Decoders for the records of each source, for Spark's Python workers. No I/O."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ _DEFAULT: Final = Limits()
 
 @dataclass(frozen=True)
 class Reader:
-    """How the records of one source become decoded columns, and in which cells. ``slack_us``: disorder plus allowed
-    lateness."""
+    """Decodes the records of one source into columns, and assigns them to cells.
+
+    ``slack_us``: disorder plus allowed lateness, in microseconds; 0 for results.
+    """
 
     batches: EventBatches | ResultBatches
     oracle: Oracle
@@ -29,7 +31,7 @@ class Reader:
 
     @property
     def decoder(self) -> RecordDecoder:
-        """The rule by which its records decode."""
+        """The decoder of a single record."""
         return self.batches.decoder
 
 
@@ -42,10 +44,9 @@ def event_reader(
     *,
     limits: Limits = _DEFAULT,
 ) -> Reader:
-    """Input events, late records and rejected records: each carries one id and its own event time.
+    """A reader of input events, late or rejected records. Each record has one id and its own event time.
 
-    ``id_type`` is ``auto``, ``integer`` or ``string``. ``space``: the id space of these events, where inputs have their
-    own.
+    ``id_type``: ``auto``, ``integer`` or ``string``. ``space``: the id space of these events, if each input has one.
     """
     decoder = RecordDecoder(
         topic, id_type, limits=limits, rounding=oracle.rounding, condition=_condition(topic, oracle)
@@ -62,9 +63,9 @@ def result_reader(
     *,
     limits: Limits = _DEFAULT,
 ) -> Reader:
-    """Results: each names its cell and carries the list of ids (or, with evidence ``id``, the one id) that it used.
+    """A reader of results. Each names its cell and the ids that it used, or with evidence ``id`` its one id.
 
-    ``spaces``: input topic -> its id space, where inputs have their own; the lists say whose they are.
+    ``spaces``: input topic -> its id space, if each input has one. Each list of ids then belongs to one input.
     """
     decoder = RecordDecoder(topic, id_type, oracle.result_span_us, limits)
     of_lists = [spaces[path.input] for path in topic.fields.ids or () if path.input is not None]
@@ -74,7 +75,7 @@ def result_reader(
 def plain_events_of(
     topic: Input | Late, oracle: Oracle, id_type: str, space: IdSpace | None, limits: Limits = _DEFAULT
 ) -> PlainEvents:
-    """How Arrow decodes the events of a topic."""
+    """The rules by which Arrow decodes the events of a topic."""
     fields = topic.fields
     unit, condition = fields.event_time.unit, _condition(topic, oracle)
     return PlainEvents(
@@ -95,7 +96,7 @@ def plain_events_of(
 
 
 def _condition(topic: Input | Late, oracle: Oracle) -> Condition | None:
-    """Of set-aside records nobody asks for it: they need not have the field."""
+    """The oracle's condition for input events. Late and rejected records have none: they may lack its field."""
     return oracle.condition if isinstance(topic, Input) else None
 
 

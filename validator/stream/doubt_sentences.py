@@ -1,4 +1,4 @@
-"""What makes the configuration doubtful, as sentences that name the topic, the fields and an example."""
+"""Reasons to doubt the configuration, as sentences that name the topic, the fields and an example."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ from validator.reconcile.judge import VIOLATIONS
 
 @dataclass(frozen=True)
 class Example:
-    """A record that does not decode. ``field``: the configured field that does not fit it, with its path where it has
-    one; ``reason``: why, as a clause; both None where that is not known."""
+    """A record that does not decode.
+
+    ``field``, ``path``: the configured field that does not fit the record, and its path if it has one. ``reason``: why,
+    as a clause. All are None if unknown.
+    """
 
     partition: int
     offset: int
@@ -38,16 +41,17 @@ class Example:
 def configuration_doubts(
     config: Config, books: Books, sums: Sums, examples: Mapping[str, Example], *, waits: bool
 ) -> Iterator[str]:
-    """Why the configuration is in doubt. ``examples``: one of a topic. ``waits``: for topics that do not exist yet.
+    """Why the configuration is in doubt.
 
-    That no result matches an event yet is a doubt once there is something that it may explain: at the start of a
-    pipeline it is so for a while, and says nothing.
+    ``examples``: topic -> a record that does not decode. ``waits``: whether a topic does not exist yet. If no result
+    matches an event, the configuration is doubted only once there are violations that this may explain: at the start of
+    a pipeline the first results are still outstanding.
     """
     found = topics_in_doubt(books)
     for one in found:
         yield _of_topic(config, one, examples.get(one.topic))
     if waits or any(one.side in ("input", "output") for one in found):
-        # That is why nothing matches.
+        # The absent or doubtful topic already explains why nothing matches.
         return
     held = any(sums.counts[name] for name in VIOLATIONS) or books.undecodable("output")
     if matches_nothing(sums.counts, sums.matched, sums.carried) and (sums.matched or held):
@@ -83,7 +87,7 @@ def _of_topic(config: Config, one: TopicInDoubt, example: Example | None) -> str
 
 
 def _of_contributions(counts: Mapping[str, int], results: int) -> str:
-    """``results``: how many decoded, where none of them matches an event; 0: a few do."""
+    """``results``: number of decoded results if none of them matches an event; 0 if a few do."""
     beside, expected = unmatched(counts), counts.get("expected", 0)
     if not beside:
         check = "outputs[].fields, or a unit in them, may be wrong"
@@ -125,7 +129,7 @@ def _of_aside(config: Config, side: str, count: int, matched: int) -> str:
 
 
 def _entry_of(config: Config, topic: str) -> str:
-    """Where the topic is in the configuration."""
+    """The path of the topic's entry in the configuration."""
     for place, name in config.topics_by_place():
         if name == topic:
             return place.removesuffix(".topic")

@@ -1,7 +1,7 @@
-"""Of each topic in doubt one record that does not decode, with the field that does not fit and why.
+"""Finds for each topic in doubt an example: a record that does not decode, with the field that does not fit and why.
 
-It is read again from Kafka by its position, in a process of its own whose memory is bounded: no batch waits for it, and
-a record of any size harms nothing. It moves no verdict.
+The record is read again from Kafka by its position, in a separate process with limited memory. No batch waits for it,
+and its size does not matter. An example affects no verdict.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ _SECONDS_MAX: Final = 10.0
 
 
 class Examples:
-    """Looks once for each topic that comes into doubt, and forgets what it found once the doubt ends."""
+    """Looks for one example of each topic in doubt, once per doubt."""
 
     def __init__(self, config: Config, *, found: Callable[[str, Example], None]) -> None:
-        """``found``: told of the topic and its example, in another thread."""
+        """``found``: called with a topic and its example, in another thread."""
         self._config = config
         self._found = found
         self._looking: dict[str, threading.Thread] = {}
 
     def look(self, books: Books, unreadable: dict[PartitionId, int]) -> frozenset[str]:
-        """Look where there is a new doubt; the topics in doubt. ``unreadable``: partition -> the offset of a record
-        that did not decode."""
+        """Start a search for each topic newly in doubt. Returns all topics in doubt.
+
+        ``unreadable``: partition -> offset of a record that did not decode.
+        """
         in_doubt = frozenset(one.topic for one in topics_in_doubt(books))
         for topic in self._looking.keys() - in_doubt:
             del self._looking[topic]
@@ -46,7 +48,7 @@ class Examples:
         return in_doubt
 
     def wait(self) -> None:
-        """Until what is looked for is found, or is not."""
+        """Wait for the searches to end, each for a limited time."""
         for thread in self._looking.values():
             thread.join(_SECONDS_MAX + 2)
 

@@ -1,8 +1,7 @@
-"""Named instants at which a test may have the sidecar killed with SIGKILL. Without the variable they do nothing.
+"""Failpoints: named points at which a test kills the sidecar with SIGKILL. Without the variable they have no effect.
 
-``STREAMPROOF_FAILPOINT=NAME[:NTH[:TARGET]]``: at the NTH passing of NAME (1 is the first) kill TARGET, which is
-`driver`
-(this process, the default) or `jvm`.
+``STREAMPROOF_FAILPOINT=NAME[:NTH[:TARGET]]``: at the NTH passing of NAME (default 1, the first) kill TARGET, which is
+`driver` (this process, the default) or `jvm`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ NAMES: Final = (
     "after_retiring",
     "after_saving",
 )
-"""In the order in which a batch passes them."""
+"""The failpoints, in the order in which a batch passes them."""
 
 _passed: dict[str, int] = {}
 

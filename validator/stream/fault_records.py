@@ -1,5 +1,7 @@
-"""What the faults topic ever told of this state, kept in the table `faults`: the topic forgets, by its retention or
-because it is compacted or made anew, while the violations of a fault stay on record.
+"""All records of the faults topic that this state has read, kept in the table `faults`.
+
+The topic may lose them by retention, by compaction or when it is recreated, while the violations of a fault stay on
+record.
 """
 
 from __future__ import annotations
@@ -13,24 +15,24 @@ from validator.model.snapshot import FaultWindow
 from validator.state.tables import StateTables, Table, rows_of
 
 FAULTS_MOST: Final = 1_000
-"""Faults that are known at a time: those not healed, then the newest. Each is compared and shown with every batch."""
+"""Limit of known faults: those not healed are kept first, then the newest. Every batch compares and publishes each."""
 
 Row = Mapping[str, object]
 """A record as columns of the faults table."""
 Place = tuple[object, ...]
 
 _PLACE: Final = ("topic", "partition", "offset", "id", "state", "time_us")
-"""What makes a record that one: in a topic made anew an offset holds another."""
+"""Columns that identify a record. After the topic is recreated an offset has another record."""
 
 
 class FaultRecords:
-    """The records of faults by their place; what is taken twice is there once."""
+    """The records of faults by their place. A record that is taken twice is kept once."""
 
     def __init__(self) -> None:
         self._rows: dict[Place, Row] = {}
 
     def take(self, rows: Iterable[Row]) -> None:
-        """Add records, in any order; those of the oldest healed faults beyond `FAULTS_MOST` are let go."""
+        """Add records, in any order. Beyond `FAULTS_MOST` faults, the oldest healed ones are dropped."""
         for row in rows:
             self._rows[_place(row)] = row
         windows = self._windows()
@@ -52,14 +54,14 @@ class FaultRecords:
 
 
 def recorded(tables: StateTables) -> list[Row]:
-    """The rows of the faults table; of one place the one that says what is expected is last."""
-    # Whole rows: a table of before has no column `expects`.
+    """The rows of the faults table. Of several rows with one place, the row with ``expects`` is last."""
+    # All columns are read: a table of an earlier version has no column `expects`.
     rows = [{"expects": None, **row} for part in tables.scan(Table.FAULTS) for row in part.to_pylist()]
     return sorted(rows, key=lambda row: row["expects"] is not None)
 
 
 def record(tables: StateTables, rows: Iterable[Row], batch: int) -> None:
-    """Append those of some records to the faults table that are not in it: every start reads the topic anew."""
+    """Append the records that the faults table lacks: each start of the sidecar reads the topic from its beginning."""
     told = recorded(tables)
     whole = {_place(row) for row in told if row["expects"] is not None}
     new = [{**row, "batch": batch} for row in rows if _place(row) not in whole]
@@ -72,7 +74,7 @@ def _place(row: Row) -> Place:
 
 
 def _order(row: Row) -> tuple[int, str, int, int]:
-    """By time, and within one instant by place: a start orders them as the process before it did."""
+    """By time, then by place, so that every start orders them in the same way."""
     return _int(row["time_us"]), str(row["topic"]), _int(row["partition"]), _int(row["offset"])
 
 
@@ -81,7 +83,7 @@ def _int(value: object) -> int:
 
 
 def _window(rows: list[Row]) -> FaultWindow:
-    """The window of one fault, from its records in order of time."""
+    """The window of one fault, from its records in time order."""
     first = rows[0]
     instants = {str(row["state"]): _int(row["time_us"]) for row in rows}
     return FaultWindow(
@@ -99,7 +101,7 @@ def _window(rows: list[Row]) -> FaultWindow:
 
 
 def _over_because(row: Row) -> str | None:
-    """What `faults run` puts among the parameters of a fault that did not last: others may have put anything there."""
+    """Why a fault ended early, as `faults run` notes it in the parameters. Other tools may write any value there."""
     if row["state"] not in ("heal_started", "healed"):
         return None
     parameters = json.loads(str(row["parameters"] or "{}"))

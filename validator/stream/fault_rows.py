@@ -1,4 +1,7 @@
-"""Records of the faults topic as rows of the faults table, in Spark's workers: a record may decompress to any size."""
+"""Decodes records of the faults topic into rows of the faults table.
+
+Runs in Spark's workers, since the decompressed size of a record is not limited.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from validator.model.classes import EXPECTABLE
 from validator.model.cut import cut
 
 BYTES_MOST: Final = 2**20
-"""A larger value is not parsed."""
+"""Larger values are not parsed."""
 
 Row = dict[str, object]
 """Columns of the faults table, without ``batch``."""
 
 
 def row_of(message: Message) -> Row | bool:
-    """The row of a record. Without one: whether the record does not decode, and is not just a null."""
+    """The row of a record; True if the record does not decode; False if its value is null."""
     value = message.value()
     row = None if value is None or len(value) > BYTES_MOST else decoded(value)
     if row is None:
@@ -28,7 +31,7 @@ def row_of(message: Message) -> Row | bool:
 
 
 def decoded(value: bytes) -> Row | None:
-    """A record as columns of the faults table; None for one that is none, or that the table cannot hold."""
+    """A record as columns of the faults table; None if it is not a fault record, or if the table cannot hold it."""
     try:
         record = json.loads(value)
         time = datetime.fromisoformat(record["time"])
@@ -46,7 +49,7 @@ def decoded(value: bytes) -> Row | None:
             "parameters": json.dumps(record.get("parameters", {}), sort_keys=True),
             "expects": json.dumps(_expects(record.get("expects"))),
         }
-        # A text may be half a character (a lone surrogate), and no column holds that.
+        # A text may contain a lone surrogate, which cannot be stored in a column.
         "".join(value for value in row.values() if isinstance(value, str)).encode()
         return row if -(2**63) <= int(str(row["seed"])) < 2**63 else None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
@@ -54,5 +57,5 @@ def decoded(value: bytes) -> Row | None:
 
 
 def _expects(told: object) -> list[str]:
-    """The classes that a record names; another word mutes nothing."""
+    """The violation classes that a record expects. Unknown names are ignored."""
     return sorted(name for name in EXPECTABLE if name in told) if isinstance(told, list) else []

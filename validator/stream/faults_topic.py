@@ -1,7 +1,7 @@
-"""The faults topic: what was broken, when, as any chaos tool may tell it (CONTRACT, "Faults topic").
+"""The faults topic, to which any chaos tool may write the faults that it injects (CONTRACT, "Faults topic").
 
-Faults are few; they are read beside the stream, from the topic's start, and kept in the state (`fault_records`). The
-process of the sidecar reads none of them itself: a record may decompress to any size.
+Faults are few. They are read beside the stream, from the start of the topic, and kept in the state (`fault_records`).
+Spark's workers read them, not the driver process, since the decompressed size of a record is not limited.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from validator.stream.isolating import is_exhausted
 from validator.stream.kafka_reading import Range, ReadFailed
 
 _ANSWER_SECONDS: Final = 5.0
-"""The batch waits no longer for the brokers."""
+"""Timeout of the brokers' answers, for which a batch waits."""
 _OFFSETS_MOST: Final = 10_000
-"""So many offsets of a partition are read at once; what follows comes with the next poll."""
+"""Offsets of a partition read in one poll."""
 _PAUSE_SECONDS: Final = 10.0
-"""After a failure nothing is read for so long: no batch waits for each of many failures."""
+"""Pause after a failed read, so that repeated failures do not delay every batch."""
 _FAILURES_MOST: Final = 24
-"""So often reading may fail for want of memory in one poll: enough to find one record among all of them."""
+"""Failures for want of memory in one poll up to which a range is split: enough to find one record among all."""
 
 _Item = TypeVar("_Item")
 
 
 class Reader(Protocol):
-    """What reads ranges of offsets: the `Workers` of a session."""
+    """Reads ranges of offsets; implemented by `Workers`."""
 
     def each(self, taken: Callable[[Message], _Item], ranges: Sequence[Range], *, isolated: bool) -> Iterable[_Item]:
-        """What ``taken`` makes of each visible message. Raises `ReadFailed`."""
+        """``taken`` applied to each visible message. Raises `ReadFailed`."""
 
 
 class FaultsTopic:
-    """A reader of one faults topic; `poll` takes what is new."""
+    """Reads new records of one faults topic. ``undecodable``: number of records that did not decode."""
 
     def __init__(self, config: Config, say: Callable[[str], None]) -> None:
         assert config.faults is not None
@@ -54,7 +54,7 @@ class FaultsTopic:
         self.undecodable = 0
 
     def poll(self, reader: Reader) -> list[Row]:
-        """All new records as rows of the faults table (without ``batch``); an absent topic has none."""
+        """New records as rows of the faults table (without ``batch``); none if the topic does not exist."""
         if time.monotonic() < self._not_before:
             return []
         reached = dict(self._next)
@@ -78,7 +78,7 @@ class FaultsTopic:
                     left[:0] = [wanted._replace(end=middle), wanted._replace(start=middle)]
                     continue
                 if failures == 1:
-                    # Once more, isolated: a neighbour may be what did not fit.
+                    # Retry, isolated: the record that did not fit may be a neighbour.
                     left.insert(0, wanted)
                     continue
                 self._say(
@@ -89,12 +89,12 @@ class FaultsTopic:
             rows += [row for row in found if isinstance(row, dict)]
             self.undecodable += found.count(True)
             reached[wanted.partition] = wanted.end
-        # With the rows, or not at all.
+        # The offsets advance only together with the rows.
         self._next = reached
         return rows
 
     def _unread(self, reached: dict[int, int]) -> list[Range]:
-        """What there is beyond the offsets ``reached``, which begin anew where the topic was recreated."""
+        """The ranges beyond the offsets ``reached``, which are cleared if the topic was recreated."""
         try:
             topic = self._brokers.seen([self._topic])[self._topic]
             if isinstance(topic, BrokersRefuse):

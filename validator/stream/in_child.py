@@ -1,7 +1,7 @@
-"""A function's result from a forked child of this process, which may die of what it reads without ending this one.
+"""Runs a function in a forked child process, so that a record that does not fit into memory ends only the child.
 
-`validator.stream.bounded` starts an interpreter of its own, for readers in the driver. A worker of Spark forks, as
-PySpark's daemon does for each worker: it takes milliseconds, and the child has the worker's modules and limits.
+`validator.stream.bounded` starts a new interpreter, for readers in the driver. A Spark worker forks instead, as
+PySpark's daemon does for each worker: this takes milliseconds, and the child has the worker's modules and limits.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 ENDED_BY_MEMORY: Final = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGKILL)
-"""librdkafka aborts where it gets no memory, and the kernel kills where there is none."""
+"""Signals for want of memory: librdkafka aborts if an allocation fails, and the kernel kills the process."""
 
 _Result = TypeVar("_Result")
 
 
 def in_child(function: Callable[[], _Result], seconds: int) -> _Result:
-    """What ``function`` returns in a forked child, which has at most ``seconds``.
+    """The result of ``function`` in a forked child process, which may take at most ``seconds``.
 
-    The caller has no thread that may hold a lock: a client of librdkafka is closed first. The result can be pickled.
-    Raises what ``function`` raises (what cannot be pickled as a `RuntimeError`), `MemoryError` where the child had too
-    little memory or died as one that had, and `ChildProcessError` where it ended in another way.
+    No thread of the caller may hold a lock, so librdkafka clients must be closed before. The result must be picklable.
+    Raises what ``function`` raises (as `RuntimeError` if it cannot be pickled), `MemoryError` if the child had too
+    little memory or was ended by one of `ENDED_BY_MEMORY`, and `ChildProcessError` if it ended in another way.
     """
     source, target = os.pipe()
     child = os.fork()
     if child == 0:
-        # Nothing of the parent's may run here: no handler at exit, no flush of its files.
+        # os._exit: no exit handler of the parent may run here, and none of its files may be flushed.
         try:
             os.close(source)
-            # How it dies is said by the parent.
+            # The parent reports how the child ends.
             faulthandler.disable()
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(seconds)
@@ -62,7 +62,7 @@ def in_child(function: Callable[[], _Result], seconds: int) -> _Result:
 
 
 def _outcome(function: Callable[[], object]) -> bytes:
-    """The result and None, or None and the error."""
+    """Pickled (result, None), or (None, error)."""
     try:
         return pickle.dumps((function(), None), pickle.HIGHEST_PROTOCOL)
     except BaseException as error:  # noqa: BLE001  # raised by the parent
@@ -77,7 +77,7 @@ def _outcome(function: Callable[[], object]) -> bytes:
 
 
 def _is_of_memory(error: BaseException | None) -> bool:
-    """Whether a `MemoryError` is ``error`` or caused it: a C extension may hide it behind a `SystemError`."""
+    """Whether ``error`` is or was caused by a `MemoryError`: a C extension may replace it by a `SystemError`."""
     while error is not None and not isinstance(error, MemoryError):
         error = error.__cause__ or error.__context__
     return error is not None

@@ -1,7 +1,7 @@
-"""Phases and faults of a run as they are published, and the file that keeps what they are measured from.
+"""Published measures of phases and faults, and the file with the ledger from which they are computed.
 
-The file is written now and then; what came since is measured again from the facts at a start, so that a kill loses
-nothing and repeats nothing.
+The file is written periodically. A start measures later batches again from the facts, so that a kill neither loses nor
+repeats a measurement.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KEPT_EVERY_US: Final = 10_000_000
 
 @dataclass(frozen=True)
 class Measured:
-    """Phases in order; measures and reasons by the fault's id."""
+    """Phases in time order. ``faults``, ``absent_because``: measures and reasons for absent ones, by fault id."""
 
     phases: tuple[Phase, ...] = ()
     faults: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
@@ -44,7 +44,10 @@ class Measured:
 
 
 def opened(state: Path, say: Say = lambda _: None) -> Ledger:
-    """The ledger kept in ``state``; an empty one where there is none, or one of another make: the facts fill it."""
+    """The ledger kept in ``state``.
+
+    An empty one if the file is absent, damaged or of another schema: `catch_up` then fills it from the facts.
+    """
     path = state / FILE
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
@@ -57,27 +60,27 @@ def opened(state: Path, say: Say = lambda _: None) -> Ledger:
 
 
 class Keeper:
-    """Writes the ledger of a record to its file, at most every 10 s."""
+    """Writes the ledger of a run to its file."""
 
     def __init__(self, state: Path) -> None:
         self._path = state / FILE
         self._kept_us: int | None = None
 
     def keep(self, record: RunRecord, now_us: int) -> None:
-        """Write it if it is time to. Raises OSError."""
+        """Write the ledger, at most every `KEPT_EVERY_US`. Raises OSError."""
         if self._kept_us is None or now_us - self._kept_us >= KEPT_EVERY_US:
             self.keep_now(record)
             self._kept_us = now_us
 
     def keep_now(self, record: RunRecord) -> None:
-        """Write it. Raises OSError."""
+        """Write the ledger, if there is one. Raises OSError."""
         if record.ledger is not None:
             plain = {"schema": SCHEMA, **record.ledger.to_plain()}
             replace_file(self._path, json.dumps(plain, separators=(",", ":")) + "\n")
 
 
 def catch_up(tables: StateTables, recovered: Recovered, record: RunRecord) -> None:
-    """Measure the results of committed batches that no file knows of: those before a kill."""
+    """Measure the results of committed batches that are not in the files, after a kill."""
     books = recovered.books
     if record.measured_batch is None:
         record.measured_batch = books.batch
@@ -91,10 +94,10 @@ def catch_up(tables: StateTables, recovered: Recovered, record: RunRecord) -> No
         )
         parts = tables.scan(Table.FACTS, RESULT_COLUMNS, since)
         dates_all = not record.dating.topics
-        # What was read before the kill is not dated exactly enough for a latency.
+        # Records read before the kill are not dated exactly enough for a latency.
         since_us = 0 if dates_all else books.lookup_us
         left = recovered.settled.opened_us()
-        # All at once: a batch is counted once, and may be in several files.
+        # All rows in one call: a batch is counted once, but its rows may be in several files.
         record.latency_measured(
             [row for part in parts for row in latency_buckets(part, recovered.cells, left, since_us=since_us)],
             0 if dates_all else None,
@@ -120,9 +123,9 @@ def rules_of(config: Config) -> Rules:
 
 
 def known_until_us(books: Books, clock_skew_us: int) -> int | None:
-    """The instant of broker time through which output, and its absence, is known; None where it is through none.
+    """The instant of broker time (microseconds) through which output and its absence are known; None if unknown.
 
-    Silence counts only while there is input (or further output): a pipeline without load answers nothing.
+    It is not later than the newest record on an input or output: without load a pipeline writes no results.
     """
     outputs = [f for f in books.frontiers.values() if f.side == "output"]
     through: list[int] = []
@@ -138,9 +141,9 @@ def known_until_us(books: Books, clock_skew_us: int) -> int | None:
 
 
 def measured(config: Config, books: Books, record: RunRecord) -> Measured:
-    """What is published of phases and faults after the batch that ``books`` stand at.
+    """The published phases and fault measures after the batch of ``books``.
 
-    The ledger forgets what is old with each, also while no fault is known.
+    Each call also drops old entries of the ledger, even if no fault is known.
     """
     if record.ledger is None:
         return Measured()
@@ -177,8 +180,8 @@ def _published(found: list[MeasuredPhase], record: RunRecord) -> tuple[Phase, ..
     published = []
     for i, phase in enumerate(found):
         place = names[i]
-        # Violations are told by phase and fault's name: exact where that is one stretch only, and of one fault only.
-        # Those of a later control phase were counted with the recovery before it.
+        # Violations are recorded by phase and fault name. Their counts are exact only if both name a single stretch of
+        # a single fault. Violations of a later control phase are counted with the recovery before it.
         told = names.count(place) == 1 and repeated.count(place[1] or "") < 2 and (place[1] is not None or i == 0)
         bare = Phase(*place, phase.stretch.start_us, phase.stretch.end_us, _violations(record, place) if told else {})
         published.append(_with_output(bare, phase) if phase.is_known else bare)

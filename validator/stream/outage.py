@@ -1,4 +1,4 @@
-"""Outages of the brokers: time in which nothing can be read proves no loss (docs/decisions/0143)."""
+"""Outages of the brokers: no loss is proven by time in which nothing can be read (docs/decisions/0143)."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ FILE: Final = "brokers-unanswered"
 
 
 class Unanswered:
-    """Whether a request to the brokers has failed since the last generation of the state began, in any process."""
+    """Notes in a file of the state that a request to the brokers failed, until a generation begins.
+
+    ``noted``: whether a request has failed since the last generation began, in this process or an earlier one.
+    """
 
     def __init__(self, state: Path) -> None:
         self._file = state / FILE
         self.noted = self._file.exists()
 
     def note(self) -> None:
-        """A request has failed. Where the file cannot be written, this process alone knows it."""
+        """Note that a request failed. If the file cannot be written, only this process knows it."""
         if not self.noted:
             self.noted = True
             with suppress(OSError):
                 open_new(self._file).close()
 
     def clear(self) -> None:
-        """The outage is in the facts."""
+        """Remove the note, once the outage is committed to the facts."""
         if self.noted:
             self.noted = False
             with suppress(OSError):

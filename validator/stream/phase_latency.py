@@ -1,4 +1,4 @@
-"""The latencies of each phase, for the report's plots: from the files that its phases are measured from."""
+"""The latencies of each phase for the report's plots, read from the files of the sidecar's measurements."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from validator.stream.run_record import RunRecord
 
 
 def phase_latencies(state: Path, report: Mapping[str, Any]) -> tuple[PhaseLatency, ...]:
-    """Those of the phases of ``report`` that were measured, in order; of the whole run where it has no phases.
+    """Latencies of the measured phases of ``report``, in time order, or of the whole run if there are no phases.
 
-    ``state``: its folder. The sidecar writes `measures.json` every 10 s and at its end: of a run that goes on, the last
-    phase may lack as much. What is damaged has no plot. Raises OSError.
+    ``state``: the state folder. The sidecar writes `measures.json` every 10 s and at its end, so the last phase of an
+    active run may lack up to 10 s. A damaged file gives no plot. Raises OSError.
     """
     if report["latency_absent_because"]:
         return ()
@@ -29,7 +29,7 @@ def phase_latencies(state: Path, report: Mapping[str, Any]) -> tuple[PhaseLatenc
     series = measuring.opened(state).series
     found = []
     for phase in report["phases"]:
-        # One that was not measured: it is older than what is kept, or its edge was told too late.
+        # This phase was not measured: it is older than the kept output, or its boundary was reported too late.
         if phase.get("results") is None:
             continue
         end_s = second_after(parse_rfc3339(phase["end"])) if phase["end"] else sys.maxsize
@@ -44,7 +44,7 @@ def phase_latencies(state: Path, report: Mapping[str, Any]) -> tuple[PhaseLatenc
 def _of_the_run(state: Path) -> Mapping[str, Histogram]:
     record = RunRecord()
     if counters.restore(state, record) is not None:
-        # Damaged or gone: a plot decides nothing.
+        # The file is damaged or absent: only the plot is omitted, since no verdict depends on it.
         return {}
     return {name: tally.frozen() for name, tally in record.latency.items()}
 

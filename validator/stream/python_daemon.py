@@ -1,7 +1,8 @@
-"""PySpark's daemon of Python workers, deaf to the signals that end a whole group of processes.
+"""PySpark's daemon of Python workers, with SIGTERM and SIGINT blocked.
 
-The sidecar alone acts on SIGTERM and Ctrl-C. A worker that did too would end under a running batch, and Spark would
-write a trace of it. The daemon ends when the JVM closes its input, and ends its workers then.
+These signals may be sent to the whole process group, but only the sidecar acts on them. A worker that acted on them
+would end during a batch, and Spark would write a stack trace. The daemon ends, and ends its workers, when the JVM
+closes its input.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import signal
 
 from pyspark.daemon import manager
 
-from validator.stream import workers  # noqa: F401  # each worker is forked, and has it without a second of its own
+from validator.stream import workers  # noqa: F401  # imported once here: each worker is a fork of this process
 
 if __name__ == "__main__":
-    # Blocked rather than ignored: the daemon and each of its workers set handlers of their own.
+    # Blocked rather than ignored: the daemon and its workers set handlers for these signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
     manager()
