@@ -1,1 +1,1 @@
-"""Engines under test as local processes: the reference, which keeps its guarantee, and the mutant, which does not."""
+"""Engines under test as local processes: the reference, which keeps its guarantee, and the mutant, which breaks it."""

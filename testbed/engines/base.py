@@ -1,7 +1,7 @@
-"""Engines as processes that tests, the demo and the fault runner start, kill and start again.
+"""Engines as processes that tests, the demo and the fault runner start, kill and restart.
 
-An engine is a group of instances, numbered from 0, each one operating system process with a log of its own. They end
-with the process that started them (``testbed.processes``).
+An engine is a group of instances, numbered from 0. Each is one operating system process with its own log. They end with
+the process that started them (``testbed.processes``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class EngineError(Exception):
 
 @dataclass(frozen=True)
 class Instance:
-    """One process of an engine at one time. ``pid`` is that of its latest start."""
+    """One process of an engine at one time. ``pid`` is the process id of its latest start."""
 
     number: int
     pid: int | None
@@ -61,29 +61,29 @@ class Engine(Protocol):
         """Wait until every live instance has its partitions and their state. Raises EngineError."""
 
     def stop(self, timeout: float = 30.0) -> None:
-        """Ask all instances to finish (SIGTERM), and wait until they have; then kill. Raises nothing."""
+        """Send SIGTERM to all instances, wait until they end, then kill the rest. Raises nothing."""
 
     def kill(self, instance: int | None = None) -> None:
-        """SIGKILL, and wait until the kernel has taken the process away."""
+        """Send SIGKILL, and wait until the kernel has removed the process."""
 
     def restart(self, instance: int | None = None) -> None:
-        """Start what is not running; returns at once."""
+        """Start the instances that are not running; return at once."""
 
 
 class ProcessEngine(ABC):
-    """An engine of processes, one for each of ``roles``: workers first, then what directs them.
+    """An engine of processes, one for each of ``roles``: workers first, then the processes that direct them.
 
-    Used as a context manager it is killed at the end.
+    A context manager that kills the engine at the end.
     """
 
     name: str
     node: Node | None = None
-    """The network of its own that an instance is started in."""
+    """The separate network in which one instance starts; None without one."""
     clocks: Mapping[int, Clock] = MappingProxyType({})
-    """Instance -> the clock of its own that it is started with."""
+    """Instance -> the clock with which it starts, if it has its own."""
 
     def __init__(self, folder: Path, *, roles: Sequence[str]) -> None:
-        """``folder`` takes the configuration and the logs."""
+        """``folder`` receives the configuration and the logs."""
         self._folder = folder
         self._roles = tuple(roles)
         self._running: list[OwnedProcess | None] = [None] * len(self._roles)
@@ -92,15 +92,15 @@ class ProcessEngine(ABC):
 
     @abstractmethod
     def _command(self, instance: int) -> list[str | Path]:
-        """The command line of an instance, asked for at each of its starts."""
+        """Return the command line of an instance. Called at each of its starts."""
 
     @abstractmethod
     def _environment(self, instance: int) -> dict[str, str]:
-        """What is added to our environment."""
+        """Return the variables that are added to this process's environment."""
 
     @abstractmethod
     def _is_ready(self, instance: int) -> bool:
-        """Whether a live instance does its work; may raise EngineError if it never will."""
+        """Return whether a live instance does its work. May raise EngineError if it never will."""
 
     @property
     def instances(self) -> tuple[Instance, ...]:
@@ -120,7 +120,7 @@ class ProcessEngine(ABC):
         self.restart()
 
     def restart(self, instance: int | None = None) -> None:
-        """Start what is not running; returns at once."""
+        """Start the instances that are not running; return at once."""
         for i in self._numbers(instance):
             process = self._running[i]
             if process is not None and process.is_running:
@@ -152,7 +152,7 @@ class ProcessEngine(ABC):
                 time.sleep(_CHECK_SECONDS)
 
     def wait(self, timeout: float = 120.0) -> tuple[int, ...]:
-        """Wait until all instances have ended by themselves; their exit statuses. Raises EngineError."""
+        """Wait until all instances have ended by themselves; return their exit statuses. Raises EngineError."""
         deadline = time.monotonic() + timeout
         statuses = []
         for process in self._processes(None):
@@ -163,7 +163,7 @@ class ProcessEngine(ABC):
         return tuple(statuses)
 
     def stop(self, timeout: float = 30.0) -> None:
-        """Ask all instances to finish, wait until they have, and kill those that have not by then."""
+        """Send SIGTERM to all instances, wait until they end, and kill those that do not end in time."""
         processes = self._processes(None)
         for process in processes:
             process.send_signal(signal.SIGTERM)
@@ -172,19 +172,19 @@ class ProcessEngine(ABC):
             process.terminate(max(0.0, deadline - time.monotonic()))
 
     def kill(self, instance: int | None = None) -> None:
-        """SIGKILL, and wait until the kernel has taken the process away."""
+        """Send SIGKILL, and wait until the kernel has removed the process."""
         for process in self._processes(instance):
             process.kill()
 
     def process(self, instance: int) -> OwnedProcess:
-        """The latest process of an instance, for faults. Raises EngineError before its first start."""
+        """Return the latest process of an instance, for faults. Raises EngineError before its first start."""
         process = self._running[instance]
         if process is None:
             raise EngineError(f"{self.name}-{instance} was not started.")
         return process
 
     def send_signal(self, instance: int, number: signal.Signals) -> None:
-        """Send a signal to an instance and all of its group. Raises EngineError before its first start."""
+        """Send a signal to an instance and its process group. Raises EngineError before its first start."""
         self.process(instance).send_signal(number)
 
     def __enter__(self) -> Self:
@@ -194,7 +194,7 @@ class ProcessEngine(ABC):
         self.kill()
 
     def _is_on_node(self, instance: int) -> bool:
-        """Whether an instance is the one that is started in a network of its own, where there is one."""
+        """Return whether an instance is the one that starts in ``node``, if there is one."""
         return instance == 0
 
     def _numbers(self, instance: int | None) -> range:
@@ -204,12 +204,12 @@ class ProcessEngine(ABC):
         return self._folder / f"{self.name}-{instance}.log"
 
     def _working_folder(self, instance: int) -> Path | None:
-        """The folder that an instance runs in; None: ours."""
+        """Return the folder that an instance runs in; None: this process's folder."""
         del instance
         return None
 
     def _log_since_start(self, instance: int) -> str:
-        """What the latest start of an instance has logged."""
+        """Return what the latest start of an instance has logged."""
         with self._log(instance).open("rb") as log:
             log.seek(self._log_starts[instance])
             return log.read().decode(errors="replace")
@@ -226,7 +226,7 @@ class PythonEngine(ProcessEngine):
     def __init__(
         self, settings: EngineSettings, folder: Path, *, instances: int = 1, arguments: Sequence[str] = ()
     ) -> None:
-        """``arguments`` are further flags of the command line."""
+        """``arguments`` are additional flags of the command line."""
         super().__init__(folder, roles=["worker"] * instances)
         self.settings = settings
         self.node = settings.node
@@ -253,7 +253,7 @@ class ReferenceEngine(PythonEngine):
 
 
 class MutantEngine(PythonEngine):
-    """The engine that violates its guarantee, and writes the ground truth (``settings.truth``)."""
+    """The engine that breaks its guarantee, and writes the ground truth (``settings.truth``)."""
 
     module = "testbed.engines.mutant"
     name = "mutant"

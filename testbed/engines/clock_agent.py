@@ -1,7 +1,7 @@
-"""The agent that gives a JVM a clock of its own, which `clock_skew` moves: ``python -m testbed.engines.clock_agent``.
+"""The agent that gives a JVM its own clock, which `clock_skew` moves: ``python -m testbed.engines.clock_agent``.
 
-Prints its jar, compiled when first used; a JVM is started with ``-javaagent:JAR=FILE``, and FILE is the ``clock_file``
-of its target (docs/faults.md). Exit status 2 where it cannot be had.
+Prints the agent's jar, which is compiled at the first use. A JVM is started with ``-javaagent:JAR=FILE``, where FILE is
+the ``clock_file`` of its target (docs/faults.md). The exit status is 2 if the jar cannot be compiled.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _MAIN: Final = "streamproof.ClockAgent"
 
 
 def jar() -> Path:
-    """The jar. Raises JavacNotFoundError, JavaNotFoundError, CompileError."""
+    """Return the jar. Raises JavacNotFoundError, JavaNotFoundError, CompileError."""
     return agent_jar(_SOURCE, _MAIN)
 
 
 def main() -> int:
-    """Print where it is; the exit status."""
+    """Print the jar's path; return the exit status."""
     try:
         print(jar())
     except (PrerequisiteError, CompileError) as error:

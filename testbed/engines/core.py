@@ -1,34 +1,35 @@
 """The reference engine's core: an operator over partitions, event time, and recovery from progress. Pure, no I/O.
 
-`WindowCore` here has tumbling and sliding windows; `distinct`, `join`, `passthrough`, `running` and `sessions` have the
-other operators. All group by key, answer once with the ids (but for `running`), and set late events aside; time and
-recovery are those of `Core`.
+`WindowCore` has tumbling and sliding windows; `distinct`, `join`, `passthrough`, `running` and `sessions` have the
+other operators. All group by key, produce one result with the ids (`running` excepted), and set late events aside. Time
+and recovery are those of `Core`.
 
-Time. A partition's watermark is its newest event time less ``max_disorder_ms``; the operator's is the minimum over
-its partitions, those that are idle left out, and never falls. A window answers when the watermark reaches its end
-plus ``allowed_lateness_ms``; an event all of whose windows are answered is late. (Flink's
-``forMonotonousTimestamps`` fires a window [start, end) when a timestamp at or past ``end`` was seen: the same.) An
-event that comes too late for some of its windows is in the others only, as in Flink.
+Time. A partition's watermark is its newest event time minus ``max_disorder_ms``. The operator's watermark is the
+minimum over its partitions without the idle ones, and never decreases. A window produces its result when the watermark
+reaches its end plus ``allowed_lateness_ms``. An event is late if all of its windows have produced their results.
+(Flink's ``forMonotonousTimestamps`` fires a window [start, end) when a timestamp at or past ``end`` was seen, which is
+the same.) An event that is too late for some of its windows counts in the others only, as in Flink.
 
-Recovery. A ``PartitionProgress`` per partition is all that is ever stored: ``next_offset``, ``closed_through_ms`` (the
-watermark) and ``rebuild_from``, the smallest offset of an event that sits in an open window. To recover, the
-partition is read again from ``rebuild_from``. An event below ``next_offset`` is put back into those of its windows
-that were open at ``closed_through_ms``, and into no others. That restores the state exactly:
+Recovery. Only a ``PartitionProgress`` per partition is ever stored: ``next_offset``, ``closed_through_ms`` (the
+watermark) and ``rebuild_from``, the smallest offset of an event in an open window. To recover, the partition is read
+again from ``rebuild_from``. An event below ``next_offset`` is added to those of its windows that were open at
+``closed_through_ms``, and to no others. This restores the state exactly:
 
 - An event below ``next_offset`` with a window that was open at the commit was in that window's state: since the
-  watermark never falls, the window was open when the event was first read too, so the event did not come late for it.
-  It is at or past ``rebuild_from`` by that offset's definition. So everything that was in the state comes back, once.
-- A window of an event below ``next_offset`` that was closed at the commit had been answered with the event before the
-  commit, or the event had come late for it. What was produced for either belongs to the same commit. So nothing is
-  answered twice. That holds window by window: an event in several may have been answered in one and be open in another.
+  watermark never decreases, the window was also open when the event was first read, so the event was not late for it.
+  By the definition of ``rebuild_from``, its offset is at or past it. So the whole state is restored, each event once.
+- If a window of an event below ``next_offset`` was closed at the commit, its result with the event had been produced
+  before the commit, or the event had come late for it. The output for either belongs to the same commit. So no event
+  is processed twice. This holds for each window separately: an event in several windows may be in the result of one
+  while another is still open.
 
-The windows of a session are not known from one event; `sessions` says what else its progress holds, and why that is
-enough. A `passthrough` has no open state, so that its ``rebuild_from`` is its ``next_offset``.
+A session's window is not known from one event. `sessions` describes what else its progress holds, and why that is
+enough. A `passthrough` has no open state, so its ``rebuild_from`` equals its ``next_offset``.
 
-No event at or past a commit is processed before every partition has been read to its ``next_offset`` again, whatever
-order the partitions come in; what comes before is kept. Thus, with outputs and progress committed atomically, each
-event is answered or sent aside exactly once (in each of its windows), at any kill point. With outputs before progress,
-an output can only come again; with progress before outputs, it can only get lost.
+No event at or past a commit is processed before every partition has been read up to its ``next_offset`` again, whatever
+the order of the partitions; earlier arrivals are held. Therefore, if outputs and progress are committed atomically,
+each event is in a result or set aside exactly once (in each of its windows), at any kill point. With outputs before
+progress, an output can only be repeated; with progress before outputs, it can only be lost.
 """
 
 from __future__ import annotations
@@ -45,17 +46,17 @@ PartitionId = tuple[str, int]
 EventId = int | str
 Key = tuple[str, ...]
 Record = tuple[int, Key, int, EventId]
-"""Offset, key, event time in ms since the epoch, id. A plain tuple: there is one per event."""
+"""Offset, key, event time in ms since the epoch, id. A plain tuple, since there is one per event."""
 
 BEGINNING_MS: Final = -(1 << 62)
-"""A watermark before all time: nothing is closed."""
+"""A watermark before all times: nothing is closed."""
 NEVER_MS: Final = 1 << 62
-"""A watermark after all time."""
+"""A watermark after all times."""
 
 
 @dataclass(frozen=True)
 class PartitionProgress:
-    """How far a partition has been processed; offsets are Kafka's, times event time in ms since the epoch."""
+    """How far a partition has been processed. Offsets are Kafka's; times are event time in ms since the epoch."""
 
     next_offset: int
     rebuild_from: int
@@ -66,9 +67,9 @@ class PartitionProgress:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one cell: the ids of its events in the order read, with their event times in ms.
+    """The result of one cell: the ids of its events in read order, with their event times in ms.
 
-    A passthrough's cell is one event, and starts and ends at its time.
+    A passthrough's cell is one event; its start and end are the event's time.
     """
 
     window_start_ms: int
@@ -89,17 +90,17 @@ class LateEvent:
 
 @dataclass
 class Partition:
-    """What a core knows of a partition; operators read it."""
+    """The core's state of a partition, which operators read."""
 
     id: PartitionId
     next_offset: int
     closed_through_ms: int
     recovering: PartitionProgress | None
-    """Where it is to be read to, until all partitions have been."""
+    """The committed progress up to which it must be read again, until all partitions are."""
     newest_ms: int = BEGINNING_MS
     idle: bool = False
     held: list[Record] = field(default_factory=list)
-    """Records past the commit, read while some partition is not back there."""
+    """Records at or past the commit, read while some partition is still recovering."""
     held_through: int = 0
 
 
@@ -115,7 +116,7 @@ class Core(ABC):
         self._recovering = False
 
     def assign(self, partition: PartitionId, progress: PartitionProgress) -> None:
-        """Take on a partition. Records must then come from ``progress.rebuild_from`` on."""
+        """Add a partition. Its records must then start at ``progress.rebuild_from``."""
         behind = progress.rebuild_from < progress.next_offset
         start = progress.rebuild_from if behind else progress.next_offset
         state = Partition(partition, start, progress.closed_through_ms, progress if behind else None)
@@ -125,13 +126,13 @@ class Core(ABC):
         self._alarm_ms = BEGINNING_MS
 
     def revoke(self, partition: PartitionId) -> None:
-        """Forget a partition, with the windows that its events are in."""
+        """Remove a partition, with the windows of its events."""
         self._forget(self._partitions.pop(partition))
         self._alarm_ms = BEGINNING_MS
         self._end_recovery()
 
     def reset(self) -> None:
-        """Drop all state, including results that were not taken, as a kill does."""
+        """Drop all state, including untaken results, as a kill does."""
         for partition in list(self._partitions):
             self._forget(self._partitions.pop(partition))
         self._answers.clear()
@@ -139,7 +140,7 @@ class Core(ABC):
         self._recovering = False
 
     def process(self, partition: PartitionId, records: Iterable[Record]) -> None:
-        """Read records of one partition, in offset order."""
+        """Process records of one partition, in offset order."""
         state = self._partitions[partition]
         state.idle = False
         put, disorder, newest = self._insert, self._max_disorder_ms, state.newest_ms
@@ -164,7 +165,7 @@ class Core(ABC):
                     self.advance()
 
     def read_through(self, partition: PartitionId, next_offset: int) -> None:
-        """Everything below ``next_offset`` has been read, also where offsets without a record end the partition."""
+        """Record that everything below ``next_offset`` has been read, even if the last offsets have no records."""
         state = self._partitions[partition]
         if state.held:
             state.held_through = max(state.held_through, next_offset)
@@ -178,7 +179,7 @@ class Core(ABC):
         self.advance()
 
     def advance(self) -> None:
-        """Move the watermark as far as the partitions allow, and produce the results of what it closes."""
+        """Move the watermark as far as the partitions allow, and produce the results that this closes."""
         active = [p for p in self._partitions.values() if not p.idle]
         if not active or self._recovering:
             return
@@ -191,7 +192,7 @@ class Core(ABC):
         self._emit_closed()
 
     def close_all(self) -> None:
-        """Close everything that is open, as at the end of all input."""
+        """Close all open state, as at the end of all input."""
         end = self._last_end()
         if end is not None:
             for p in self._partitions.values():
@@ -199,14 +200,14 @@ class Core(ABC):
             self._emit_closed()
 
     def take(self) -> list[Result | LateEvent]:
-        """The results since the last call. Results of one window are adjacent, in order of their keys."""
+        """Return the results since the last call. Results of one window are adjacent, in the order of their keys."""
         answers, self._answers = self._answers, []
         return answers
 
     def progress(self) -> dict[PartitionId, PartitionProgress]:
-        """What to commit with the answers, all of which must have been taken.
+        """Return what to commit with the results, all of which must have been taken.
 
-        A partition that is still recovering has what it had.
+        A partition that is still recovering keeps its committed progress.
         """
         assert not self._answers, "progress without its answers would lose them"
         return {partition: state.recovering or self._progress(state) for partition, state in self._partitions.items()}
@@ -217,11 +218,11 @@ class Core(ABC):
         return self._recovering
 
     def next_offset(self, partition: PartitionId) -> int:
-        """The offset after the last one processed."""
+        """Return the offset after the last one processed."""
         return self._partitions[partition].next_offset
 
     def _end_recovery(self) -> None:
-        """When every partition has been read up to its commit again, process the records that were held back."""
+        """Once every partition has been read up to its commit again, process the held records."""
         if not self._recovering or any(
             p.recovering is not None and p.next_offset < p.recovering.next_offset for p in self._partitions.values()
         ):
@@ -242,11 +243,11 @@ class Core(ABC):
 
     @abstractmethod
     def _insert(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
-        """Add an event to the state, or produce its result. False: it is late."""
+        """Add an event to the state, or produce its result. Return False if it is late."""
 
     @abstractmethod
     def _restore(self, state: Partition, record: Record) -> None:
-        """Take an event that was read before the commit into the state, as far as it was in it then."""
+        """Restore an event that was read before the commit, to the extent that it was in the state at the commit."""
 
     @abstractmethod
     def _emit_closed(self) -> None:
@@ -254,15 +255,15 @@ class Core(ABC):
 
     @abstractmethod
     def _next_timer(self, watermark: int) -> int:
-        """The smallest watermark above this one at which something closes, or comes to be late."""
+        """Return the smallest watermark above this one at which something closes or becomes late."""
 
     @abstractmethod
     def _last_end(self) -> int | None:
-        """The largest end of what is open."""
+        """Return the largest end of open state; None if nothing is open."""
 
     @abstractmethod
     def _first_offset(self, state: Partition) -> int:
-        """The smallest offset of an event of the partition in open state; its next offset where there is none."""
+        """Return the smallest offset of an event of the partition in open state; its next offset if there is none."""
 
     @abstractmethod
     def _forget(self, state: Partition) -> None:
@@ -274,7 +275,7 @@ class Core(ABC):
 
     @abstractmethod
     def _recovered(self) -> None:
-        """All that was in the state has been put back."""
+        """Called when the state of all partitions has been restored."""
 
 
 @dataclass
@@ -289,7 +290,7 @@ _CellKey = tuple[int, Key]
 
 
 class WindowCore(Core):
-    """Windows of ``size_ms`` that start every ``slide_ms``, from the epoch; without it they tumble."""
+    """Windows of ``size_ms`` that start every ``slide_ms`` from the epoch; without ``slide_ms`` they tumble."""
 
     def __init__(
         self, size_ms: int, max_disorder_ms: int = 0, allowed_lateness_ms: int = 0, *, slide_ms: int | None = None
@@ -305,7 +306,7 @@ class WindowCore(Core):
         end = time_ms - time_ms % self._slide_ms + self._size_ms
         if end <= closed:
             return False
-        # Of the windows before the last, the event is in those that hold its time and are open.
+        # Of the earlier windows, the event is in those that hold its time and are open.
         if closed < time_ms:
             closed = time_ms
         while end > closed:
@@ -335,7 +336,7 @@ class WindowCore(Core):
                 self._answers.append(result)
 
     def _result(self, whole: Result) -> Result | None:
-        """The result of a window with these events; None: no result."""
+        """Return the result of a window with these events; None: no result."""
         return whole
 
     def _next_timer(self, watermark: int) -> int:
@@ -353,7 +354,7 @@ class WindowCore(Core):
         self._cells[state.id] = {}
 
     def _recovered(self) -> None:
-        """Events went into their windows as they came."""
+        """Nothing to do: events are already in their windows."""
 
     def _forget(self, state: Partition) -> None:
         del self._cells[state.id]

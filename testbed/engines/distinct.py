@@ -1,7 +1,7 @@
-"""Windows in which the reference engine lets each id of a key pass once. Pure, no I/O.
+"""Windows in which the reference engine counts each id of a key once. Pure, no I/O.
 
-Repeats go into their window as they come, so that recovery is that of `WindowCore`; they are left out of the answer.
-A repeat of an answered window is late, as its first event would be.
+Repeats are added to their window, so recovery is that of `WindowCore`. The result leaves them out. A repeat for a
+closed window is late, as its first event would be.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from testbed.engines.core import Result, WindowCore
 
 
 class DistinctCore(WindowCore):
-    """The windows of `WindowCore`, which answer with each id once, in the order of first events."""
+    """The windows of `WindowCore`, whose results have each id once, in the order of first events."""
 
     def _result(self, whole: Result) -> Result | None:
         times = dict(zip(reversed(whole.ids), reversed(whole.times_ms), strict=True))

@@ -1,8 +1,8 @@
-"""The guarantee of a running engine, read back from it instead of from its requested settings.
+"""The effective guarantee of a running engine, read from the engine instead of its requested settings.
 
-Kafka's clients log the whole configuration that each of them was made with (``ProducerConfig values:`` and a line an
-option). That is what runs, after all that an engine changes, adds and overrides on the way; an engine's own
-administration interface adds its checkpoints.
+Each Kafka client logs its whole configuration at its creation (``ProducerConfig values:`` and one line per option).
+This includes all changes, additions and overrides by the engine. The engine's own administration interface adds its
+checkpoints.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OPTION: Final = re.compile(r"^\t([A-Za-z0-9._]+) = (.*)$")
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """The configuration of one Kafka client, as it logged it; values as it wrote them (``null``, ``[]``)."""
+    """The logged configuration of one Kafka client; values as logged (``null``, ``[]``)."""
 
     kind: ClientKind
     options: dict[str, str]
@@ -55,13 +55,13 @@ class ClientConfig:
 
 @dataclass(frozen=True)
 class Effective:
-    """The guarantee that the running configuration gives, and why; durations are seconds, None: not set there."""
+    """The guarantee of the running configuration, and the evidence. Durations are seconds; None: not set there."""
 
     engine: str
     guarantee: Guarantee
     evidence: tuple[str, ...]
     commit_interval_seconds: float | None = None
-    """Between commits or checkpoints."""
+    """Interval between commits or checkpoints."""
     transaction_timeout_seconds: float | None = None
     checkpoint_mode: str | None = None
     session_timeout_seconds: float | None = None
@@ -69,7 +69,7 @@ class Effective:
     heartbeat_interval_seconds: float | None = None
 
     def mismatch(self, declared: Guarantee) -> str | None:
-        """One sentence where what was declared may be broken; None otherwise."""
+        """Return one sentence if the declared guarantee may be broken; None otherwise."""
         if self.guarantee in (declared, "exactly_once"):
             return None
         return (
@@ -78,12 +78,12 @@ class Effective:
         )
 
     def write(self, path: Path) -> None:
-        """Tell a sidecar, whose configuration names ``path`` as `engine.effective`. Raises OSError."""
+        """Write it for a sidecar whose configuration names ``path`` as `engine.effective`. Raises OSError."""
         replace_file(path, json.dumps(asdict(self), indent=1) + "\n")
 
 
 def client_configs(log: str) -> tuple[ClientConfig, ...]:
-    """The clients' configurations in the text of a log, in order."""
+    """Return the clients' configurations in the text of a log, in order."""
     found: list[ClientConfig] = []
     options: dict[str, str] | None = None
     for line in log.splitlines():
@@ -100,7 +100,7 @@ def client_configs(log: str) -> tuple[ClientConfig, ...]:
 
 
 def seconds(options: dict[str, str], name: str) -> float | None:
-    """A duration in ms among a client's options, as seconds; None where it is not there."""
+    """Return the client's option ``name``, a duration in ms, as seconds; None if it is absent."""
     text = options.get(name, "")
     return int(text) / 1000 if text.isdigit() else None
 

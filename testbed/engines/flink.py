@@ -1,7 +1,7 @@
 """Flink as a cluster of processes: one JobManager that runs the job, and TaskManagers with one slot each.
 
-The JobManager has no standby (high availability needs ZooKeeper or Kubernetes): started again, it goes on from the
-newest checkpoint that was completed, as an operator would let it.
+The JobManager has no standby (high availability needs ZooKeeper or Kubernetes). After a restart it continues from the
+newest completed checkpoint, as an operator would do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from validator.stream.jars import resolve
 _TASKMANAGER_HEAP_MB: Final = 512
 _ANSWER_SECONDS_MAX: Final = 5.0
 _CHECK_SECONDS: Final = 0.1
-# Flink looks into classes of the JDK that are closed to others by default; its own scripts open the same.
+# Flink uses classes of the JDK that are closed by default. Its own scripts open the same packages.
 _OPENS: Final = [
     f"--add-opens=java.base/{package}=ALL-UNNAMED"
     for package in (
@@ -38,7 +38,7 @@ _OPENS: Final = [
 
 
 class FlinkEngine(JvmEngine):
-    """Instances: ``parallelism`` TaskManagers, then ``standby`` more, then the JobManager."""
+    """Instances: ``parallelism`` TaskManagers, then ``standby`` additional ones, then the JobManager."""
 
     name = "flink"
     guarantees = ("exactly_once", "at_least_once")
@@ -51,7 +51,7 @@ class FlinkEngine(JvmEngine):
         workers = ["worker"] * settings.parallelism + ["standby"] * settings.standby
         super().__init__(settings, folder, roles=[*workers, "jobmanager"])
         self.jobmanager = len(workers)
-        """The number of the JobManager among the instances."""
+        """The JobManager's number among the instances."""
         rpc_port, rest_port = free_ports(2)
         self.rest_url = f"http://127.0.0.1:{rest_port}"
         self._job_id = uuid.uuid4().hex
@@ -61,7 +61,7 @@ class FlinkEngine(JvmEngine):
 
     @classmethod
     def engine_jars(cls) -> list[Path]:
-        """Flink's jars and its connector; the first time 313 MB are fetched."""
+        """Return Flink's jars and its connector. The first call downloads 313 MB."""
         return [*flink_jars(), *resolve(cls.lock)]
 
     def _command(self, instance: int) -> list[str | Path]:
@@ -86,22 +86,23 @@ class FlinkEngine(JvmEngine):
         )  # fmt: skip
 
     def _resource(self, instance: int) -> str:
-        """Another one at each start, so that a dead TaskManager is not taken for its successor."""
+        """Return an id that differs at each start, so that a dead TaskManager is not confused with its successor."""
         return f"taskmanager-{instance}-{self._starts[instance]}"
 
     def _latest_snapshot(self) -> Path | None:
-        """The newest completed checkpoint or savepoint of this run."""
+        """Return the newest completed checkpoint or savepoint of this run; None if there is none."""
         found = [*self._folder.glob("checkpoints/*/chk-*/_metadata"), *self._folder.glob("savepoints/*/_metadata")]
         return max(found, key=lambda path: path.stat().st_mtime_ns).parent if found else None
 
     def _is_ready(self, instance: int) -> bool:
-        """The JobManager: the job runs, all of it on TaskManagers that live. A TaskManager: it is registered."""
+        """Return whether the instance is ready. The JobManager: the job runs, all of it on live TaskManagers. A
+        TaskManager: it is registered."""
         try:
             if instance == self.jobmanager:
                 return self._runs_on_the_living()
             return self._resource(instance) in self._registered()
         except (urllib.error.URLError, OSError, ValueError, KeyError):
-            return False  # not up yet, or in the middle of a recovery
+            return False  # not up yet, or in a recovery
 
     def _registered(self) -> set[str]:
         return {manager["id"] for manager in self._rest("/taskmanagers")["taskmanagers"]}
@@ -115,12 +116,13 @@ class FlinkEngine(JvmEngine):
         return all(status == "RUNNING" for status, _ in tasks) and {where for _, where in tasks} <= living
 
     def working(self) -> list[int]:
-        """The TaskManagers that have tasks, by number; others stand by. Raises OSError where Flink does not answer."""
+        """Return the numbers of the TaskManagers with tasks; the others are standbys. Raises OSError if Flink does
+        not answer."""
         busy = {where for _, where in self._tasks(self._rest(f"/jobs/{self._job_id}"))}
         return [number for number in range(self.jobmanager) if self._resource(number) in busy]
 
     def _tasks(self, job: Any) -> list[tuple[str, str]]:
-        """Status and TaskManager of each subtask."""
+        """Return status and TaskManager of each subtask."""
         return [
             (subtask["status"], subtask["taskmanager-id"])
             for vertex in job["vertices"]
@@ -128,7 +130,8 @@ class FlinkEngine(JvmEngine):
         ]
 
     def effective(self) -> Effective:
-        """From the JobManager's REST interface and the Kafka clients of the TaskManagers. Raises EngineError."""
+        """Return the guarantee from the JobManager's REST interface and the TaskManagers' Kafka clients. Raises
+        EngineError."""
         try:
             checkpoints = self._rest(f"/jobs/{self._job_id}/checkpoints/config")
             cluster = {option["key"]: str(option["value"]) for option in self._rest("/jobmanager/config")}

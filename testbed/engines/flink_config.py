@@ -1,4 +1,4 @@
-"""The files that Flink's processes read: the cluster's configuration, the job's and that of the log."""
+"""The files of Flink's processes: the configurations of the cluster, the job and the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOPBACK: Final = "127.0.0.1"
 _DELIVERY: Final = {"exactly_once": "EXACTLY_ONCE", "at_least_once": "AT_LEAST_ONCE"}
 _MESSAGE_BYTES_MAX: Final = 8_000_000
 
-# Without Flink's shell scripts nothing divides a TaskManager's memory: every part must be said, and the JVM be told.
+# Flink's shell scripts would divide a TaskManager's memory. Without them, every part and the JVM's limits are set here.
 _MEMORY_MB: Final = {
     "task.heap.size": 448,
     "task.off-heap.size": 64,
@@ -41,7 +41,7 @@ logger.shaded.level = WARN
 logger.kafka.name = org.apache.kafka
 logger.kafka.level = WARN
 """
-# What their clients run with, for `effective`.
+# Loggers of the clients' configurations, for `effective`.
 _CONFIG_LOGGERS: Final = (
     "common.config.AbstractConfig",
     "clients.producer.ProducerConfig",
@@ -50,7 +50,7 @@ _CONFIG_LOGGERS: Final = (
 
 
 def write_config(settings: RealEngineSettings, folder: Path, *, rpc_port: int, rest_port: int) -> None:
-    """``config.yaml`` and ``log4j2.properties`` in ``folder``."""
+    """Write ``config.yaml`` and ``log4j2.properties`` to ``folder``."""
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     times = settings.timeouts
     host = LOOPBACK if settings.node is None else settings.node.host
@@ -71,7 +71,7 @@ def write_config(settings: RealEngineSettings, folder: Path, *, rpc_port: int, r
         "execution.checkpointing.storage": "filesystem",
         "execution.checkpointing.dir": f"file://{folder}/checkpoints",
         "execution.checkpointing.interval": _ms(times.commit_interval_seconds),
-        # The sink's guarantee is its own; the state's is exactly once under both, as Flink recommends.
+        # The sink's guarantee is set separately. The state is exactly once with both guarantees, as Flink recommends.
         "execution.checkpointing.mode": "EXACTLY_ONCE",
         "execution.checkpointing.snapshot-compression": True,
         "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
@@ -80,7 +80,7 @@ def write_config(settings: RealEngineSettings, folder: Path, *, rpc_port: int, r
         "restart-strategy.fixed-delay.delay": "300ms",
         "heartbeat.interval": round(times.heartbeat_interval_seconds * 1000),
         "heartbeat.timeout": round(times.session_timeout_seconds * 1000),
-        # A TaskManager that is up before its JobManager would try again only after ten seconds.
+        # A TaskManager that starts before its JobManager would otherwise wait ten seconds for a retry.
         "cluster.registration.error-delay": "300ms",
         "cluster.registration.initial-timeout": "300ms",
         "cluster.registration.refused-registration-delay": "1s",
@@ -99,7 +99,7 @@ def write_config(settings: RealEngineSettings, folder: Path, *, rpc_port: int, r
 
 
 def write_job(settings: RealEngineSettings, folder: Path) -> Path:
-    """The properties file that is the job's argument."""
+    """Write the properties file that is the job's argument, and return it."""
     options = {
         "job.bootstrap.servers": settings.bootstrap_servers,
         "job.inputs": ",".join(settings.inputs),

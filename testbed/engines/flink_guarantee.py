@@ -1,4 +1,4 @@
-"""Which guarantee a running Flink job gives, from its checkpoints and its Kafka clients."""
+"""The effective guarantee of a running Flink job, from its checkpoints and its Kafka clients."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from testbed.engines.effective import ClientConfig, Effective, seconds
 from testbed.engines.settings import Guarantee
 
 _DISABLED_MS: Final = (1 << 63) - 1
-"""The interval that Flink's REST interface tells where there are no checkpoints."""
+"""The interval in Flink's REST interface if checkpoints are disabled."""
 _MS_OF: Final = {"": 1, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000}
 
 
 def effective_of(
     mode: str, interval_ms: int, clients: Sequence[ClientConfig], cluster: Mapping[str, str] | None = None
 ) -> Effective:
-    """From the checkpoints' mode and interval, and the TaskManagers' clients. Raises EngineError where some miss.
+    """Return the guarantee from the checkpoints' mode and interval, and the TaskManagers' clients.
 
-    ``cluster`` are the options of the JobManager that it runs with.
+    ``cluster`` are the JobManager's effective options. Raises EngineError if clients are missing.
     """
     producers = [c for c in clients if c.kind == "ProducerConfig"]
     consumers = [c for c in clients if c.kind == "ConsumerConfig"]
@@ -55,6 +55,6 @@ def effective_of(
 
 
 def _duration_seconds(text: str | None) -> float | None:
-    """A duration as Flink writes it (``6000``, ``50 s``, ``1500ms``); None where it is not there or is none."""
+    """Parse a duration in Flink's notation (``6000``, ``50 s``, ``1500ms``); None if it is absent or not a duration."""
     found = re.fullmatch(r"(\d+)\s*(ms|s|min|h|)", text or "")
     return None if found is None else int(found[1]) * _MS_OF[found[2]] / 1000

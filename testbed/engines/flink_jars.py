@@ -1,7 +1,7 @@
-"""Flink's jars out of the wheel ``apache-flink-libraries``: the smallest way to them without a mirror of archives.
+"""Flink's jars from the wheel ``apache-flink-libraries``: the smallest download that needs no mirror of archives.
 
-The wheel (313 MB) is fetched by pip, from the index that this machine is configured for and with the hash of the lock
-file, when Flink is first used; the jars that a cluster needs are kept in the user's cache, the rest is thrown away.
+When Flink is first used, pip downloads the wheel (313 MB) from this machine's configured index, with the lock file's
+hash. The jars of a cluster are kept in the user's cache, and the rest is deleted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NEEDED: Final = ("flink-dist-", "log4j-api-", "log4j-core-", "log4j-slf4j-impl-
 
 
 def flink_jars(*, cache: Path | None = None) -> list[Path]:
-    """The jars of Flink's cluster, fetched where they are missing. Raises JarDownloadError."""
+    """Return the jars of Flink's cluster; download missing ones. Raises JarDownloadError."""
     cache = user_cache() / "engines" if cache is None else cache
     folder = cache / f"flink-{hashlib.sha256(WHEEL_LOCK.read_bytes()).hexdigest()[:16]}"
     if not folder.exists():
@@ -32,9 +32,9 @@ def flink_jars(*, cache: Path | None = None) -> list[Path]:
             jars.mkdir()
             _unpack(_fetch(Path(name)), jars)
             try:
-                jars.rename(folder)  # whole or not at all
+                jars.rename(folder)  # atomically
             except OSError:
-                if not folder.exists():  # otherwise another process was first
+                if not folder.exists():  # otherwise another process was faster
                     raise
     return sorted(folder.glob("*.jar"))
 

@@ -1,7 +1,7 @@
-"""Java sources of ours, compiled when first used: one small file an engine, kept as a jar in the user's cache.
+"""Compiles the project's Java sources at their first use: one small file per engine, kept as a jar in the user's cache.
 
-The jar's name holds the hash of the source and of the lock file of the jars that it was compiled against, so that a
-change of either compiles anew, and nothing else does.
+The jar's name contains the hash of the source and of the lock file of its dependencies. Only a change of either
+compiles it again.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from typing import Final
 from validator.stream.jars import PrerequisiteError, find_java, user_cache
 
 JAVA_RELEASE: Final = 17
-"""The oldest Java that the project runs on."""
+"""The oldest Java version that the project supports."""
 _COMPILE_SECONDS_MAX: Final = 180
 _JAR: Final = "{jar}"
-"""In a manifest, the place of the jar's own name."""
+"""Placeholder of the jar's own name in a manifest."""
 _ZIP_TIME: Final = (1980, 1, 1, 0, 0, 0)
-"""The same classes give the same jar, byte for byte."""
+"""Fixed, so that the same classes give the same jar, byte for byte."""
 
 
 class JavacNotFoundError(PrerequisiteError):
-    """There is a Java, but none that compiles."""
+    """A Java is installed, but without a compiler."""
 
 
 class CompileError(Exception):
-    """Java does not compile; our bug, or jars that do not go with the source."""
+    """The compilation failed: an error in the source, or jars that do not fit it."""
 
 
 def find_javac() -> Path:
-    """The compiler beside the Java in use, else the first one on the PATH.
+    """Return the compiler of the Java in use, else the first one on the PATH.
 
     Raises :class:`JavacNotFoundError`, or :class:`validator.stream.jars.JavaNotFoundError`.
     """
@@ -54,7 +54,7 @@ def find_javac() -> Path:
 
 
 def job_jar(source: Path, lock: Path, jars: Sequence[Path], *, cache: Path | None = None) -> Path:
-    """The jar of ``source``, compiled against ``jars``, which ``lock`` names; ``cache`` is a folder.
+    """Return the jar of ``source``, compiled against ``jars``, which ``lock`` lists. ``cache`` is a folder.
 
     Raises JavacNotFoundError, JavaNotFoundError, CompileError.
     """
@@ -62,9 +62,9 @@ def job_jar(source: Path, lock: Path, jars: Sequence[Path], *, cache: Path | Non
 
 
 def agent_jar(source: Path, main: str, *, cache: Path | None = None) -> Path:
-    """The jar of a JVM's agent that needs no other jars; all class loaders see its classes. ``main``: its class.
+    """Return the jar of a JVM agent without other jars, visible to all class loaders. ``main`` is its class.
 
-    Raises as `job_jar` does.
+    Raises the same errors as `job_jar`.
     """
     manifest = f"Premain-Class: {main}\nBoot-Class-Path: {_JAR}\nCan-Retransform-Classes: true\n"
     return _compiled(source, (), named_by=source.read_bytes() + manifest.encode(), manifest=manifest, cache=cache)
@@ -89,7 +89,7 @@ def _compiled(source: Path, jars: Sequence[Path], *, named_by: bytes, cache: Pat
             raise CompileError(f"{javac} does not compile {source.name}:\n{run.stderr}{run.stdout}")
         packed = Path(name, jar.name)
         _pack(classes, packed, manifest.replace(_JAR, jar.name))
-        packed.replace(jar)  # two processes at once place equal files
+        packed.replace(jar)  # concurrent processes write equal files
     return jar
 
 

@@ -1,4 +1,4 @@
-"""The loop of one engine instance: Kafka in, the core, a sink out. Everything that decides is in ``core``."""
+"""The loop of one engine instance: Kafka in, the core, a sink out. All decisions are in ``core``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OutputPlanner = Callable[[Sequence[Result | LateEvent]], Iterable[EmittedResult 
 """Correct results -> the results to produce. The reference engine produces all of them, the mutant does not."""
 
 READY = "ready"
-"""A log line that begins with this word: partitions are assigned and their state is rebuilt."""
+"""A log line that begins with this word means that partitions are assigned and their state is restored."""
 _CALL_TIMEOUT_SECONDS = 60.0
 _RETRIES_MAX = 20
 _HANG_SECONDS = 5.0
@@ -52,7 +52,7 @@ def log(text: str) -> None:
 
 
 def core_of(settings: EngineSettings) -> Core:
-    """The operator of the settings."""
+    """Return the operator of the settings."""
     bounds = (settings.max_disorder_ms, settings.allowed_lateness_ms)
     if settings.operator == "passthrough":
         return PassthroughCore(*bounds)
@@ -68,7 +68,7 @@ def core_of(settings: EngineSettings) -> Core:
 
 
 class Job:
-    """One instance. ``run`` blocks until stopped by SIGTERM, or until the end when asked to stop there."""
+    """One instance. ``run`` blocks until SIGTERM, or until the end of the input if requested."""
 
     def __init__(self, settings: EngineSettings, instance: int, plan: OutputPlanner) -> None:
         self._settings = settings
@@ -87,9 +87,10 @@ class Job:
         self._sink = open_sink(settings, self._consumer, self._name, lambda: self._stopping)
 
     def run(self, *, stop_at_end: bool, close_at_end: bool) -> None:
-        """Process until SIGTERM, or with ``stop_at_end`` to the ends that the assigned partitions have now.
+        """Process until SIGTERM, or with ``stop_at_end`` up to the current ends of the assigned partitions.
 
-        ``close_at_end`` answers what is open then. Raises JobError, KafkaException, DeliveryError.
+        ``close_at_end`` then closes open windows and produces their results. Raises JobError, KafkaException,
+        DeliveryError.
         """
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop)
@@ -131,12 +132,13 @@ class Job:
             "client.id": self._name,
             "session.timeout.ms": int(settings.session_timeout_seconds * 1000),
             "heartbeat.interval.ms": int(settings.session_timeout_seconds * 1000 / 6),
-            # Range gives the same partition of every input to one instance; eager keeps the callbacks simple.
+            # The range strategy assigns the same partition of every input to one instance. Eager rebalancing keeps the
+            # callbacks simple.
             "partition.assignment.strategy": "range",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            # A start outside the log means lost input: fail, never skip.
+            # A start outside the log means lost input: fail instead of skipping it.
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": 50,
             "fetch.error.backoff.ms": 50,
@@ -178,7 +180,8 @@ class Job:
         self._announce()
 
     def _consumer_error(self, error: KafkaError) -> None:
-        """Go on where the client retries by itself. Raises KafkaException when fenced or where input is lost."""
+        """Continue if the client retries by itself. Raises KafkaException if the instance is fenced or input is
+        lost."""
         if error.fatal() or error.code() in _NO_WAY_ON:
             raise KafkaException(error)
         log(f"consumer: {error.str()}")
@@ -229,7 +232,7 @@ class Job:
             self._sink.accept(output)
 
     def _abort(self, outputs: Iterable[Output]) -> None:
-        """Produce ``outputs`` in a transaction of their own, and abort that."""
+        """Produce ``outputs`` in a separate transaction, and abort it."""
         if self._aborter is None:
             options = {**producer_options(self._settings), "transactional.id": f"{self._name}-abort"}
             self._aborter = Producer(options)
@@ -270,8 +273,8 @@ class Job:
     def _commit(self) -> None:
         if not self._decoders:
             return
-        # send_offsets_to_transaction can hang past its timeout (librdkafka issue 5456; seen after the broker died).
-        # The broker has aborted the transaction by then: end with status 1, as for any other failure.
+        # send_offsets_to_transaction can hang past its timeout (librdkafka issue 5456; observed after a broker's
+        # death). By then the broker has aborted the transaction: end with status 1, as for any other failure.
         faulthandler.dump_traceback_later(self._settings.transaction_timeout_seconds + _HANG_SECONDS, exit=True)
         try:
             self._sink.commit(self._core.progress())
@@ -279,7 +282,7 @@ class Job:
             faulthandler.cancel_dump_traceback_later()
 
     def _reached(self, ends: dict[PartitionId, int]) -> bool:
-        """Whether all assigned partitions were read to the ends that they had when this first asked for them."""
+        """Return whether all assigned partitions were read to their ends as of the first call."""
         if not self._decoders or self._core.recovering:
             return False
         for topic, partition in self._decoders:
@@ -288,7 +291,7 @@ class Job:
         return all(self._core.next_offset(p) >= ends[p] for p in self._decoders)
 
     def _ends(self, partition: PartitionId) -> tuple[int, int]:
-        """Low and high watermark."""
+        """Return low and high watermark."""
         found = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=_CALL_TIMEOUT_SECONDS)
         assert found is not None
         return found
@@ -299,7 +302,7 @@ class Job:
             log(f"{READY} {self._name} {' '.join(f'{t}-{p}' for t, p in sorted(self._decoders))}")
 
     def _restart_from_committed(self, partitions: Sequence[TopicPartition]) -> None:
-        """Take ``partitions`` on, as they were at their last commit, and forget everything else."""
+        """Take on ``partitions`` in the state of their last commit, and drop everything else."""
         self._core.reset()
         self._decoders.clear()
         self._at_end_since.clear()
@@ -317,7 +320,7 @@ class Job:
                     f"{progress.rebuild_from}: raise the retention of {offset.topic}."
                 )
             if self._settings.guarantee == "at_most_once":
-                # What was read and not yet answered is lost: that is the guarantee.
+                # Events that were read and have no result yet are lost: this is the guarantee.
                 progress = type(progress)(progress.next_offset, progress.next_offset, progress.closed_through_ms)
             partition = (offset.topic, offset.partition)
             self._core.assign(partition, progress)

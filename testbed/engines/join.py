@@ -1,8 +1,8 @@
 """PGVal's MST: clicks joined with updates per key and window, on the reference engine's core. Pure, no I/O.
 
-The ids of the right input carry its name here (``update/7``), so that click 7 and update 7 are two; the wire takes it
-off again. A window answers with each id once: nothing where one side is empty, or in a left join with the left side
-alone. A late event of either side is set aside, whether it has a partner or not.
+Inside the engine, the ids of the right input have its name as a prefix (``update/7``), so that click 7 and update 7
+differ; ``wire`` removes it. A window's result has each id once. A window with an empty side produces no result, except
+one with left events only in a left join. A late event of either side is set aside, with or without a partner.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Join = Literal["inner", "left"]
 
 
 def side_prefix(right: str) -> str:
-    """What the ids of the input ``right`` begin with."""
+    """Return the prefix of the ids of the input ``right``."""
     return right + "/"
 
 
 class JoinCore(DistinctCore):
-    """The windows of `DistinctCore`, joined. ``right_prefix`` is that of the right input's ids."""
+    """The windows of `DistinctCore`, joined. ``right_prefix`` is the prefix of the right input's ids."""
 
     def __init__(
         self, size_ms: int, max_disorder_ms: int, allowed_lateness_ms: int, *, join: Join, right_prefix: str
@@ -38,5 +38,5 @@ class JoinCore(DistinctCore):
 
 
 def is_right(event_id: EventId, right_prefix: str) -> bool:
-    """Whether an id is one of the right input."""
+    """Return whether an id is one of the right input."""
     return isinstance(event_id, str) and event_id.startswith(right_prefix)

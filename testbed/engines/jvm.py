@@ -1,4 +1,4 @@
-"""Engines that run on Java: jars by a lock of their own, a job in one source file, processes of a few hundred MB."""
+"""Engines that run on Java: jars with their own lock file, a job in one source file, processes of a few hundred MB."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ SOURCES: Final = HERE / "java"
 
 
 class JvmEngine(RealEngine):
-    """An engine of Java processes. What it needs is fetched and compiled when the engine is made."""
+    """An engine of Java processes. Its requirements are downloaded and compiled when the engine is constructed."""
 
     lock: Path
-    """Its jars, ``group:artifact:version sha256`` a line."""
+    """Lock file of its jars, with lines ``group:artifact:version sha256``."""
     source: Path
-    """Its job."""
+    """Source file of its job."""
 
     @classmethod
     def require(cls) -> None:
-        """Raise a PrerequisiteError where this machine lacks what the engine needs. Fetches nothing."""
+        """Raise a PrerequisiteError if this machine lacks what the engine needs. Downloads nothing."""
         find_javac()
 
     @classmethod
     def class_path(cls) -> list[Path]:
-        """The job's jar, then the engine's; missing ones are fetched and compiled.
+        """Return the job's jar, then the engine's. Missing jars are downloaded and compiled.
 
         Raises PrerequisiteError, CompileError.
         """
@@ -40,11 +40,11 @@ class JvmEngine(RealEngine):
 
     @classmethod
     def engine_jars(cls) -> list[Path]:
-        """The engine's jars, fetched where they are missing."""
+        """Return the engine's jars; download missing ones."""
         return resolve(cls.lock)
 
     def _java(self, main: str, *arguments: str, heap_mb: int, options: Sequence[str] = ()) -> list[str | Path]:
-        """A command line. The JVM keeps its temporary files in the engine's folder."""
+        """Return a command line. The JVM keeps its temporary files in the engine's folder."""
         scratch = self._folder / "tmp"
         scratch.mkdir(exist_ok=True)
         return [

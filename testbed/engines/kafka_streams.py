@@ -1,4 +1,4 @@
-"""Kafka Streams: instances that share the partitions of a group and keep their state on the broker as well."""
+"""Kafka Streams: instances that share the partitions of a group, and back up their state on the broker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class KafkaStreamsEngine(JvmEngine):
             raise EngineRefused("kafka_streams has no standby workers of its own kind; raise parallelism instead.")
         super().__init__(settings, folder, roles=["worker"] * settings.parallelism)
         self.own_servers: tuple[str, ...] = ()
-        """Set before the start: the bootstrap servers of each instance, where each has a link of its own."""
+        """The bootstrap servers of each instance if each has its own link. Set before the start."""
 
     def _command(self, instance: int) -> list[str | Path]:
         properties = self._folder / f"{self.name}-{instance}.properties"
@@ -52,7 +52,7 @@ class KafkaStreamsEngine(JvmEngine):
             "processing.guarantee": _PROCESSING[settings.guarantee],
             "commit.interval.ms": _ms(times.commit_interval_seconds),
             "num.stream.threads": "1",
-            "replication.factor": "-1",  # the brokers' own
+            "replication.factor": "-1",  # the brokers' default
             "consumer.auto.offset.reset": "earliest",
             "consumer.session.timeout.ms": _ms(times.session_timeout_seconds),
             "consumer.heartbeat.interval.ms": _ms(times.heartbeat_interval_seconds),
@@ -75,16 +75,16 @@ class KafkaStreamsEngine(JvmEngine):
         return bool(states) and states[-1].startswith("ready ")
 
     def effective(self) -> Effective:
-        """From the clients that the live instances have made. Raises EngineError where none has made any."""
+        """Return the guarantee from the live instances' clients. Raises EngineError if there are none."""
         configs = [c for i in self.instances if i.alive for c in client_configs(self._log_since_start(i.number))]
         return effective_of(configs)
 
 
 def effective_of(configs: list[ClientConfig]) -> Effective:
-    """The guarantee of an application whose clients have ``configs``. Raises EngineError where some are missing."""
+    """Return the guarantee of an application whose clients have ``configs``. Raises EngineError if some are missing."""
     streams = [c.options for c in configs if c.kind == "StreamsConfig"]
     producers = [c for c in configs if c.kind == "ProducerConfig"]
-    # Restore consumers have no group; they read what the application itself has written.
+    # Restore consumers have no group. They read only the application's own writes.
     consumers = [c for c in configs if c.kind == "ConsumerConfig" and c.options.get("group.id", "null") != "null"]
     if not streams or not producers or not consumers:
         raise EngineError("No live instance of kafka_streams has logged the configuration of its clients.")

@@ -1,8 +1,8 @@
-"""Makes the lines of an engine's lock file: Maven coordinates and all that they need at run time, with their hashes.
+"""Prints the lines of an engine's lock file: Maven coordinates and their runtime dependencies, with hashes.
 
     python -m testbed.engines.lock org.apache.kafka:kafka-streams:4.1.0 org.slf4j:slf4j-simple:1.7.36
 
-Read the difference before committing it: what is printed is what the repository served at this moment.
+Review the difference before committing it: the output is what the repository served at this time.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _SETTINGS: Final = (
 
 
 class LockFailed(PrerequisiteError):
-    """The coordinates could not be resolved; the message quotes Ivy."""
+    """The coordinates could not be resolved. The message quotes Ivy."""
 
 
 def lock_lines(coordinates: Sequence[str]) -> list[str]:
-    """``group:artifact:version sha256`` of the coordinates and their dependencies, sorted. Raises LockFailed."""
+    """Return ``group:artifact:version sha256`` of the coordinates and their dependencies, sorted. Raises LockFailed."""
     dependencies = "".join(_dependency(text) for text in coordinates)
     with tempfile.TemporaryDirectory(prefix="streamproof-lock-") as name:
         folder = Path(name)
@@ -43,7 +43,7 @@ def lock_lines(coordinates: Sequence[str]) -> list[str]:
         )
         command: list[str | Path] = [find_java().executable, "-jar", ivy_jar(), "-warn"]
         command += ["-settings", folder / "settings.xml", "-ivy", folder / "ivy.xml", "-cache", folder / "cache"]
-        # Bundles are jars too; their type is in the POM only.
+        # Bundles are jars too; only their POM shows the type.
         command += ["-types", "jar", "bundle"]
         command += ["-retrieve", f"{folder}/out/[organisation]:[artifact]:[revision].[ext]"]
         run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_FETCH_SECONDS_MAX)

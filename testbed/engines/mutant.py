@@ -1,7 +1,7 @@
-"""The mutant engine: the reference with faults of its own, ``python -m testbed.engines.mutant CONFIG.json ...``.
+"""The mutant engine: the reference with mutations, ``python -m testbed.engines.mutant CONFIG.json ...``.
 
-What it does wrong is decided in ``mutations``; what it did is in the ground truth (``truth``), which is written
-before the corresponding output is produced.
+``mutations`` decides them. The ground truth (``truth``) records them, and is written before the corresponding output is
+produced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from testbed.engines.truth import TruthWriter
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point. Without ``truth`` in the configuration there is no mutant: exit status 2."""
+    """Entry point. Returns 2 if the configuration has no ``truth``."""
     parsed = reference.parse_arguments(arguments, "testbed.engines.mutant")
     settings = reference.read_settings(parsed.config)
     if settings.truth is None:

@@ -1,8 +1,8 @@
-"""What the mutant does wrong, decided from a seed, and the classes that each deed must be found under. Pure, no I/O.
+"""The mutant's errors, decided from a seed, and the classes under which each must be reported. Pure, no I/O.
 
-Every decision is a hash of (seed, cell) or (seed, cell, id), never a draw in sequence: killed and restarted, or with
-another split of partitions, the mutant does the same to the same cell. Classes are those of SEMANTICS section 2, per
-(cell, id), with e = 1 for an event's own cell:
+Every decision is a hash of (seed, cell) or (seed, cell, id), not a sequential draw. Therefore the mutant makes the same
+errors in the same cell after a kill and a restart, or with another assignment of partitions. Classes are those of
+SEMANTICS section 2, per (cell, id), with e = 1 for an event's own cell:
 
 | mutation         | what is done                                            | classes per id                        |
 |------------------|---------------------------------------------------------|---------------------------------------|
@@ -20,16 +20,16 @@ another split of partitions, the mutant does the same to the same cell. Classes 
 | abort_retry      | the same, then produced again                           | none                                  |
 | withdraw         | a cumulative result produced, then withdrawn            | missing                               |
 
-At most one mutation befalls a result, and an id only where none befell its result; so the classes add up. An id is
-misplaced into the next result of its window by key that no result mutation befell; where there is none, nothing is
-done. In sliding windows an id has a cell in each window that holds it, and is mutated in each by itself. Windows of
-sessions have no cells in common: there an id is misplaced into the next session that is answered at the same time,
-which after a kill may be another one. A passthrough's result is one event, so that dropping its id is to produce
-nothing; misplaced, it is produced with another event time, ``moved_ms`` later. Second copies that a producer sends are
-results of their own there, alike to the last: all of them have the same fate, and the truth tells it once. A running
-aggregate has no windows: there an id is misplaced into the result of the next key that is answered at the same time.
-Its cumulative results repeat what was done to their ids, and the truth is that of the last table. Delays are kept in
-memory: an engine killed while it delays a result loses it.
+A result has at most one mutation, and its ids are mutated only if the result is not, so the classes add up. An id is
+misplaced into the next result of its window, by key, that has no mutation of its own; if there is none, the id is not
+mutated. In sliding windows, an id has a cell in each window that holds it, and each is mutated separately. Session
+windows have no cells in common: there an id is misplaced into the next session that produces its result at the same
+time, which may differ after a kill. A passthrough's result is one event: if its id is dropped, nothing is produced; if
+it is misplaced, it is produced with another event time, ``moved_ms`` later. Duplicates from a producer are separate,
+equal results there: all have the same mutation, and the truth has it once. A running aggregate has no windows: there an
+id is misplaced into the result of the next key that is produced at the same time. Its cumulative results repeat the
+mutations of their ids, and the truth is that of the last table. Delayed results are kept in memory: an engine that is
+killed during a delay loses them.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ _CLASS_OF_ITS_IDS: Final = {
     Mutation.ABORT_RETRY: None,
 }
 _INVENTED_FROM: Final = 1 << 62
-"""Invented integer ids lie in the upper half of the 64-bit range, where no generator counts."""
+"""Invented integer ids are in the upper half of the 64-bit range, which generators do not reach."""
 
 
 @dataclass(frozen=True)
 class AppliedMutation:
-    """One line of the ground truth: what was done to an id, and its class in that cell (None: none is due)."""
+    """One line of the ground truth: a mutation of an id, and its class in that cell (None: no violation)."""
 
     mutation: Mutation
     window_start_ms: int
@@ -105,9 +105,9 @@ class AppliedMutation:
     id: EventId
     violation_class: str | None
     transient_class: str | None = None
-    """A class that it is rightly found under for a time, and that is retracted later."""
+    """A class that is correct for a time, and is retracted later."""
     count: int = 1
-    """How many contributions: above 1 only where the producer sent the event more than once."""
+    """Number of contributions: above 1 only if the producer sent the event more than once."""
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,9 @@ class EmittedResult:
     result: Result
     delay_seconds: float = 0.0
     is_aborted: bool = False
-    """Produced in a transaction of its own that is then aborted."""
+    """Produce it in a separate transaction, which is then aborted."""
     is_withdrawn: bool = False
-    """Not the result, but a null value in its place."""
+    """Produce a null value instead of the result."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class MutatedResults:
 
 @dataclass(frozen=True)
 class Rates:
-    """Shares from 0 to 1 of the results (``OF_A_RESULT``) or ids (``OF_AN_ID``) that a mutation befalls."""
+    """Mutation -> share from 0 to 1 of the affected results (``OF_A_RESULT``) or ids (``OF_AN_ID``)."""
 
     shares: Mapping[Mutation, float]
     delay_seconds: float = 2.0
@@ -147,9 +147,9 @@ def mutate(
     operator: Operator = "tumbling",
     moved_ms: int = 0,
 ) -> MutatedResults:
-    """Mutate honest answers. Results of one window must come in one call, as ``Core.take`` gives them.
+    """Mutate correct results. The results of one window must be in one call, as ``Core.take`` returns them.
 
-    ``moved_ms``: by how much event time a passthrough's results are misplaced.
+    ``moved_ms``: the event time by which a passthrough's results are misplaced.
     """
     if operator in ("session", "running_aggregate"):
         return _mutate_together(answers, rates, seed)
@@ -171,7 +171,7 @@ def mutate(
 
 
 def _mutate_together(answers: Sequence[Result | LateEvent], rates: Rates, seed: int) -> MutatedResults:
-    """Results that are answered at the same time, as if they were of one window."""
+    """Mutate results that are produced at the same time as if they belonged to one window."""
     emissions: list[EmittedResult | LateEvent] = [answer for answer in answers if isinstance(answer, LateEvent)]
     applied: list[AppliedMutation] = []
     _mutate_window([answer for answer in answers if isinstance(answer, Result)], rates, seed, emissions, applied)
@@ -179,7 +179,8 @@ def _mutate_together(answers: Sequence[Result | LateEvent], rates: Rates, seed: 
 
 
 def _mutate_events(answers: Sequence[Result | LateEvent], rates: Rates, seed: int, moved_ms: int) -> MutatedResults:
-    """One result at a time: where it is misplaced to is no result of the engine, but its own at another time."""
+    """Mutate each result by itself. An id is misplaced into the same result at another time, not into another
+    result."""
     emissions: list[EmittedResult | LateEvent] = []
     applied: list[AppliedMutation] = []
     for answer in answers:
@@ -191,7 +192,7 @@ def _mutate_events(answers: Sequence[Result | LateEvent], rates: Rates, seed: in
             _mutate_window([answer], rates, seed, emissions, applied, elsewhere)
             times_ms = tuple(time_ms + moved_ms for time_ms in elsewhere.times_ms)
             emissions.append(EmittedResult(replace(elsewhere.result, ids=tuple(elsewhere.ids), times_ms=times_ms)))
-    # What has lost its id is no record.
+    # A result that has lost its id is not produced.
     return MutatedResults(tuple(e for e in emissions if isinstance(e, LateEvent) or e.result.ids), tuple(applied))
 
 
@@ -203,7 +204,7 @@ def _mutate_window(
     applied: list[AppliedMutation],
     elsewhere: _Edit | None = None,
 ) -> None:
-    """``elsewhere``: where ids are misplaced to, if not into the next result."""
+    """``elsewhere``: the result into which ids are misplaced, instead of the next one."""
     fates = [_chosen(OF_A_RESULT, rates, _draw(seed, "cell", r.window_start_ms, r.key)) for r in window]
     untouched = [i for i, fate in enumerate(fates) if fate is None]
     edits = {i: _Edit(window[i]) for i in untouched}
@@ -270,7 +271,7 @@ def _mutate_ids(
         return
     met: set[EventId] = set()
     for event_id, time_ms in zip(result.ids, result.times_ms, strict=True):
-        # A second copy that the producer sent has the id of the first: mutating both would blur the count.
+        # A duplicate from the producer has the same id. Mutating both would make the count ambiguous.
         choice = None
         if event_id not in met:
             met.add(event_id)
@@ -324,13 +325,13 @@ def _invented(seed: int, cell: Result, event_id: EventId) -> EventId:
     digest = _digest(seed, "invented", cell.window_start_ms, cell.key, event_id)
     if isinstance(event_id, int):
         return _INVENTED_FROM + int.from_bytes(digest[:7], "little")
-    # An id of the right input of a join stays one.
+    # An invented id of a join's right input keeps the prefix.
     side, slash, _ = event_id.rpartition("/")
     return f"{side}{slash}invented-{digest.hex()}"
 
 
 def _chosen(among: Sequence[Mutation], rates: Rates, draw: float) -> Mutation | None:
-    """The mutation whose share of [0, 1) the draw falls into."""
+    """Return the mutation whose share of [0, 1) contains the draw; None if no share does."""
     reached = 0.0
     for mutation in among:
         reached += rates.shares.get(mutation, 0.0)

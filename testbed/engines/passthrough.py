@@ -1,7 +1,7 @@
-"""The passthrough of the reference engine: each event is answered at once, by itself. Pure, no I/O.
+"""The passthrough of the reference engine: each event immediately has its own result. Pure, no I/O.
 
-It keeps no state, whatever the time is, and so no event is late. What a filter leaves out never comes here: it is the
-decoder's to see fields that are neither key nor id.
+It keeps no state at any time, so no event is late. Events that a filter removes do not reach it: the decoder sees
+fields other than key and id.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from testbed.engines.core import NEVER_MS, Core, EventId, Key, Partition, Partit
 
 
 class PassthroughCore(Core):
-    """One answer per event, with its id, key and time."""
+    """One result per event, with its id, key and time."""
 
     def _insert(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
         del state, offset
@@ -18,10 +18,10 @@ class PassthroughCore(Core):
         return True
 
     def _restore(self, state: Partition, record: Record) -> None:
-        """Another operator's progress may say to read again; all of it has been answered."""
+        """Another operator's progress may request a re-read. All of these events have their results."""
 
     def _emit_closed(self) -> None:
-        """Nothing is open."""
+        """No state is open."""
 
     def _next_timer(self, watermark: int) -> int:
         del watermark
@@ -34,10 +34,10 @@ class PassthroughCore(Core):
         return state.next_offset
 
     def _assigned(self, state: Partition, progress: PartitionProgress) -> None:
-        """Nothing is kept."""
+        """No state is kept."""
 
     def _recovered(self) -> None:
-        """Nothing was open."""
+        """No state was open."""
 
     def _forget(self, state: Partition) -> None:
-        """Nothing is kept."""
+        """No state is kept."""

@@ -1,7 +1,7 @@
-"""Real engines: what they are configured with, the named profiles of timeouts, and the base that they share.
+"""Real engines: their settings, the named profiles of timeouts, and their base class.
 
-All run PGVal's SST on one input topic and its MST on two, with late events on topics of their own where the engine has
-them.
+All run PGVal's SST on one input topic and its MST on two, with separate topics for late events if the engine supports
+that.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Timeouts(BaseModel):
 
 
 LOCAL: Final = Timeouts()
-"""Ours: short enough that a fault is over in seconds, long enough for a busy machine."""
+"""The testbed's own: short enough that a fault is over in seconds, long enough for a busy machine."""
 
 PROFILES: Final[Mapping[str, Mapping[str, Timeouts]]] = {
-    # Flink: checkpoints each 5 s, sink transactions of 30 s; all: TO = 3 s, heartbeats each second.
-    # Not set there, hence defaults: the transactions of Kafka Streams, how often Storm's spout commits offsets.
+    # Flink: checkpoints every 5 s, sink transactions of 30 s. All: TO = 3 s, heartbeats every second. Not set there, so
+    # at their defaults: the transactions of Kafka Streams, and the commit interval of Storm's spout.
     "pgval": {
         "flink": Timeouts(
             commit_interval_seconds=5,
@@ -64,8 +64,9 @@ PROFILES: Final[Mapping[str, Mapping[str, Timeouts]]] = {
             task_timeout_seconds=350,
         ),
     },
-    # Flink: checkpoints each 10 s and transactions of an hour, which a broker refuses unless its
-    # transaction.max.timeout.ms is raised. Kafka Streams: commits each second. Spark: a trigger of 0. Else defaults.
+    # Flink: checkpoints every 10 s and transactions of an hour, which a broker refuses unless its
+    # transaction.max.timeout.ms is raised. Kafka Streams: commits every second. Spark: a trigger of 0. Otherwise
+    # defaults.
     "ospbench": {
         "flink": Timeouts(
             commit_interval_seconds=10,
@@ -79,10 +80,11 @@ PROFILES: Final[Mapping[str, Mapping[str, Timeouts]]] = {
             session_timeout_seconds=45,
             heartbeat_interval_seconds=3,
         ),
-        # Its sink has no transactions, and its driver is in no group.
+        # Its sink has no transactions, and its driver is not in a group.
         "spark": Timeouts(commit_interval_seconds=0),
     },
-    # Vogel et al.: checkpoints and commits each 2 s; else the defaults, Flink's transactions under the broker's limit.
+    # Vogel et al.: checkpoints and commits every 2 s; otherwise defaults, with Flink's transactions under the broker's
+    # limit.
     "shufflebench": {
         "flink": Timeouts(
             commit_interval_seconds=2,
@@ -98,17 +100,17 @@ PROFILES: Final[Mapping[str, Mapping[str, Timeouts]]] = {
         ),
     },
 }
-"""Profile -> engine -> its timeouts, as the papers or their code set them (PGVal, OSPBench, Vogel et al.)."""
+"""Profile -> engine -> its timeouts, from the papers or their code (PGVal, OSPBench, Vogel et al.)."""
 
 
 class EngineRefused(Exception):
-    """An engine does not support the settings; one sentence with the fix."""
+    """An engine does not support the settings. The message is one sentence with the fix."""
 
     exit_status = 2
 
 
 def timeouts(profile: str, engine: str) -> Timeouts:
-    """Those of a named profile; ``local`` is for every engine. Raises EngineRefused."""
+    """Return the timeouts of a named profile; ``local`` has them for every engine. Raises EngineRefused."""
     if profile == "local":
         return LOCAL
     known = PROFILES.get(profile)
@@ -160,7 +162,7 @@ class RealEngineSettings(BaseModel):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The input topics, that of the clicks first."""
+        """The input topics; the clicks' is first."""
         return (self.input, self.update_input) if self.workload == "mst" else (self.input,)
 
     @property
@@ -173,14 +175,14 @@ class RealEngine(ProcessEngine):
     """A production engine as processes that the testbed starts."""
 
     guarantees: tuple[Guarantee, ...]
-    """Those that it can be asked for."""
+    """The guarantees that it supports."""
     workloads: tuple[Workload, ...] = ("sst",)
-    """Those that its job has."""
+    """The workloads that its job supports."""
     commits_without_pause: bool = False
-    """Whether a commit interval of 0 means something to it."""
+    """Whether it supports a commit interval of 0."""
 
     def __init__(self, settings: RealEngineSettings, folder: Path, *, roles: Sequence[str]) -> None:
-        """Raises EngineRefused where ``settings`` ask for what the engine or its job has not."""
+        """Raises EngineRefused if the engine or its job does not support ``settings``."""
         if settings.guarantee not in self.guarantees:
             raise EngineRefused(
                 f"{self.name} cannot be asked for {settings.guarantee}; use {' or '.join(self.guarantees)}."
@@ -199,4 +201,4 @@ class RealEngine(ProcessEngine):
 
     @abstractmethod
     def effective(self) -> Effective:
-        """What the running engine guarantees, read back from it. Raises EngineError where it does not run."""
+        """Return the running engine's effective guarantee. Raises EngineError if it does not run."""

@@ -1,7 +1,7 @@
 """The reference engine: ``python -m testbed.engines.reference CONFIG.json [--instance N] [--stop-at-end] ...``.
 
-It keeps the guarantee that its configuration names, whenever it is killed; ``core`` argues why. Exit status: 0 when
-stopped, 1 when it could not go on (restart it), 2 for a configuration that cannot be used.
+It keeps the guarantee in its configuration at any kill point; ``core`` has the argument. Exit status: 0 after a stop, 1
+if it cannot continue (restart it), 2 for an invalid configuration.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def honest(answers: Sequence[Result | LateEvent]) -> Iterable[EmittedResult | La
 
 
 def parse_arguments(arguments: Sequence[str] | None, program: str) -> argparse.Namespace:
-    """The command line that both engines have."""
+    """Parse the command line of both engines."""
     parser = argparse.ArgumentParser(prog=f"python -m {program}")
     parser.add_argument("config", type=Path, help="JSON file of testbed.engines.settings.EngineSettings")
     parser.add_argument("--instance", type=int, default=0, help="number of this instance in its group")
@@ -37,7 +37,7 @@ def parse_arguments(arguments: Sequence[str] | None, program: str) -> argparse.N
 
 
 def run(settings: EngineSettings, arguments: argparse.Namespace, plan: OutputPlanner) -> int:
-    """Run one instance to its end; the exit status."""
+    """Run one instance to its end; return the exit status."""
     log(f"start {settings.group}-{arguments.instance} guarantee={settings.guarantee} window_ms={settings.window_ms}")
     try:
         job = Job(settings, arguments.instance, plan)
@@ -49,7 +49,7 @@ def run(settings: EngineSettings, arguments: argparse.Namespace, plan: OutputPla
 
 
 def read_settings(path: Path) -> EngineSettings:
-    """The settings in a JSON file. Exits with status 2 and a sentence where they cannot be used."""
+    """Return the settings in a JSON file. Exits with status 2 and one sentence if they are invalid."""
     try:
         return EngineSettings.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, ValidationError) as error:

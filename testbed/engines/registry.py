@@ -1,4 +1,4 @@
-"""The real engines by name: what makes one, and what the machine must have for it."""
+"""The real engines by name: their constructors and their requirements."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from testbed.engines.storm import StormEngine
 
 @dataclass(frozen=True)
 class RegisteredEngine:
-    """An engine that can be asked for by name."""
+    """An engine that can be selected by name."""
 
     make: Callable[[RealEngineSettings, Path], RealEngine]
     guarantees: tuple[Guarantee, ...]
     require: Callable[[], None]
-    """Raises a PrerequisiteError, whose one sentence says what the machine lacks; fetches nothing."""
+    """Raises a PrerequisiteError with one sentence about what the machine lacks; downloads nothing."""
     prepare: Callable[[], object]
-    """Fetches and compiles what is missing; raises as ``require`` does."""
+    """Downloads and compiles what is missing; raises the same errors as ``require``."""
     workloads: tuple[Workload, ...] = ("sst",)
-    """What its job computes; anything else is refused."""
+    """Workloads of its job; others are refused."""
     slack_ms: int = 0
-    """Disorder that the engine must allow even for ordered partitions: its watermark follows the newest event of all of
-    them, and one that is read a little later than another is late."""
+    """Disorder that the engine must allow even if partitions are ordered. Its watermark follows the newest event of
+    all partitions, so events of a partition that is read a little later are late."""
     drops_late: bool = False
-    """Late events go nowhere, since the engine has no side output."""
+    """The engine has no side output, so it drops late events."""
 
 
 REGISTRY: Final[Mapping[str, RegisteredEngine]] = {
@@ -66,7 +66,7 @@ REGISTRY: Final[Mapping[str, RegisteredEngine]] = {
 
 
 def make_engine(name: str, settings: RealEngineSettings, folder: Path) -> RealEngine:
-    """The engine ``name``, not started. Raises EngineRefused, PrerequisiteError."""
+    """Return the engine ``name``, not started. Raises EngineRefused, PrerequisiteError."""
     entry = REGISTRY.get(name)
     if entry is None:
         raise EngineRefused(f"There is no engine {name}; use one of {', '.join(REGISTRY)}.")

@@ -1,11 +1,11 @@
-"""Aggregates without a window of the reference engine: an answer per key over all of its events. Pure, no I/O.
+"""Aggregates without a window of the reference engine: results per key over all of its events. Pure, no I/O.
 
-`RunningCore` answers with the ids that are new since the last answer, which add up; it keeps no other state. In
-`CumulativeCore` each answer is the whole table, one result per key with all ids so far, as in Spark's output mode
-``complete``: the newest result of a key replaces the earlier ones. No event is late for either.
+A result of `RunningCore` has the ids that are new since the last one, so results add up; it keeps no other state. With
+`CumulativeCore`, each output is the whole table: one result per key with all ids so far, as in Spark's output mode
+``complete``. The newest result of a key replaces the earlier ones. No event is late for either.
 
-Recovery. The state of `CumulativeCore` is every event, so ``rebuild_from`` is the first offset of the partition that
-held one: all events below ``next_offset`` are put back, and they are all that was in the table.
+Recovery. The state of `CumulativeCore` is every event, so ``rebuild_from`` is the offset of the partition's first
+event. All events below ``next_offset`` are restored, and they are the whole table.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Rows:
 
 
 class RunningCore(Core):
-    """Per key the ids that are new, at each call of `take`. A result has no window: its start and end are 0."""
+    """Per key, the ids that are new at each call of `take`. A result has no window: its start and end are 0."""
 
     def __init__(self, max_disorder_ms: int = 0, allowed_lateness_ms: int = 0) -> None:
         super().__init__(max_disorder_ms, allowed_lateness_ms)
@@ -41,7 +41,7 @@ class RunningCore(Core):
         self._has_changed = False
 
     def take(self) -> list[Result | LateEvent]:
-        """The answers since the last call, by key; none while the state is incomplete."""
+        """Return the results since the last call, by key; none while the state is incomplete."""
         if self._recovering or not self._has_changed:
             return super().take()
         self._has_changed = False
@@ -57,17 +57,17 @@ class RunningCore(Core):
         ]
 
     def progress(self) -> dict[PartitionId, PartitionProgress]:
-        """As every core; what is new must have been taken."""
+        """As in `Core`. New ids must have been taken."""
         assert self._recovering or not self._has_changed, "progress without its answers would lose them"
         return super().progress()
 
     def reset(self) -> None:
-        """As every core."""
+        """As in `Core`."""
         super().reset()
         self._has_changed = False
 
     def _emitted(self) -> None:
-        """Results are not repeated."""
+        """Called after results are produced: drops the ids, which are not produced again."""
         for rows in self._rows.values():
             rows.clear()
 
@@ -80,13 +80,13 @@ class RunningCore(Core):
         return True
 
     def _restore(self, state: Partition, record: Record) -> None:
-        """Everything that was read before the commit has its result."""
+        """Nothing to do: events read before the commit have their results."""
 
     def _emit_closed(self) -> None:
-        """Event time closes no cell."""
+        """Nothing to do: event time closes no cell."""
 
     def _next_timer(self, watermark: int) -> int:
-        # Nothing waits for it, but progress must not depend on when partitions were read.
+        # Progress must not depend on when partitions are read.
         return watermark + 1
 
     def _last_end(self) -> int | None:
@@ -100,21 +100,21 @@ class RunningCore(Core):
         self._rows[state.id] = {}
 
     def _recovered(self) -> None:
-        """Events went into the rows of their keys as they came."""
+        """Nothing to do: events are already in the rows of their keys."""
 
     def _forget(self, state: Partition) -> None:
         del self._rows[state.id]
 
 
 class CumulativeCore(RunningCore):
-    """Per key all ids so far, of all keys as soon as one has a new one."""
+    """Per key, all ids so far; all keys once one of them has a new id."""
 
     def __init__(self, max_disorder_ms: int = 0, allowed_lateness_ms: int = 0) -> None:
         super().__init__(max_disorder_ms, allowed_lateness_ms)
         self._first_offsets: dict[PartitionId, int] = {}
 
     def _emitted(self) -> None:
-        """The next answer has it all again."""
+        """Keeps the ids: the next results contain them again."""
 
     def _insert(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
         self._first_offsets.setdefault(state.id, offset)

@@ -1,39 +1,40 @@
 """Session windows of the reference engine: per key, ended by a pause longer than the gap. Pure, no I/O.
 
 Source: Flink's ``EventTimeSessionWindows`` and ``MergingWindowSet``. An event at t opens [t, t + gap), which merges
-with the open sessions of its key that it touches or overlaps, whatever partitions their events are of. The event is
-late if the end of what has merged, plus ``allowed_lateness_ms``, is at or before the watermark; so only where it
-touches no open session. An answered session is gone: a late event that lies beside it, and whose own window has not
-ended, opens a session of its own. A session answers once, when the watermark reaches its end plus
+with the open sessions of its key that it touches or overlaps, whatever the partitions of their events. The event is
+late if the end of the merged session, plus ``allowed_lateness_ms``, is at or before the watermark; so it can be late
+only if it touches no open session. A session that has produced its result is removed: a late event next to it, whose
+own window has not ended, opens a new session. A session produces one result, when the watermark reaches its end plus
 ``allowed_lateness_ms``.
 
-Recovery. In contrast to a window on a grid, a session does not tell by its events' times which of them it has: one that
-came late, and one whose session was answered, may lie within the gap of an open session that a later event extended
-backwards. Only an event that was behind the watermark when it was read, a *straggler*, can do that. Progress therefore
-holds, beside what `core` says, the offset of each straggler of an open session and the watermark W at its reading (less
-the allowed lateness, throughout). All events below ``next_offset`` are read again; then
+Recovery. Unlike a window on a grid, the times of events do not determine a session's events: a late event, or an event
+of a removed session, may lie within the gap of an open session that a later event extended backwards. Only an event
+that was behind the watermark when it was read, a *straggler*, can extend a session in this way. Therefore progress also
+holds the offset of each straggler of an open session, and the watermark W at its reading (here W always means: minus
+the allowed lateness). All events below ``next_offset`` are read again. Then
 
-1. those that are not listed are chained to sessions, by key;
-2. in the order of W, before the listed of one W are added: sessions that ended at or before that W are dropped;
+1. the events that are not listed are joined into sessions, by key;
+2. the listed events are added in the order of W; before those of one W, sessions that ended at or before W are dropped;
 3. sessions that ended at or before the watermark of the commit are dropped.
 
-What is left is what was open. Let *gone* be an event that had been answered, or had come late, before another was read;
-its own window ended at or before the watermark.
+The remaining sessions are exactly the open ones. An event is *finished* when another one is read if, before that, its
+session produced a result or it came late. Its own window ended at or before the watermark.
 
-- What is not behind the watermark touches nothing gone: the gone one's window ended before its time. And what comes
-  late touched nothing open. So between an event of an open session that is not listed and one that no open session had
-  at the commit, there never is a touch: step 1 joins none of the former to any of the latter.
-- At any watermark W, at most one open session of a key began at or before W, since it ends after W, and two of them
-  would touch. A straggler belongs to that session. So what it touches, and was of no open session when it was read, was
-  gone by then; and no event that its session never had, with a window that ends after W, touches one that ended by W:
-  read later, it would have come to the straggler's session, or lies beyond W; read before, it was in a session that
-  began after W. So step 2 drops all that is gone and could touch the straggler, whole chains of it.
-- Step 2 drops no event of an open session: when the watermark came to W, its session at that time ended after W, by
-  events that are all there in step 2 before the listed of W are added.
-- The others were answered or came late: each has its window ended at the commit, and step 3 drops them.
+- An event that is not behind the watermark touches no finished event, whose window ended before its time. A late event
+  touched no open session. So an unlisted event of a session that was open at the commit never touches an event that was
+  in no open session then: step 1 does not join them.
+- At any watermark W, at most one open session of a key began at or before W: it ends after W, so two of them would
+  touch. A straggler belongs to that session. So an event that it touches, and that was in no open session when it was
+  read, was finished by then. And no event that its session never had, with a window that ends after W, touches an event
+  whose window ended by W: if it was read later, it would have joined the straggler's session, or it lies beyond W; if
+  it was read before, it was in a session that began after W. So step 2 drops every finished event that could touch the
+  straggler, in whole chains.
+- Step 2 drops no event of an open session: when the watermark reached W, the event's session ended after W, because of
+  events that step 2 has added before the listed ones of W.
+- All other events were in a result or came late. Their windows ended by the commit's watermark, so step 3 drops them.
 
-The watermark must be one for all partitions that share keys. Range assignment gives the same partitions of several
-topics to one instance, which keeps that true when they move.
+The partitions that share keys must have the same watermark. Range assignment gives the same partitions of several
+topics to one instance, so this holds when they move.
 """
 
 from __future__ import annotations
@@ -55,16 +56,16 @@ class _Session:
     events: list[_Event]
     first_offsets: dict[PartitionId, int]
     stragglers: list[tuple[PartitionId, int, int]] = field(default_factory=list)
-    """Partition, offset, and the partition's watermark when it was read."""
+    """Partition, offset, and the partition's watermark at the time of reading."""
 
     @classmethod
     def of(cls, event: _Event) -> _Session:
-        """Of one event."""
+        """Return the session of one event."""
         partition, offset, time_ms, _ = event
         return cls(time_ms, time_ms, [event], {partition: offset})
 
     def merge(self, other: _Session) -> None:
-        """Take the other's events, behind one's own."""
+        """Add the other session's events after this one's."""
         self.first_ms = min(self.first_ms, other.first_ms)
         self.last_ms = max(self.last_ms, other.last_ms)
         self.events += other.events
@@ -83,9 +84,9 @@ class SessionCore(Core):
         self._open: dict[Key, list[_Session]] = {}
         self._listed: dict[PartitionId, dict[int, int]] = {}
         self._put_backs: list[tuple[Key, _Event, int | None]] = []
-        """Events to be put back, with the watermark of those that are listed."""
+        """Events to be restored, with the watermark of the listed ones; None for the others."""
         self._due_ms = NEVER_MS
-        """No session ends before."""
+        """No session ends earlier."""
 
     def _insert(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
         closed, behind = state.closed_through_ms, time_ms + self._allowed_lateness_ms <= state.closed_through_ms
@@ -105,7 +106,7 @@ class SessionCore(Core):
 
     def _recovered(self) -> None:
         back, self._put_backs = self._put_backs, []
-        # In order of time each event touches the last session at most, where all are added to none.
+        # In order of time, an event of step 1 touches at most the last session.
         for key, event, _ in sorted((b for b in back if b[2] is None), key=lambda b: b[1][2]):
             sessions = self._open.setdefault(key, [])
             if sessions and self._touches(sessions[-1], event[2]):
@@ -136,7 +137,7 @@ class SessionCore(Core):
             self._answers.append(Result(session.first_ms, session.last_ms + self._gap_ms, key, ids, times_ms))
 
     def _take_closed(self) -> list[tuple[Key, _Session]]:
-        """Remove the sessions that the watermark of their partitions has closed, and return them."""
+        """Remove and return the sessions that the watermark of their partitions has closed."""
         closed_by = {p.id: p.closed_through_ms - self._allowed_lateness_ms for p in self._partitions.values()}
         closed: list[tuple[Key, _Session]] = []
         still: dict[Key, list[_Session]] = {}
@@ -152,7 +153,7 @@ class SessionCore(Core):
         return closed
 
     def _next_timer(self, watermark: int) -> int:
-        # Each event of a key may be late from some instant on: a watermark that moved in steps would miss some.
+        # Each event of a key may become late at any instant: a watermark that moved in steps would miss some.
         return watermark + 1
 
     def _last_end(self) -> int | None:
@@ -191,7 +192,7 @@ class SessionCore(Core):
                         self._add(key, alone)
 
     def _add(self, key: Key, session: _Session) -> None:
-        """Merge a session of one event with those that it touches, the earliest first."""
+        """Merge a session of one event with the sessions that it touches, into the earliest of them."""
         self._due_ms = min(self._due_ms, session.last_ms + self._gap_ms)
         sessions = self._open.get(key, [])
         merged = [s for s in sessions if self._touches(s, session.first_ms)]

@@ -1,4 +1,4 @@
-"""The configuration of one engine: a JSON file that the engine's process reads, the same for all its instances."""
+"""The configuration of one engine: a JSON file that the engine's process reads, shared by all its instances."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from testbed.engines.mutations import Mutation, Rates
 Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
 Emission = Literal["final", "incremental", "cumulative"]
 Workload = Literal["sst", "mst", "sliding_window", "session_window", "passthrough", "distinct", "running_aggregate"]
-"""PGVal's, clicks counted per page and window (`sst`) or joined there with the updates of the page (`mst`), or clicks
-for the oracle of that name."""
+"""PGVal's workloads, clicks counted per page and window (`sst`) or joined there with the updates of the page
+(`mst`), or clicks for the oracle of that name."""
 WORKLOADS: Final[tuple[Workload, ...]] = get_args(Workload)
 
 
@@ -34,24 +34,25 @@ class Node(BaseModel):
 
     @property
     def entry(self) -> list[str | Path]:
-        """What a command line begins with to be run there."""
+        """The prefix of a command line that runs in the network."""
         return ["nsenter", f"--net=/run/netns/{self.namespace}"]
 
 
 @dataclass(frozen=True)
 class Clock:
-    """A clock of its own for an instance, so that it can be moved: of a JVM by our agent, else by libfaketime."""
+    """An instance's own clock, which faults can move: through the project's agent for a JVM, else through
+    libfaketime."""
 
     by: Path
     """The agent's jar, or the library."""
     file: Path
-    """What the clock is off by: `+0` until a fault writes something else."""
+    """The offset of the clock: `+0` until a fault writes another one."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the instance is started with; the JVMs that it starts have it, too."""
+        """The environment of the instance. The JVMs that it starts inherit it."""
         if self.by.suffix == ".jar":
-            # A JVM takes quotes there as a shell does.
+            # A JVM interprets quotes in this variable like a shell.
             return {"JAVA_TOOL_OPTIONS": shlex.quote(f"-javaagent:{self.by}={self.file}")}
         return {
             "LD_PRELOAD": str(self.by),
@@ -131,7 +132,7 @@ class EngineSettings(BaseModel):
 
     @property
     def right_prefix(self) -> str | None:
-        """With `join`: what the ids of the right input begin with, within the engine."""
+        """With `join`: the prefix of the right input's ids within the engine."""
         return None if self.join is None else side_prefix(self.inputs[1])
 
     @model_validator(mode="after")
@@ -160,5 +161,5 @@ class EngineSettings(BaseModel):
         return self
 
     def rates(self) -> Rates:
-        """The mutations as the core takes them."""
+        """The mutations as rates for the mutant."""
         return Rates(self.mutations, self.delay_seconds, self.delay_beyond_seconds)

@@ -1,17 +1,17 @@
-"""How outputs and progress reach Kafka: one sink per guarantee, all with the same two verbs.
+"""How outputs and progress are written to Kafka: one sink per guarantee, with a common interface.
 
-``accept`` takes outputs; ``commit`` makes all accepted outputs and the given progress durable, in the order that the
-guarantee asks for:
+``accept`` takes outputs. ``commit`` makes all accepted outputs and the given progress durable, in the order of the
+guarantee:
 
 - exactly once: outputs and progress in one transaction;
-- at least once: outputs first, and progress only when every output was acknowledged;
+- at least once: outputs first, and progress only after every output is acknowledged;
 - at most once: progress first, then the outputs.
 
-Progress is the group's committed offset, so that lag monitors see what they expect, and the rest of it is the
-offset's metadata. Both sinks that are not transactional use an idempotent producer: a repeat or a loss is then the
-guarantee's doing and not the client's.
+Progress is the group's committed offset, which lag monitors can read; the rest of it is the offset's metadata. Both
+sinks without transactions use an idempotent producer, so a repeat or a loss comes from the guarantee and not from the
+client.
 
-Errors: ``RetryFromCommitted`` where the transaction was aborted and the work must be done again from the last commit;
+Errors: ``RetryFromCommitted`` if the transaction was aborted and the work must be repeated from the last commit.
 ``KafkaException`` and ``DeliveryError`` end the process.
 """
 
@@ -31,11 +31,11 @@ _QUEUE_FULL_WAIT_SECONDS = 0.05
 _CALL_TIMEOUT_SECONDS = 5.0
 _TRIES_MAX = 12
 _METADATA_BYTES_MAX = 4096
-"""A broker's default (`offset.metadata.max.bytes`)."""
+"""The broker's default (`offset.metadata.max.bytes`)."""
 
 
 class RetryFromCommitted(Exception):
-    """The transaction is aborted: forget everything since the last commit and read again from there."""
+    """The transaction is aborted: drop everything since the last commit and read again from there."""
 
 
 class DeliveryError(Exception):
@@ -50,33 +50,33 @@ class Output:
     key: bytes | None
     value: bytes | None
     timestamp_ms: int | None = None
-    """The record's timestamp; None: when it is produced."""
+    """The record's timestamp; None: the time of producing."""
 
 
 Commit = Mapping[PartitionId, PartitionProgress]
 
 
 class Sink(Protocol):
-    """Where outputs and progress go."""
+    """Destination of outputs and progress."""
 
     def accept(self, output: Output) -> None:
-        """Take an output; it is durable after the next commit."""
+        """Accept an output. It is durable after the next commit."""
 
     def commit(self, progress: Commit) -> None:
-        """Make everything accepted, and ``progress``, durable."""
+        """Make all accepted outputs, and ``progress``, durable."""
 
     def forget(self) -> None:
-        """Drop what was accepted since the last commit, as far as the guarantee can."""
+        """Drop the outputs accepted since the last commit, as far as the guarantee allows."""
 
     def close(self) -> None:
         """Release the client."""
 
 
 def open_sink(settings: EngineSettings, consumer: Consumer, name: str, stopping: Callable[[], bool]) -> Sink:
-    """The sink of the settings' guarantee.
+    """Return the sink for the settings' guarantee.
 
-    ``name`` identifies the instance, and fences an earlier one of that name. Where ``stopping`` says so, calls that
-    fail for now are not tried again.
+    ``name`` identifies the instance, and fences an earlier instance of that name. While ``stopping`` returns true,
+    failed calls are not retried.
     """
     if settings.guarantee == "exactly_once":
         return _ExactlyOnce(settings, consumer, name, stopping)
@@ -86,7 +86,7 @@ def open_sink(settings: EngineSettings, consumer: Consumer, name: str, stopping:
 
 
 def to_offsets(progress: Commit) -> list[TopicPartition]:
-    """Progress as offsets with metadata. Raises DeliveryError where a broker would refuse it as too long."""
+    """Return progress as offsets with metadata. Raises DeliveryError if it is too long for a broker."""
     offsets = []
     for (topic, partition), p in sorted(progress.items()):
         data: dict[str, Any] = {"rebuild_from": p.rebuild_from, "closed_through_ms": p.closed_through_ms}
@@ -105,7 +105,7 @@ def to_offsets(progress: Commit) -> list[TopicPartition]:
 
 
 def from_offset(offset: TopicPartition, beginning: int) -> PartitionProgress:
-    """Progress from a committed offset; with none, the partition starts at offset ``beginning``."""
+    """Return the progress in a committed offset; without one, the partition starts at offset ``beginning``."""
     if offset.offset < 0:
         return PartitionProgress(beginning, beginning, BEGINNING_MS)
     if not offset.metadata:
@@ -117,7 +117,7 @@ def from_offset(offset: TopicPartition, beginning: int) -> PartitionProgress:
 
 
 def producer_options(settings: EngineSettings) -> dict[str, Any]:
-    """Options of the outputs' producer."""
+    """Return the options of the outputs' producer."""
     return {
         "bootstrap.servers": settings.bootstrap_servers,
         "enable.idempotence": True,
@@ -130,13 +130,13 @@ def producer_options(settings: EngineSettings) -> dict[str, Any]:
 
 
 def produce(producer: Producer, output: Output, report: Any = None) -> None:
-    """Queue one output, waiting while the queue is full."""
+    """Queue one output; wait while the queue is full."""
     while True:
         try:
             if output.timestamp_ms is None:
                 producer.produce(output.topic, output.value, output.key, on_delivery=report)
             else:
-                timestamp = max(0, output.timestamp_ms)  # Kafka has none before 1970
+                timestamp = max(0, output.timestamp_ms)  # Kafka has no timestamps before 1970
                 producer.produce(output.topic, output.value, output.key, on_delivery=report, timestamp=timestamp)
             return
         except BufferError:
@@ -200,7 +200,8 @@ class _ExactlyOnce:
             self._open = True
 
     def _try(self, call: Callable[[], object]) -> None:
-        """Call until done. An error that spoils the transaction aborts it and raises RetryFromCommitted."""
+        """Call until it succeeds. An error that requires an abort aborts the transaction and raises
+        RetryFromCommitted."""
         for tries_left in range(_TRIES_MAX - 1, -1, -1):
             try:
                 call()
@@ -210,7 +211,7 @@ class _ExactlyOnce:
                 if reason.code() == KafkaError.MSG_SIZE_TOO_LARGE:
                     # No retry makes it smaller.
                     raise DeliveryError(f"A result is too large: raise message.max.bytes ({reason}).") from error
-                # A retriable call must be repeated: the client remembers it, and its answer is what is waited for.
+                # A retriable call must be repeated: the client continues the earlier operation and returns its result.
                 if reason.fatal() or not (reason.retriable() or reason.txn_requires_abort() or self._open):
                     raise
                 if not reason.retriable() or reason.txn_requires_abort():
@@ -221,7 +222,7 @@ class _ExactlyOnce:
 
 
 class _Plain:
-    """What the two sinks without transactions share: a producer that remembers failures."""
+    """Base of the two sinks without transactions: a producer that records failures."""
 
     def __init__(self, settings: EngineSettings, consumer: Consumer, stopping: Callable[[], bool]) -> None:
         self._consumer = consumer

@@ -1,4 +1,4 @@
-"""The Spark engine: one Structured Streaming driver as a process, killed and started again on its checkpoint."""
+"""The Spark engine: one Structured Streaming driver as a process, killed and restarted on its checkpoint."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from testbed.engines.spark_settings import SparkSettings
 from validator.stream.jars import SIDECAR_LOCK, find_java, resolve
 
 EFFECTIVE: Final = "effective.json"
-"""File beside the configuration: what the running query says of itself."""
+"""File beside the configuration with the running query's settings."""
 _SIDECAR_ONLY: Final = ("io.delta",)
 
 
 @dataclass(frozen=True)
 class RunningQuery:
-    """What the driver read back from its query. The sink is its Java class, the interval seconds."""
+    """What the driver read from its running query. The sink is its Java class; the interval is in seconds."""
 
     sink: str
     trigger_seconds: float
@@ -34,7 +34,7 @@ class RunningQuery:
 
 
 class SparkEngine(RealEngine):
-    """PGVal's SST and MST as PySpark runs them. The JVM is in the process group of its driver and is killed with it."""
+    """PGVal's SST and MST with PySpark. The JVM is in its driver's process group and is killed with it."""
 
     name = "spark"
     guarantees = ("exactly_once", "at_least_once")
@@ -42,7 +42,7 @@ class SparkEngine(RealEngine):
     commits_without_pause = True
 
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
-        """``folder`` takes configuration, log, checkpoint and scratch files. Raises EngineRefused."""
+        """``folder`` receives configuration, log, checkpoint and temporary files. Raises EngineRefused."""
         if settings.standby:
             raise EngineRefused("spark has no standby workers, its driver is one process; leave standby at 0.")
         if settings.workload == "mst" and settings.idle_after_seconds is not None:
@@ -51,7 +51,7 @@ class SparkEngine(RealEngine):
 
     @classmethod
     def require(cls) -> None:
-        """Raise a PrerequisiteError where this machine lacks what the engine needs. Fetches nothing."""
+        """Raise a PrerequisiteError if this machine lacks what the engine needs. Downloads nothing."""
         find_java()
 
     def _command(self, instance: int) -> list[str | Path]:
@@ -66,7 +66,7 @@ class SparkEngine(RealEngine):
         return any(line.startswith(READY) for line in self._log_since_start(instance).splitlines())
 
     def stop(self, timeout: float = 30.0) -> None:
-        """Ask the driver to end after its batch, and kill it where it does not. The JVM is ended by the driver."""
+        """Ask the driver to end after its batch; kill it if it does not. The driver ends the JVM."""
         for instance in self.instances:
             if instance.alive and instance.pid is not None:
                 with suppress(ProcessLookupError):
@@ -76,7 +76,8 @@ class SparkEngine(RealEngine):
         self.kill()
 
     def effective(self) -> Effective:
-        """From the running query and its Kafka clients. Raises EngineError where the driver is not ready."""
+        """Return the guarantee from the running query and its Kafka clients. Raises EngineError if the driver is not
+        ready."""
         if not (self.instances[0].alive and self._is_ready(0)):
             raise EngineError("The driver of spark has no running query.")
         said = RunningQuery(**json.loads((self._folder / EFFECTIVE).read_text(encoding="utf-8")))
@@ -84,12 +85,13 @@ class SparkEngine(RealEngine):
 
 
 def kafka_jars() -> list[Path]:
-    """Spark's connector for Kafka, from the sidecar's lock. Raises PrerequisiteError."""
+    """Return Spark's connector for Kafka, from the sidecar's lock. Raises PrerequisiteError."""
     return [jar for jar in resolve(SIDECAR_LOCK) if jar.parent.name not in _SIDECAR_ONLY]
 
 
 def effective_of(query: RunningQuery, configs: tuple[ClientConfig, ...]) -> Effective:
-    """The guarantee of a query whose clients have ``configs``. The sink's producer is made with the first result."""
+    """Return the guarantee of a query whose clients have ``configs``. The sink's producer exists only after the
+    first result."""
     producers = [c for c in configs if c.kind == "ProducerConfig"]
     consumers = [c for c in configs if c.kind == "ConsumerConfig"]
     evidence = [f"the sink {query.sink.rpartition('.')[2]} commits nothing with the batch"]
@@ -103,7 +105,7 @@ def effective_of(query: RunningQuery, configs: tuple[ClientConfig, ...]) -> Effe
     evidence.append("a batch that is not in the checkpoint is run again")
     return Effective(
         engine="spark",
-        # A producer that does not wait for its acknowledgement may lose a result of a batch that is then committed.
+        # A producer that does not wait for acknowledgements may lose a result of a batch that is then committed.
         guarantee="at_least_once" if all(p.acknowledged for p in producers) else "at_most_once",
         evidence=tuple(evidence),
         commit_interval_seconds=query.trigger_seconds,

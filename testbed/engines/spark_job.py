@@ -1,9 +1,8 @@
 """The driver of the Spark engine: ``python -m testbed.engines.spark_job spark.json``.
 
 One Structured Streaming query: clicks (SST), or clicks and updates (MST), grouped by key and tumbling event-time
-window, one result with the ids in append mode. Killed and started again it goes on from its checkpoint, which lies
-beside the configuration. Exit status: 0 when stopped, 1 when the query failed, 2 for a configuration that cannot be
-used.
+window, one result with the ids in append mode. After a kill and a restart it continues from its checkpoint, which is
+beside the configuration. Exit status: 0 after a stop, 1 if the query failed, 2 for an invalid configuration.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ if TYPE_CHECKING:
 CHECKPOINT: Final = "checkpoint"
 """Folder beside the configuration."""
 _WAITING: Final = "Waiting for data to arrive"
-"""What Spark says of a query that looked for input, found none, and has nothing left to do."""
+"""Spark's status of a query that found no input and has nothing left to do."""
 _IDS: Final = ("clickIds", "updateIds")
-"""Of a result: the ids of each input."""
+"""Fields of a result: the ids of each input."""
 _TIME: Final = "yyyy-MM-dd'T'HH:mm:ss.SSS"
 _POLL_SECONDS: Final = 0.05
 _BATCH_END_SECONDS_MAX: Final = 10.0
@@ -75,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(settings: SparkSettings, folder: Path, stopping: threading.Event) -> int:
-    """Run the query until ``stopping`` is set or it fails; the exit status."""
+    """Run the query until ``stopping`` is set or it fails; return the exit status."""
     session = start_session(settings, folder)
     query = start_query(session, settings, folder / CHECKPOINT)
     ready = False
@@ -87,7 +86,7 @@ def run(settings: SparkSettings, folder: Path, stopping: threading.Event) -> int
     if not query.isActive:
         log(f"failed: {query.exception()}")
         return 1
-    # A batch that is cut would only be repeated; one that is done need not.
+    # A batch that is interrupted would only be repeated, so wait for its end.
     deadline = time.monotonic() + _BATCH_END_SECONDS_MAX
     while query.status["isTriggerActive"] and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
@@ -98,7 +97,7 @@ def run(settings: SparkSettings, folder: Path, stopping: threading.Event) -> int
 
 
 def start_session(settings: SparkSettings, folder: Path) -> SparkSession:
-    """Spark in this process and its JVM, with no file outside of ``folder``."""
+    """Start Spark in this process and its JVM, without files outside of ``folder``."""
     from pyspark.sql import SparkSession
 
     scratch = folder / "tmp"
@@ -106,8 +105,8 @@ def start_session(settings: SparkSettings, folder: Path) -> SparkSession:
     tempfile.tempdir = str(scratch)
     log_settings = folder / "log4j2.properties"
     log_settings.write_text(_LOG + "".join(_log_at_info(name) for name in CLIENT_LOGGERS), encoding="utf-8")
-    # Options of ours only: a collector chosen elsewhere, besides this one, would keep the JVM from starting. An agent
-    # that gives it a clock of its own is ours, too.
+    # Only the options set here: a second garbage collector in the environment would prevent the JVM's start. The agent
+    # for the JVM's clock is kept.
     given = shlex.split(os.environ.pop("JAVA_TOOL_OPTIONS", ""))
     agents = [told for told in given if told.startswith("-javaagent:")]
     options = (*JAVA_OPTIONS, *agents, f"-Djava.io.tmpdir={scratch}", f"-Dlog4j2.configurationFile={log_settings}")
@@ -121,7 +120,7 @@ def start_session(settings: SparkSettings, folder: Path) -> SparkSession:
 
 JAVA_OPTIONS: Final = (
     "-XX:+UseSerialGC",
-    # A run of minutes ends before the second compiler pays.
+    # A run of minutes is too short for the second compiler to pay off.
     "-XX:TieredStopAtLevel=1",
     "-XX:ReservedCodeCacheSize=256m",
     "-Xss4m",
@@ -135,7 +134,7 @@ def _log_at_info(name: str) -> str:
 
 
 def spark_options(settings: SparkSettings, jars: Sequence[Path], scratch: Path) -> dict[str, str]:
-    """The options of the session."""
+    """Return the session's options."""
     return {
         "spark.jars": ",".join(map(str, jars)),
         "spark.driver.memory": f"{settings.driver_memory_mb}m",
@@ -150,19 +149,19 @@ def spark_options(settings: SparkSettings, jars: Sequence[Path], scratch: Path) 
         "spark.sql.streaming.stateStore.providerClass": STATE_STORES[settings.state_store],
         # A join's windows stay open until both inputs have passed them.
         "spark.sql.streaming.multipleWatermarkPolicy": "min",
-        # Without it a window would answer only when the event after the one that closed it comes.
+        # Otherwise a window would produce its result only at the event after the one that closed it.
         "spark.sql.streaming.noDataMicroBatches.enabled": "true",
     }
 
 
 def start_query(session: SparkSession, settings: SparkSettings, checkpoint: Path) -> StreamingQuery:
-    """The query from the input topics to the output topic."""
+    """Start the query from the input topics to the output topic."""
     source = {
         "kafka.bootstrap.servers": settings.bootstrap_servers,
         "kafka.isolation.level": "read_committed",
         "groupIdPrefix": settings.group,
         "startingOffsets": "earliest",
-        # A start outside the log means lost input: fail, never skip.
+        # A start outside the log means lost input: fail instead of skipping it.
         "failOnDataLoss": "true",
     }
     if settings.batch_records_max is not None:
@@ -181,10 +180,10 @@ def start_query(session: SparkSession, settings: SparkSettings, checkpoint: Path
 
 
 def results(records: Sequence[DataFrame], settings: SparkSettings) -> DataFrame:
-    """Kafka records of each input -> (key, value) of the results, in PGVal's format.
+    """Return (key, value) of the results in PGVal's format, from the Kafka records of each input.
 
-    What cannot be decoded is left out. A join is the same one stateful operator over the union of the inputs: each id
-    once per page and window, and no result without clicks, nor in an inner join without updates.
+    Undecodable records are left out. A join is one stateful operator over the union of the inputs: each id once per
+    page and window, no result without clicks, and in an inner join no result without updates.
     """
     from pyspark.sql import functions as F
 
@@ -204,7 +203,7 @@ def results(records: Sequence[DataFrame], settings: SparkSettings) -> DataFrame:
         F.date_format("window.end", _TIME).alias("windowEnd"),
         *_IDS,
     )
-    # The key is the JSON of the page; to_json takes no bare string, so the brackets of an array go.
+    # The key is the page as JSON. to_json does not accept a bare string, so the array's brackets are removed.
     listed = F.to_json(F.array("page"))
     return grouped.select(
         F.substr(listed, F.lit(2), F.length(listed) - 2).alias("key"), F.to_json(value).alias("value")
@@ -212,7 +211,7 @@ def results(records: Sequence[DataFrame], settings: SparkSettings) -> DataFrame:
 
 
 def _events(records: DataFrame, side: int, settings: SparkSettings) -> DataFrame:
-    """(id, timestamp, page, side) of one input, with a watermark of its own."""
+    """Return (id, timestamp, page, side) of one input, with its own watermark."""
     from pyspark.sql import functions as F
 
     schema = "id long, timestamp timestamp, page string"
@@ -222,12 +221,12 @@ def _events(records: DataFrame, side: int, settings: SparkSettings) -> DataFrame
 
 
 def has_run(query: StreamingQuery) -> bool:
-    """Whether a trigger has done its work: a batch is committed, or there was no input for one."""
+    """Return whether a trigger has completed: a batch is committed, or there was no input."""
     return query.lastProgress is not None or query.status["message"] == _WAITING
 
 
 def write_effective(query: StreamingQuery, folder: Path) -> None:
-    """Ask the running query what it runs with, and write it to `EFFECTIVE`, whole or not at all."""
+    """Read the running query's settings, and write them atomically to `EFFECTIVE`."""
     execution = query._jsq.streamingQuery()  # noqa: SLF001 - PySpark has no public way to the sink and the trigger
     said = RunningQuery(
         sink=execution.sink().getClass().getName(),

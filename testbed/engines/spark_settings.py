@@ -1,4 +1,4 @@
-"""What the Spark engine can be set to beyond what all engines have, and what of that it refuses."""
+"""The Spark engine's additional settings, and the common settings that it refuses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STATE_STORES: Final[dict[StateStore, str]] = {
     "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
     "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
-"""Name -> Spark's provider: state in the heap with deltas as files, or in RocksDB with snapshots."""
+"""Name -> Spark's provider: state in the heap with delta files, or in RocksDB with snapshots."""
 
 
 class SparkSettings(RealEngineSettings):
@@ -35,10 +35,10 @@ class SparkSettings(RealEngineSettings):
 
     @classmethod
     def of(cls, settings: RealEngineSettings) -> Self:
-        """Common settings with Spark's defaults; its own as they are."""
+        """Return common settings with Spark's defaults; Spark's own settings unchanged."""
         return settings if isinstance(settings, cls) else cls.model_validate(settings.model_dump())
 
     @property
     def watermark_delay_ms(self) -> int:
-        """How far the watermark stays behind the newest event time."""
+        """The delay of the watermark behind the newest event time."""
         return self.max_disorder_ms + self.allowed_lateness_ms

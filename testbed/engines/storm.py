@@ -1,7 +1,7 @@
 """Storm as a cluster of processes: ZooKeeper, Nimbus, a Supervisor, and the worker that the Supervisor starts.
 
 The Supervisor restarts a killed worker; the testbed does not. A worker has no state: its spout reads again from the
-committed offsets, which are those of clicks whose windows are closed and have their results.
+committed offsets, which cover only clicks whose windows have produced their results.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ _READY: Final = "spout ready"
 
 
 class StormEngine(JvmEngine):
-    """Instance 0 is the worker, then come the daemons. ``parallelism`` is executors of the windows in the worker."""
+    """Instance 0 is the worker, followed by the daemons. ``parallelism`` is the number of the worker's window
+    executors."""
 
     name = "storm"
     guarantees = ("at_least_once", "at_most_once")
@@ -66,12 +67,12 @@ class StormEngine(JvmEngine):
         arguments = [str(self._folder / "conf" / "zookeeper.cfg")] if role == "zookeeper" else []
         own = []
         if self.node is not None and self._is_on_node(instance):
-            # Percent signs: Storm decodes the option like a part of a URL, and reads its value as JSON.
+            # Percent encoding: Storm decodes the option like a part of a URL, and parses its value as JSON.
             own = [f"-Dstorm.options=storm.local.hostname=%22{self.node.address}%22"]
         return self._java(main, *arguments, heap_mb=heap_mb, options=[*self._options(), *own])
 
     def _is_on_node(self, instance: int) -> bool:
-        """True for the Supervisor: the worker that it starts is then in the node's network as well."""
+        """Return true for the Supervisor: its worker is then in the node's network too."""
         return instance == _SUPERVISOR
 
     def _options(self) -> list[str]:
@@ -86,14 +87,14 @@ class StormEngine(JvmEngine):
 
     @property
     def instances(self) -> tuple[Instance, ...]:
-        """The worker, with the pid of the live one, and the daemons."""
+        """The worker, with the process id of the live one, and the daemons."""
         pid = self._worker()
         return (Instance(WORKER, pid, pid is not None, self._log(WORKER), _ROLES[WORKER]), *super().instances[1:])
 
     def restart(self, instance: int | None = None) -> None:
-        """Start the daemons that are not running, and hand in the topology the first time; returns at once.
+        """Start the daemons that are not running, and submit the topology the first time; return at once.
 
-        The worker is started by the Supervisor.
+        The Supervisor starts the worker.
         """
         if self._submitter is None:
             write_cluster(
@@ -102,7 +103,7 @@ class StormEngine(JvmEngine):
                 host=LOOPBACK if self.node is None else self.node.host,
             )  # fmt: skip
         if self._worker() is None and self._log(WORKER).exists():
-            # However it ended: the next one says itself when it is ready.
+            # Skip the ended worker's log: the next worker logs when it is ready.
             self._log_starts[WORKER] = self._log(WORKER).stat().st_size
         for number in self._numbers(instance):
             if number != WORKER:
@@ -135,14 +136,14 @@ class StormEngine(JvmEngine):
         return self._worker() is not None and self._log(WORKER).exists() and _READY in self._log_since_start(WORKER)
 
     def stop(self, timeout: float = 30.0) -> None:
-        """End the Supervisor with its worker, then Nimbus and ZooKeeper, and kill those that do not end."""
+        """Stop the Supervisor with its worker, then Nimbus and ZooKeeper; kill those that do not end."""
         deadline = time.monotonic() + timeout
         for process in reversed(self._processes(None)):
             process.terminate(max(0.0, deadline - time.monotonic()))
         self.kill()
 
     def kill(self, instance: int | None = None) -> None:
-        """SIGKILL, and wait until the kernel has taken the process away. The Supervisor's worker dies with it."""
+        """Send SIGKILL, and wait until the kernel has removed the process. The Supervisor's worker dies with it."""
         if instance == WORKER:
             self._kill_worker()
             return
@@ -152,13 +153,13 @@ class StormEngine(JvmEngine):
             self._submitter.kill()
 
     def process(self, instance: int) -> OwnedProcess:
-        """The latest process of a daemon. Raises EngineError for the worker, which the Supervisor starts."""
+        """Return the latest process of a daemon. Raises EngineError for the worker, which the Supervisor starts."""
         if instance == WORKER:
             raise EngineError("The worker of storm is a process of its Supervisor; use kill and send_signal for it.")
         return super().process(instance)
 
     def send_signal(self, instance: int, number: signal.Signals) -> None:
-        """Send a signal to an instance; for the worker, to the live one, if any."""
+        """Send a signal to an instance; for the worker, to the live process, if any."""
         if instance != WORKER:
             super().send_signal(instance, number)
         elif (pid := self._worker()) is not None:
@@ -179,26 +180,26 @@ class StormEngine(JvmEngine):
         self._log_starts[WORKER] = self._log(WORKER).stat().st_size
 
     def _worker(self) -> int | None:
-        """The pid of the worker that lives; the Supervisor keeps a file for each, also of those that died."""
+        """Return the live worker's process id. The Supervisor keeps a file for each worker, including dead ones."""
         supervisor = self._running[_SUPERVISOR]
         if supervisor is None or not supervisor.is_running:
             return None  # its worker was in its group, and has ended with it
         for path in (self._folder / "local" / "workers").glob("*/pids/*"):
             with suppress(ProcessLookupError, PermissionError):
-                # Another process of this number is in another group.
+                # Another process with this id is in another group.
                 if os.getpgid(int(path.name)) == supervisor.pid:
                     return int(path.name)
         return None
 
     def effective(self) -> Effective:
-        """From the log of the worker that lives. Raises EngineError where there is none."""
+        """Return the guarantee from the live worker's log. Raises EngineError if no worker is ready."""
         if not self._is_ready(WORKER):
             raise EngineError("No worker of storm is ready.")
         return effective_of(self._log_since_start(WORKER))
 
 
 def effective_of(log: str) -> Effective:
-    """The guarantee of a worker with this ``log``. Raises EngineError where it has not told all."""
+    """Return the guarantee of a worker with this ``log``. Raises EngineError if the log is incomplete."""
     configs = client_configs(log)
     producers = [c for c in configs if c.kind == "ProducerConfig"]
     consumers = [c for c in configs if c.kind == "ConsumerConfig"]
@@ -226,15 +227,16 @@ def effective_of(log: str) -> Effective:
 
 
 def _topology_option(log: str, name: str) -> int | None:
-    """A whole number of the configuration that the worker logs, which joins the cluster's and the topology's."""
+    """Return an integer of the worker's logged configuration, which merges the cluster's and the topology's."""
     found = re.search(rf"Worker has topology config \{{(?:.*[ ,])?{re.escape(name)}=(\d+)", log)
     return None if found is None else int(found[1])
 
 
 def _with_message_timeout(settings: RealEngineSettings) -> RealEngineSettings:
-    """``settings`` with one. Raises EngineRefused where events would come again while their window waits for the next.
+    """Return ``settings`` with a message timeout.
 
-    Only then are they acknowledged.
+    Events are acknowledged only with their window's result. Raises EngineRefused if they would be read again before
+    that.
     """
     times = settings.timeouts
     lag_ms = settings.max_disorder_ms + settings.allowed_lateness_ms

@@ -17,7 +17,7 @@ LOOPBACK: Final = "127.0.0.1"
 
 @dataclass(frozen=True)
 class StormPorts:
-    """The ports of a cluster; ``slot`` is the worker's."""
+    """The ports of a cluster. ``slot`` is the worker's."""
 
     zookeeper: int
     nimbus: int
@@ -28,7 +28,7 @@ class StormPorts:
 def write_cluster(
     folder: Path, ports: StormPorts, jars: Sequence[Path], *, times: Timeouts, log: Path, host: str = LOOPBACK
 ) -> None:
-    """Make ``folder`` a Storm home, whose worker logs to ``log``. ``host``: the address of ZooKeeper and Nimbus."""
+    """Make ``folder`` a Storm home whose worker logs to ``log``. ``host``: the address of ZooKeeper and Nimbus."""
     for name in ("conf", "log4j2", "logs", "lib-worker", "zookeeper"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for jar in jars:
@@ -44,7 +44,7 @@ def write_cluster(
 
 
 def storm_options(folder: Path, ports: StormPorts, times: Timeouts, host: str = LOOPBACK) -> dict[str, object]:
-    """``storm.yaml``: all on one interface. Storm takes whole seconds."""
+    """Return the options of ``storm.yaml``, on one network interface. Storm takes whole seconds."""
     session = max(2, round(times.session_timeout_seconds))
     heartbeat = max(1, round(times.heartbeat_interval_seconds))
     return {
@@ -57,7 +57,7 @@ def storm_options(folder: Path, ports: StormPorts, times: Timeouts, host: str = 
         "storm.log4j2.conf.dir": str(folder / "log4j2"),
         "storm.health.check.dir": str(folder / "health"),
         "storm.metrics.reporters": [],
-        # Nimbus works without a store of metrics, and RocksDB would be 73 MB of jar.
+        # Nimbus works without a metrics store; RocksDB would add a jar of 73 MB.
         "storm.metricstore.class": "none",
         "nimbus.seeds": [host],
         "nimbus.thrift.port": ports.nimbus,
@@ -84,7 +84,7 @@ JAVA_OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UseP
 
 
 def zookeeper_options(folder: Path, ports: StormPorts, host: str = LOOPBACK) -> str:
-    """ZooKeeper's file."""
+    """Return the content of ZooKeeper's configuration file."""
     return (
         f"dataDir={folder / 'zookeeper'}\nclientPort={ports.zookeeper}\nclientPortAddress={host}\n"
         "tickTime=500\nmaxClientCnxns=0\nadmin.enableServer=false\n"
@@ -96,7 +96,7 @@ _CONSOLE: Final = f'<Console name="A">{_LAYOUT}</Console>'
 
 
 def _file(log: Path) -> str:
-    """The process that watches a worker is given the same file."""
+    """Return the log's appender. The process that watches a worker uses the same file."""
     return f'<File name="A" fileName="{log}" append="true">{_LAYOUT}</File>'
 
 

@@ -1,11 +1,11 @@
-"""The ground truth file of the mutant: one JSON line per deed, written before its output is produced.
+"""The ground truth file of the mutant: one JSON line per applied mutation, written before its output is produced.
 
 ``{"mutation": "drop", "window_start_ms": 0, "key": ["/help"], "page": "/help", "id": 7, "class": "missing",
 "transient_class": null, "count": 1}``
 
-A mutant that was killed and restarted repeats lines word for word; repeated lines are one deed. A line
-``{"anew": true}`` takes back all lines before it: cumulative results replace the earlier ones. ``class`` null:
-nothing may be found; ``transient_class``: what may be found and must be retracted.
+A mutant that was killed and restarted repeats lines exactly; repeated lines count once. A line ``{"anew": true}``
+cancels all lines before it: cumulative results replace the earlier ones. ``class`` null: no violation is correct.
+``transient_class``: a violation that may be reported and must be retracted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ANEW: Final = b'{"anew":true}'
 
 
 class TruthWriter:
-    """Appends deeds to the file; ``write`` returns when they are out of this process, so that a kill loses none."""
+    """Appends mutations to the file. ``write`` returns when they have left this process, so that a kill loses none."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,9 +50,9 @@ class TruthWriter:
 
 
 def read(path: Path) -> Iterator[AppliedMutation]:
-    """The deeds in ``path`` (a file, or a folder with one file per instance), each once.
+    """Yield the mutations in ``path`` (a file, or a folder with one file per instance), each once.
 
-    A torn line is skipped: its output was not produced.
+    A truncated line is skipped: its output was not produced.
     """
     lines: dict[bytes, None] = {}
     for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
@@ -75,7 +75,7 @@ def read(path: Path) -> Iterator[AppliedMutation]:
 
 
 def summarise(path: Path) -> dict[str, int]:
-    """Final class -> how many (cell, id) must be found under it, once all is settled."""
+    """Return final class -> number of (cell, id) that the sidecar must report once all is settled."""
     counts: Counter[str] = Counter()
     for deed in read(path):
         if deed.violation_class is not None:
@@ -84,7 +84,7 @@ def summarise(path: Path) -> dict[str, int]:
 
 
 def summarise_transient(path: Path) -> dict[str, int]:
-    """Class -> how many (cell, id) may be found under it for a time, and must be retracted."""
+    """Return class -> number of (cell, id) that the sidecar may report for a time, and must retract."""
     counts: Counter[str] = Counter()
     for deed in read(path):
         if deed.transient_class is not None:

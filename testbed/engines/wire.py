@@ -1,8 +1,8 @@
-"""Between bytes and the core's values, in PGVal's formats.
+"""Converts between bytes and the core's values, in PGVal's formats.
 
-Source: PGVal's ``ClickEvent`` (in), ``PageStatistics`` and ``ClickUpdateEvent`` (out), as Jackson writes them; an
-update that is not there has id 0 and the epoch as its time. Kafka keys are the JSON of the page, or the JSON array of
-the key fields where there are several.
+Source: PGVal's ``ClickEvent`` (in), ``PageStatistics`` and ``ClickUpdateEvent`` (out), as Jackson writes them. An
+absent update has id 0 and the epoch as its time. Kafka keys are the page as JSON, or a JSON array of the key fields if
+there are several.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FilteredOut(NamedTuple):
-    """An event that a filter does not let through."""
+    """An event that the filter removes."""
 
     offset: int
 
 
 class Decoder:
-    """Decodes click events; one per partition, since consecutive events often share their time."""
+    """Decodes click events. One per partition, since consecutive events often share their time."""
 
     def __init__(self, key_fields: Sequence[str], prefix: str | None = None, where: EventFilter | None = None) -> None:
-        """``prefix``: put before every id, which is text then."""
+        """``prefix``: added to every id, which then is a string."""
         self._field = None if where is None else where.field
         self._lets_through = frozenset(() if where is None else map(_comparable, where.one_of))
         self._prefix = prefix
@@ -42,7 +42,7 @@ class Decoder:
         self._ms = 0
 
     def decode(self, offset: int, value: bytes | None) -> Record | FilteredOut | None:
-        """The event in ``value``; None where there is none."""
+        """Return the event in ``value``; None if it has none."""
         if value is None:
             return None
         try:
@@ -63,7 +63,7 @@ class Decoder:
 
 
 def time_ms(text: str) -> int:
-    """ISO 8601 (no zone means UTC) as whole milliseconds since the epoch. Raises ValueError, TypeError."""
+    """Convert ISO 8601 (no zone means UTC) to whole milliseconds since the epoch. Raises ValueError, TypeError."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -72,12 +72,12 @@ def time_ms(text: str) -> int:
 
 
 def key_bytes(key: tuple[str, ...]) -> bytes:
-    """The Kafka key of a cell."""
+    """Return the Kafka key of a cell."""
     return json_bytes(key[0] if len(key) == 1 else list(key))
 
 
 def result_bytes(result: Result, key_fields: Sequence[str], right_prefix: str | None = None) -> bytes:
-    """A ``PageStatistics`` record; ids that begin with ``right_prefix`` are those of updates."""
+    """Return a ``PageStatistics`` record. Ids with the prefix ``right_prefix`` are those of updates."""
     clicks: tuple[EventId, ...] = result.ids
     updates: list[EventId] = []
     if right_prefix is not None:
@@ -93,12 +93,12 @@ def result_bytes(result: Result, key_fields: Sequence[str], right_prefix: str | 
 
 
 def running_bytes(result: Result, key_fields: Sequence[str]) -> bytes:
-    """A result without a window: its key and ids."""
+    """Return a result without a window: its key and ids."""
     return b'{%b,"clickIds":[%b]}' % (_fields(result.key, key_fields), _ids(result.ids))
 
 
 def event_bytes(event_id: EventId, key: tuple[str, ...], time_ms: int, key_fields: Sequence[str]) -> bytes:
-    """What a passthrough makes of an event: its id, time and key, and nothing else."""
+    """Return a passthrough's result for an event: its id, time and key only."""
     return b'{"id":%b,"timestamp":"%b",%b}' % (
         json_bytes(event_id),
         timestamp_text(time_ms),
@@ -107,7 +107,7 @@ def event_bytes(event_id: EventId, key: tuple[str, ...], time_ms: int, key_field
 
 
 def late_bytes(event: LateEvent, key_fields: Sequence[str], right_prefix: str | None = None) -> bytes:
-    """A ``ClickUpdateEvent`` record of a late click, or of a late update."""
+    """Return a ``ClickUpdateEvent`` record of a late click, or of a late update."""
     if right_prefix is not None and is_right(event.id, right_prefix):
         return b'{%b,"clickId":0,"clickTimestamp":"1970-01-01T00:00:00.000","updateId":%b,"updateTimestamp":"%b"}' % (
             _fields(event.key, key_fields),
@@ -122,13 +122,14 @@ def late_bytes(event: LateEvent, key_fields: Sequence[str], right_prefix: str | 
 
 
 def _bare(event_id: EventId, prefix: str) -> EventId:
-    """An id of the right input as its events have it."""
+    """Return an id of the right input without its prefix, as in its events."""
     text = str(event_id).removeprefix(prefix)
     return int(text) if text.isdigit() else text
 
 
 def _comparable(value: object) -> object:
-    """A JSON scalar as something that equals only its like: true is no 1, and a number is one by its value."""
+    """Return a form of a JSON scalar that compares by type and value: true differs from 1, and numbers compare by
+    value."""
     if isinstance(value, bool):
         return ("bool", value)
     return value if isinstance(value, str | int | float) else None
