@@ -96,8 +96,9 @@ def engine_settings(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Eng
 
 
 def real_timeouts(plan: DemoPlan) -> Timeouts:
-    """Return the local timeouts, with the plan's timeout if it has one. For at least once, an engine with results
-    before commits commits so late that a single fault comes before the first commit and repeats all earlier results."""
+    """Return the local timeouts, changed for the plan. With at least once, an engine that produces results before
+    commits gets a long commit interval: a single fault comes before the first commit, so all earlier results are
+    repeated."""
     changed: dict[str, float] = {}
     if plan.engine in RESULT_BEFORE_COMMIT and plan.guarantee == "at_least_once":
         until_fault = plan.seconds + FIRST_RESULT_SECONDS

@@ -20,7 +20,7 @@ def window_seconds(seconds: float, *, is_scenario: bool) -> int:
 
 
 def control_seconds(seconds: float, *, is_scenario: bool) -> float:
-    """Return the seconds before the fault of a demo of ``seconds``; in a scenario, with a fault of one kind."""
+    """Return the seconds before the fault in a demo of ``seconds``. A scenario here has a single fault."""
     return seconds / 3 if is_scenario else seconds / 2
 
 

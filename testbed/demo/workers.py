@@ -22,7 +22,7 @@ def overlapping(config: FaultConfig) -> Iterator[Sequence[FaultSpec]]:
 
 
 def workers_needed(config: FaultConfig, engine: str, source: str) -> int:
-    """Return the number of workers to run for ``config``, whose targets allow any number of workers.
+    """Return the number of workers to run for ``config``, whose targets may be those of any number of workers.
 
     Raises FaultRefused if the demo cannot run that many.
     """
@@ -38,8 +38,7 @@ def workers_needed(config: FaultConfig, engine: str, source: str) -> int:
 
 
 def _drawn_workers(selectors: Sequence[Selector], config: FaultConfig, engine: str) -> int:
-    """Return the number of workers that are drawn or named; 0 if none is drawn, since named workers exist in any
-    case."""
+    """Return the number of drawn and named workers; 0 if none is drawn, since named workers are chosen on purpose."""
     drawn = sum(_number(selector) for selector in selectors if _is_of_workers(selector, config))
     named = {selector.name for selector in selectors} & set(instance_names(engine, WORKERS_MAX))
     return drawn and drawn + sum("-worker-" in name for name in named if name is not None)

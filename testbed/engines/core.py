@@ -214,7 +214,7 @@ class Core(ABC):
 
     @property
     def recovering(self) -> bool:
-        """Whether some partition has not been read up to where it had been."""
+        """Whether some partition has not been read up to its commit again."""
         return self._recovering
 
     def next_offset(self, partition: PartitionId) -> int:

@@ -200,8 +200,7 @@ class _ExactlyOnce:
             self._open = True
 
     def _try(self, call: Callable[[], object]) -> None:
-        """Call until it succeeds. An error that requires an abort aborts the transaction and raises
-        RetryFromCommitted."""
+        """Call until it succeeds. If an error cannot be retried, abort the transaction and raise RetryFromCommitted."""
         for tries_left in range(_TRIES_MAX - 1, -1, -1):
             try:
                 call()

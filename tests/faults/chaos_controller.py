@@ -28,7 +28,7 @@ def holds(seen: Mapping[str, Any], condition: str) -> bool:
 def after_a_pass(seen: Object, select: Select, act: Callable[[str, str], str | None]) -> Object:
     """Return the object after a pass. ``act`` gets ``Apply`` or ``Recover`` and a pod's id, and returns why it failed.
 
-    The caller removes a deleted object without a finalizer, as an API server does.
+    A deleted object without a finalizer must then be removed, which a real API server does by itself.
     """
     made = copy.deepcopy(seen)
     metadata = made["metadata"]

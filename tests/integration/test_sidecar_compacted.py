@@ -20,7 +20,7 @@ def test_what_compaction_removed_before_it_was_read_proves_no_loss_and_no_invent
     pipeline.create(config=COMPACTED)
     for second in (1, 11, 21):
         pipeline.put(pipeline.input, click(second, second), key="a")
-    # Each of these events keeps its record: key b has its own partition, and so has the result of its newest cell.
+    # Compaction keeps each key's newest record: of key a, event 21 and the result of its window.
     pipeline.put(pipeline.input, click(31, 31, "b"), click(41, 41, "b"), key="b")
     for window in (0, 1, 2):
         pipeline.put(pipeline.output, answer([10 * window + 1], window), key="a")

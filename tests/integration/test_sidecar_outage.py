@@ -78,7 +78,7 @@ def test_what_became_due_in_an_outage_has_its_time_afterwards(
             live.ended.wait(MISSING_SECONDS + 5.0 - (time.monotonic() - away_since))
             broker.restart()
             since = time.monotonic()
-            # Frontiers that include the outage, and a batch. Without special handling of outages, the loss is confirmed
+            # Frontiers that include the outage, and a batch. Without the allowance for outages, the loss is confirmed
             # here.
             live.batches(2)
         assert live.status in (0, 3)
