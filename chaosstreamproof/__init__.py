@@ -1,6 +1,6 @@
-"""Where `chaos discover streamproof` looks: the toolkit asks the first, by name, of a distribution's packages.
+"""Used by `chaos discover streamproof`: the Chaos Toolkit imports the first package, by name, of a distribution.
 
-Experiments name `faults.chaostoolkit`, whose probes, actions and control these are.
+Experiments name `faults.chaostoolkit`, which contains the probes, the actions and the control.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Faults: broken on purpose, measured to be in, healed, and measured to be gone."""
+"""Fault injection: injects faults, verifies with probes that they are active, heals them and verifies the healing."""

@@ -1,7 +1,7 @@
-"""What a target physically is: two names may stand for one process, clock file, device or file system.
+"""The physical resources of a target: two names may stand for one process, clock file, device or file system.
 
-As far as the configuration tells it, and of process groups (``group: true``) also as far as their processes run by now.
-That two files hold one process id is seen only when the processes are looked for.
+The resources are derived from the configuration and, for process groups (``group: true``), from the processes that run
+now. That two files contain the same process id is detected only when the processes are looked up.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from faults.targets import (
 )
 
 Resource = tuple[str, ...]
-"""Sort and identity; equal where two targets are one thing."""
+"""Type and identity of a resource; equal if two targets are the same."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a fault takes hold of; ``groups``: the process group of it, of which another fault may take hold."""
+    """The resources that a fault hits. ``groups``: the group of a single process, which another fault may hit."""
 
     resources: frozenset[Resource]
     groups: frozenset[Resource] = frozenset()
 
     def hits(self, other: Footprint) -> bool:
-        """Whether what is hit here hits what the other stands for, be it as one of a whole group."""
+        """Whether this fault hits the target of ``other``, directly or with its whole group."""
         return bool(self.resources & (other.resources | other.groups))
 
     def overlaps(self, other: Footprint) -> bool:
-        """Whether the one takes hold of something that the other does."""
+        """Whether one of the two hits the target of the other."""
         return self.hits(other) or other.hits(self)
 
     def is_part_of(self, other: Footprint) -> bool:
-        """Whether it is in the group that the other takes, and leaves of it what the other stands for."""
+        """Whether ``other`` hits the group of this process, and this hits only one process of that group."""
         return other.hits(self) and not self.hits(other)
 
 
 def footprint_of(kind: str, target: Target) -> Footprint:
-    """All that a fault of ``kind`` on ``target`` takes hold of."""
+    """The resources that a fault of ``kind`` on ``target`` hits."""
     resources, process = _resources(kind, target), _process_of(kind, target)
     if process is None:
         return Footprint(resources)
@@ -81,7 +81,7 @@ def _resources(kind: str, target: Target) -> frozenset[Resource]:
 
 
 def distinct(kind: str, targets: Mapping[str, Target]) -> dict[str, Target]:
-    """``targets`` without those that take hold of what another one does: a whole group stays, else the first one."""
+    """``targets`` without those that overlap another one: a whole group is kept, otherwise the first target."""
     seen: list[Footprint] = []
     kept = set()
     for name in sorted(targets, key=lambda name: not _is_group(kind, targets[name])):
@@ -93,13 +93,13 @@ def distinct(kind: str, targets: Mapping[str, Target]) -> dict[str, Target]:
 
 
 def parts(kind: str, targets: Mapping[str, Target], name: str) -> list[str]:
-    """The ``targets`` that are a process each of the group that ``name`` takes, and can be hit without the others."""
+    """The ``targets`` that are single processes of the group of ``name`` and can be hit without the others."""
     whole = footprint_of(kind, targets[name])
     return list(distinct(kind, {n: t for n, t in targets.items() if footprint_of(kind, t).is_part_of(whole)}))
 
 
 def sharing(kind: str, targets: Mapping[str, Target], names: Iterable[str]) -> frozenset[str]:
-    """``names``, and those of ``targets`` that are hit with them: one process of a group does not hit the group."""
+    """``names``, and the ``targets`` that are hit with them. A fault of one process does not hit its group."""
     taken = [footprint_of(kind, targets[name]) for name in names]
     return frozenset(
         n for n, target in targets.items() if any(footprint.hits(footprint_of(kind, target)) for footprint in taken)
@@ -107,7 +107,7 @@ def sharing(kind: str, targets: Mapping[str, Target], names: Iterable[str]) -> f
 
 
 def _process_of(kind: str, target: Target) -> LocalProcess | None:
-    """The process that the fault takes hold of."""
+    """The process that the fault hits; None if it hits none."""
     if isinstance(target, LocalProcess):
         return target
     if isinstance(target, FolderTarget) and kind == "disk_slow" and target.pid_file is not None:
@@ -127,7 +127,7 @@ def _process(target: LocalProcess) -> Resource:
 
 
 def _group(target: LocalProcess) -> frozenset[Resource]:
-    """The process group that it is in: by the file of its leader, and by its number where it runs by now."""
+    """The process group of a target: by the file of its leader, and by its number if the process runs now."""
     found = set()
     if target.pid is None:
         found.add(_file("process group", target.in_group_of or processes.where_named(target)))

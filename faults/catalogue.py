@@ -1,6 +1,6 @@
-"""The kinds of faults: what each needs and does, and which ones this version does not have.
+"""The kinds of faults: the requirements and effect of each, and the kinds that this version lacks.
 
-Read by the configuration, by ``streamproof faults list`` and by docs/faults.md (a test compares).
+Used by the configuration and by ``streamproof faults list``. A test compares it with docs/faults.md.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from faults.targets import TargetType
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind that is built. ``linux_only``: its probe reads /proc."""
+    """One supported kind. ``linux_only``: its probe reads /proc."""
 
     name: str
     target: TargetType
@@ -56,11 +56,11 @@ class Kind:
     summary: str
     linux_only: bool = False
     host_check: Callable[[], str | None] | None = None
-    """Tells why a host that has what the target needs cannot do it."""
+    """Returns why this host cannot inject the fault; None if it can. Replaces the check of the target's type."""
 
     @property
     def why_not_here(self) -> str | None:
-        """Why this host cannot do it; None where it can."""
+        """Why this host cannot inject the fault; None if it can."""
         if self.linux_only and sys.platform != "linux":
             return "its probe reads /proc, which only Linux has"
         if self.host_check is not None:
@@ -73,14 +73,14 @@ class Kind:
 
 
 def _neither(no_rule: str | None) -> str | None:
-    """Why neither the kernel nor a relay of ours can do it to a namespace; None where one of them can."""
+    """Why neither the kernel nor a relay can apply the fault to a namespace; None if one of them can."""
     no_relay = no_rule and relay.why_not_here()
     return no_relay and (no_rule if no_rule == no_relay else f"{no_rule}, and {no_relay}")
 
 
 @dataclass(frozen=True)
 class UnsupportedKind:
-    """A kind that is known and not built, with the reason."""
+    """A known kind that is not supported, with the reason."""
 
     name: str
     reason: str

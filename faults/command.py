@@ -40,7 +40,7 @@ _CLOCK_WIDTH: Final = len("0:01:30.500")
 
 
 def run(given: argparse.Namespace) -> int:
-    """Do the action of ``given``; the exit status. Raises FaultError."""
+    """Run the action of ``given`` and return the exit status. Raises FaultError."""
     if given.render and given.action != "plan":
         raise FaultConfigError("faults: --render goes with plan, as in faults plan faults.yaml --render.")
     if given.action == "list":
@@ -57,7 +57,7 @@ def run(given: argparse.Namespace) -> int:
         )
     config = load(given.config)
     if given.render:
-        # Numbers instead of new ids, so that one seed gives one text.
+        # Numbers instead of random ids, so that a seed always gives the same text.
         print(objects_of(timeline(config, given.seed, id_of=map(str, count(1)).__next__)))
         return _PASS
     actions = {"plan": _plan, "run": _run, "heal": _heal, "proxy": _proxy}
@@ -66,7 +66,7 @@ def run(given: argparse.Namespace) -> int:
 
 def _list(config: FaultConfig | None) -> None:
     width = max(len(name) for name in [*KINDS, *(absent.name for absent in UNSUPPORTED), *UNSUPPORTED_BACKENDS]) + 2
-    # Told only: a target may name a Docker, a cluster or a libfaketime that is not where one looks first.
+    # Informative only: a target may name a Docker, a cluster or a libfaketime other than the default.
     of_types = {"container": _why_no_docker(config), "pods": kubernetes.why_not_here()}
     of_kinds = {"clock_skew": faketime.why_not_here()}
     reasons = {
@@ -88,7 +88,7 @@ def _list(config: FaultConfig | None) -> None:
 
 
 def _why_no_docker(config: FaultConfig | None) -> str | None:
-    """None where one answers that a target names, or the usual one where none names any."""
+    """Why no Docker of the targets, or the default one if no target names any, can be used; None if one can."""
     targets = () if config is None else config.targets.values()
     sockets = [target.socket for target in targets if isinstance(target, ContainerTarget)]
     reasons = [docker.why_not_here(socket) for socket in dict.fromkeys(sockets or [docker.SOCKET])]
@@ -101,7 +101,7 @@ def _plan(config: FaultConfig, seed: int | None) -> int:
 
 
 def shown(planned: Timeline) -> str:
-    """The timeline as a table; times are from the start, if injecting and healing take no time."""
+    """The timeline as a table. Times count from the start, as if injecting and healing took no time."""
     title = f"plan {planned.plan}, seed {planned.seed}, {text_of(planned.seconds)} and the time that healing takes"
     rows: list[tuple[str, str]] = []
     at = 0.0
@@ -124,7 +124,7 @@ def shown(planned: Timeline) -> str:
 
 
 def objects_of(planned: Timeline) -> str:
-    """The objects of Chaos Mesh that the faults of pods would make, as YAML. Raises FaultConfigError without any."""
+    """The Chaos Mesh objects of the plan's pod faults, as YAML. Raises FaultConfigError if there are none."""
     shown_objects = [
         plain(f"# {fault.name}: {fault.kind} on {name} for {_length(step.seconds_of(after, fault))}")
         + "\n"
@@ -144,7 +144,7 @@ def _length(seconds: float) -> str:
 
 
 def _clock(seconds: float) -> str:
-    """Hours, which go on after a day, minutes and seconds."""
+    """Hours (also above 24), minutes and seconds."""
     minutes, thousandths = divmod(round(seconds * 1000), 60_000)
     rest = f"{thousandths // 1000:02}" + (f".{thousandths % 1000:03}" if thousandths % 1000 else "")
     return f"{minutes // 60}:{minutes % 60:02}:{rest}"
@@ -169,14 +169,14 @@ def _run(config: FaultConfig, seed: int | None) -> int:
 
 
 def _say(line: str) -> None:
-    # A terminal that hung up, or a reader that has seen enough, must not end healing and telling in its middle.
+    # A closed terminal or pipe must not interrupt healing or publishing.
     with suppress(OSError):
         print(plain(line), flush=True)
 
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM, SIGINT and SIGHUP set; a second one changes nothing, for healing must come to its end."""
+    """An event that SIGTERM, SIGINT and SIGHUP set. A second signal has no effect, since healing must be completed."""
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: set_from_handler(stop)) for number in ending()}
     try:
@@ -193,7 +193,7 @@ def _heal(config: FaultConfig, _: int | None) -> int:
             print("Nothing is broken: the journal knows every fault to be healed.")
         heal_all(journal, topic, config.limits, _say)
     for name, target in config.targets.items():
-        # One that a proxy serves has a device that is up.
+        # A namespace that a running proxy serves is kept, since its device is up.
         if _is_relayed(target) and relay_namespace.remove_if_ours(target.namespace):
             print(plain(f"{name}: removed the namespace {target.namespace}, which a killed proxy left empty."))
     return _PASS

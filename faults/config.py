@@ -1,6 +1,6 @@
-"""The fault configuration: a YAML file of its own, read once, checked at the edge. See docs/faults.md.
+"""The fault configuration: a separate YAML file, read and validated once. See docs/faults.md.
 
-Raises FaultConfigError with one sentence that names the file, the field and the mend.
+Raises FaultConfigError with one sentence that names the file, the field and the fix.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PlanName = Literal[
 
 
 class RandomSection(Section):
-    """A schedule drawn from the seed, within budgets. It ends where one of them is used up."""
+    """A schedule that is drawn from the seed within budgets. It ends when one of them is used up."""
 
     length: Seconds
     faults_at_most: Annotated[int, Field(ge=1, le=1000)]
@@ -50,7 +50,7 @@ class RandomSection(Section):
 
 
 class ScheduleSection(Section):
-    """Cycles of control, failure and recovery; each fault of the list has a cycle of its own."""
+    """Cycles of control, failure and recovery. Each fault of the list has its own cycle."""
 
     warm_up: Seconds = 0.0
     control: Seconds = 0.0
@@ -72,7 +72,7 @@ class ScheduleSection(Section):
 
 
 class NamedPlanSection(Section):
-    """A plan of the literature (faults/plans.py), on your targets."""
+    """A plan of the literature (faults/plans.py), applied to the targets of the file."""
 
     name: PlanName
     type: Literal["process", "namespace", "container", "pods"] = "process"
@@ -96,7 +96,7 @@ class NamedPlanSection(Section):
 
 
 class KafkaSection(Section):
-    """Where the faults topic is. Name a listener that does not lead through a link of ours."""
+    """The brokers and the name of the faults topic. The listener must not be behind a link of the proxy."""
 
     bootstrap_servers: str
     topic: str = "faults"
@@ -105,7 +105,7 @@ class KafkaSection(Section):
 
 
 class LimitsSection(Section):
-    """How much a run may break."""
+    """Limits on the targets that a run hits, and on the times of probes."""
 
     targets_at_once: Annotated[int, Field(ge=1)] | None = None
     verified_within: Annotated[Seconds, Field(gt=0)] = 10.0
@@ -118,7 +118,7 @@ class LimitsSection(Section):
 
 
 class FaultConfig(Section):
-    """Everything that determines a run but the clock."""
+    """Everything that determines a run, except the clock."""
 
     backend: Literal["local"] = "local"
     seed: int = 0
@@ -146,14 +146,14 @@ class FaultConfig(Section):
 
 
 def load(path: str | os.PathLike[str]) -> FaultConfig:
-    """Read the YAML file at ``path``; ``${NAME}`` is taken from the environment. Raises FaultConfigError."""
+    """Read the YAML file at ``path``. ``${NAME}`` is replaced from the environment. Raises FaultConfigError."""
     file = Path(path)
     data = mapping_in(file, "targets: and schedule: or plan:")
     return _resolved(parse(data, str(file)), file.resolve().parent)
 
 
 def mapping_in(file: Path, keys: str) -> dict[str, Any]:
-    """What the YAML file holds, unchecked; ``keys`` names in errors what it should. Raises FaultConfigError."""
+    """The content of the YAML file, not validated. Errors name the expected ``keys``. Raises FaultConfigError."""
     try:
         data = expanded(documents.parse(documents.read(file), texts=[documents.KAFKA_OPTIONS]), os.environ, file.parent)
     except OSError as error:

@@ -1,11 +1,11 @@
-"""What can go wrong with a fault. Each message is one sentence for a person.
+"""Errors of fault injection. Each message is one sentence for the operator.
 
 FaultError
 ├── FaultConfigError      the file cannot be used as it is                        (exit status 2)
-├── FaultRefused          it would do more harm than was asked for, or cannot be  (exit status 2)
-│   └── Unreachable       a proxy, broker, Docker or cluster does not answer now   (exit status 2)
-├── NotVerified           a probe did not show that the fault is in               (exit status 3)
-├── NotHealed             a probe did not show that the fault is gone             (exit status 3)
+├── FaultRefused          the fault exceeds a limit, or cannot be injected        (exit status 2)
+│   └── Unreachable       a proxy, broker, Docker or cluster does not answer now  (exit status 2)
+├── NotVerified           no probe showed that the fault is active                (exit status 3)
+├── NotHealed             no probe showed that the fault is healed                (exit status 3)
 └── NotPublished          the faults topic did not accept a record                (exit status 3)
 """
 
@@ -13,37 +13,37 @@ from __future__ import annotations
 
 
 class FaultError(Exception):
-    """Any of them."""
+    """Base of the errors of fault injection."""
 
     exit_status = 3
 
 
 class FaultConfigError(FaultError):
-    """The configuration cannot be used; the message names the file, the field and the mend."""
+    """The configuration cannot be used. The message names the file, the field and the fix."""
 
     exit_status = 2
 
 
 class FaultRefused(FaultError):
-    """The fault was not started, and nothing was changed."""
+    """A fault, or a step of it, was refused. A run that ends with this error has changed nothing."""
 
     exit_status = 2
 
 
 class Unreachable(FaultRefused):
-    """A proxy, a broker, a container engine or a cluster that has to be asked does not answer now; later it may."""
+    """A proxy, a broker, a container engine or a cluster does not answer now. A retry may succeed."""
 
 
 class NotVerified(FaultError):
-    """The fault was injected and healed, but no probe showed it while it lasted, or it ended early.
+    """The fault was injected and healed, but no probe showed that it was active, or it ended early.
 
-    Also: a process that was to be paused ended.
+    Also raised if a paused process has ended.
     """
 
 
 class NotHealed(FaultError):
-    """Something is still broken; the message says what and how to go on."""
+    """A fault is not known to be healed. The message says which one and what to do."""
 
 
 class NotPublished(FaultError):
-    """The faults topic took no record."""
+    """The faults topic did not accept a record."""

@@ -1,4 +1,4 @@
-"""What a fault knows about its subjects, kept in the journal so that another process can heal it."""
+"""Facts about the targets of a fault, kept in the journal so that another process can heal the fault."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from faults.section import Section
 
 
 class KnownProcess(Section):
-    """A process that cannot be mistaken for a later one with the same id."""
+    """A process. Its start distinguishes it from a later process with the same id."""
 
     target: str
     pid: int
@@ -17,7 +17,7 @@ class KnownProcess(Section):
 
 
 class KnownContainer(Section):
-    """A container by its id, as it was before."""
+    """A container, identified by its id, and its state before the fault."""
 
     target: str
     id: str
@@ -27,7 +27,7 @@ class KnownContainer(Section):
 
 
 class KnownPartition(Section):
-    """A partition of Kafka as it was before, and which broker is to lead it."""
+    """A partition of Kafka before the fault, and the broker that is to lead it."""
 
     target: str
     topic: str
@@ -39,7 +39,7 @@ class KnownPartition(Section):
 
     @property
     def place(self) -> tuple[str, int]:
-        """Topic and number."""
+        """Topic and partition number."""
         return self.topic, self.partition
 
     def led_by(self, broker: int) -> tuple[int, ...]:
@@ -48,7 +48,7 @@ class KnownPartition(Section):
 
 
 class Facts(Section):
-    """Measured before injecting, or made by it."""
+    """Facts that are measured before the injection, or that the injection creates."""
 
     processes: tuple[KnownProcess, ...] = ()
     """Those that are hit, or that press on the machine."""

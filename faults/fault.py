@@ -1,4 +1,4 @@
-"""A fault as one value, and the timeline that a seed gives."""
+"""A fault as a value, and the timeline that is drawn from a seed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATES: tuple[State, ...] = ("injected", "verified", "heal_started", "healed")
 
 
 class Fault(Section):
-    """What is broken, on which targets and how: all that the kind's probes and its healing need."""
+    """A fault: its kind, targets and parameters, which are all that its probes and its healing need."""
 
     id: str
     name: str
@@ -35,18 +35,18 @@ class Fault(Section):
 
     @classmethod
     def from_json(cls, text: str) -> Fault:
-        """The fault that ``model_dump_json`` wrote; its parameters are read as its kind's."""
+        """The fault that ``model_dump_json`` wrote, with the parameters of its kind."""
         data = json.loads(text)
         parameters = KINDS[data["kind"]].parameters.model_validate(data["parameters"])
         return cls.model_validate({**data, "parameters": parameters})
 
     @property
     def target_names(self) -> str:
-        """As the faults topic has them."""
+        """The names of the targets, separated by commas, as in the faults topic."""
         return ",".join(self.targets)
 
     def record(self, state: State, instant: datetime, over_because: str | None = None) -> str:
-        """The record of the faults topic for ``state``; ``over_because``: why it ended before its time, if it did."""
+        """The record of the faults topic for ``state``. ``over_because``: why the fault ended early, if it did."""
         parameters = self.parameters.model_dump(mode="json")
         if over_because is not None and state in ("heal_started", "healed"):
             parameters["over_because"] = over_because
@@ -57,8 +57,10 @@ class Fault(Section):
 
 
 def seconds_in(after: float, own: float | None, last_after: float, lasts: float) -> float:
-    """How long a fault of a group is in that begins ``after`` the first: its ``own`` time, or until ``lasts`` have
-    passed since the last one began."""
+    """Seconds for which a fault of a group is active that starts ``after`` seconds after the first one.
+
+    This is its ``own`` time; if that is None, it ends ``lasts`` seconds after the last fault of the group starts.
+    """
     return last_after - after + lasts if own is None else own
 
 
@@ -74,7 +76,7 @@ def record(
     parameters: Mapping[str, object] | None = None,
     expects: Sequence[str] = (),
 ) -> str:
-    """A record of the faults topic, as CONTRACT has it."""
+    """A record of the faults topic as JSON. Schema: CONTRACT."""
     return json.dumps(
         {
             "id": fault_id,
@@ -93,9 +95,9 @@ def record(
 
 @dataclass(frozen=True)
 class Step:
-    """``wait_seconds`` of the ``before`` phase, then the fault for ``lasts_seconds``, alone or with others.
+    """``wait_seconds`` of the phase ``before``, then the fault for ``lasts_seconds``, alone or in a group.
 
-    ``others``: the faults of its group, each with its seconds after the first one, in order.
+    ``others``: the other faults of the group in order, each with its start in seconds after the first one.
     """
 
     before: str
@@ -104,40 +106,40 @@ class Step:
     lasts_seconds: float
     others: tuple[tuple[float, Fault], ...] = ()
     own_seconds: Mapping[str, float] = field(default_factory=dict)
-    """Id of a fault -> how long it is in, where it does not end with its group."""
+    """Fault id -> seconds for which it is active, if it does not end with its group."""
 
     @property
     def parts(self) -> tuple[tuple[float, Fault], ...]:
-        """All its faults, each with its seconds after the first."""
+        """All faults of the step, each with its start in seconds after the first one."""
         return ((0.0, self.fault), *self.others)
 
     def seconds_of(self, after: float, fault: Fault) -> float:
-        """How long a part is in, if injecting took no time."""
+        """Seconds for which a fault is active, if injecting takes no time."""
         return seconds_in(after, self.own_seconds.get(fault.id), self.parts[-1][0], self.lasts_seconds)
 
     @property
     def seconds(self) -> float:
-        """From the first injection to the last healing, if injecting took no time."""
+        """Seconds from the first injection to the last healing, if injecting takes no time."""
         return max(after + self.seconds_of(after, fault) for after, fault in self.parts)
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """The steps one after the other, and the recovery after the last. A wait starts when the last fault is healed."""
+    """The steps in order, and the recovery after the last one. A wait starts when the previous fault is healed."""
 
     plan: str
     seed: int
     steps: tuple[Step, ...]
     recovery_seconds: float
     periodic: bool = False
-    """A wait is shorter by what injecting and healing the last fault took, so that the next one comes at its time."""
+    """Waits are shortened by the time that injecting and healing took, so that faults start at fixed intervals."""
 
     @property
     def seconds(self) -> float:
-        """Length of all, if injecting and healing took no time."""
+        """Total seconds, if injecting and healing take no time."""
         return sum(step.wait_seconds + step.seconds for step in self.steps) + self.recovery_seconds
 
 
 def new_id() -> str:
-    """An id of one occurrence: not from the seed, since two runs of one plan are two faults."""
+    """An id for one occurrence. It does not depend on the seed, since two runs of one plan are different faults."""
     return str(uuid.uuid4())

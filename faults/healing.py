@@ -1,4 +1,4 @@
-"""Healing and its proof: the one way that a fault ends, in the run, in the watchdog and in ``faults heal``."""
+"""Heals faults and probes the healing. Every fault ends here, in a run, in the watchdog and in ``faults heal``."""
 
 from __future__ import annotations
 

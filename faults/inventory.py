@@ -1,4 +1,4 @@
-"""What the targets of a configuration are like now, for a person; touches nothing."""
+"""The present state of a configuration's targets, for the operator. Changes nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from faults.targets import (
 
 
 def inventory(config: FaultConfig) -> dict[str, str]:
-    """Target -> what a fault would find there."""
+    """Target -> a description of its present state."""
     return {name: _found(name, target, config.state) for name, target in config.targets.items()}
 
 

@@ -1,10 +1,15 @@
-"""The journal of a fault run: what is broken now, on disk before it is broken.
+"""The journal of a fault run: a fault is on disk before it is injected.
 
-JSON lines, append-only, each synced to disk before the next step. ``begun`` holds the whole fault with the facts that
-its healing needs; ``facts`` adds to them; ``over`` says why it ended before its time; ``state`` has the records of the
-faults topic; ``told`` says that the topic has them all. A line that a crash cut off is the last one, and nothing was
-done on its account yet. A line that this version cannot read, since another one wrote it, keeps nothing else from being
-healed; what it began is not known to be gone (``UnreadableFault``).
+JSON lines, append-only, each synced to disk before the next step:
+
+- ``begun`` contains the fault and the facts that its healing needs.
+- ``facts`` replaces the facts.
+- ``over`` contains the reason why the fault ended early.
+- ``state`` contains a state of the faults topic and its time.
+- ``told`` means that the faults topic has all states.
+
+A line that a crash cut off is ignored, since its step was not done yet. A line of another version may be unreadable:
+its fault is not known to be healed (``UnreadableFault``), and the other faults are healed all the same.
 """
 
 from __future__ import annotations
@@ -31,49 +36,49 @@ _LOCK_FILE: Final = "lock"
 
 @dataclass
 class Entry:
-    """One fault as the journal knows it."""
+    """One fault of the journal."""
 
     fault: Fault
     facts: Facts
     states: dict[State, datetime] = field(default_factory=dict)
     is_published: bool = False
     over_because: str | None = None
-    """Why it ended before its time; None: it did not, or nobody saw it."""
+    """Why the fault ended early; None if it did not, or if that was not observed."""
     is_being_healed: bool = False
-    """Whether its healing has begun in this process, also where that could not be written down."""
+    """Whether its healing has begun in this process, also if the journal could not be written."""
 
     @property
     def was_injected(self) -> bool:
-        """Whether it may have been: this state is written just before."""
+        """Whether the fault may have been injected: this state is written just before the injection."""
         return "injected" in self.states
 
     @property
     def is_healed(self) -> bool:
-        """Whether a probe showed that it is gone."""
+        """Whether a probe showed that the fault is healed."""
         return "healed" in self.states
 
 
 @dataclass(frozen=True)
 class UnreadableFault:
-    """A fault with a line that cannot be read: it may be in, and who wrote the line knows how to heal it."""
+    """A fault with an unreadable line. It may be active, and the version that wrote the line can heal it."""
 
     line: int
-    """Its number in the journal, from 1."""
+    """Line number in the journal, from 1."""
     why: str
 
     def __str__(self) -> str:
-        """One sentence for a person, without the name of the journal."""
+        """One sentence for the operator, without the path of the journal."""
         return f"line {self.line} is of another version or damaged ({self.why})"
 
 
 @dataclass
 class _Contents:
-    """What a journal says."""
+    """The content of a journal."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
-    """Fault id -> entry, in the order in which they began."""
+    """Fault id -> entry, in the order in which the faults were begun."""
     unread: dict[str, UnreadableFault] = field(default_factory=dict)
-    """Fault id, or the line's number where it has none -> what cannot be read of a fault that is not healed."""
+    """Fault id, or ``line N`` if the id is unreadable -> the unreadable line of a fault that is not healed."""
 
 
 class Journal:
@@ -91,7 +96,7 @@ class Journal:
     @classmethod
     @contextmanager
     def locked(cls, folder: Path, wait: Literal["refuse", "wait"] = "refuse") -> Iterator[Self]:
-        """The journal, while no other process has it. Raises FaultRefused where one has and ``wait`` is "refuse"."""
+        """The journal, locked. Raises FaultRefused if another process has the lock and ``wait`` is "refuse"."""
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / _LOCK_FILE).open("w") as lock:
             try:
@@ -103,11 +108,11 @@ class Journal:
             yield cls(folder)
 
     def open_entries(self) -> list[Entry]:
-        """The faults that are not known to be gone, newest first: healing goes backwards."""
+        """The faults that are not known to be healed, newest first, which is the order of healing."""
         return [entry for entry in reversed(self.entries.values()) if not entry.is_healed]
 
     def unreadable_problem(self) -> str | None:
-        """None where this version can read of every fault whether it is gone; else what to do about the others."""
+        """Which lines cannot be read and what to do about their faults; None if all faults can be read."""
         if not self._unread:
             return None
         lines = ", ".join(str(unread) for unread in self._unread.values())
@@ -117,18 +122,18 @@ class Journal:
         )
 
     def begin(self, fault: Fault, facts: Facts) -> Entry:
-        """Write the fault down; only then it may be injected."""
+        """Write the fault to the journal. It may be injected only after this."""
         entry = self.entries[fault.id] = Entry(fault, facts)
         self._append({"what": "begun", "fault": fault.model_dump_json(), "facts": facts.model_dump_json()})
         return entry
 
     def add_facts(self, entry: Entry, facts: Facts) -> None:
-        """Write down what injecting made."""
+        """Replace the facts of a fault with those that the injection has completed."""
         entry.facts = facts
         self._append({"what": "facts", "id": entry.fault.id, "facts": facts.model_dump_json()})
 
     def record_state(self, entry: Entry, state: State) -> datetime:
-        """Write down that the fault reached ``state`` now; the instant. A state reached before keeps its instant."""
+        """Write that the fault has reached ``state``, and return the time. A state that was reached keeps its time."""
         if state not in entry.states:
             now = datetime.now(UTC)
             time = now.isoformat(timespec="microseconds")
@@ -137,14 +142,14 @@ class Journal:
         return entry.states[state]
 
     def end_early(self, entry: Entry, why: str) -> None:
-        """Write down why healing starts before its time; the records of its healing say it."""
+        """Write why the fault ends early, unless its healing has started. The records of the healing contain it."""
         if "heal_started" in entry.states:
             return
         entry.over_because = why
         self._append({"what": "over", "id": entry.fault.id, "because": why})
 
     def mark_published(self, entry: Entry) -> None:
-        """Write down that the faults topic has all states."""
+        """Write that the faults topic has all states of the fault."""
         entry.is_published = True
         self._append({"what": "told", "id": entry.fault.id})
 
@@ -152,18 +157,18 @@ class Journal:
         try:
             with self._path.open("ab+") as file:
                 size = file.seek(0, os.SEEK_END)
-                # A line that a crash or a full disk cut off must not take the next one with it.
+                # If a crash or a full disk cut off the last line, this one starts on a new line.
                 cut_off = size > 0 and (file.seek(size - 1), file.read(1))[1] != b"\n"
                 file.write((b"\n" if cut_off else b"") + json.dumps(line).encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            # A write does not say which file; who reads this has other disks, too.
+            # The error of a write lacks the path, which the operator needs.
             raise OSError(error.errno, error.strerror, str(self._path)) from error
 
 
 def _sync_folder(folder: Path) -> None:
-    """Put the name of a new file on disk, without which its lines would be lost with the power."""
+    """Sync the folder, so that the name of a new file survives a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -172,19 +177,19 @@ def _sync_folder(folder: Path) -> None:
 
 
 def names_in(folder: Path) -> frozenset[str]:
-    """Names of the faults that the journal in ``folder`` knows."""
+    """Names of the faults in the journal of ``folder``."""
     return frozenset(entry.fault.name for entry in read(folder).values())
 
 
 def read(folder: Path) -> dict[str, Entry]:
-    """Fault id -> entry, in the order of the journal in ``folder``; empty where there is none."""
+    """Fault id -> entry, in the order of the journal in ``folder``; empty if there is no journal."""
     return _contents(folder).entries
 
 
 def _contents(folder: Path) -> _Contents:
     contents = _Contents()
     try:
-        # Lost power may leave anything in the place of the last lines; what is before them must still be healed.
+        # A power failure may leave arbitrary bytes at the end. The faults before them must still be healed.
         lines = (folder / JOURNAL_FILE).read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return contents
@@ -206,19 +211,19 @@ def _take(contents: _Contents, number: int, line: dict[str, Any]) -> None:
     fault_id = str(line.get("id"))
     if fault_id in contents.unread:
         if what == "state" and line.get("state") == "healed":
-            del contents.unread[fault_id]  # who wrote it has seen it to be gone
+            del contents.unread[fault_id]  # the version that wrote it has verified the healing
         return
     entry = contents.entries.get(fault_id)
     if entry is None and (what, line.get("state")) == ("state", "injected"):
         contents.unread[fault_id] = UnreadableFault(number, "the line that began this fault cannot be read")
         return
     if entry is None or what not in ("facts", "over", "state", "told"):
-        # Nobody of ours wrote it; what was begun must still be healed.
+        # An unknown line is ignored, so that the faults that were begun can still be healed.
         return
     try:
         _add(entry, what, line)
     except (ValueError, LookupError, TypeError) as error:
-        # With half of its facts it could be healed wrongly, and be taken for gone.
+        # With incomplete facts, the fault could be healed wrongly and still count as healed.
         contents.unread[fault_id] = UnreadableFault(number, _said_by(error))
         del contents.entries[fault_id]
 
@@ -245,7 +250,7 @@ def _add(entry: Entry, what: str, line: dict[str, Any]) -> None:
 
 
 def _id_of(line: dict[str, Any]) -> str | None:
-    """The id of a fault that cannot be read as a whole."""
+    """The id of a fault that cannot be read as a whole; None if the id cannot be read either."""
     try:
         return str(json.loads(line["fault"])["id"])
     except (ValueError, LookupError, TypeError):
@@ -253,7 +258,7 @@ def _id_of(line: dict[str, Any]) -> str | None:
 
 
 def _said_by(error: Exception) -> str:
-    """The first thing that is wrong, in one line."""
+    """The first problem, in one line."""
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}".removeprefix(": ")

@@ -1,4 +1,4 @@
-"""What each kind of fault can be told."""
+"""The parameters of each kind of fault."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ Direction = Literal["both", "to_upstream", "to_client"]
 
 
 class NoParameters(Section):
-    """Nothing to tell."""
+    """No parameters."""
 
 
 NO_PARAMETERS: Final = NoParameters()
 
 
 class RestartLoopParameters(Section):
-    """``interval``: from one kill to the next; the process is killed each time that it is found alive."""
+    """``interval``: time from one kill to the next. The process is killed if it runs again by then."""
 
     interval: Annotated[Seconds, Field(ge=0.05)] = 1.0
 
 
 class DelayParameters(Section):
-    """Each chunk of bytes waits for ``delay``, more or less by up to ``jitter``, evenly drawn; order is kept."""
+    """Each chunk of bytes is delayed by ``delay`` plus or minus up to ``jitter`` (uniform). The order is kept."""
 
     delay: Annotated[Seconds, Field(ge=0.02, le=60)]
     jitter: Seconds = 0.0
@@ -40,32 +40,32 @@ class DelayParameters(Section):
 
 
 class PartitionParameters(Section):
-    """Bytes in ``direction`` are held back, and arrive after healing, as TCP would send them again."""
+    """Bytes in ``direction`` are held back. They arrive after healing, as TCP would retransmit them."""
 
     direction: Direction = "both"
 
 
 class BandwidthParameters(Section):
-    """``bytes_per_second`` of the link in each direction, all its connections together."""
+    """``bytes_per_second`` of the link in each direction, shared by all its connections."""
 
     bytes_per_second: Annotated[Bytes, Field(ge=1000, le=10_000_000)]
     direction: Direction = "both"
 
 
 class ContainerRestartParameters(Section):
-    """Docker asks the container to stop, and kills it after ``stop_within``, in whole seconds."""
+    """Docker asks the container to stop, and kills it after ``stop_within``, rounded to whole seconds."""
 
     stop_within: Annotated[Seconds, Field(le=25)] = 10.0
 
 
 class DisconnectParameters(Section):
-    """``network``: the one to be taken off; all of the container's unless named."""
+    """``network``: the network from which the container is disconnected; default: all its networks."""
 
     network: str | None = None
 
 
 class NamespacePartitionParameters(Section):
-    """``direction``: what leaves the namespace (``to``), what comes (``from``) or ``both``; ``peers``: only theirs."""
+    """``direction``: outgoing packets (``to``), incoming ones (``from``) or ``both``; ``peers``: only with these."""
 
     direction: Literal["to", "from", "both"] = "to"
     peers: Annotated[tuple[Peer, ...], Field(max_length=16)] = ()
@@ -73,7 +73,7 @@ class NamespacePartitionParameters(Section):
 
 
 class NamespaceDelayParameters(Section):
-    """What leaves the namespace comes later by ``delay``, more or less by up to ``jitter``; packets may overtake."""
+    """Outgoing packets are delayed by ``delay`` plus or minus up to ``jitter``. Packets may be reordered."""
 
     delay: Annotated[Seconds, Field(ge=0.02, le=60)]
     jitter: Seconds = 0.0
@@ -86,19 +86,19 @@ class NamespaceDelayParameters(Section):
 
 
 class NamespaceBandwidthParameters(Section):
-    """``bytes_per_second`` leave the namespace, all its connections together."""
+    """``bytes_per_second`` that may leave the namespace, shared by all its connections."""
 
     bytes_per_second: Annotated[Bytes, Field(ge=10_000, le=10_000_000)]
 
 
 class NamespaceLossParameters(Section):
-    """``percent`` of the packets that leave the namespace are lost."""
+    """``percent`` of the outgoing packets are lost."""
 
     percent: Annotated[float, Field(ge=1, le=100)]
 
 
 class PodParameters(Section):
-    """``pods``: how many of the target's pods, drawn by Chaos Mesh: one, a number, a share (``50%``), or all."""
+    """``pods``: how many of the target's pods Chaos Mesh draws: ``one``, a number, a share (``50%``), or ``all``."""
 
     pods: str | int = "one"
 
@@ -111,7 +111,7 @@ class PodParameters(Section):
 
 
 class _PodNetworkParameters(PodParameters):
-    """``direction``: what the pods send (``to``), get (``from``) or ``both``; ``peers``: labels of the other side."""
+    """``direction``: packets that the pods send (``to``), receive (``from``) or ``both``; ``peers``: their labels."""
 
     direction: Literal["to", "from", "both"] = "to"
     peers: dict[str, str] = Field(default_factory=dict)
@@ -124,7 +124,7 @@ class _PodNetworkParameters(PodParameters):
 
 
 class PodDelayParameters(_PodNetworkParameters):
-    """As a link's, to the millisecond, by netem in the pod's network."""
+    """Delay and jitter as for a link, with a resolution of 1 ms, by netem in the pod's network."""
 
     delay: Annotated[Seconds, Field(ge=0.001, le=60)]
     jitter: Seconds = 0.0
@@ -141,20 +141,20 @@ class PodPartitionParameters(_PodNetworkParameters):
 
 
 class PodCpuParameters(PodParameters):
-    """``workers`` that each load a processor of the pod to ``load_percent``."""
+    """``workers`` each load one processor of the pod to ``load_percent``."""
 
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     load_percent: Annotated[int, Field(ge=1, le=100)] = 100
 
 
 class PodMemoryParameters(PodParameters):
-    """One worker that holds ``bytes``."""
+    """One worker holds ``bytes`` of memory."""
 
     bytes: Annotated[Bytes, Field(gt=0)]
 
 
 class PodDiskParameters(PodParameters):
-    """``percent`` of the calls on the files of ``volume``, a mount path, take ``delay`` longer."""
+    """``percent`` of the calls on files of ``volume``, a mount path, take longer by ``delay``."""
 
     volume: Annotated[str, Field(pattern="^/")]
     delay: Annotated[Seconds, Field(ge=0.001, le=60)]
@@ -168,7 +168,7 @@ class PodClockParameters(PodParameters):
 
 
 class ClockParameters(Section):
-    """The wall clock is off by ``offset``: ``-10m`` is behind, ``5s`` ahead. It jumps there at once, and back."""
+    """The wall clock is off by ``offset``: ``-10m`` is behind, ``5s`` ahead. It jumps by the offset, and back."""
 
     offset: Annotated[str, Field(pattern=r"^-?[0-9]+(ms|s|m|h)$")]
 
@@ -181,7 +181,7 @@ class ClockParameters(Section):
 
     @property
     def offset_seconds(self) -> float:
-        """Below 0: behind."""
+        """The offset; negative if the clock is behind."""
         return seconds_of(self.offset.removeprefix("-")) * (-1 if self.offset.startswith("-") else 1)
 
 
@@ -198,7 +198,7 @@ class MemoryParameters(Section):
 
 
 class TransactionParameters(Section):
-    """A transaction on ``partition``, which the broker itself ends after ``timeout``."""
+    """A transaction on ``partition``. The broker aborts it after ``timeout``."""
 
     partition: Annotated[int, Field(ge=0)] = 0
     timeout: Annotated[Seconds, Field(ge=1)] = 900.0
@@ -206,19 +206,19 @@ class TransactionParameters(Section):
 
 
 class DemoteParameters(Section):
-    """``to``: id of the broker that leads instead; the first other in-sync replica where there is none."""
+    """``to``: id of the broker that leads instead; default: the first other in-sync replica."""
 
     to: Annotated[int, Field(ge=0)] | None = None
 
 
 class LeaderMoveParameters(DemoteParameters):
-    """``partition``: the one whose leader is moved; all of the topic where there is none."""
+    """``partition``: the partition whose leader is moved; default: all partitions of the topic."""
 
     partition: Annotated[int, Field(ge=0)] | None = None
 
 
 class PoisonParameters(Section):
-    """Records of ``form``, ``per_second`` of them until ``at_most`` are sent."""
+    """Records of ``form``, at the rate ``per_second``, until ``at_most`` records are sent."""
 
     form: Literal["not_utf8", "not_json", "no_object", "empty", "null", "each"] = "not_json"
     """``each``: all of them in turn."""
@@ -227,9 +227,9 @@ class PoisonParameters(Section):
 
 
 class DiskParameters(Section):
-    """A file of at most ``bytes``; less where the file system is full before.
+    """A file of ``bytes``; smaller if the file system is full before.
 
-    It is refused where less than ``reserve`` would stay free; a ``reserve`` of 0 lets it fill up, to the last byte.
+    The fault is refused if less than ``reserve`` would stay free. A ``reserve`` of 0 allows a full file system.
     """
 
     bytes: Annotated[Bytes, Field(gt=0)]
@@ -237,7 +237,7 @@ class DiskParameters(Section):
 
 
 class DiskSlowParameters(Section):
-    """``bytes_per_second`` are read from the disk at most, and as many are written."""
+    """At most ``bytes_per_second`` are read from the disk, and at most as many are written."""
 
     bytes_per_second: Annotated[Bytes, Field(ge=100_000, le=50_000_000)]
 

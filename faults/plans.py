@@ -1,6 +1,6 @@
 """The fault plans of the literature, as schedules. Sources: docs/faults.md, "Named plans".
 
-What each text says and its scripts do is not always the same; then the published text counts, and a comment says so.
+If a publication and its scripts differ, the plan follows the publication, and a comment says so.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from faults.spec import FaultSpec, GroupSpec
 
 
 def schedule_of(plan: NamedPlanSection) -> ScheduleSection:
-    """The plan's phases and faults, on the targets of ``plan``. Raises FaultRefused where it lacks something."""
+    """The plan's phases and faults, on the targets of ``plan``. Raises FaultRefused if ``plan`` lacks a setting."""
     if plan.name == "streambench-node" and plan.target.name is None and plan.target.input is None:
-        # The text kills a node that receives no input.
+        # The publication kills a node that receives no input.
         plan = plan.model_copy(update={"target": plan.target.model_copy(update={"input": False})})
     made = _schedule(plan)
     by = 1 / plan.faster
@@ -32,10 +32,10 @@ def schedule_of(plan: NamedPlanSection) -> ScheduleSection:
 
 _KILL: Final = {"process": "process_kill", "container": "container_kill", "pods": "pod_kill"}
 _CRASH: Final = {"process": "process_kill", "container": "container_kill", "pods": "pod_failure"}
-"""Down for a time; a pod that is killed would come back at once."""
+"""Down for a time. A killed pod would be replaced at once."""
 _NODE: Final = {"process": "node_loss"}
 _DELAY: Final = {"process": "net_delay", "namespace": "namespace_delay", "pods": "pod_net_delay"}
-"""PGVal's own is that of a namespace or of pods: all packets of a worker. A link has only what goes to its upstream."""
+"""PGVal delays all packets of a worker, as for a namespace or pods. A link delays only the bytes to its upstream."""
 _POISON: Final = {"process": "poison"}
 
 
@@ -60,15 +60,15 @@ def _schedule(plan: NamedPlanSection) -> ScheduleSection:
         return fault(_KILL, pick)
 
     def delay(by: str) -> list[object]:
-        # netem on the egress of the faulted instance: what it sends comes later, what it receives does not; which is
-        # the default direction of each of the kinds.
+        # netem on the egress of the faulted instance delays what it sends, not what it receives. This is the default
+        # direction of each of the kinds.
         return fault(_DELAY, "one", "90s", delay=by)
 
     def made(faults: list[object], *, repeat: int = 1, periodic: bool = False, **phases: str) -> ScheduleSection:
         return ScheduleSection.model_validate({**phases, "repeat": repeat, "periodic": periodic, "faults": faults})
 
     match plan.name:
-        # PGVal: 5 s, then control, failure and recovery of 90 s each; the timeout it is measured against is 3 s.
+        # PGVal: 5 s, then 90 s each of control, failure and recovery. The delays are below and above a timeout of 3 s.
         case "pgval-delay-below-timeout":
             return made(delay("500ms"), warm_up="5s", control="90s", recovery="90s")
         case "pgval-delay-above-timeout":
@@ -80,25 +80,26 @@ def _schedule(plan: NamedPlanSection) -> ScheduleSection:
             return made(kill("one"), warm_up="2m", control="7m", recovery="7m")
         case "ospbench-master":
             return made(kill("leader"), warm_up="2m", control="10m", recovery="5m")
-        # One event that no consumer can decode, at minute 10 of the 15 that are measured.
+        # One event that no consumer can decode, at minute 10 of the 15 measured minutes.
         case "ospbench-poison":
             return made(fault(_POISON, "one", at_most=1), warm_up="2m", control="10m", recovery="5m")
-        # Vogel et al.: Chaos Mesh schedules, every 5 minutes ten times, or every 10 minutes five times; by the clock,
-        # not after the healing of the last one.
+        # Vogel et al.: Chaos Mesh schedules, ten times every 5 minutes, or five times every 10 minutes. The intervals
+        # are fixed and do not depend on the healing.
         case "vogel-kill-1" | "vogel-kill-2" | "vogel-kill-4":
             return made(kill(int(plan.name[-1])), repeat=10, periodic=True, warm_up="5m", recovery="5m")
         case "vogel-crash-2":
             return made(fault(_CRASH, 2, "5m"), repeat=5, periodic=True, warm_up="5m", recovery="5m")
-        # StreamBench: a node dies at half of the failure-free time and stays dead; we bring it back at the end.
+        # StreamBench: a node dies at half of the failure-free time and stays dead. This plan heals it at the end.
         case "streambench-node":
             if plan.failure_free <= 0:
                 raise FaultRefused("streambench-node: plan.failure_free says how long a run takes without a fault.")
             half = f"{plan.failure_free / 2:.3f}s"
             return made(fault(_NODE, "one", half), control=half)
-        # CheckMate: 60 measured seconds after 30 of warm-up; its worker is told that it failed, ours is killed.
+        # CheckMate: 60 s are measured after 30 s of warm-up. CheckMate notifies a worker of its failure; this plan
+        # kills the worker.
         case "checkmate":
             return made(kill("one"), warm_up="30s", control="18s", recovery="42s")
-        # Its cyclic query counts the same 48 seconds from the start of the run, with no warm-up told apart.
+        # CheckMate's cyclic query has no separate warm-up: the same 48 s count from the start of the run.
         case "checkmate-cyclic":
             return made(kill("one"), control="48s", recovery="42s")
 

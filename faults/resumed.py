@@ -1,7 +1,7 @@
-"""Processes that were paused and went on: one that ends afterwards had lost what it needs, such as its session.
+"""Watches processes that were resumed after a pause: one that ends has lost something, such as its session.
 
-It learns of that from the first answer to what it asks then, so that it is watched for longer than the pause. It is
-watched until the next fault begins, which may be why it ends, or until the run is over.
+A process detects such a loss only when its next request fails, so that it is watched for longer than the pause: until
+the next fault begins, which may end the process itself, or until the run is over.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Watched(NamedTuple):
 
 
 class ResumedProcesses:
-    """Those of one run. ``ended``: a sentence for each pause that was more than a pause."""
+    """The resumed processes of one run. ``ended``: a sentence for each process that ended in or after a pause."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -33,8 +33,8 @@ class ResumedProcesses:
         self.ended: list[str] = []
 
     def add(self, fault: str, pause: Pause, hit_too: Container[int]) -> None:
-        """The processes of ``pause``, which is healed. Those with the ids ``hit_too``, which another fault at that time
-        hits, may end because of that."""
+        """Watch the processes of ``pause``, which is healed. Those with the ids ``hit_too`` are not watched, since
+        another fault hits them at the same time and may end them."""
         self.ended += pause.ended_by_itself(hit_too)
         now = time.monotonic()
         self._watched += [
@@ -44,7 +44,7 @@ class ResumedProcesses:
         ]
 
     def look(self) -> None:
-        """Say which of them have ended."""
+        """Report the processes that have ended."""
         for watched in tuple(self._watched):
             known = watched.process
             if not processes.is_alive(known):
@@ -58,12 +58,12 @@ class ResumedProcesses:
                 self.ended.append(said)
 
     def forget(self) -> None:
-        """Another fault begins: what ends from here on may end because of it."""
+        """Stop watching, since another fault begins, which may end the processes."""
         self.look()
         self._watched.clear()
 
     def outlast(self, seconds: float, stop: threading.Event) -> None:
-        """Watch each for so long after it went on, or until ``stop`` is set."""
+        """Watch each process until ``seconds`` after it was resumed, or until ``stop`` is set."""
         while True:
             self.look()
             now = time.monotonic()

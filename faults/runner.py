@@ -1,4 +1,4 @@
-"""Runs a timeline: wait, inject, prove, hold, heal, prove, and never the next before the last is gone."""
+"""Runs a timeline: each step waits, injects, verifies, maintains, heals, and verifies the healing."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _PROOF_SECONDS_LEAST: Final = 1.0
 def run(
     config: FaultConfig, timeline: Timeline, say: Say, stop: threading.Event, policy: HealPolicy | None = None
 ) -> None:
-    """Do all of ``timeline``, or until ``stop`` is set; what was injected is healed either way.
+    """Run ``timeline``, at most until ``stop`` is set. Injected faults are healed in both cases.
 
-    ``policy`` at the end of each step; unless told, that of the configuration.
+    ``policy``: how faults are healed at the end of each step; default: by the limits of the configuration.
 
     Raises FaultRefused before anything is changed; after that NotVerified, NotHealed, NotPublished. If a paused process
     ended, during the pause or after it, the run continues, and raises NotVerified at its end.
@@ -53,7 +53,7 @@ def run(
             topic.check()
         for step in timeline.steps:
             for _, fault in step.parts:
-                _prepared(fault, config)  # what cannot be done now is said now, not after an hour of control phase
+                _prepared(fault, config)  # a fault that cannot be injected is refused now, not after an hour
         resumed = ResumedProcesses(say)
         with Watchdog(config):
             for step, wait_seconds in paced(timeline, time.monotonic):
@@ -69,9 +69,10 @@ def run(
 
 
 def paced(timeline: Timeline, clock: Callable[[], float]) -> Iterator[tuple[Step, float]]:
-    """Each step with the seconds to wait before it; it is done, and seen to be gone, when the next one is asked for.
+    """Each step, with the seconds to wait before it. The step is done when the caller requests the next one.
 
-    Of a periodic timeline the wait is shorter by what the last step took beyond its length; it never catches up more.
+    In a periodic timeline, a wait is shortened by the time that the last step took beyond its length. Time beyond the
+    wait is not made up later.
     """
     late = 0.0
     for step in timeline.steps:
@@ -101,12 +102,13 @@ def _one(
     try:
         ready = {fault.id: _prepared(fault, config) for _, fault in step.parts}
     except FaultRefused as error:
-        # It could be done when the run began: what happened since, such as an earlier fault, is no mistake of the file.
+        # The fault could be injected when the run began. A change since then, such as by an earlier fault, is not an
+        # error of the file.
         raise NotVerified(f"{error} The run ended before this fault.") from error
     broken: list[tuple[Entry, Injection]] = []
     unseen: NotVerified | None = None
     ends: dict[str, float] = {}
-    """Id of a fault -> when it is healed before the end of its group, or after it."""
+    """Fault id -> time of its healing (monotonic clock), if that differs from the end of its group."""
 
     def healed(entry: Entry) -> None:
         (injected,) = (injected for known, injected in broken if known is entry)
@@ -120,7 +122,7 @@ def _one(
         say(f"healed: {_where(entry.fault)} is gone" + (f"; {said}" if said else ""))
 
     def heal_early(pairs: Sequence[tuple[Entry, Injection]], within_seconds: float) -> None:
-        # What is gone only once the others are healed is tried again with them, and so is who does not answer.
+        # A fault that depends on the healing of others, or whose target does not answer, is healed again with them.
         with suppress(NotHealed):
             waits = HealPolicy(within_seconds, partial(_hold_once, broken), say=say, awaits_calls=False)
             heal_faults(pairs[::-1], journal, topic, waits, healed)
@@ -131,7 +133,7 @@ def _one(
             _hold(broken, started + after, ends, stop, heal_early)
             if stop.is_set():
                 break
-            # What was measured at the start of a group may be no longer so.
+            # The measurements from the start of the group may be outdated.
             injected = _prepared(fault, config) if after else ready[fault.id]
             entry = journal.begin(fault, injected.facts)
             broken.append((entry, injected))
@@ -160,9 +162,9 @@ def _one(
             _hold(broken, max([until, *ends.values()]), ends, stop, heal_early)
     except (NotVerified, FaultRefused) as error:
         unseen = error if isinstance(error, NotVerified) else NotVerified(str(error))
-        say(f"over: {error}")  # Healing may have to wait for a person, who needs to know.
+        say(f"over: {error}")  # Healing may have to wait for the operator.
         for entry, _ in _inside(broken):
-            # The fault may be what fills the disk that the journal is on, and it must be healed.
+            # The fault may have filled the disk of the journal. It must be healed all the same.
             with suppress(OSError):
                 journal.end_early(entry, str(error))
     finally:
@@ -186,13 +188,13 @@ def _prepared(fault: Fault, config: FaultConfig) -> Injection:
 
 
 def _shows(broken: Sequence[tuple[Entry, Injection]]) -> bool:
-    """Whether the newest fault is in; the others go on meanwhile."""
+    """Whether the newest fault is active. Maintains the other faults."""
     _hold_once(broken[:-1])
     return broken[-1][1].is_active()
 
 
 def _hold_once(broken: Sequence[tuple[Entry, Injection]]) -> None:
-    """Hold each that is in; one that was healed early and is not proven to be gone must not be brought back."""
+    """Maintain each active fault. A fault that is being healed must not be injected again."""
     for entry, injected in broken:
         if not entry.is_being_healed:
             injected.maintain()
@@ -209,8 +211,10 @@ def _hold(
     stop: threading.Event,
     heal: Callable[[Sequence[tuple[Entry, Injection]], float], None],
 ) -> None:
-    """Until then; heal meanwhile what is over before, and forget its end. Its proof is waited for until the next one
-    is over, or the group: longer the others would be in for too long."""
+    """Maintain the faults until ``until``. Heal those whose end in ``ends`` has passed, and remove their ends.
+
+    A healing is probed until the next fault or the group ends. A longer wait would lengthen the other faults.
+    """
     while not stop.is_set():
         now = time.monotonic()
         over = [pair for pair in _inside(broken) if ends.get(pair[0].fault.id, math.inf) <= now]

@@ -1,4 +1,4 @@
-"""From the configuration and its seed to a timeline: no clock, and nothing read but disks and process groups."""
+"""Draws a timeline from the configuration and its seed. Uses no clock, and reads only disks and process groups."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _KILLS = ("process_kill", "restart_loop", "node_loss", "broker_kill", "sidecar_k
 def timeline(
     config: FaultConfig, seed: int | None = None, id_of: Callable[[], str] = new_id, taken: Collection[str] = ()
 ) -> Timeline:
-    """All that a run will do; ``seed`` wins over the file's. Raises FaultRefused where a fault may not be done.
+    """The timeline of a run. ``seed`` overrides the seed of the file. Raises FaultRefused if a fault is not allowed.
 
-    Each occurrence has a name of its own, and none of those ``taken`` by earlier runs, since the sidecar tells
-    violations by the fault's name: the second ``kill-one`` is ``kill-one-2``.
+    Each occurrence has a unique name, which differs from the names ``taken`` by earlier runs, since the sidecar reports
+    violations by the name of the fault: the second ``kill-one`` is ``kill-one-2``.
     """
     seed = config.seed if seed is None else seed
     named = config.plan
@@ -68,7 +68,7 @@ def timeline(
 
 
 def _selections(config: FaultConfig, specs: Sequence[FaultSpec], draw: random.Random) -> list[Selection]:
-    """What each of the faults of a step hits: none what another does, and not too much together."""
+    """The targets of each fault of a step. No target is hit twice, and together the faults stay within the limits."""
     found: list[Selection] = []
     for spec in specs:
         found.append(select(config, spec.kind, KINDS[spec.kind].target, spec.target, draw, spec.parameters, found))
@@ -77,12 +77,12 @@ def _selections(config: FaultConfig, specs: Sequence[FaultSpec], draw: random.Ra
 
 
 def name_of(spec: FaultSpec) -> str:
-    """The name that a fault of a schedule has the first time that it occurs."""
+    """The name of the first occurrence of a fault of a schedule."""
     return spec.name or spec.kind.replace("_", "-")
 
 
 def _own_name(spec: FaultSpec, names: set[str]) -> str:
-    """The name of one occurrence, which is added to ``names``."""
+    """A unique name for one occurrence, which is added to ``names``."""
     plain = name_of(spec)
     numbered = (f"{plain}-{number}" for number in count(2))
     name = next(name for name in chain([plain], numbered) if name not in names)

@@ -1,4 +1,4 @@
-"""The base of all parts of the fault configuration, and its units."""
+"""The base class of the sections of the fault configuration, and its units."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pydantic_core import ErrorDetails
 
 _UNITS: Final = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
 _TAGS: Final = ("fault", "group", "duration", "range")
-"""What pydantic calls a choice in the place of an error, and the file does not."""
+"""Tags of unions, which pydantic adds to the location of an error, and which are not in the file."""
 _SIZES: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 class Section(BaseModel):
-    """Immutable, and strict about unknown keys."""
+    """Base of all sections: immutable, and rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
 
 
 def seconds_of(value: object) -> float:
-    """A duration as it is written, ``90s``, in seconds. Raises ValueError."""
+    """Seconds of a duration as written in the file, such as ``90s``. Raises ValueError."""
     if value in (0, "0") and not isinstance(value, bool):
         return 0.0
     matched = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)", value) if isinstance(value, str) else None
@@ -41,7 +41,7 @@ def _bytes(value: object) -> object:
 
 
 def how_many(value: object, *words: str) -> str | int:
-    """``value`` as one of ``words``, a number from 1, or a share as in ``50%``. Raises ValueError: 0 is none."""
+    """``value`` as one of ``words``, a number from 1, or a share such as ``50%``. Raises ValueError, also for 0."""
     if isinstance(value, str) and (value in words or re.fullmatch(r"[1-9][0-9]?%|100%", value)):
         return value
     if isinstance(value, int | str) and not isinstance(value, bool) and re.fullmatch(r"[1-9][0-9]*", str(value)):
@@ -59,13 +59,13 @@ Seconds = Annotated[
     Field(ge=0, le=7 * 24 * 3600),
     PlainSerializer(_written, return_type=str, when_used="json"),
 ]
-"""Written as a duration ("90s"), held as seconds; at most a week."""
+"""Written as a duration ("90s"), stored in seconds; at most one week."""
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
-"""Written as a size ("64MiB"), held as bytes."""
+"""Written as a size ("64MiB"), stored in bytes."""
 
 
 def text_of(seconds: float) -> str:
-    """``seconds`` as a person reads them: ``100h 5m``, ``5m 30s``, ``90s``, ``500ms``."""
+    """``seconds`` as readable text: ``100h 5m``, ``5m 30s``, ``90s``, ``500ms``."""
     if 0 < seconds < 1:
         return f"{seconds * 1000:g}ms"
     if seconds < 120:
@@ -77,14 +77,14 @@ def text_of(seconds: float) -> str:
 
 
 def with_port(value: str) -> str:
-    """``value``, where its port is one. Raises ValueError."""
+    """``value``, if its port is valid. Raises ValueError."""
     if not 0 < int(value.rpartition(":")[2]) < 2**16:
         raise ValueError("a port is a number from 1 to 65535")
     return value
 
 
 def first_problem(error: ValidationError) -> str:
-    """What a person reads of it: where, what, and how many more."""
+    """The first error as text: location, reason, and the number of further errors."""
     problems = problems_of(error)
     first = problems[0]
     where = ".".join(_in_the_file(first["loc"])) or "as a whole"
@@ -93,7 +93,7 @@ def first_problem(error: ValidationError) -> str:
 
 
 def problems_of(error: ValidationError) -> list[ErrorDetails]:
-    """What is wrong in the file. A list with a wrong entry is told as too short besides, which it is not."""
+    """The errors of the file. pydantic also reports a list with an invalid entry as too short; those are left out."""
     found = error.errors()
     return [
         one
@@ -106,7 +106,7 @@ def problems_of(error: ValidationError) -> list[ErrorDetails]:
 
 
 def _in_the_file(loc: tuple[int | str, ...]) -> list[str]:
-    """``loc`` without what the file does not have: after a target's name comes its type."""
+    """``loc`` without the parts that are not in the file, such as the type after the name of a target."""
     if loc[:1] == ("targets",):
         return [str(part) for part in (*loc[:2], *loc[3:])]
     return [str(part) for part in loc if part not in _TAGS]

@@ -1,4 +1,4 @@
-"""From a selector and a seed to targets, within the blast radius."""
+"""Draws targets by a selector and a seed, within the blast radius."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from faults.targets import LocalProcess, Target
 
 NODE_LOSS: Final = "node_loss"
 _SHARED: Final = ("machine", "topic")
-"""Types of targets that two faults of a group may hit: neither takes the place of the other, nor heals it."""
+"""Types of targets that two faults of a group may hit, since neither fault replaces or heals the other."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What a fault hits, and what of it was asked for."""
+    """The targets of a fault, and those of them that the configuration asks for explicitly."""
 
     kind: str
     names: tuple[str, ...]
     """In the order of the file."""
     replicas: frozenset[str]
-    """The targets of its type with the selector's labels, of which not all may be hit unless asked for."""
+    """The targets of its type with the selector's labels. Not all of them may be hit unless asked for explicitly."""
     asked: frozenset[str]
-    """What it says to hit: a name, all, or the leader. A name asks for the whole host of a node loss."""
+    """The targets that are asked for explicitly: by name, ``all`` or ``leader``. For a node loss, the whole host."""
     units: int
-    """How many it hits: separate targets, and pods where the target stands for some."""
+    """Number of separate targets that are hit; for targets of pods, the number of pods."""
 
 
 def select(
@@ -44,10 +44,9 @@ def select(
     parameters: AnyParameters = NO_PARAMETERS,
     others: Sequence[Selection] = (),
 ) -> Selection:
-    """The targets that a fault of ``kind`` hits, besides those that ``others`` of its group hit.
+    """The targets that a fault of ``kind`` hits. They exclude those that ``others`` of its group hit.
 
-    Raises FaultRefused where nothing matches, or fewer than are picked. Whether they are too many is another question:
-    :func:`check_radius`.
+    Raises FaultRefused if no target, or fewer than ``pick``, match. :func:`check_radius` checks the upper limits.
     """
     held = [footprint_of(other.kind, config.targets[name]) for other in others for name in other.names]
 
@@ -102,8 +101,9 @@ def _wanted(selector: Selector) -> str:
 
 
 def check_radius(config: FaultConfig, selections: Sequence[Selection]) -> None:
-    """Raise FaultRefused where faults that are in at one time hit more than was asked for, each or together."""
-    # Two names of one thing are hit together, whichever was drawn.
+    """Raise FaultRefused if faults that are active at one time hit too many targets, or all replicas although not all
+    are asked for explicitly."""
+    # Two names of one resource are hit together, whichever is drawn.
     hit = {name for s in selections for name in sharing(s.kind, config.targets, s.names)}
     asked = {name for s in selections for name in sharing(s.kind, config.targets, s.asked)}
     said = " and ".join(dict.fromkeys(selection.kind for selection in selections))
@@ -119,7 +119,7 @@ def check_radius(config: FaultConfig, selections: Sequence[Selection]) -> None:
 
 
 def _losses(config: FaultConfig, selections: Sequence[Selection]) -> Iterator[frozenset[str]]:
-    """The replicas that a lost node may take besides those selected: targets of one type with the same labels."""
+    """Replicas that a node loss may hit besides those selected: targets with the type and labels of a lost target."""
     for selection in selections:
         for lost in selection.names if selection.kind == NODE_LOSS else ():
             like = config.targets[lost]
@@ -152,7 +152,7 @@ def _leader(kind: str, targets: Mapping[str, Target]) -> str:
 def _drawn(
     kind: str, targets: Mapping[str, Target], is_hit: Callable[[str], bool], pick: str | int, draw: random.Random
 ) -> list[str]:
-    """Separate targets by number; of a process group and those of its processes that are targets, one."""
+    """Draws ``pick`` separate targets. Of a process group and its single processes, only one is drawn."""
     separate = distinct(kind, targets)
     free: dict[str, list[str]] = {}
     for name in separate:
@@ -165,7 +165,7 @@ def _drawn(
         raise FaultRefused(f"{kind}: pick: {pick} is more than the {len(free)} targets that match{left}.")
     drawn = draw.sample(list(free), count)
     if count == len(free):
-        # Whole groups would leave nothing: where one of its processes is a target, that one is enough.
+        # All would be hit. If a process of a group is a target itself, it is drawn instead of the whole group.
         free = {name: [one for one in choices if one != name] or choices for name, choices in free.items()}
     return [free[name][0] if len(free[name]) == 1 else draw.choice(free[name]) for name in drawn]
 
@@ -183,7 +183,7 @@ def _on_lost_hosts(
 ) -> list[str]:
     chosen = {selector.name: matching[selector.name]} if selector.name is not None else matching
     processes = [t for t in config.targets.values() if isinstance(t, LocalProcess)]
-    # A host takes input where any of its processes does.
+    # A host takes input if any of its processes does.
     barred = {t.host for t in processes if t.input} if selector.input is False else set()
     found = (t.host for t in chosen.values() if isinstance(t, LocalProcess) and t.host and t.host not in barred)
     hosts = list(dict.fromkeys(found))

@@ -1,4 +1,4 @@
-"""What a schedule lists: a fault, or a group of them, before their targets are drawn."""
+"""The entries of a schedule: a fault, or a group of faults, before their targets are drawn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Pick = Annotated[str | int, BeforeValidator(lambda pick: how_many(pick, "one", "
 
 
 def expected_classes(names: tuple[str, ...]) -> tuple[str, ...]:
-    """``names``, where each is a class that can be told by fault. Raises ValueError."""
+    """``names``, if each is a violation class that a fault can be expected to cause. Raises ValueError."""
     for name in names:
         if name not in EXPECTABLE:
             raise ValueError(f"{name} is no class that a fault can be expected to bring; use {', '.join(EXPECTABLE)}")
@@ -27,7 +27,7 @@ Expects = Annotated[tuple[str, ...], AfterValidator(expected_classes)]
 
 
 class Selector(Section):
-    """Which targets a fault hits: one by ``name``, or ``pick`` of those with all ``labels`` and this ``input``."""
+    """The targets that a fault hits: one by ``name``, or ``pick`` of those with all ``labels`` and this ``input``."""
 
     name: str | None = None
     labels: dict[str, str] = Field(default_factory=dict)
@@ -53,7 +53,7 @@ class Selector(Section):
 
 
 class Range(Section):
-    """Evenly drawn from the seed."""
+    """A duration that is drawn uniformly from the seed."""
 
     at_least: Seconds
     at_most: Seconds
@@ -73,7 +73,7 @@ Lasts = Annotated[
     Annotated[Seconds, Tag("duration")] | Annotated[Range, Tag("range")],
     Discriminator(lambda data: "range" if isinstance(data, Range | Mapping) else "duration"),
 ]
-"""Told apart before they are read: of what fits neither, the one that was meant is explained."""
+"""The form is determined before validation, so that an error explains the form that was intended."""
 
 
 class FaultSpec(Section):
@@ -113,34 +113,34 @@ class FaultSpec(Section):
 
     @property
     def parts(self) -> tuple[FaultSpec, ...]:
-        """Itself, as a group has its faults."""
+        """The fault itself, as the only part."""
         return (self,)
 
     @property
     def after_seconds(self) -> float:
-        """From the start of its group."""
+        """Seconds from the start of its group."""
         return 0.0
 
     @property
     def own_seconds(self) -> float | None:
-        """Its time, where it is another than that of its group."""
+        """Its duration in seconds; None if it ends with its group."""
         return None
 
 
 class TogetherSpec(FaultSpec):
-    """One fault of a group, which ends with the group, or after its own ``for``."""
+    """One fault of a group. It ends with the group, or after its own ``for``."""
 
     after: Seconds = 0.0
     """From the start of the group to its injection."""
 
     @property
     def after_seconds(self) -> float:
-        """As ``after`` says."""
+        """Seconds from the start of the group: ``after``."""
         return self.after
 
     @property
     def own_seconds(self) -> float | None:
-        """Its own ``for``; None: it ends with the group."""
+        """Its own ``for`` in seconds; None if it ends with the group."""
         assert isinstance(self.lasts, float)
         return self.lasts if "lasts" in self.model_fields_set else None
 
@@ -152,7 +152,7 @@ class TogetherSpec(FaultSpec):
 
 
 class GroupSpec(Section):
-    """Faults that overlap: all are injected and proven, held, and healed in reverse order or after their own time."""
+    """Overlapping faults: all are injected and verified, then healed in reverse order, or after their own time."""
 
     together: Annotated[tuple[TogetherSpec, ...], Field(min_length=2)]
     lasts: Annotated[Lasts, Field(alias="for")] = 0.0
@@ -160,7 +160,7 @@ class GroupSpec(Section):
 
     @property
     def parts(self) -> tuple[FaultSpec, ...]:
-        """Its faults as they start."""
+        """The faults in the order of their start."""
         return tuple(sorted(self.together, key=lambda spec: spec.after))
 
     @model_validator(mode="after")
@@ -176,4 +176,4 @@ Spec = Annotated[
     Annotated[FaultSpec, Tag("fault")] | Annotated[GroupSpec, Tag("group")],
     Discriminator(lambda data: "group" if isinstance(data, GroupSpec) or _has(data, "together") else "fault"),
 ]
-"""What a schedule lists."""
+"""An entry of a schedule."""

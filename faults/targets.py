@@ -1,4 +1,4 @@
-"""What faults can be done to: processes, brokers, topics, sidecars, links, folders, and the machine itself."""
+"""The types of targets of faults, such as processes, brokers, topics, containers, pods, links and folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RELAY_BITS: Final = 30
 
 
 class Selectable(Section):
-    """What a selector can tell of any target."""
+    """The properties of any target that a selector uses."""
 
     leader: bool = False
     input: bool = False
@@ -25,7 +25,7 @@ class Selectable(Section):
 
 
 class LocalProcess(Selectable):
-    """A process on this machine, with how to find it and how it comes back after a kill."""
+    """A process on this machine, how it is found, and how it is started again after a kill."""
 
     pid: Annotated[int, Field(gt=1)] | None = None
     """Its id. A restart gives it another one, so that a kill needs ``pid_file`` instead."""
@@ -66,7 +66,7 @@ class ProcessTarget(LocalProcess):
 
 
 class BrokerTarget(LocalProcess):
-    """A Kafka broker, which is a process that answers clients."""
+    """A Kafka broker: a process that answers clients."""
 
     type: Literal["broker"]
     address: Address
@@ -76,7 +76,7 @@ class BrokerTarget(LocalProcess):
 
 
 class SidecarTarget(LocalProcess):
-    """A ``streamproof validate``, found by the lock of its state folder or by a file with its process id."""
+    """A process ``streamproof validate``, found by the lock of its state folder, by its id or by a file with its id."""
 
     type: Literal["sidecar"]
     state: Path | None = None
@@ -94,7 +94,7 @@ class SidecarTarget(LocalProcess):
 
 
 class TopicTarget(Selectable):
-    """A topic, for faults that a client of Kafka makes."""
+    """A topic, for faults that a Kafka client injects."""
 
     type: Literal["topic"]
     bootstrap_servers: str
@@ -104,7 +104,7 @@ class TopicTarget(Selectable):
 
 
 class ContainerTarget(Selectable):
-    """A container of Docker on this machine."""
+    """A Docker container on this machine."""
 
     type: Literal["container"]
     container: Annotated[str, Field(min_length=1)]
@@ -150,7 +150,7 @@ class NamespaceTarget(Selectable):
 
 
 class LinkTarget(Selectable):
-    """A TCP link that leads through our proxy (``streamproof faults proxy``)."""
+    """A TCP link through the proxy (``streamproof faults proxy``)."""
 
     type: Literal["link"]
     listen: Address
@@ -160,7 +160,7 @@ class LinkTarget(Selectable):
 
 
 class FolderTarget(Selectable):
-    """A folder whose file system is filled, or whose disk is slowed for the process that works in it."""
+    """A folder. Its file system is filled, or its disk is slowed for the process that works in the folder."""
 
     type: Literal["folder"]
     path: Path
@@ -171,7 +171,7 @@ class FolderTarget(Selectable):
 
 
 class MachineTarget(Selectable):
-    """This machine, for pressure on processor and memory."""
+    """This machine, for pressure on its processors and memory."""
 
     type: Literal["machine"]
 

@@ -1,4 +1,4 @@
-"""Tells the faults topic. What a broker cannot take while it is itself the target is told when it is back."""
+"""Publishes to the faults topic. If the broker is itself the target, records are published when it answers again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOOK_SECONDS_MAX: Final = 10.0
 
 
 class FaultsTopic:
-    """Writes the states of faults, with the times of the journal. The same record may be written twice."""
+    """Publishes the states of faults, with the times of the journal. A record may be published twice."""
 
     def __init__(self, kafka: KafkaSection) -> None:
         self._kafka = kafka
@@ -39,7 +39,7 @@ class FaultsTopic:
         )
 
     def check(self) -> None:
-        """Raise FaultConfigError where there is no such topic, and Unreachable where no broker answers."""
+        """Raise FaultConfigError if the topic does not exist or cannot be used, Unreachable if no broker answers."""
         try:
             metadata = self._producer.list_topics(self._kafka.topic, timeout=_LOOK_SECONDS_MAX)
         except KafkaException as error:
@@ -62,12 +62,12 @@ class FaultsTopic:
             )
 
     def publish(self, entry: Entry, *states: State) -> None:
-        """Write these states of a fault; returns at once."""
+        """Publish these states of a fault. Returns at once."""
         for state in states:
             self.write(entry.fault.id, entry.fault.record(state, entry.states[state], entry.over_because))
 
     def write(self, fault_id: str, record: str) -> None:
-        """Write one record; returns at once. What the producer does not take, `flush` tells: healing goes first."""
+        """Publish one record. Returns at once, since healing must not wait; `flush` reports a failure."""
         try:
             self._producer.produce(self._kafka.topic, record.encode(), key=fault_id, on_delivery=self._delivered)
             self._producer.poll(0)
@@ -75,7 +75,7 @@ class FaultsTopic:
             self._failed = str(error)
 
     def flush(self) -> None:
-        """Wait until the topic has all. Raises NotPublished."""
+        """Wait until all records are acknowledged. Raises NotPublished."""
         if self._producer.flush(_FLUSH_SECONDS_MAX) or self._failed is not None:
             why = self._failed or "the broker does not answer"
             raise NotPublished(
@@ -89,7 +89,7 @@ class FaultsTopic:
 
 
 def publish_missing(topic: FaultsTopic | None, journal: Journal) -> None:
-    """Write all states of the faults of which the topic may lack some. Raises NotPublished."""
+    """Publish all states of the faults of which the topic may lack some. Raises NotPublished."""
     entries = [entry for entry in journal.entries.values() if entry.was_injected and not entry.is_published]
     if topic is None or not entries:
         return

@@ -1,9 +1,9 @@
-"""The watchdog's process: waits for the runner's end of a pipe to close, and heals where the runner did not.
+"""The watchdog process: waits until the runner's end of a pipe is closed, and heals if the runner has not.
 
-The runner writes the orders as the first line and ``done`` as the last one. A pipe that closes without it belongs to a
-runner that was killed: the journal's lock, which the kernel freed, is taken, and what is open is healed.
-It ignores the signals that a terminal or an orchestrator sends to a whole group. What healing needs is imported only
-then: the watchdog is up in a moment and holds little memory, also where memory is what the fault takes.
+The runner writes its orders as the first line and ``done`` as the last one. If the pipe is closed without ``done``, the
+runner was killed: the watchdog takes the lock of the journal, which the kernel has released, and heals the open faults.
+It ignores the signals that a terminal or an orchestrator sends to a whole process group. The modules for healing are
+imported only when needed, so that the watchdog starts fast and uses little memory, also under memory pressure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DONE: Final = b"done\n"
 
 
 def main() -> int:
-    """Watch, and heal; the exit status is that of ``faults heal``."""
+    """Watch the runner, and heal if it was killed. The exit status is that of ``faults heal``."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     orders = sys.stdin.buffer.readline()
@@ -32,7 +32,7 @@ def main() -> int:
 
 
 def _say(line: str) -> None:
-    # The log may be on the very disk that the fault has filled: nothing that is said is worth more than healing.
+    # The log may be on the disk that the fault has filled. A lost message must not prevent the healing.
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)
 

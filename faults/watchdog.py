@@ -1,4 +1,4 @@
-"""Heals when the runner cannot: the runner's side of the watchdog, a small process in a session of its own."""
+"""The runner's side of the watchdog, a small process in its own session that heals if the runner is killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOG_FILE: Final = "watchdog.log"
 
 
 class Orders(Section):
-    """What the watchdog needs to heal; the journal has the rest. Written to its pipe, since options may be secret."""
+    """What the watchdog needs besides the journal. Written to its pipe, since options may be secret."""
 
     state: Path
     kafka: KafkaSection | None
@@ -24,14 +24,14 @@ class Orders(Section):
 
 
 class Watchdog:
-    """A context manager that starts it, and lets it go when all that could be healed is."""
+    """A context manager that starts the watchdog, and ends it when the runner has healed all that it could."""
 
     def __init__(self, config: FaultConfig) -> None:
         self._orders = Orders(state=config.state.resolve(), kafka=config.kafka, limits=config.limits)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Start it and wait until it watches. Raises FaultError."""
+        """Start the watchdog and wait until it watches. Raises FaultError."""
         log_file = self._orders.state / LOG_FILE
         with log_file.open("ab") as log:
             self._process = subprocess.Popen(
@@ -55,9 +55,9 @@ class Watchdog:
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        """Let it go: what it could heal is healed, or the runner has said what is not.
+        """End the watchdog: the runner has healed the faults, or has reported those that are not healed.
 
-        An error that is none of a fault may have come between: then it heals what is left, when the journal is free.
+        After any other error, the watchdog heals the remaining faults when the journal is unlocked.
         """
         assert self._process is not None
         assert self._process.stdin is not None

@@ -1,4 +1,4 @@
-"""An extension of the Chaos Toolkit: data verdicts for experiments. Nothing of the toolkit is imported to load it."""
+"""An extension of the Chaos Toolkit: data verdicts for experiments. It can be imported without the toolkit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["discover"]
 
 
 def discover(discover_system: bool = True) -> dict[str, Any]:  # noqa: ARG001, FBT001, FBT002 - the toolkit's
-    """The probes and actions, as the toolkit's ``chaoslib.discovery`` describes an extension; no system is looked at.
+    """The probes and actions, as the toolkit's ``chaoslib.discovery`` describes an extension. Inspects no system.
 
     Raises ModuleNotFoundError without the toolkit.
     """

@@ -1,6 +1,6 @@
-"""Actions: one fault of a faults file, healing, and waiting until the sidecar has judged."""
+"""Actions: run a fault of a faults file, heal, and wait until the sidecar has judged."""
 
-# No annotations from the future: the toolkit tells types of arguments by the classes in a signature.
+# No `from __future__ import annotations`: the toolkit needs the classes of the arguments in the signature.
 import logging
 import threading
 import time
@@ -24,12 +24,12 @@ _UNDECIDED: Final = ("overdue", "blocked", "unresolved")
 
 
 def run_fault(config: str, fault: str | None = None, seed: int | None = None) -> list[dict[str, str]]:
-    """Inject, verify, hold and heal one fault of the file ``config``; its windows go to the faults topic that it names.
+    """Inject, verify, hold and heal one fault of the file ``config``. Its windows are published to the faults topic.
 
-    ``fault``: the name of one in the file's schedule (a fault without a name has its kind's, a group that of its first
-    fault); may be left out where there is one only. Control and recovery phases are the experiment's. Returns each
-    fault's name, kind and target.
-    Healed also when the experiment is killed. Raises FaultError.
+    ``fault``: its name in the file's schedule (a fault without a name has that of its kind, a group that of its first
+    fault). May be left out if there is only one. Control and recovery phases are left to the experiment. The fault is
+    healed even if the experiment is killed.
+    Returns the name, kind and target of each fault. Raises FaultError.
     """
     only = _only(load(config), config, fault)
     planned = timeline(only, seed, taken=names_in(only.state))
@@ -39,7 +39,7 @@ def run_fault(config: str, fault: str | None = None, seed: int | None = None) ->
 
 
 def heal(config: str) -> int:
-    """Heal what a killed run of the file ``config`` left; how many faults that were. For `rollbacks`."""
+    """Heal the faults that a killed run of the file ``config`` left, and return their number. For `rollbacks`."""
     read = load(config)
     with Journal.locked(read.state) as journal:
         topic = None if read.kafka is None else FaultsTopic(read.kafka)
@@ -49,10 +49,10 @@ def heal(config: str) -> int:
 
 
 def wait_until_judged(source: str, at_least_seconds: float = 0.0, timeout_seconds: float = 300.0) -> dict[str, Any]:
-    """Wait until the sidecar at ``source`` has decided: nothing overdue, blocked, unresolved or suspected.
+    """Wait until the sidecar at ``source`` has decided: nothing is overdue, blocked, unresolved or suspected.
 
-    ``at_least_seconds``: how long after this call the report must have been taken; give it the length of a window and
-    the pipeline's `timing.missing_after`, since only then a loss of now is proven. Returns that report's contributions.
+    ``at_least_seconds``: least time from this call to the report. Use the length of a window plus the pipeline's
+    `timing.missing_after`, after which a loss that happens now is confirmed. Returns the contributions of that report.
     Raises NoAnswer after ``timeout_seconds``.
     """
     pause = threading.Event()

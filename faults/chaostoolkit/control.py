@@ -1,8 +1,8 @@
-"""A control that writes the fault windows of any experiment to the faults topic, so that it gains data verdicts.
+"""A control that publishes the fault windows of any experiment to the faults topic, for data verdicts.
 
 The toolkit calls these functions by name (https://chaostoolkit.org/reference/extending/create-control-extension/).
-It drops what a control raises, so nothing is left to that: what cannot be told ends the experiment before anything is
-broken, and later is logged as an error.
+It ignores exceptions of a control. Therefore, a control that cannot publish interrupts the experiment before a fault is
+injected, and logs later failures as errors.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _ControlState:
 
 
 _state: _ControlState | None = None
-"""The toolkit runs one experiment a process, and calls plain functions."""
+"""Global, since the toolkit calls plain functions. It runs one experiment per process."""
 
 
 def before_experiment_control(
@@ -54,7 +54,7 @@ def before_experiment_control(
     expects: Mapping[str, Sequence[str]] | None = None,
     **unknown: Any,
 ) -> None:
-    """Look at the topic, and end the experiment where there is none: its windows would be lost."""
+    """Check the topic, and interrupt the experiment if the topic cannot be used: its windows would be lost."""
     global _state
     _state = None
     if context.get("dry") is not None:
@@ -77,7 +77,7 @@ def before_experiment_control(
 
 
 def before_method_control(**_: Any) -> None:
-    """From here on actions break something."""
+    """Treat the actions that follow as faults."""
     if _state is not None:
         _state.windows.in_method = True
 
@@ -95,7 +95,7 @@ def after_activity_control(context: Mapping[str, Any], **_: Any) -> None:
 
 
 def after_method_control(context: Mapping[str, Any], **_: Any) -> None:
-    """Close all windows where no rollbacks will."""
+    """Close all windows if the experiment has no rollbacks."""
     if _state is None:
         return
     _state.windows.in_method = False
@@ -105,19 +105,19 @@ def after_method_control(context: Mapping[str, Any], **_: Any) -> None:
 
 
 def before_rollback_control(**_: Any) -> None:
-    """The experiment begins to heal."""
+    """Publish that healing starts."""
     if _state is not None:
         _state.publish(_state.windows.healing_begins(_now()))
 
 
 def after_rollback_control(state: Sequence[Mapping[str, Any]] | None = None, **_: Any) -> None:
-    """Close all windows where every rollback succeeded."""
+    """Close all windows if every rollback succeeded."""
     if _state is not None and all(run.get("status") == "succeeded" for run in state or ()):
         _state.publish(_state.windows.healed(_now()))
 
 
 def after_experiment_control(**_: Any) -> None:
-    """Say which windows stay open."""
+    """Log the windows that stay open."""
     global _state
     if _state is not None and (left := _state.windows.open_names):
         _LOG.error(
@@ -133,7 +133,7 @@ def _now() -> datetime:
 
 
 def _interrupting(message: str) -> Exception:
-    """The one exception by which a control ends an experiment."""
+    """The only exception with which a control can interrupt an experiment."""
     _LOG.error("%s", message)
     try:
         exceptions = importlib.import_module("chaoslib.exceptions")

@@ -1,9 +1,9 @@
-"""Probes: what the sidecar found. `source` is the URL of a sidecar or its state folder.
+"""Probes: the findings of a sidecar. `source` is the URL of a sidecar or its state folder.
 
-Each raises NoAnswer where there is nothing to rely on, which fails the activity: no answer is never a pass.
+Each raises NoAnswer if there is no reliable report, which fails the activity: a missing report never passes.
 """
 
-# No annotations from the future: the toolkit tells types of arguments by the classes in a signature.
+# No `from __future__ import annotations`: the toolkit needs the classes of the arguments in the signature.
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -26,7 +26,7 @@ def verdict(
 ) -> str:
     """`pass`, `fail` or `unknown`.
 
-    ``guarantee``: `at_most_once`, `at_least_once` or `exactly_once`; without it the one that the pipeline declares.
+    ``guarantee``: `at_most_once`, `at_least_once` or `exactly_once`; default: the guarantee that the pipeline declares.
     ``over``: `run`, `1h` or `24h`.
     """
     report = fresh_report(source, fresh_within_seconds)
@@ -61,10 +61,10 @@ def violations_since(
     classes: list[str] | None = None,
     fresh_within_seconds: float | None = FRESH_WITHIN_SECONDS,
 ) -> int:
-    """How many contributions and results violations concern that were confirmed since then.
+    """Number of contributions and results in the violations that were confirmed since ``since``.
 
-    ``since``: an RFC 3339 time, or how long ago, such as `15m`. ``classes``: those only, such as `missing`. The sidecar
-    lists its newest violations; where it had more, the number is too low, and never 0 by that.
+    ``since``: an RFC 3339 time, or a duration before now, such as `15m`. ``classes``: only these, such as `missing`.
+    The sidecar lists its newest violations. If it had more, the number is too low, but not 0 for this reason.
     """
     fresh_report(source, fresh_within_seconds)
     begin = _begin(since)

@@ -1,6 +1,6 @@
-"""What a sidecar says, over HTTP or from its state folder.
+"""Reads the documents of a sidecar, over HTTP or from its state folder.
 
-The toolkit turns any exception of a probe or an action into a failed activity with its text.
+The toolkit turns any exception of a probe or an action into a failed activity with the text of the exception.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ANSWER_SECONDS_MAX: Final = 10.0
 
 
 class NoAnswer(Exception):
-    """The sidecar says nothing that can be relied on; the message is one sentence with the mend."""
+    """The sidecar has no reliable answer. The message is one sentence with the fix."""
 
 
 def read(source: str, name: Name) -> dict[str, Any]:
@@ -39,9 +39,9 @@ def read(source: str, name: Name) -> dict[str, Any]:
 
 
 def fresh_report(source: str, fresh_within_seconds: float | None) -> dict[str, Any]:
-    """The report, which must not be older than that (None: of any age). Raises NoAnswer.
+    """The report, at most ``fresh_within_seconds`` old (None: of any age). Raises NoAnswer.
 
-    A sidecar that died leaves its last report behind, and an old pass says nothing about now.
+    A sidecar that has ended leaves its last report. An old pass says nothing about the present.
     """
     report = read(source, "report.json")
     age = (datetime.now(UTC) - taken(report)).total_seconds()
@@ -54,12 +54,12 @@ def fresh_report(source: str, fresh_within_seconds: float | None) -> dict[str, A
 
 
 def taken(report: dict[str, Any]) -> datetime:
-    """When the report was taken, by the sidecar's clock."""
+    """The time of the report, by the sidecar's clock."""
     return instant(str(report["time"]))
 
 
 def instant(text: str) -> datetime:
-    """An RFC 3339 time. Raises ValueError, also where it names no zone."""
+    """The time of an RFC 3339 text. Raises ValueError, also if it has no time zone."""
     found = datetime.fromisoformat(text)
     if found.tzinfo is None:
         raise ValueError(f"{text}: it names no zone; write an RFC 3339 time such as 2026-01-31T12:00:00Z.")

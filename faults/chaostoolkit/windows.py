@@ -1,7 +1,7 @@
-"""The fault windows of an experiment, from what the toolkit tells a control; no clock and no Kafka.
+"""The fault windows of an experiment, from the toolkit's calls of a control. Uses no clock and no Kafka.
 
-An action of the method opens a window. The experiment's rollbacks close all of them, since they are what heals; without
-rollbacks the end of the method does. An action that is over when it returns is named `momentary` and closes its own.
+An action of the method opens a window. The experiment's rollbacks close all windows, since the rollbacks heal. Without
+rollbacks, the end of the method closes them. An action in `momentary` is over when it returns and closes its window.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Told:
 
 @dataclass
 class Windows:
-    """The open windows of one experiment. ``targets``: name of an action -> what it hits, for the reader;
-    ``expects``: -> the classes of violations that it is expected to bring."""
+    """The open windows of one experiment. ``targets``: name of an action -> its target, for the reader; ``expects``:
+    name of an action -> the violation classes that it is expected to cause."""
 
     plan: str
     targets: Mapping[str, str] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Windows:
         return [str(activity["name"]) for activity in self._open.values()]
 
     def action_begins(self, activity: Mapping[str, Any], now: datetime) -> Iterator[Told]:
-        """Opens a window, where the action is one of the method, really runs, and does not tell the topic itself."""
+        """Open a window if the action is part of the method, is not a dry run, and does not publish its own window."""
         if not self.in_method or activity["type"] != "action" or activity.get("dry") or _tells_itself(activity):
             return
         fault = new_id()
@@ -50,19 +50,19 @@ class Windows:
         yield self._told(fault, "injected", now)
 
     def action_ended(self, activity: Mapping[str, Any], now: datetime) -> Iterator[Told]:
-        """Closes the action's window where it is momentary."""
+        """Close the action's window if the action is momentary."""
         if activity["name"] in self.momentary:
             for fault in [fault for fault, opened in self._open.items() if opened["name"] == activity["name"]]:
                 yield self._told(fault, "heal_started", now)
                 yield from self._closed(fault, now)
 
     def healing_begins(self, now: datetime) -> Iterator[Told]:
-        """All open windows begin to heal."""
+        """Mark the start of healing in all open windows."""
         for fault in self._open:
             yield self._told(fault, "heal_started", now)
 
     def healed(self, now: datetime) -> Iterator[Told]:
-        """All open windows are over."""
+        """Close all open windows."""
         for fault in list(self._open):
             yield from self._closed(fault, now)
 
@@ -87,6 +87,6 @@ def _tells_itself(activity: Mapping[str, Any]) -> bool:
 
 
 def _kind(activity: Mapping[str, Any]) -> str:
-    """What is done: the function, else the sort of provider."""
+    """The function of the action, else the type of its provider."""
     provider = activity.get("provider", {})
     return str(provider.get("func") or provider.get("type") or "action")
