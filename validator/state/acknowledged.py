@@ -1,4 +1,4 @@
-"""What is left of the acknowledged violations: kept up row by row, never summed anew."""
+"""The contributions that are still acknowledged, updated row by row instead of summed again."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Place = tuple[str | None, str]
 
 
 class Acknowledged:
-    """The acknowledgements of a state, each with the least that was in its violation since.
+    """The acknowledgements of a state, each with the least number of contributions in its violation since.
 
-    What was taken back of a violation must not excuse what comes later, neither in another violation nor in this one.
+    Retracted contributions must not excuse later ones, neither in another violation nor in the same one.
     """
 
     def __init__(self) -> None:
@@ -25,16 +25,16 @@ class Acknowledged:
 
     @property
     def left(self) -> Mapping[Place, int]:
-        """(fault's name, class) -> contributions that were acknowledged and never left their violation since."""
+        """(fault's name, class) -> contributions that were acknowledged and have stayed in their violation since."""
         return self._left
 
     def reason(self, violation: str) -> str | None:
-        """Why a violation was acknowledged; None where it was not."""
+        """The reason given when a violation was acknowledged; None if it is not acknowledged."""
         entry = self._entries.get(violation)
         return None if entry is None else entry.reason
 
     def follow(self, tables: StateTables, found: Mapping[str, Acknowledgement]) -> None:
-        """Take up what is acknowledged by now, and ask the table what became of those that are new."""
+        """Apply the current acknowledgements. The later counts of new ones are read from the violations table."""
         if found is self._entries:
             return
         before = self._entries
@@ -45,14 +45,14 @@ class Acknowledged:
         for violation, entry in new.items():
             if violation in before:
                 self._add(before[violation], -self._least.pop(violation))
-            # A line of before does not say when it was written: what the newest row has is left of it.
+            # A line of an earlier version has no batch: the count of the newest row is used.
             unmoved = 0 if entry.batch is None else entry.count
             self._least[violation] = min(entry.count, least.get(violation, unmoved))
             self._add(entry, self._least[violation])
         self._entries = found
 
     def moved(self, counts: Mapping[str, int]) -> None:
-        """Violation -> contributions in it now, of those that changed."""
+        """Apply changed violations. ``counts``: violation -> contributions in it now."""
         for violation in self._least.keys() & counts.keys():
             entry, before = self._entries[violation], self._least[violation]
             if counts[violation] < before:
@@ -61,11 +61,11 @@ class Acknowledged:
                 self._add(entry, counts[violation])
 
     def _add(self, entry: Acknowledgement, left: int) -> None:
-        """Add what is left of an acknowledgement to the sums; a negative ``left`` takes it out of them again."""
+        """Add the ``left`` contributions of an acknowledgement to the sums; if negative, remove them again."""
         sign, left = (-1 if left < 0 else 1), abs(left)
         shares: dict[Place, int] = {}
-        # What is left of a fault's share is taken from it before what is left of none: it may be expected, and must not
-        # be counted as such and as acknowledged.
+        # Shares of faults come before the share without a fault: contributions of a fault may be expected, and must
+        # not count both as expected and as acknowledged.
         for fault, count in sorted(entry.by_fault.items(), key=lambda told: told[0] is None):
             taken = max(0, min(count, left))
             shares[fault, entry.violation_class] = taken

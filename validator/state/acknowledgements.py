@@ -19,14 +19,17 @@ FILE: Final = "acknowledgements.jsonl"
 
 
 class UnknownViolation(Exception):
-    """The state has no such violation, or none that can be acknowledged."""
+    """The state has no such violation, or the violation cannot be acknowledged."""
 
 
 @dataclass(frozen=True)
 class Acknowledgement:
-    """``count``: contributions in the violation when it was acknowledged; what comes on top is open again.
-    ``by_fault``: fault's name (None: of no fault) -> how many of them were told with it. ``batch``: the one that its
-    count is of; None in a line of before."""
+    """An acknowledged violation.
+
+    ``count``: contributions in the violation when it was acknowledged; further ones are open. ``by_fault``: fault's
+    name (None: no fault) -> how many of them are attributed to it. ``batch``: the batch of ``count``; None in a line of
+    an earlier version.
+    """
 
     violation: str
     violation_class: str
@@ -37,7 +40,7 @@ class Acknowledgement:
 
 
 class Journal:
-    """The acknowledgements of a state, as they are added: only what is new is read."""
+    """Reads the acknowledgements of a state incrementally."""
 
     def __init__(self, state: Path) -> None:
         self._path = state / FILE
@@ -45,16 +48,16 @@ class Journal:
         self._found: dict[str, Acknowledgement] = {}
 
     def read(self) -> Mapping[str, Acknowledgement]:
-        """By violation, the last one of each; empty where nothing was acknowledged.
+        """The last acknowledgement of each violation, by violation.
 
-        A line that is not whole yet is left for the next time; one that was cut short acknowledges nothing.
+        An incomplete last line is left for the next call. Lines that cannot be parsed are ignored.
         """
         try:
             size = self._path.stat().st_size
         except FileNotFoundError:
             return self._found
         if size < self._read_bytes:
-            # Somebody took lines out.
+            # Lines were removed from the file, so it is read from its start.
             self._read_bytes, self._found = 0, {}
         if size > self._read_bytes:
             with self._path.open("rb") as file:
@@ -66,7 +69,7 @@ class Journal:
 
 
 def read(state: Path) -> dict[str, Acknowledgement]:
-    """By violation; empty where nothing was acknowledged."""
+    """The acknowledgements of a state by violation; empty if there are none."""
     return dict(Journal(state).read())
 
 
@@ -83,9 +86,9 @@ def _entries(lines: Iterable[bytes]) -> Iterable[Acknowledgement]:
 
 
 def acknowledge(state: Path, violation: str, reason: str) -> Acknowledgement:
-    """Acknowledge one violation for good; the running sidecar takes it up with its next batch.
+    """Acknowledge one violation. A running sidecar applies this with its next batch.
 
-    Raises `UnknownViolation` where the state never recorded it, and where it is suspected or retracted.
+    Raises `UnknownViolation` if the state has not recorded it, or if it is suspected or retracted.
     """
     found = _recorded(state, violation)
     if found is None:
@@ -110,9 +113,9 @@ def acknowledge(state: Path, violation: str, reason: str) -> Acknowledgement:
 def acknowledge_all(
     state: Path, reason: str, *, violation_class: str | None = None, fault: str | None = None
 ) -> list[Acknowledgement]:
-    """Acknowledge all that is confirmed now of one class, or is attributed to the fault of this name, or both.
+    """Acknowledge all confirmed violations, restricted to a class, to the fault with this name, or to both.
 
-    Raises `UnknownViolation` where there is none that is not acknowledged already.
+    Raises `UnknownViolation` if there is none that is not acknowledged already.
     """
     where = None if violation_class is None else ds.field("class") == violation_class
     tables = StateTables(state)
@@ -126,7 +129,7 @@ def acknowledge_all(
         _entry(found, reason)
         for found in confirmed
         if found.violation not in known
-        # What came on top, and what came again after it was taken back.
+        # Violations with further contributions, or with contributions that were retracted and confirmed again.
         or min(known[found.violation].count, least.get(found.violation, found.count)) < found.count
     ]
     if not entries:
@@ -172,11 +175,11 @@ def _append(state: Path, entries: Iterable[Acknowledgement]) -> None:
 
 
 def append_lines(path: Path, lines: Sequence[str]) -> None:
-    """Append whole lines to a journal, on the disk when this returns."""
+    """Append lines to a journal. They are on the disk when this returns."""
     with os.fdopen(_opened(path), "ab+") as file:
         size = file.seek(0, os.SEEK_END)
         if size:
-            # One that was killed may have left half a line: what follows must not become a part of it.
+            # A killed process may have left an incomplete line, which must not be joined with the new ones.
             file.seek(size - 1)
             if file.read(1) != b"\n":
                 file.write(b"\n")
@@ -186,7 +189,7 @@ def append_lines(path: Path, lines: Sequence[str]) -> None:
 
 
 def _opened(path: Path) -> int:
-    """The file, for the state's owner only, also where root acknowledges; a link is not followed."""
+    """Open the file, which only the state's owner may read, also if root acknowledges. Links are not followed."""
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     if os.geteuid() == 0:
         owner = path.parent.stat()

@@ -1,8 +1,9 @@
-"""A copy of a state that a sidecar is writing: what a SIGKILL at one instant would have left.
+"""Copies a state while a sidecar writes to it. The copy corresponds to the state after a SIGKILL at one instant.
 
-A batch appends to `facts`, `faults`, `violations`, `verdicts` and `frontiers` in this order, each a Delta log of files
-that never change. The versions are read in the opposite order, within milliseconds, and their files are copied after
-that. So no table of the copy has what a table before it lacks, and a start takes it up as after a kill.
+A batch appends to `facts`, `faults`, `violations`, `verdicts` and `frontiers` in this order. Each table is a Delta log
+of files that never change. The versions are read in the opposite order, within milliseconds, and their files are copied
+afterwards. Therefore no table of the copy is ahead of an earlier one in this order, and a sidecar can start on the copy
+as after a kill.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _LAST_APPENDED_FIRST: Final = (
 )
 _LEFT_OUT: Final = re.compile(r"lock|endpoint\.json|hs_err_pid.*|.*\.tmp")
 _TELLING: Final = (folder.IDENTITY, folder.MARK)
-"""What makes a folder a state: copied last, so that a copy that was cut short is none."""
+"""Files that make a folder a state. They are copied last, so that an incomplete copy is not a state."""
 _TRIES: Final = 3
 
 
 def backup(state: Path, target: Path) -> int:
-    """Copy ``state`` to the new or empty folder ``target``; the bytes that it has there.
+    """Copy ``state`` to the new or empty folder ``target``. Returns the size of the copy in bytes.
 
-    Raises `StateRefused`, and OSError where a file cannot be copied.
+    Raises `StateRefused`, and OSError if a file cannot be copied.
     """
     _refuse(state, target)
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -49,7 +50,7 @@ def backup(state: Path, target: Path) -> int:
             _copy_tables(state, target)
             break
         except FileNotFoundError:
-            # Files that left a table an hour ago were removed between the look-up and the copy.
+            # Files of the looked-up versions were removed before they were copied.
             if not remaining:
                 raise
             for table in Table:
@@ -75,7 +76,7 @@ def _copy_tables(state: Path, target: Path) -> None:
         source = state / table.value
         names = [_relative(uri, source) for uri in known.file_uris()]
         for path in sorted((source / "_delta_log").iterdir()):
-            # Without `_last_checkpoint`, which may name a later one, a reader lists the log.
+            # `_last_checkpoint` is not copied, since it may name a later checkpoint: readers then list the log.
             version = re.match(r"\d{20}(?=\.)", path.name)
             if version is not None and int(version[0]) <= known.version():
                 names.append(path.relative_to(source))

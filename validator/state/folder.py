@@ -1,8 +1,7 @@
-"""Which folder is a state of ours. A mark is written into it before anything else; without the mark nothing in it is
-written or removed.
+"""Recognises state folders. A mark is the first file written to a state: without it nothing else is written or removed.
 
-Taken are a folder that does not exist, an empty one, and the state of an earlier version, which has no mark yet. Any
-other folder is refused and stays as it is. A state is one folder: links in it are refused, never followed.
+Accepted are a folder that does not exist, an empty folder, and the state of an earlier version, which has no mark yet.
+Any other folder is refused and not changed. Links in a state are refused, never followed.
 """
 
 from __future__ import annotations
@@ -22,25 +21,25 @@ IDENTITY: Final = "identity.json"
 _CONTENT: Final = {"streamproof": "state", "format": 1}
 _IDENTITY_KEYS: Final = {"schema", "pipeline", "inputs", "outputs", "oracle"}
 _LEFT_OVER: Final = re.compile(rf"identity\.tmp|({re.escape(MARK)}|{re.escape(IDENTITY)})\.\d+\.tmp")
-"""What a start that was killed leaves before the mark or, of an earlier version, the identity is complete."""
+"""Files left by a start that was killed before it completed the mark or (in an earlier version) the identity."""
 _OF_THE_FILE_SYSTEM: Final = "lost+found"
 _SMALL_BYTES: Final = 16 * 1024 * 1024
 _SHOWN_MOST: Final = 3
 
 
 class StateRefused(Exception):
-    """The folder cannot be the state; nothing in it was changed."""
+    """The folder cannot be used as the state. Nothing in it was changed."""
 
     exit_status = 2
 
 
 def is_state(state: Path) -> bool:
-    """Whether a sidecar made this folder, of this version or an earlier one."""
+    """Whether the folder is the state of a sidecar, of this or an earlier version."""
     return _is_marked(state) or _has_identity(state)
 
 
 def check(state: Path) -> None:
-    """Raise `StateRefused` where `take` would refuse the folder for what it is or holds."""
+    """Raise `StateRefused` if `take` would refuse the folder because of its location or content."""
     whole = Path(os.path.realpath(state))
     outer = next((parent for parent in whole.parents if is_state(parent)), None)
     if outer is not None:
@@ -84,9 +83,10 @@ def _is_left_over(state: Path, entry: os.DirEntry[str]) -> bool:
 
 
 def take(state: Path) -> None:
-    """Make or recognise the state folder and mark it; only its owner may read it from then on.
+    """Create or recognise the state folder and mark it. Only its owner may access it from then on.
 
-    Rights that are widened afterwards stay: they are set once. Raises `StateRefused`.
+    The permissions are set only when the folder is marked, so later changes by the operator stay. Raises
+    `StateRefused`.
     """
     check(state)
     if _is_marked(state):
@@ -98,12 +98,12 @@ def take(state: Path) -> None:
         raise StateRefused(
             f"state.path {state} cannot be written ({error.strerror}): change its permissions, or name another folder"
         ) from None
-    with contextlib.suppress(PermissionError):  # a volume of another owner, whose rights are his
+    with contextlib.suppress(PermissionError):  # a volume with another owner keeps its permissions
         state.chmod(0o700)
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a small file of the state: complete and on the disk, or not there. Raises OSError."""
+    """Write a small file of the state atomically, synced to the disk. Raises OSError."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
     with open_new(temporary) as file:
@@ -114,13 +114,13 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def open_new(path: Path) -> TextIO:
-    """A file that did not exist, for its owner only. Raises OSError."""
+    """Create a file that only its owner may access. Raises OSError, also if the file exists."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     return os.fdopen(descriptor, "w", encoding="utf-8")
 
 
 def holds_links(folder: Path) -> bool:
-    """Whether ``folder`` is a link, or holds one at any depth: what removes files by their names must not enter it."""
+    """Whether ``folder`` is a link or contains one at any depth. Files in such a folder must not be removed by name."""
     if folder.is_symlink():
         return True
     return any(Path(place, name).is_symlink() for place, folders, files in os.walk(folder) for name in folders + files)
@@ -144,7 +144,7 @@ def _json_of(path: Path) -> object:
 
 
 def _small_file(path: Path) -> bytes | None:
-    """The content of a regular file that is no link; None where it is none, cannot be read or is too large."""
+    """The content of a regular file; None if it is a link or another type, cannot be read, or is too large."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -1,5 +1,4 @@
-"""What a state belongs to: pipeline, topics, fields and oracle. Another identity is refused with the difference
-named."""
+"""The identity of a state: pipeline, topics, fields and oracle. A different one is refused, with the difference."""
 
 from __future__ import annotations
 
@@ -20,22 +19,24 @@ class StateMismatch(Exception):
 
 
 def identity_of(config: Config) -> dict[str, Any]:
-    """The part of a configuration that must not change while a state lives."""
+    """The part of a configuration that must not change during the life of a state."""
     whole = config.model_dump(mode="json")
     kept = {name: whole[name] for name in ("pipeline", "inputs", "outputs", "late", "rejected", "oracle")}
     return {"schema": SCHEMA_VERSION, **kept}
 
 
 def _said(value: Any) -> Any:
-    """``value`` without what says nothing: a key that came later is no difference where nobody uses it."""
+    """``value`` without null keys: a key that a later version added is not a difference while it is not used."""
     if isinstance(value, dict):
         return {key: _said(item) for key, item in value.items() if item is not None}
     return [_said(item) for item in value] if isinstance(value, list) else value
 
 
 def check_or_write(state: Path, config: Config) -> frozenset[str]:
-    """Write the identity of a new state. The topics of which `fields` differ from an old one; raises `StateMismatch`
-    where anything else differs."""
+    """Write the identity of a new state, or compare an existing one.
+
+    Returns the topics whose `fields` differ. Raises `StateMismatch` if anything else differs.
+    """
     if not (state / FILE).exists():
         write(state, config)
         return frozenset()
@@ -43,13 +44,13 @@ def check_or_write(state: Path, config: Config) -> frozenset[str]:
 
 
 def write(state: Path, config: Config) -> None:
-    """Make the state that of ``config``."""
+    """Write the identity of ``config`` to the state."""
     path = state / FILE
     write_whole(path, json.dumps(identity_of(config), indent=1, sort_keys=True))
 
 
 def changed_fields(state: Path, config: Config) -> frozenset[str]:
-    """The topics of which `fields`, and nothing else, differ from what the state has. Raises `StateMismatch`."""
+    """The topics whose `fields` differ from the state's identity. Raises `StateMismatch` if anything else differs."""
     wanted, found = identity_of(config), json.loads((state / FILE).read_text())
     if found.get("schema", 0) > SCHEMA_VERSION:
         raise StateMismatch(
@@ -67,7 +68,10 @@ def changed_fields(state: Path, config: Config) -> frozenset[str]:
 
 
 def mismatch(state: Path, config: Config, because: str | None = None) -> StateMismatch:
-    """The state is another pipeline's, with the first difference. ``because``: why it cannot be made this one's."""
+    """The error for a state of another pipeline, with the first difference.
+
+    ``because``: why the state cannot be adapted to ``config``.
+    """
     wanted, found = identity_of(config), json.loads((state / FILE).read_text())
     for name, value in wanted.items():
         old, new = _said(found.get(name)), _said(value)

@@ -1,4 +1,4 @@
-"""What each window came to, by class: the newest verdicts of its cells, summed. Read from the table, without Spark."""
+"""The contributions of each window by class, summed over the newest verdicts of its cells. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from validator.state.tables import StateTables, Table
 CELL: Final = ("window_start_us", "key")
 
 Windows = Mapping[int, Mapping[str, int]]
-"""Start of a window (microseconds since the epoch) -> class of contribution -> count; in the order of time."""
+"""Start of a window (microseconds since the epoch) -> class of contribution -> count, in time order."""
 
 
 def judged_windows(state: Path) -> Windows:
-    """The windows with a judged cell of the state folder ``state``; none where no verdict was ever written.
+    """The windows with a judged cell of the state folder ``state``; empty if no verdict was recorded.
 
-    A cell that is open and was never judged is in none. The sidecar may run meanwhile. Raises OSError.
+    Cells without a recorded verdict are not counted. A sidecar may run at the same time. Raises OSError.
     """
     parts = list(StateTables(state).scan(Table.VERDICTS, ["batch", *CELL, *CONTRIBUTIONS]))
     if not parts:
         return {}
-    # One thread: `last` follows the order of the rows then.
+    # A single thread, so that `last` follows the order of the rows.
     rows = pa.concat_tables(parts).sort_by("batch")
     newest = rows.group_by(CELL, use_threads=False).aggregate([(name, "last") for name in CONTRIBUTIONS])
     summed = newest.group_by(CELL[0]).aggregate([(f"{name}_last", "sum") for name in CONTRIBUTIONS]).sort_by(CELL[0])

@@ -1,10 +1,10 @@
-"""Jars by lock file: fetched once, checked always, cached for every later start; and the Java that runs them.
+"""Resolves the jars of a lock file (fetched once, cached, checked at every start), and finds the Java that runs them.
 
-A lock file names each jar as ``group:artifact:version sha256``. :func:`resolve` answers with their paths in the
-user's cache folder and fetches what is missing with the Ivy that PySpark ships, so neither Maven nor a setting of
-``spark.jars.packages`` is needed and a second start needs no network.
+A lock file names each jar as ``group:artifact:version sha256``. :func:`resolve` returns their paths in the user's cache
+folder and fetches missing jars with the Ivy that PySpark ships. Neither Maven nor the setting ``spark.jars.packages``
+is needed, and a second start needs no network.
 
-Errors, all ended with one sentence that names the mend::
+Errors, each with a sentence that says how to fix it::
 
     PrerequisiteError
     ├── JavaNotFoundError      no Java, or one that Spark does not run on
@@ -37,12 +37,12 @@ SIDECAR_LOCK = Path(__file__).with_name("jars.lock")
 
 _JAVA_START_SECONDS_MAX = 30
 _FETCH_SECONDS_MAX = 900
-_ABANDONED_AFTER_SECONDS = 3600  # older folders of fetches were left by killed processes
+_ABANDONED_AFTER_SECONDS = 3600  # older fetch folders were left by killed processes
 _LOCK_LINE = re.compile(r"(?P<group>[\w.-]+):(?P<artifact>[\w.-]+):(?P<version>[\w.-]+) (?P<sha256>[0-9a-f]{64})")
 
 
 class PrerequisiteError(Exception):
-    """Something this machine must have before streamproof can run; the message says how to mend it."""
+    """This machine lacks something that streamproof requires. The message says how to fix it."""
 
 
 class JavaNotFoundError(PrerequisiteError):
@@ -50,7 +50,7 @@ class JavaNotFoundError(PrerequisiteError):
 
 
 class JarError(PrerequisiteError):
-    """A jar is not to be had as the lock file wants it."""
+    """A jar of the lock file is not available."""
 
 
 class JarLockError(JarError):
@@ -62,12 +62,12 @@ class JarDownloadError(JarError):
 
 
 class JarChecksumError(JarError):
-    """A fetched jar is another than the locked one; it was not kept."""
+    """A fetched jar has another checksum than the lock file. It was not kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class JavaInstallation:
-    """A Java that was started and asked for its version."""
+    """A Java installation whose version was determined by starting it."""
 
     executable: Path
     major: int
@@ -85,19 +85,19 @@ class LockedJar:
 
     @property
     def coordinates(self) -> str:
-        """The name that the lock file uses."""
+        """``group:artifact:version``, as in the lock file."""
         return f"{self.group}:{self.artifact}:{self.version}"
 
     @property
     def relative_path(self) -> Path:
-        """Where the jar lies below a cache folder; the group keeps equal artifact names apart."""
+        """Path of the jar below a cache folder. It contains the group, since artifact names are not unique."""
         return Path(self.group) / f"{self.artifact}-{self.version}.jar"
 
 
 def find_java() -> JavaInstallation:
-    """Find the Java that Spark and the broker will use: ``JAVA_HOME`` first, as Spark does, else the ``PATH``.
+    """Find the Java that Spark and the broker use: the one of ``JAVA_HOME`` if set, as in Spark, else of the ``PATH``.
 
-    Raises :class:`JavaNotFoundError` where there is none, it does not start, or its major version is not between
+    Raises :class:`JavaNotFoundError` if there is none, if it does not start, or if its major version is not between
     :data:`JAVA_MAJOR_MIN` and :data:`JAVA_MAJOR_MAX`.
     """
     home = os.environ.get("JAVA_HOME")
@@ -143,13 +143,13 @@ def _is_in_a_folder() -> bool:
 
 
 def _on_path(name: str) -> Path | None:
-    # shutil.which passes over a file that may not be executed, which is what we want to complain about instead.
+    # shutil.which ignores files that are not executable, but such a file has to be reported.
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return next((path for folder in folders if folder and (path := Path(folder, name)).is_file()), None)
 
 
 def default_cache() -> Path:
-    """The folder of the jars: ``$STREAMPROOF_JARS`` (the image's), else ``jars`` in :func:`user_cache`."""
+    """The folder of the jars: ``$STREAMPROOF_JARS`` (set in the image), else ``jars`` in :func:`user_cache`."""
     named = os.environ.get("STREAMPROOF_JARS")
     return Path(named) if named else user_cache() / "jars"
 
@@ -157,13 +157,13 @@ def default_cache() -> Path:
 def user_cache() -> Path:
     """The user's cache folder of streamproof: ``$XDG_CACHE_HOME/streamproof``, else ``~/.cache/streamproof``."""
     base = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification says that a relative path is to be ignored.
+    # The XDG specification requires relative paths to be ignored.
     root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
     return root / "streamproof"
 
 
 def read_lock(lock: Path) -> tuple[LockedJar, ...]:
-    """Read a lock file, in its order. Raises :class:`JarLockError` on the first malformed or repeated line."""
+    """The jars of a lock file, in its order. Raises :class:`JarLockError` on the first malformed or repeated line."""
     jars: dict[str, LockedJar] = {}
     for number, raw in enumerate(lock.read_text(encoding="utf-8").splitlines(), start=1):
         line = raw.partition("#")[0].strip()
@@ -180,12 +180,12 @@ def read_lock(lock: Path) -> tuple[LockedJar, ...]:
 
 
 def resolve(lock: Path, *, cache: Path | None = None) -> list[Path]:
-    """Paths of the jars of ``lock``, in its order, each checked against its sha256; missing ones are fetched.
+    """Paths of the jars of ``lock``, in its order, each checked against its sha256. Missing jars are fetched.
 
-    Each start hashes each jar, so that a cache which someone changed is found (25 MB: some 20 ms). A full cache may be
+    Every start hashes every jar, so that a modified cache is detected (25 MB: some 20 ms). A complete cache may be
     read-only. ``cache`` defaults to :func:`default_cache`.
 
-    Raises a :class:`JarError`, or :class:`JavaNotFoundError` where something has to be fetched without a Java.
+    Raises a :class:`JarError`, or :class:`JavaNotFoundError` if a jar has to be fetched and there is no Java.
     """
     cache = default_cache() if cache is None else cache
     jars = read_lock(lock)
@@ -236,7 +236,7 @@ _FETCH_PREFIX = ".fetch-"
 
 
 def _run_ivy(jars: Iterable[LockedJar], folder: Path) -> str:
-    """Let Ivy fetch into ``folder/out``; the last lines it said, for an error message."""
+    """Fetch ``jars`` into ``folder/out`` with Ivy. Returns the last lines of its output, for an error message."""
     dependencies = "".join(
         f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)} "
         'conf="default->default" transitive="false">'
@@ -249,7 +249,7 @@ def _run_ivy(jars: Iterable[LockedJar], folder: Path) -> str:
         "</ivy-module>",
         encoding="utf-8",
     )
-    # Without POM files (usepoms) Ivy asks for each jar alone: a quarter of the time, and the lock is what counts.
+    # Without POM files (usepoms) Ivy requests only the jars, in a quarter of the time. The lock file has the versions.
     (folder / "settings.xml").write_text(
         '<ivysettings><settings defaultResolver="public"/><resolvers>'
         '<ibiblio name="public" m2compatible="true" usepoms="false"/></resolvers></ivysettings>',
@@ -275,7 +275,7 @@ def _run_ivy(jars: Iterable[LockedJar], folder: Path) -> str:
 
 
 def ivy_jar() -> Path:
-    """The Ivy that PySpark ships. Raises :class:`JarDownloadError` where there is none."""
+    """The Ivy jar that PySpark ships. Raises :class:`JarDownloadError` if there is none."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise JarDownloadError("PySpark, whose Ivy fetches the jars, is not installed: run scripts/setup.")
@@ -286,7 +286,7 @@ def ivy_jar() -> Path:
 
 
 def _place(arrived: Path, path: Path) -> None:
-    # fsync before rename: a crash leaves either no jar or the whole one. Two processes at once place equal bytes.
+    # fsync before rename: a crash leaves either no jar or a complete one. Concurrent processes place identical files.
     with arrived.open("rb") as stream:
         os.fsync(stream.fileno())
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -303,6 +303,6 @@ def _remove_abandoned(cache: Path) -> None:
         try:
             abandoned = time.time() - folder.stat().st_mtime > _ABANDONED_AFTER_SECONDS
         except FileNotFoundError:
-            continue  # its owner just finished
+            continue  # its owner has just removed it
         if abandoned:
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Books, sums and record to the snapshot that is published: only what is committed, nothing is computed anew."""
+"""Builds the published snapshot from books, totals and the run's record. It contains only committed state."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from validator.stream.unexamined import sentence
 
 _EVENTS_HAVE: Final = ("event has", "events have")
 _POISON: Final = "poison"
-"""The kind of fault (docs/faults.md)."""
+"""The fault kind that writes undecodable records (docs/faults.md)."""
 
 
 def snapshot_of(
     config: Config, books: Books, sums: Sums, record: RunRecord, positions: Positions | None = None
 ) -> Snapshot:
-    """The snapshot after the batch that ``books`` stand at. ``positions``: those of undecodable records."""
+    """The snapshot after the batch of ``books``. ``positions``: those of undecodable records."""
     coverage = tuple(_coverage(books))
     complete = all(part.invisible >= 0 for part in coverage)
     doubts = [
@@ -57,7 +57,7 @@ def snapshot_of(
     }
     untold = _untold(confirmed, record)
     acknowledged = record.acknowledged.left
-    # What nobody told, nobody could acknowledge.
+    # Only recorded violations can be acknowledged.
     told = {name: min(count, record.confirmed_now.get(name, 0)) for name, count in confirmed.items()}
     opened = _unacknowledged(told, acknowledged)
     expected = record.expected()
@@ -144,7 +144,7 @@ def snapshot_of(
 
 
 def _settled(positions: Positions) -> tuple[SettledPositions, ...]:
-    """What operators settled, one by one, and what rejected topics named, by partition."""
+    """The settled positions: each settlement of an operator, and those by rejected topics summed per partition."""
     sums: dict[tuple[PartitionId, str, str, int], list[Stretch]] = {}
     for number, one in enumerate(positions.settlements):
         alone = number if one.rejected is None else -1
@@ -164,21 +164,21 @@ def _settled(positions: Positions) -> tuple[SettledPositions, ...]:
 
 
 def results_of(books: Books, sums: Sums) -> dict[str, int]:
-    """Class of result -> how many there are now, and all that were read."""
+    """Class of result -> current number; ``read``: all results read."""
     return {
         "read": books.records("output"),
         "correct": sums.results["correct"],
         "incomplete": sums.results["incomplete"],
         "excess": sums.results["excess"],
         "misplaced": sums.results["misplaced_results"],
-        # Nothing compares values yet: `inconsistent` and `wrong_value` are absent, not 0.
+        # Values are not compared yet, so `inconsistent` and `wrong_value` are absent, not 0.
         "undecodable": books.undecodable("output"),
         "tombstone": books.tombstones,
     }
 
 
 def _unacknowledged(confirmed: Mapping[str, int], acknowledged: Mapping[tuple[str | None, str], int]) -> dict[str, int]:
-    """Class -> confirmed and not acknowledged: what the alert is about."""
+    """Class -> confirmed contributions that are not acknowledged. The alert is about these."""
     seen = _by_class(acknowledged)
     return {name: max(0, count - seen.get(name, 0)) for name, count in confirmed.items()}
 
@@ -188,7 +188,7 @@ def _unexpected(
     expected: Mapping[tuple[str, str], int],
     acknowledged: Mapping[tuple[str | None, str], int],
 ) -> dict[str, int]:
-    """Class -> open violations that no fault's plan expects. What was acknowledged of the expected is in neither."""
+    """Class -> open violations that no fault's plan expects. Acknowledged expected ones are in neither number."""
     open_expected = dict(expected)
     for (fault, name), count in acknowledged.items():
         place = (fault or "", name)
@@ -199,7 +199,7 @@ def _unexpected(
 
 
 def _by_class(counts: Mapping[tuple[str | None, str], int] | Mapping[tuple[str, str], int]) -> dict[str, int]:
-    """Class -> the sum over the faults of ``counts``, whose places are (fault's name, class)."""
+    """Class -> sum over all faults of ``counts``, whose keys are (fault's name, class)."""
     sums: dict[str, int] = {}
     for (_, name), count in counts.items():
         sums[name] = sums.get(name, 0) + count
@@ -207,10 +207,12 @@ def _by_class(counts: Mapping[tuple[str | None, str], int] | Mapping[tuple[str, 
 
 
 def _confirmed_now(books: Books, sums: Sums, record: RunRecord, held: Iterable[str]) -> dict[str, int]:
-    """Violation class -> contributions (or results) that are confirmed and not retracted. ``held``: the classes of
-    which no further cell is confirmed."""
-    # What was told stays so while it is on record: of cells that are retired by now too, and though time, or a topic
-    # that was made again, calls it overdue.
+    """Violation class -> contributions (or results) that are confirmed and not retracted.
+
+    ``held``: the classes of which nothing more is confirmed.
+    """
+    # A confirmed violation stays confirmed while it is on record. This includes retired cells, and contributions that
+    # count as overdue again because of time or of a recreated topic.
     told = {name: min(sums.on_record.get(name, 0), record.confirmed_now.get(name, 0)) for name in VIOLATIONS}
     proven = {name: sums.counts[name] - sums.unproven.get(name, 0) for name in VIOLATIONS}
     confirmed = {name: told[name] if name in held else max(told[name], proven[name]) for name in VIOLATIONS}
@@ -223,7 +225,7 @@ def _confirmed_now(books: Books, sums: Sums, record: RunRecord, held: Iterable[s
 
 
 def _retired_in_doubt(sums: Sums) -> Iterator[Doubt]:
-    """What was suspected and can be neither confirmed nor explained, since the facts of its cells are gone."""
+    """Suspected violations that can be neither confirmed nor explained, since the facts of their cells were dropped."""
     for name, count in sums.unproven.items():
         if count:
             violations, were, it = ("violation", "was", "it") if count == 1 else ("violations", "were", "they")
@@ -235,8 +237,10 @@ def _retired_in_doubt(sums: Sums) -> Iterator[Doubt]:
 
 
 def _untold(confirmed: Mapping[str, int], record: RunRecord) -> list[Doubt]:
-    """Why the verdicts over an hour and a day are unknown, where violations were retired while they were suspected: of
-    those nobody told when they were confirmed."""
+    """Why the verdicts over an hour and a day are unknown, if violations were retired while they were suspected.
+
+    The instant of their confirmation is not recorded.
+    """
     names = [name for name, count in confirmed.items() if count > record.confirmed_now.get(name, 0)]
     return [Doubt(f"when violations of class {', '.join(names)} were confirmed is not known")] if names else []
 
@@ -247,13 +251,13 @@ def _over(
     found = {}
     for span, minutes in {"1h": 60, "24h": 24 * 60}.items():
         since = record.recent.since(minutes, books.lookup_us)
-        # What is not confirmed any more by now counts toward no verdict.
+        # Violations that are no longer confirmed count toward no verdict.
         found[span] = grade({name: min(count, confirmed.get(name, 0)) for name, count in since.items()}, doubts)
     return found
 
 
 def doubts_of(config: Config, books: Books, record: RunRecord, sums: Sums) -> tuple[Doubt, ...]:
-    """Why the validator cannot vouch; empty where it can."""
+    """Why the verdict is unknown; empty if nothing is in doubt."""
     said: list[str] = list(record.troubles)
     said.extend(f"topic {topic} does not exist yet" for topic in record.waiting_for)
     said.extend(configuration_doubts(config, books, sums, record.examples, waits=bool(record.waiting_for)))
@@ -312,7 +316,7 @@ def doubts_of(config: Config, books: Books, record: RunRecord, sums: Sums) -> tu
 
 
 def _what_settles(record: RunRecord, sums: Sums) -> str:
-    """What to do where a run with `--leave-open` has settled nothing, as the end of a sentence."""
+    """What to do if a run with `--leave-open` has settled nothing, as the end of a sentence."""
     if not record.leaves_open or not sums.cells_seen:
         return ""
     if record.unrest_left is None:
@@ -327,7 +331,7 @@ def _what_settles(record: RunRecord, sums: Sums) -> str:
 
 
 def _faults_recreated(config: Config, books: Books) -> Iterator[str]:
-    """Why no fault may be named for a violation: records of the faults topic that were never read."""
+    """Why violations may lack an attribution: records of the recreated faults topic were never read."""
     if config.faults is not None and len(books.faults_topics) > 1:
         yield _recreated(config.faults.topic)
 
@@ -337,7 +341,7 @@ def _recreated(topic: str) -> str:
 
 
 def _compacted(books: Books) -> Iterator[str]:
-    """What compaction may have removed, topic by topic."""
+    """A sentence for each topic from which compaction may have removed unread records."""
     for topic in sorted({place.topic for place, frontier in books.frontiers.items() if frontier.compacted}):
         frontiers = [frontier for place, frontier in books.frontiers.items() if place.topic == topic]
         count = sum(frontier.compacted for frontier in frontiers)
@@ -353,7 +357,7 @@ def _compacted(books: Books) -> Iterator[str]:
 
 
 def _of_absence(config: Config, books: Books, record: RunRecord, sums: Sums) -> list[Doubt]:
-    """What has had no answer for so long that it would be missing, and may still get one."""
+    """Doubts about contributions that are outstanding long enough to be missing, but may still arrive."""
     found = _of_the_group(config, books, record, sums)
     if sums.blocked_overdue:
         found.append(
@@ -370,7 +374,10 @@ def _of_absence(config: Config, books: Books, record: RunRecord, sums: Sums) -> 
 
 
 def _of_refuted(sums: Sums) -> str:
-    """Two sums of 64-bit hashes do not agree by chance for different ids."""
+    """The sentence for cells whose ids differ although their fingerprints agree.
+
+    Two sums of 64-bit hashes do not agree by chance for different ids.
+    """
     count, all_of_them = sums.cells_refuted, sums.cells_sampled
     were = "was" if all_of_them == 1 else "were"
     return (
@@ -381,8 +388,10 @@ def _of_refuted(sums: Sums) -> str:
 
 
 def _of_retired(config: Config, sums: Sums) -> list[Doubt]:
-    """What was outstanding, and no loss, when retention dropped its cells. It concerns the whole run, and no alert:
-    nothing that happens now moves it."""
+    """Doubts about contributions that were undecided when retention dropped their cells.
+
+    They concern the verdict of the whole run, but no alert, since nothing can change them any more.
+    """
     found = []
     if count := sums.unconsumed_retired:
         said = f"{plural(count, 'event was', 'events were')} not consumed {_by_whom(config)} when retention dropped"
@@ -398,13 +407,13 @@ def _of_retired(config: Config, sums: Sums) -> list[Doubt]:
 
 
 def _by_whom(config: Config) -> str:
-    """No group is configured any more where only cells that are retired by now knew one."""
+    """The consumer in a sentence. No group may be configured any more, if only retired cells depended on one."""
     group = config.engine.consumer_group
     return "by the engine" if group is None else f"by group {group}"
 
 
 def _of_the_group(config: Config, books: Books, record: RunRecord, sums: Sums) -> list[Doubt]:
-    """What the engine's group has not consumed: no loss, and no proof that none will be."""
+    """Doubts about events that the engine's group has not consumed: they are not lost, but may still be."""
     unconsumed, asked = sums.unconsumed, _by_whom(config)
     if record.has_ended and unconsumed:
         said = (
@@ -422,7 +431,7 @@ def _of_the_group(config: Config, books: Books, record: RunRecord, sums: Sums) -
 
 
 def _group_problem(books: Books) -> str:
-    """What is odd about the offsets of the engine's group, as the end of a sentence."""
+    """A problem with the committed offsets of the engine's group, as the end of a sentence; empty if there is none."""
     inputs = [(place, frontier) for place, frontier in sorted(books.frontiers.items()) if frontier.side == "input"]
     if all(frontier.committed_offset is None for _, frontier in inputs):
         return (
@@ -440,14 +449,14 @@ def _group_problem(books: Books) -> str:
 
 
 def _of_the_end(record: RunRecord) -> list[Doubt]:
-    """A run with `--once` beside a pipeline that is not at rest decides nothing by its end."""
+    """The doubt if the pipeline was not at rest at the end of a `--once` run: that end then decides nothing."""
     if record.unrest is None:
         return []
     return [Doubt(f"the pipeline was not at rest ({record.unrest}), so open contributions stay open: {WHAT_TO_DO}")]
 
 
 def _poison(faults: Iterable[FaultWindow]) -> str:
-    """The faults that write what cannot be decoded, the first by its name; nothing where none struck."""
+    """The injected faults that write undecodable records, with the name of the first; empty if there are none."""
     names = [fault.name for fault in faults if fault.kind == _POISON and fault.injected_us is not None]
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"fault {names[0]}{more}" if names else ""

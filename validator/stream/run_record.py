@@ -1,7 +1,6 @@
-"""What a run has measured and recorded so far, beside the cells: the sources of the published snapshot.
+"""The measurements and totals of a run, which the published snapshot contains beside the cells.
 
-All of it follows from committed state: totals are restored from the derived tables at a start, so that no counter
-falls.
+All of them follow from committed state. A start restores totals from the derived tables, so that no counter falls.
 """
 
 from __future__ import annotations
@@ -30,9 +29,11 @@ from validator.stream.unexamined import Found
 
 @dataclass(frozen=True)
 class Recorded:
-    """What an append to the violations table added: its rows as `summed` gives them, the largest of them with
-    ``first_us``, since when they are on record, and of every row how many contributions are in its violation now, and
-    what of it was confirmed or taken back."""
+    """The content of an append to the violations table.
+
+    ``sums``: its rows, summed by `summed`. ``latest``: its largest rows, with ``first_us``, the instant since which the
+    violation is on record. ``counts``: violation -> contributions in it now. ``moves``: confirmations per row.
+    """
 
     sums: tuple[Mapping[str, Any], ...]
     latest: tuple[Mapping[str, Any], ...]
@@ -42,24 +43,27 @@ class Recorded:
 
 @dataclass
 class RunRecord:
-    """Grows with every commit.
+    """The measurements and totals of a run. Updated with every commit.
 
-    ``explained_by_one``: how many contributions one hidden record may explain (`Suspicion`), and
-    ``hidden_inputs_lose`` whether it may explain losses.
-    ``copies_explain``: whether a copy that cannot be read may make a duplicate right.
-    ``recent``: what was confirmed in the last day and stands. ``confirmed_total``: (class, phase) -> ever confirmed.
-    ``by_fault``: (fault's name, class) -> confirmed less retracted. ``confirmed_by_fault``: the same ->
-    minute -> confirmed. ``expects_within_us``: how long after its healing a fault may bring what its plan expects.
-    ``moves``: (from, to) -> classifications that changed. ``by_phase``: (phase, fault's name, class) -> confirmed less
-    retracted. ``results_most``: class of result -> the most that there ever were, ``processed_most`` likewise: a cell
-    that is judged anew takes from what there is now.
-    ``confirmed_now``: class -> confirmed less retracted; ``first_confirmed_us``: class -> the instant since which that
-    is not 0. ``acknowledged``: what is left of the violations that somebody acknowledged.
-    ``latency_by_phase``: (definition, phase as it was known when the result was read). ``measured_batch``: the newest
-    batch whose results are in the latencies (None: a file of before does not say). ``ledger``: output over time and
-    what faults cost; None where no faults topic is configured. ``examples``: topic in doubt -> a record of it that does
-    not decode. ``has_ended``: a run with `--once` is at its end; ``unrest``: what shows that the pipeline was not
-    at rest then; with ``leaves_open``, which is `--leave-open`, it is ``unrest_left``, which is no doubt of its own.
+    Rules: ``explained_by_one``, ``hidden_inputs_lose``, ``copies_explain``: as in `Suspicion`. ``expects_within_us``:
+    time after a fault's healing in which the violations that its plan expects may occur.
+
+    Violations: ``recent``: those confirmed in the last day and not retracted. ``confirmed_total``: (class, phase) ->
+    ever confirmed. ``by_fault``: (fault's name, class) -> confirmed less retracted. ``confirmed_by_fault``:
+    (fault's name, class) -> minute -> confirmed. ``by_phase``: (phase, fault's name, class) -> confirmed less
+    retracted. ``confirmed_now``: class -> confirmed less retracted. ``first_confirmed_us``: class -> instant since
+    which ``confirmed_now`` is not 0. ``acknowledged``: the part of the violations that is acknowledged.
+
+    Counters: ``reclassified_total``: (from, to) -> contributions whose class changed. ``results_most``,
+    ``processed_most``: the highest values so far, by class of result: judging a cell again may lower the current ones.
+
+    Measures: ``latency_by_phase``: (definition, phase as known when the result was read) -> latencies.
+    ``measured_batch``: the newest batch whose results are in the latencies (None: unknown, from a file of an earlier
+    version). ``ledger``: output over time and the cost of faults; None if no faults topic is configured.
+
+    ``examples``: topic in doubt -> a record that does not decode. ``has_ended``: a `--once` run is at its end.
+    ``unrest``: why the pipeline was not at rest then. ``leaves_open``: the run has `--leave-open`; the reason is then
+    in ``unrest_left``, which is not a doubt by itself.
     """
 
     explained_by_one: int | None = 1
@@ -108,16 +112,16 @@ class RunRecord:
 
     @property
     def suspicion(self) -> Suspicion:
-        """What may explain violations, by what is known of the topics now."""
+        """The rules by which violations stay suspected, with the currently absent topics."""
         return Suspicion(self.explained_by_one, self.hidden_inputs_lose, self.copies_explain, self.waiting_sides)
 
     def faults_told(self, rows: Iterable[Mapping[str, object]]) -> None:
-        """More rows of the faults table are known."""
+        """Add rows of the faults table."""
         self.fault_records.take(rows)
         self.faults = self.fault_records.windows()
 
     def batch_done(self, seconds: float, input_events: int, now_us: int) -> None:
-        """A batch was committed, judged and recorded, just now."""
+        """Note that a batch was committed, judged and recorded at ``now_us``. ``seconds``: its duration."""
         self.first_batch_us = self.first_batch_us or now_us - int(seconds * 1e6)
         self.last_batch_us = now_us
         self.batches += 1
@@ -127,8 +131,10 @@ class RunRecord:
             self.events_per_second = input_events / seconds
 
     def latency_measured(self, rows: Iterable[Mapping[str, Any]], resolution_us: int | None = 0) -> None:
-        """Rows of `validator.measure.latency.latency_buckets`; a batch is counted once. ``resolution_us``: how exactly
-        the instants of their results are known (None: not)."""
+        """Add rows of `validator.measure.latency.latency_buckets`. A batch is counted once.
+
+        ``resolution_us``: resolution of the instants of their results, in microseconds (None: not known).
+        """
         found = list(rows)
         counted = -1 if self.measured_batch is None else self.measured_batch
         struck = injected(self.faults)
@@ -147,13 +153,13 @@ class RunRecord:
         self.measured_through(max((row["batch"] for row in found), default=-1))
 
     def measured_through(self, batch: int) -> None:
-        """The results of all batches up to this one are counted, or it had none."""
+        """Note that the results of all batches up to ``batch`` are counted."""
         self.measured_batch = max(batch, -1 if self.measured_batch is None else self.measured_batch)
         if self.ledger is not None:
             self.ledger.batch = max(batch, self.ledger.batch)
 
     def violations_recorded(self, recorded: Recorded, now_us: int) -> None:
-        """The violations table was appended to, just now."""
+        """Add an append to the violations table, committed at ``now_us``."""
         self.add_told(recorded.sums, committed_us=now_us)
         for move in recorded.moves:
             self.recent.moved(*move)
@@ -163,14 +169,14 @@ class RunRecord:
         self._forget_old(now_us)
 
     def add_told(self, sums: Iterable[Mapping[str, Any]], *, committed_us: int | None = None) -> None:
-        """Add rows of the violations table to the totals, summed by `SUMMED_BY`; of a batch all or none.
+        """Add rows of the violations table, summed by `SUMMED_BY`, to the totals. A batch must be added completely.
 
-        ``committed_us``: when they were committed; None: long ago, so that the instant of their batch stands for it.
+        ``committed_us``: instant of their commit; None if unknown: the lookup instant of their batch is used instead.
         """
         by_batch: dict[int, dict[str, int]] = {}
         for row in sums:
             if not row["confirmed"] and not row["retracted"]:
-                # Suspected, or suspected until it was explained.
+                # The violation is suspected, or was explained before it was confirmed.
                 continue
             lookup_us, name = row["lookup_us"], row["class"]
             moved = by_batch.setdefault(lookup_us, {})
@@ -185,7 +191,7 @@ class RunRecord:
     def add_confirmed(
         self, name: str, phase: str, confirmed: int, retracted: int, at_us: int, *, fault: str | None = None
     ) -> None:
-        """Add what was confirmed and taken back of a class of violations to the totals."""
+        """Add confirmed and retracted contributions of a violation class to the totals."""
         place = (name, phase)
         self.confirmed_total[place] = self.confirmed_total.get(place, 0) + confirmed
         if retracted:
@@ -199,7 +205,7 @@ class RunRecord:
             minutes[at_us // MINUTE_US] = minutes.get(at_us // MINUTE_US, 0) + confirmed
 
     def _add_moved(self, moved: Mapping[str, int], lookup_us: int) -> None:
-        """Class -> by how much what is confirmed and not retracted grew in the batch of this instant."""
+        """Add the growth of confirmed less retracted contributions, by class, in the batch with this lookup instant."""
         for name, change in moved.items():
             now = self.confirmed_now[name] = max(0, self.confirmed_now.get(name, 0) + change)
             if now:
@@ -208,7 +214,7 @@ class RunRecord:
                 self.first_confirmed_us.pop(name, None)
 
     def fault_violations(self) -> dict[str, dict[str, int]]:
-        """Fault id -> class -> confirmed less retracted, of the faults whose name is theirs alone."""
+        """Fault id -> class -> confirmed less retracted, for faults with a unique name."""
         names = [window.name for window in self.faults]
         found: dict[str, dict[str, int]] = {w.id: {} for w in self.faults if names.count(w.name) == 1}
         ids = {window.name: window.id for window in self.faults if window.id in found}
@@ -218,22 +224,22 @@ class RunRecord:
         return found
 
     def expected(self) -> dict[tuple[str, str], int]:
-        """(fault's name, class) -> confirmed less retracted, of what the fault's plan expects."""
+        """(fault's name, class) -> confirmed less retracted, for the classes that the fault's plan expects."""
         return expected(self.faults, self.by_fault, self.confirmed_by_fault, self.expects_within_us)
 
     def expected_now(self, now_us: int) -> frozenset[str]:
-        """The classes that the plan of a fault expects at this instant."""
+        """The classes that the plan of any fault expects at ``now_us``."""
         return expected_now(self.faults, now_us, self.expects_within_us)
 
     def remember(self, violation: ViolationRecord) -> None:
-        """Keep a violation for the page, the newest hundred of them."""
+        """Keep a violation for the status page. The newest hundred are kept."""
         self.latest.pop(violation.id, None)
         self.latest[violation.id] = violation
         while len(self.latest) > 100:
             self.latest.pop(next(iter(self.latest)))
 
     def classified(self, now: Mapping[str, int]) -> None:
-        """Count classifications: what a class gained first takes what others lost (a move), the rest is new."""
+        """Count classifications. Gains of a class are first matched with losses of others (moves); the rest is new."""
         before, self.last_counts = self.last_counts, dict(now)
         gains = {name: now[name] - before.get(name, 0) for name in now if name != "expected"}
         losses = {name: -gain for name, gain in gains.items() if gain < 0}
@@ -249,12 +255,12 @@ class RunRecord:
                     losses[loser] -= taken
                     left -= taken
             self.classified_total[name] = self.classified_total.get(name, 0) + left
-        # Nothing moves into or out of this one, and the error budget is a share of it.
+        # No contribution moves into or out of `expected`, and the error budget is a share of it.
         grown = max(0, now.get("expected", 0) - before.get("expected", 0))
         self.classified_total["expected"] = self.classified_total.get("expected", 0) + grown
 
     def rose(self, results: Mapping[str, int], processed: int) -> None:
-        """Results by class and contributions processed, as they are now."""
+        """Raise ``results_most`` and ``processed_most`` to the current values."""
         self.results_most = {name: max(count, self.results_most.get(name, 0)) for name, count in results.items()}
         self.processed_most = max(processed, self.processed_most)
 
@@ -263,7 +269,7 @@ class RunRecord:
         self.recent.forget(now_us)
         for place, minutes in self.confirmed_by_fault.items():
             if len(minutes) > 2 * DAY_MINUTES:
-                # A fault that never ends: what is old is expected no more.
+                # The fault is not healed for days: old minutes are merged, since they are no longer expected.
                 self.confirmed_by_fault[place] = dict(_without_old(minutes, oldest))
 
 
@@ -276,7 +282,7 @@ def _without_old(minutes: Mapping[int, int], oldest: int) -> Mapping[int, int]:
 
 
 def record_of(row: Mapping[str, Any], *, first_us: int | None) -> ViolationRecord:
-    """A row of the violations table as a value. ``first_us``: since when the violation is on record."""
+    """A row of the violations table as a value. ``first_us``: instant since which the violation is on record."""
     return ViolationRecord(
         id=row["violation"],
         violation_class=row["class"],

@@ -1,6 +1,6 @@
-"""A few records of topics, read beside the stream: the newest ones, or the one at a position.
+"""Reads a few records of topics beside the stream: the newest ones, or the one at a position.
 
-All of it is for `validator.stream.bounded`, since a record may decompress to any size.
+These functions are to be run by `validator.stream.bounded`, since the decompressed size of a record is not limited.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from validator.stream.sources import id_type_of, sources_of
 
 _POLL_SECONDS: Final = 0.1
 _FETCHED_BYTES_MOST: Final = 2**20
-"""Compressed; of a partition at least one batch of records comes."""
+"""Compressed bytes per fetch. A broker returns at least one record batch of a partition, even if it is larger."""
 
 
 @dataclass(frozen=True)
 class Begun:
-    """The newest records of ``topic`` are asked for: partition -> the first offset, and the one after the last."""
+    """Reading of the newest records of ``topic`` begins. Partition -> first offset, and offset after the last."""
 
     topic: str
     starts: dict[int, int]
@@ -36,7 +36,7 @@ class Begun:
 
 @dataclass(frozen=True)
 class Answered:
-    """All that came of ``topic`` was handed over. ``refusal``: why it was not all."""
+    """Reading of ``topic`` has ended. ``refusal``: why it is incomplete; None if it is complete."""
 
     topic: str
     refusal: Refusal | None = None
@@ -64,15 +64,17 @@ def _consumer(config: Config, heard: Mapping[str, Any]) -> Iterator[Consumer]:
 def why_undecodable(
     config: Config, topic: str, partition: int, offset: int, seconds: float
 ) -> Iterator[Undecodable | None]:
-    """Why the record at a position of a pipeline's topic does not decode: one item, None where it decodes, is gone, or
-    does not come within ``seconds``."""
+    """Why the record at a position of a pipeline's topic does not decode, as a single item.
+
+    The item is None if the record decodes, has expired, or is not received within ``seconds``.
+    """
     record = _record_at(config, topic, partition, offset, seconds)
     said = decoder_of(config, topic).decode(record) if record is not None else None
     yield said if isinstance(said, Undecodable) else None
 
 
 def decoder_of(config: Config, topic: str) -> RecordDecoder:
-    """What decodes the records of one of the pipeline's topics."""
+    """The decoder for records of one of the pipeline's topics."""
     entry = next(source.configured for source in sources_of(config) if source.topic == topic)
     oracle = config.oracle
     condition = oracle.condition if isinstance(entry, Input) else None
@@ -97,10 +99,11 @@ def _record_at(config: Config, topic: str, partition: int, offset: int, seconds:
 def newest(
     config: Config, topics: Mapping[str, Sequence[int]], most: Mapping[str, int], seconds: float
 ) -> Iterator[Begun | Answered | tuple[str, Record]]:
-    """The newest visible records of topics, topic after topic, the oldest first in each partition.
+    """The newest visible records of topics, topic by topic, in offset order within each partition.
 
-    ``topics``: topic -> its partitions; ``most``: topic -> about how many of its records. Ends after a topic that is
-    not answered within ``seconds``. Raises OptionsRefused.
+    ``topics``: topic -> its partitions. ``most``: topic -> approximate number of records. Ends after the first topic
+    that cannot be read completely within ``seconds``, unless only the permission to read it is missing. Raises
+    OptionsRefused.
     """
     heard = Heard()
     with _consumer(config, heard.options()) as consumer:
@@ -125,13 +128,13 @@ def newest(
 def _newest_of(
     consumer: Consumer, topic: str, partitions: Sequence[int], most: int, seconds: float
 ) -> Generator[Begun | tuple[str, Record], None, bool]:
-    """Returns whether a partition did not answer. Raises KafkaException."""
+    """The newest records of one topic. Returns whether a partition did not answer. Raises KafkaException."""
     share = max(1, most // max(1, len(partitions)))
     ends: dict[int, int] = {}
     starts: dict[int, int] = {}
     for number in partitions:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=seconds)
-        # An empty one is asked as well: it says whether it may be read.
+        # Empty partitions are read as well: the broker then shows whether the client may read them.
         starts[number], ends[number] = max(low, high - share), high
     yield Begun(topic, starts, dict(ends))
     consumer.assign([TopicPartition(topic, number, start) for number, start in starts.items()])
@@ -157,12 +160,12 @@ def _newest_of(
 
 
 def no_answer(topic: str, seconds: float) -> Refusal:
-    """The brokers said nothing of a topic for so long."""
+    """The refusal for a topic of which no record was received within ``seconds``."""
     return Refusal("", f"no record of {topic} within {seconds:g} s", "check the brokers that lead its partitions")
 
 
 def _check_size(error: KafkaError | None) -> None:
-    """Raises MemoryError where the client did not decompress a record, for want of memory or by a limit of its own."""
+    """Raise MemoryError if the client could not decompress a record, for want of memory or because of its own limit."""
     if error is not None and error.code() == KafkaError._BAD_COMPRESSION:  # noqa: SLF001 - its public name
         raise MemoryError
 

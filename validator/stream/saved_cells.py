@@ -1,8 +1,8 @@
-"""What memory held after a batch, in one file of the state, so that a start need not fold all facts of the retention.
+"""Saves the cells in memory after a batch to a file, so that a start need not fold all facts of the retention.
 
-The file is derived: `validator.stream.recovery` reads it and folds the facts of later batches. Without it, or where it
-does not fit the tables or the rules, all facts are folded. It is written in the form of Arrow's streams, one after the
-other, with a checksum: the cells, and what is known of those that left memory.
+The file is derived: `validator.stream.recovery` reads it and folds the facts of later batches. If it is absent, or does
+not match the tables or the rules, all facts are folded. It consists of consecutive Arrow streams and a checksum. The
+streams have the cells, and the settled cells that have left memory.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from validator.stream.void import Rereads
 
 FILE: Final = "cells.arrow"
 EVERY_SECONDS: Final = 60.0
-"""How long after the last time, at least, the file is written anew."""
+"""Minimum interval between two writes of the file."""
 SHARE_MOST: Final = 0.02
-"""Of the time, writing it takes no more than this."""
+"""Maximum share of the time that is spent on writing the file."""
 _FORMAT: Final = 2
 _HEADER: Final = b"streamproof"
 _DAMAGED: Final = (pa.ArrowException, ValueError, KeyError, TypeError, EOFError, OSError)
@@ -44,10 +44,13 @@ _DAMAGED: Final = (pa.ArrowException, ValueError, KeyError, TypeError, EOFError,
 
 @dataclass(frozen=True)
 class SavedCells:
-    """Memory after batch ``batch``, whose instant is ``lookup_us``: what folding all facts up to it gives, less the
-    settled cells. ``rules``: those that these were judged by; None where there are none. ``passed``, ``rests``,
-    ``horizon_us``: as in `Judging`. ``replaced``, ``cut_back``, ``faults_topics``, ``outages``: as in `Books`.
-    ``rereads``: those that it rests on. ``unexamined``: as in `RunRecord`."""
+    """The cells after batch ``batch`` with lookup instant ``lookup_us``, as folding all facts up to it would give them.
+
+    Settled cells are not in ``cells`` but in ``settled``. ``rules``: the rules by which they were judged; None if
+    nothing is saved. ``passed``, ``rests``, ``horizon_us``: as in `Judging`. ``replaced``, ``cut_back``,
+    ``faults_topics``, ``outages``: as in `Books`. ``rereads``: those considered in ``cells``. ``unexamined``: as in
+    `RunRecord`.
+    """
 
     cells: Cells
     retired: Retired
@@ -69,8 +72,10 @@ class SavedCells:
 
 @dataclass
 class Saver:
-    """Writes the file of one state now and then. ``rereads``: those that memory rests on. ``say``: told what hinders
-    it."""
+    """Writes the file of one state periodically.
+
+    ``rereads``: those considered in the cells in memory. ``say``: receives a sentence if the file cannot be written.
+    """
 
     state: Path
     rules: Rules
@@ -81,18 +86,20 @@ class Saver:
     _due: float = field(default_factory=lambda: time.monotonic() + EVERY_SECONDS)
 
     def __post_init__(self) -> None:
-        # What a process left that was killed while it wrote.
+        # Temporary files are left by a process that was killed while it wrote.
         for left in self.state.glob(f".{FILE}.*.tmp"):
             left.unlink(missing_ok=True)
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to write."""
+        """Whether the next write is due."""
         return time.monotonic() >= self._due
 
     def save(self, judging: Judging, books: Books, retired: Retired, positions: Positions, unexamined: Found) -> None:
-        """Write what memory holds after the last batch, whose effects are recorded. Where that cannot be written the
-        file of before stays: nothing but the time of a start depends on it."""
+        """Write the cells after the last batch, whose effects must be recorded in the derived tables.
+
+        If the file cannot be written, the previous one stays: only the duration of the next start depends on it.
+        """
         began = time.monotonic()
         try:
             self._write(judging, books, retired, positions, unexamined)
@@ -137,8 +144,11 @@ class Saver:
 
 
 def saved_cells(state: Path, rules: Rules, time_rules: TimeRules) -> SavedCells | str | None:
-    """What `Saver.save` wrote last; None where there is nothing, or other rules or another version wrote it. A sentence
-    that says why where it cannot be read."""
+    """The cells that `Saver.save` wrote last.
+
+    None if there is no file, or if it was written with other rules or by another version. A sentence with the reason if
+    the file cannot be read.
+    """
     path = state / FILE
     try:
         content = path.read_bytes()
@@ -189,12 +199,12 @@ def _saved(body: memoryview, rules: Rules, time_rules: TimeRules) -> SavedCells 
 
 
 def _made_by(rules: Rules, time_rules: TimeRules) -> str:
-    """What the verdicts of settled cells rest on, besides facts."""
+    """The format, version and rules on which the verdicts of settled cells depend, besides the facts."""
     return f"{_FORMAT} {validator.__version__} {rules!r} {time_rules!r}"
 
 
 class _Summed(io.RawIOBase):
-    """A file that is written to, and the checksum of what was."""
+    """Writes to a file and computes the checksum (CRC-32) of the written bytes."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

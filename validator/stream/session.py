@@ -1,4 +1,4 @@
-"""The Spark session of the sidecar, with the settings that its speed rests on."""
+"""Starts the sidecar's Spark session, with settings for speed and security."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from validator.stream.jars import user_cache
 TUNED: Final[dict[str, str]] = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
-    # Records and most fact rows never are in the JVM (`validator.stream.workers`).
+    # Records and most fact rows do not go through the JVM (`validator.stream.workers`).
     "spark.driver.memory": "1g",
-    # On a cluster facts come through it; a limit of its own would end a large batch again and again, at every start.
+    # On a cluster facts go through the driver; a limit would fail a large batch repeatedly, at every start.
     "spark.driver.maxResultSize": "0",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -37,40 +37,42 @@ TUNED: Final[dict[str, str]] = {
     "spark.sql.streaming.numRecentProgressUpdates": "5",
     "spark.sql.debug.maxToStringFields": "5",
     "spark.cleaner.periodicGC.interval": "5min",
-    # A task that lacks memory fails, and not the JVM: the batch is then read in parts (`validator.stream.isolating`).
+    # A lack of memory fails the task, not the JVM: the batch is then read in parts (`validator.stream.isolating`).
     "spark.executor.killOnFatalError.depth": "0",
-    # Files of the checkpoint have rights for their owner only: Hadoop sets them whatever the process's umask is.
+    # Only the owner may access checkpoint files: Hadoop sets permissions independently of the process's umask.
     "spark.hadoop.fs.permissions.umask-mode": "077",
-    # Its Kafka client waits a minute for brokers that do not answer, and a sidecar must end within half of that.
+    # Spark's Kafka client waits a minute for unresponsive brokers, but a sidecar must end within 30 s.
     "spark.sql.streaming.stopTimeout": "4s",
 }
 """Settings for one small machine; `spark.options` of the configuration may change them."""
 
 GUARDED: Final[dict[str, str]] = {
-    # With a local master Spark makes a secret of its own.
+    # With a local master Spark generates its own secret.
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
     "spark.io.encryption.enabled": "true",
 }
-"""Settings that keep other users of the host away from Spark's ports and files, for local masters: no other process has
-to know the secret there. `spark.options` may change them."""
+"""Settings for local masters that protect Spark's ports and files from other users of the host.
+
+With a local master no other process needs the secret. `spark.options` may change the settings."""
 
 
 _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 _JAVA_VARIABLES: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w*GC\b")
-"""A JVM that is told of two collectors does not start."""
+"""Matches an option that selects a garbage collector. A JVM with two such options does not start."""
 
 
 class _Launch(dict[str, Any]):
-    """How the JVM is started: deaf to the signals that end a whole group of processes (a terminal's, systemd's).
+    """Options with which the JVM is started, so that it ignores SIGTERM and SIGINT.
 
-    The sidecar alone acts on them, and the JVM ends when the sidecar closes its input, also by being killed. A signal
-    that is ignored where a program starts stays so in it, and in a JVM.
+    A terminal or systemd sends these signals to the whole process group, but only the sidecar acts on them. The JVM
+    ends when its input is closed, by the sidecar or because the sidecar was killed. A signal that is ignored when a
+    program starts stays ignored in it, also in a JVM.
     """
 
     def __setitem__(self, name: str, value: object) -> None:
-        # PySpark sets a function of its own, which ignores SIGINT only.
+        # PySpark's own function ignores only SIGINT.
         super().__setitem__(name, _ignore_ending if name == "preexec_fn" else value)
 
 
@@ -80,7 +82,7 @@ def _ignore_ending() -> None:
 
 
 class SessionUnfit(Exception):
-    """A Spark option cannot be followed."""
+    """A Spark option cannot be used."""
 
 
 def start(
@@ -93,12 +95,13 @@ def start(
     withheld: Collection[str] = (),
     crash_folder: Path | None = None,
 ) -> SparkSession:
-    """Start Spark; the JVM inherits the file descriptors ``inherit`` (the state's lock).
+    """Start a Spark session.
 
-    It does not inherit the environment variables ``withheld``. ``crash_folder`` is where it writes of a crash.
-    Its settings are not on its command line, which every user of the host may read.
+    ``inherit``: file descriptors that the JVM inherits (the state's lock). ``withheld``: environment variables that it
+    does not inherit. ``crash_folder``: where it writes crash reports. Settings are not passed on the JVM's command
+    line, which every user of the host may read.
 
-    Raises `SessionUnfit` where ``options`` have Java options that cannot be read.
+    Raises `SessionUnfit` if Java options in ``options`` cannot be parsed.
     """
     local = master.startswith("local")
     settings = {**TUNED, **(GUARDED if local else {}), **options}
@@ -139,7 +142,7 @@ def start(
 
 
 def _ship(settings: dict[str, str]) -> None:
-    """Have Spark send to its executors what the workers import there."""
+    """Make Spark send its executors an archive with the packages that the workers import."""
     archive = f"{shipping.environment(user_cache())}#{shipping.FOLDER}"
     for name, value, separator in (
         ("spark.archives", archive, ","),
@@ -149,9 +152,9 @@ def _ship(settings: dict[str, str]) -> None:
 
 
 def silence_py4j() -> None:
-    """Keep py4j from logging traces of what is reported in a sentence: a batch that failed, a JVM that is gone."""
+    """Suppress py4j's stack traces of failed batches and lost JVMs, which the sidecar reports in a sentence."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
-    # py4j logs a call that the JVM did not answer with the root logger.
+    # py4j logs unanswered calls with the root logger.
     logging.getLogger().addFilter(_is_not_of_py4j)
 
 
@@ -160,27 +163,27 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def _unsaid(_: object, *__: object) -> None:
-    """In place of a trace on stderr where the JVM's connection to a server of PySpark breaks."""
+    """Replaces the handler that prints a stack trace when the JVM's connection to a PySpark server breaks."""
 
 
 def for_a_small_jvm(java_options: str, elsewhere: Iterable[str]) -> str:
-    """The options, with those by which a JVM that plans batches and reads no records takes little.
+    """``java_options``, preceded by options that reduce the CPU use of a JVM that plans batches and reads no records.
 
-    It compiles as little as it can: on two cores the second compiler costs more than it saves in a run of minutes. It
-    collects with one thread, where neither the options nor those ``elsewhere`` choose a collector.
+    It uses only the first JIT compiler: on two cores the second one costs more than it saves in a run of minutes. It
+    collects garbage with one thread, unless ``java_options`` or options ``elsewhere`` select a collector.
     """
-    # With one compiler the JVM reserves 48 MB for code, which a Spark session fills; then it interprets.
+    # With one compiler the JVM reserves 48 MB for code. A Spark session fills them, and new code is then interpreted.
     own = ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m"]
     if not any(_COLLECTOR.search(given) for given in (java_options, *elsewhere)):
         own.append("-XX:+UseSerialGC")
-    # Of an option that is given twice the last one counts.
+    # If an option is given twice, the last one takes effect.
     return " ".join([*own, java_options]).strip()
 
 
 def take_secrets(settings: dict[str, str]) -> dict[str, str]:
-    """Remove from ``settings`` the system properties of the driver's JVM that may be secrets, and return them.
+    """Remove system properties of the driver's JVM that may be secrets from ``settings``, and return them.
 
-    Spark writes both options on the command line of the JVM, the default ones first.
+    Spark puts both Java options on the JVM's command line, the default ones first.
     """
     properties: dict[str, str] = {}
     for name in ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"):
@@ -191,7 +194,10 @@ def take_secrets(settings: dict[str, str]) -> dict[str, str]:
 
 
 def split_secrets(java_options: str) -> tuple[str, dict[str, str]]:
-    """The options that may be on a command line, and the system properties (``-Dname=value``) that may be secrets."""
+    """The options that may be on a command line, and the system properties (``-Dname=value``) that may be secrets.
+
+    Raises `SessionUnfit` if the options cannot be parsed.
+    """
     kept, properties = [], {}
     try:
         options = shlex.split(java_options)
@@ -206,7 +212,7 @@ def split_secrets(java_options: str) -> tuple[str, dict[str, str]]:
 
 
 def _crash_options(folder: Path | None) -> str:
-    """No core, which holds all that the JVM knows; what it writes of a crash goes to ``folder``."""
+    """Java options for a crash: no core dump, which would contain secrets; crash reports are written to ``folder``."""
     options = ["-XX:-CreateCoredumpOnCrash"]
     if folder is not None:
         options.append(f"-XX:ErrorFile={str(folder).replace('%', '%%')}/hs_err_pid%p.log")
@@ -215,7 +221,7 @@ def _crash_options(folder: Path | None) -> str:
 
 
 def _launched(settings: Mapping[str, str], inherit: Sequence[int], withheld: Collection[str]) -> Any:
-    """The gateway to a new JVM. Its settings are in a file that only this user may read, until the JVM has read it."""
+    """The gateway to a new JVM. It reads its settings from a temporary file that only this user may read."""
     from pyspark.java_gateway import launch_gateway
 
     kept = {name: os.environ.pop(name) for name in withheld if name in os.environ}
@@ -237,17 +243,17 @@ def _launched(settings: Mapping[str, str], inherit: Sequence[int], withheld: Col
 
 
 def _escaped(text: str) -> str:
-    """``text`` as a key or a value of Java's properties."""
+    """``text`` as a key or value of a Java properties file."""
     units = text.encode("utf-16-be", "surrogatepass")
     codes = [int.from_bytes(units[place : place + 2]) for place in range(0, len(units), 2)]
     return "".join(chr(code) if chr(code).isascii() and chr(code).isalnum() else f"\\u{code:04x}" for code in codes)
 
 
 def _guard_callbacks(gateway: Any) -> None:
-    """Have the port through which the JVM calls Python's batches take the gateway's token.
+    """Require the gateway's token on the port through which the JVM calls Python's batch function.
 
-    PySpark leaves it open: any process of the host could call what is registered there. The JVM's client forgets its
-    own token when it is led to that port, so it is given back.
+    PySpark does not protect this port: any process on the host could call the registered functions. The JVM's client
+    loses its token when PySpark redirects it to the port, so the token is set again.
     """
     from py4j.java_gateway import JavaObject
     from pyspark.java_gateway import ensure_callback_server_started

@@ -1,4 +1,4 @@
-"""Positions that an operator settles: `ack --position` writes them down, and the sidecar commits them as marks."""
+"""Settling of positions by an operator: `ack --position` appends to a journal, the sidecar commits marks from it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _POSITION: Final = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d+)/(?P<first>\d
 
 
 class NothingToSettle(Exception):
-    """No record at a position can be settled, or it is no position."""
+    """No record at a position can be settled, or the text is not a position."""
 
     exit_status = 2
 
 
 class Journal:
-    """What operators settled, as it is added."""
+    """The journal of positions that operators settled."""
 
     def __init__(self, state: Path) -> None:
         self._path = state / FILE
@@ -33,7 +33,7 @@ class Journal:
         self._found: list[Settlement] = []
 
     def read(self) -> list[Settlement]:
-        """All of it. A line that is not whole settles nothing."""
+        """All settlements. Incomplete lines are ignored."""
         size = self._path.stat().st_size if self._path.exists() else 0
         if size != self._size:
             self._size, self._found = size, []
@@ -46,9 +46,9 @@ class Journal:
 
 
 def settle(state: Path, position: str, reason: str) -> Settlement:
-    """Settle the undecodable records at ``TOPIC/PARTITION/OFFSET[-OFFSET]``, with the sidecar's next batch.
+    """Settle the undecodable records at ``TOPIC/PARTITION/OFFSET[-OFFSET]``.
 
-    Raises `NothingToSettle`.
+    The sidecar applies this with its next batch. Raises `NothingToSettle`.
     """
     found = _POSITION.fullmatch(position)
     if found is None:

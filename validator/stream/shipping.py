@@ -1,7 +1,7 @@
-"""What the workers of a Spark cluster need of this installation: one archive that Spark sends to its executors.
+"""Builds the archive that Spark sends to the executors of a cluster.
 
-It holds this package and the distributions that a worker imports, as they are installed here. The hosts bring Spark and
-a Python of the same minor version; nothing is installed on them.
+It contains this package and the distributions that a worker imports, as installed here. The hosts provide Spark and a
+Python of the same minor version; nothing else is installed on them.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from pathlib import Path
 from typing import Final
 
 FOLDER: Final = "streamproof-environment"
-"""Where an executor finds the archive unpacked, below its working folder."""
+"""Folder of the unpacked archive, below an executor's working folder."""
 _IMPORTED: Final = ("confluent-kafka", "numpy", "pyarrow", "pydantic")
-"""What `validator.stream.workers` and all that it imports need; tests/integration/test_spark_cluster.py runs them."""
+"""Distributions that `validator.stream.workers` imports; tests/integration/test_spark_cluster.py tests them."""
 _LEFT_OUT: Final = re.compile(r"(^|/)(tests|include|__pycache__)/|\.(pyc|pyx|pxd|pyi|h|hpp)$")
 _REQUIREMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def executor_python() -> str:
-    """The interpreter's name on the hosts of a cluster."""
+    """The name of the Python interpreter on the hosts of a cluster."""
     return f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def environment(cache: Path) -> Path:
-    """The archive, made in ``cache`` where it is not there yet. Raises OSError."""
+    """The path of the archive, which is built in ``cache`` if it is absent. Raises OSError."""
     distributions = {found.name: found for found in _closure(_IMPORTED)}
     own = sorted(_own_files())
     known = hashlib.sha256(f"{sys.version_info[:2]} {sys.platform}".encode())
@@ -62,7 +62,7 @@ def environment(cache: Path) -> Path:
 
 
 def _own_files() -> Iterator[tuple[Path, str]]:
-    """The files of the outermost package that this module is in."""
+    """The files of the top-level package of this module, with their names in the archive."""
     package = Path(__file__).resolve().parents[len(__name__.split(".")) - 2]
     for path in package.rglob("*"):
         name = str(path.relative_to(package.parent))
@@ -71,7 +71,7 @@ def _own_files() -> Iterator[tuple[Path, str]]:
 
 
 def _closure(names: tuple[str, ...]) -> Iterator[Distribution]:
-    """The distributions and all that they require, without extras and what is not installed here."""
+    """The distributions and their transitive requirements, except extras and distributions not installed here."""
     left, seen = list(names), set[str]()
     while left:
         name = re.sub(r"[-_.]+", "-", left.pop()).lower()
@@ -94,6 +94,6 @@ def _named(requirement: str) -> str:
 def _files_of(found: Distribution) -> Iterator[tuple[Path, str]]:
     for file in found.files or ():
         name, path = str(file), Path(str(found.locate_file(file)))
-        # Scripts and data of the environment lie beside site-packages.
+        # Scripts and data files, outside of site-packages, are left out.
         if not name.startswith("..") and not _LEFT_OUT.search(name) and path.is_file():
             yield path, name

@@ -1,4 +1,4 @@
-"""The configured topics as sources, results first; the streaming plan over them, with the tick; how each is read."""
+"""The configured topics as sources, their readers, and the streaming plan over them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from validator.stream.decode import Reader, event_reader, result_reader
 from validator.stream.kafka_reading import Reading
 
 _CANARY_SHARE: Final = 1_000
-"""Most records a batch of each of the canary's topics: some fifty rounds."""
+"""Most records per batch of each of the canary's topics: some fifty rounds."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """One configured topic and its part in the comparison."""
+    """One configured topic and its side in the comparison."""
 
     side: Side
     topic: str
@@ -33,8 +33,10 @@ class Source:
 
 
 def sources_of(config: Config) -> list[Source]:
-    """All topics of a configuration in the order in which they are fetched: results before the inputs that explain
-    them, so that a result is seldom read before its causes. Correctness does not rest on this order."""
+    """All topics of a configuration, in the order in which they are looked up: results before inputs.
+
+    This order makes it rare that a result is read before the inputs that explain it. Correctness does not depend on it.
+    """
     return [
         *[Source(Side.OUTPUT, output.topic, output) for output in config.outputs],
         *[Source(Side.LATE, late.topic, late) for late in config.late],
@@ -44,13 +46,13 @@ def sources_of(config: Config) -> list[Source]:
 
 
 def id_type_of(config: Config) -> str:
-    """One id space: integers or texts only where every input says so."""
+    """The id type of the pipeline: that of its inputs if they agree, else ``auto``."""
     kinds = {entry.id_type for entry in config.inputs}
     return kinds.pop() if len(kinds) == 1 else "auto"
 
 
 def readers_of(config: Config, sources: Sequence[Source], canary: Sequence[Source] = ()) -> list[Reader]:
-    """How the records of the ``sources`` are read, then those of the ``canary``: by index of the source."""
+    """The readers of the ``sources``, then those of the ``canary``. The index is that of the source."""
     id_type = id_type_of(config)
     return [
         *[_reader(source, config, id_type) for source in sources],
@@ -59,8 +61,7 @@ def readers_of(config: Config, sources: Sequence[Source], canary: Sequence[Sourc
 
 
 def reading_of(config: Config, canary: Sequence[Source] = ()) -> Reading:
-    """How the workers read. What happens to the ``canary``'s topics is no failure of the pipeline's query: the canary
-    shows it."""
+    """How the workers read. Absent records of the ``canary``'s topics do not fail a batch: the canary reports them."""
     return Reading(
         for_librdkafka(config, {"isolation.level": config.kafka.isolation_level}),
         may_miss=frozenset(source.topic for source in canary),
@@ -78,11 +79,12 @@ def planned(
     ticking: bool,
     canary: Sequence[Source] = (),
 ) -> DataFrame:
-    """The streaming frame whose batches say which offsets are read next: Spark plans them and finds new partitions.
-    Its records are never asked for; `validator.stream.workers` reads them.
+    """The streaming frame with which Spark plans batches and finds new partitions.
 
-    ``starts``: next offset of every partition that exists now. ``shares``: most records a batch of each topic.
-    With ``ticking`` a rate source makes a batch each tick, also when no topic moves.
+    Only the planned offsets are used: `validator.stream.workers` reads the records.
+
+    ``starts``: next offset of every existing partition. ``shares``: topic -> most records per batch. ``ticking``: a
+    rate source triggers batches even if no topic has new records.
     """
     frames = [_kafka(spark, config, source.topic, starts, shares[source.topic]) for source in sources]
     frames += [_kafka(spark, config, source.topic, starts, _CANARY_SHARE, may_miss=True) for source in canary]
@@ -102,7 +104,7 @@ def _reader(source: Source, config: Config, id_type: str) -> Reader:
 
 
 def _reader_of_canary(entry: Input | Output | Late, config: Config, id_type: str) -> Reader:
-    """As the pipeline's own, in windows of the canary's rounds."""
+    """A reader like the pipeline's, with the windows of the canary's rounds."""
     assert config.canary is not None, "only a canary that is configured has sources"
     oracle = of_rounds(config.canary.every)
     if isinstance(entry, Output):
@@ -119,7 +121,7 @@ def _kafka(
     *,
     may_miss: bool = False,
 ) -> DataFrame:
-    """The offsets of one topic's records."""
+    """A streaming frame over one topic, with the offsets only."""
     offsets = {str(place.partition): offset for place, offset in starts.items() if place.topic == topic}
     options = {f"kafka.{name}": value for name, value in for_java(config, spark._jvm).items()}
     reader = spark.readStream.format("kafka").options(**options)
@@ -129,7 +131,7 @@ def _kafka(
             "subscribe": topic,
             "startingOffsets": json.dumps({topic: offsets}),
             "maxOffsetsPerTrigger": str(share),
-            # A hole is an error of the query, which the sidecar catches, records as expired, and passes.
+            # Expired offsets fail the query. The sidecar counts the records as expired and starts a new generation.
             "failOnDataLoss": str(not may_miss).lower(),
         }
     )
@@ -137,6 +139,6 @@ def _kafka(
 
 
 def _tick(spark: SparkSession) -> DataFrame:
-    """A second makes a row, which nobody asks for; one partition."""
+    """A source with one row per second, which is never read, in one partition."""
     rate = spark.readStream.format("rate").option("rowsPerSecond", "1").option("numPartitions", "1").load()
     return rate.select(F.col("value").alias("offset"))

@@ -1,6 +1,6 @@
-"""The one stage of a batch: what a task of Spark's read is decoded, grouped by cell, and becomes fact rows.
+"""The single stage of a batch: the records of a Spark task are decoded, grouped by cell and turned into fact rows.
 
-A task that is repeated gives the same, since it reads the same offsets in the same order.
+A repeated task gives the same rows, since it reads the same offsets in the same order.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from validator.stream.decode import Reader
 _RECORDS_AT_ONCE: Final = 2**19
 _BYTES_AT_ONCE: Final = 2**26
 _CONTRIBUTIONS_AT_ONCE: Final = 2**21
-"""A task that reads more groups it in parts, so that a Python worker's memory has a bound: a contribution of an event
-takes some 170 bytes while it is grouped, and in sliding windows an event has many."""
+"""A task that reads more groups its records in parts, which limits the memory of a Python worker.
+
+A contribution of an event takes some 170 bytes while it is grouped, and with sliding windows an event has several."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """From records to fact rows.
+    """Turns records into fact rows.
 
-    ``readers``: by source. ``limit_us``, ``with_first_event``: as for `facts_of_events`. ``read_us``: source -> the
-    instant of its records, where its topic does not say when they were appended (`validator.measure.dating`).
+    ``readers``: by source. ``limit_us``, ``with_first_event``: as in `facts_of_events`. ``read_us``: source -> instant
+    (microseconds) given to its records, if its topic has no append times (`validator.measure.dating`).
     """
 
     readers: Sequence[Reader]
@@ -36,8 +37,7 @@ class Stage:
     read_us: Mapping[int, int] = field(default_factory=dict)
 
     def facts(self, source: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-        """Rows of `GROUPED`, some at a time, of ``batches`` of records of one source (`columns_of` names their
-        columns)."""
+        """Fact rows (schema `GROUPED`), in parts, of record batches of one source (columns as in `columns_of`)."""
         held: list[pa.RecordBatch] = []
         rows = size = 0
         reader = self.readers[source]
@@ -66,7 +66,7 @@ class Stage:
 
 
 def _cut(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
-    """The same records in batches of at most so many."""
+    """The same records in batches of at most ``most`` records."""
     for batch in batches:
         for start in range(0, max(1, batch.num_rows), most):
             yield batch.slice(start, most)

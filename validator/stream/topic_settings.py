@@ -1,4 +1,4 @@
-"""Settings of topics that decide what the sidecar can vouch for, and what to say of them."""
+"""Topic settings that limit what the sidecar can verify, and the warnings about them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from validator.settings.durations import format_duration
 
 @dataclass(frozen=True)
 class TopicSettings:
-    """Of one topic. ``retention_us``, ``retention_bytes``: None where it has no such limit."""
+    """Settings of one topic. ``retention_us``, ``retention_bytes``: None if there is no such limit."""
 
     cleanup_policy: str
     has_append_time: bool
@@ -24,7 +24,7 @@ class TopicSettings:
 
     @classmethod
     def of(cls, entries: Mapping[str, ConfigEntry]) -> TopicSettings:
-        """From the answer of `AdminClient.describe_configs`."""
+        """The settings in a result of `AdminClient.describe_configs`."""
         policy = entries["cleanup.policy"].value or ""
         milliseconds, size = (int(entries[name].value or -1) for name in ("retention.ms", "retention.bytes"))
         expires = "delete" in policy
@@ -37,8 +37,10 @@ class TopicSettings:
 
 
 def warnings(config: Config, topics: Iterable[str], settings: Mapping[str, TopicSettings]) -> Iterator[tuple[str, str]]:
-    """(topic, what its settings may make unknown) of those of ``topics`` whose records may be gone before they are
-    read; ``settings``: of those that the sidecar may read."""
+    """(topic, warning) for each of ``topics`` whose records may expire or be compacted before they are read.
+
+    ``settings``: those that the sidecar may read, by topic.
+    """
     timing = config.timing
     proven_after_us = timing.missing_after + timing.max_disorder + timing.allowed_lateness
     for topic in sorted(set(topics)):

@@ -1,8 +1,8 @@
-"""Results that could not be decoded, as violations: one per partition of an output, with the offsets of some.
+"""Undecodable results as violations: one per partition of an output, with the offsets of some.
 
-They belong to no cell, so that judging the cells does not tell them; the books count them. While the configuration is
-in doubt they are suspected, as other classes are. Where the topic is read again from its start, since its fields were
-corrected, what was suspected is taken back.
+They belong to no cell, so judging the cells does not report them; the frontiers count them. While the configuration is
+in doubt they are suspected, like violations of other classes. If the topic is read again from its start, because its
+fields were corrected, suspected ones are retracted.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ _OF_FACTS: Final = ("topic", "partition", "first_offset", "last_offset")
 
 
 class _Told(NamedTuple):
-    """What the violations table says of a partition: its ``records``, how many of them are ``confirmed``, and since
-    when it has any."""
+    """The recorded violation of a partition.
+
+    ``records``: undecodable results. ``confirmed``: those of them that are confirmed. ``first_us``: instant since which
+    there are any.
+    """
 
     records: int
     confirmed: int
@@ -38,7 +41,7 @@ class _Told(NamedTuple):
 
 
 class UnreadableResults:
-    """Of one state. What was told is read from the violations table once."""
+    """The undecodable results of one state. The recorded ones are read from the violations table once."""
 
     def __init__(self, tables: StateTables) -> None:
         self._tables = tables
@@ -52,11 +55,12 @@ class UnreadableResults:
         suspected: Collection[str] = (),
         withdrawn: bool = False,
     ) -> list[dict[str, Any]]:
-        """Rows as `validator.reconcile.violations.moved` gives them, one per partition of which more or less is known,
-        or confirmed, than was told. ``facts``: those of the batch that ``books`` stand at. What is given here counts as
-        told.
+        """The changed violations, as rows like those of `validator.reconcile.violations.moved`.
 
-        ``suspected``: topics of which nothing more is confirmed. ``withdrawn``: nothing is confirmed any more."""
+        There is one row per partition whose number of undecodable or confirmed results changed since it was recorded.
+        The returned rows count as recorded. ``facts``: those of the batch of ``books``. ``suspected``: topics of which
+        no further result is confirmed. ``withdrawn``: no result is confirmed any more.
+        """
         places = {
             f"{place.topic}-{place.partition}": (place.topic, frontier.undecodable)
             for place, frontier in sorted(books.frontiers.items())
@@ -81,7 +85,7 @@ class UnreadableResults:
         return found
 
     def _told_before(self) -> dict[str, _Told]:
-        """Partition -> what was told last, and the instant at which anything was told first."""
+        """Partition -> its violation as recorded in the violations table."""
         rows: dict[str, list[tuple[int, int, int, int]]] = {}
         columns = ("key", "batch", "count", "lookup_us")
         for part in self._tables.scan(
@@ -100,11 +104,11 @@ class UnreadableResults:
         return told
 
     def _extents(self, facts: pa.Table | None, names: Collection[str]) -> Mapping[str, tuple[int, int]]:
-        """Partition -> first and last offset of what could not be decoded in the batch."""
+        """Partition -> first and last offset of undecodable results in the batch."""
         found = _extents_in([] if facts is None else [facts.filter(_unreadable(facts))])
         if all(name in found for name in names):
             return found
-        # Killed between the facts and the violations: those of all batches, once.
+        # After a kill between the commits of facts and violations, the offsets of all batches are read once.
         where = (
             (ds.field("kind") == Kind.FACT.value)
             & (ds.field("side") == Side.OUTPUT.value)
@@ -130,7 +134,7 @@ def _extents_in(parts: Iterable[pa.Table]) -> dict[str, tuple[int, int]]:
 
 def _row(name: str, now: _Told, before: _Told, extent: tuple[int, int] | None, lookup_us: int) -> dict[str, Any]:
     offsets = [] if extent is None else sorted(set(extent))
-    # Retention may have dropped the facts that knew.
+    # Retention may have dropped the facts with the offsets.
     where = f", for example at offset {' and '.join(map(str, offsets))}" if offsets else ""
     doubt = "; the configuration of the topic is in doubt" if now.confirmed < now.records else ""
     said = f"{plural(now.records, 'record')} of {name} could not be decoded{where}{doubt}"
