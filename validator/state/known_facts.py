@@ -1,4 +1,4 @@
-"""Facts for comparing ids: the newest ones from memory, older ones from the table."""
+"""Facts for the comparison of ids: recent ones from memory, older ones from the facts table."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from validator.reconcile.facts import Kind, Side
 from validator.state.tables import StateTables, Table
 
 BYTES_KEPT: Final = 256 * 1024 * 1024
-"""Facts held in memory; the violations of a live run are mostly in its newest batches."""
+"""Limit of facts held in memory. Violations of a live run are mostly in its newest batches."""
 JOINED_BYTES: Final = 4 * 1024 * 1024
-"""Tables of facts up to this size are joined in memory."""
+"""Arrow tables of facts up to this size are joined in memory."""
 
 
 class KnownFacts:
-    """The facts of a state, as far as they were appended."""
+    """The appended facts of a state."""
 
     def __init__(self, tables: StateTables | None, *, first_batch: int, room_bytes: int = BYTES_KEPT) -> None:
-        """``first_batch``: the first one that `add` will be told of. No ``tables``: there are none but in memory."""
+        """``first_batch``: the first batch that is passed to `add`. ``tables`` None: facts are only in memory."""
         self._tables = tables
         self._room = room_bytes
         self._held: deque[pa.Table] = deque()
@@ -36,14 +36,14 @@ class KnownFacts:
 
     @property
     def held_from(self) -> int:
-        """The first batch since which all facts are in memory."""
+        """The first batch from which on all facts are in memory."""
         return self._from_batch
 
     def add(self, facts: pa.Table) -> None:
-        """Hold the facts of a batch that was appended; the oldest leave memory for it."""
+        """Add the facts of an appended batch. If there is no room, the oldest facts leave memory."""
         held = of_cells(facts).select(COMPARED_COLUMNS)
         self._bytes += held.nbytes
-        # Days of small batches are joined as they come: a table costs more than its rows, in memory and to look at.
+        # Small batches are joined: a table needs more memory and more time than its rows.
         while self._held and self._held[-1].nbytes <= held.nbytes <= JOINED_BYTES:
             before = self._held.pop()
             self._bytes -= before.nbytes + held.nbytes
@@ -57,27 +57,29 @@ class KnownFacts:
                 self._from_batch = max(self._from_batch, int(ints(gone["batch"]).max()) + 1)
 
     def forget(self, before_batch: int) -> None:
-        """Let the facts of older batches leave memory. They are asked for in the table, where there is one."""
+        """Drop the facts of batches before ``before_batch`` from memory. They are then read from the table, if any."""
         kept = (table.filter(pc.greater_equal(table["batch"], before_batch)) for table in self._held)
         self._held = deque(table for table in kept if table.num_rows)
         self._bytes = sum(table.nbytes for table in self._held)
         self._from_batch = max(self._from_batch, before_batch)
 
     def of_windows(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
-        """Tables (`COMPARED_COLUMNS`) with all facts since ``oldest_batch`` of windows that start in that span, ends
-        included; they may hold others. Where cells have no windows, both are `ABSENT`."""
+        """All facts since ``oldest_batch`` of windows that start from ``first_us`` to ``last_us``, both inclusive.
+
+        The tables (`COMPARED_COLUMNS`) may contain other facts. If cells have no windows, both bounds are `ABSENT`.
+        """
         if self._tables is None or oldest_batch >= self._from_batch:
             yield from self._held
             return
         yield from self._tables.scan(Table.FACTS, COMPARED_COLUMNS, _of_windows(oldest_batch, first_us, last_us))
 
     def to_fold(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
-        """As `of_windows`, with `FACT_COLUMNS`; from the table only."""
+        """As `of_windows`, with `FACT_COLUMNS`, and from the table only."""
         if self._tables is not None:
             yield from self._tables.scan(Table.FACTS, FACT_COLUMNS, _of_windows(oldest_batch, first_us, last_us))
 
     def inputs_with(self, asked: AskedIds) -> AskedIds:
-        """Those of some ids that an input has."""
+        """The ids among ``asked`` that an input event has."""
         numbers, texts = asked
         found = np.zeros(len(numbers), dtype=np.bool_)
         named: set[str] = set()
@@ -94,7 +96,7 @@ class KnownFacts:
         return numbers[found], sorted(named)
 
     def _inputs(self, asked: AskedIds) -> Iterator[pa.Table]:
-        """Input facts that may hold some of the ids, the newest first."""
+        """Input facts that may contain some of the ids, those in memory first, from the newest."""
         for table in reversed(self._held):
             yield table.filter(pc.equal(table["side"], Side.INPUT.value))
         numbers, texts = asked

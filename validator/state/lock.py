@@ -1,10 +1,10 @@
-"""One sidecar per state folder: a kernel lock that lives as long as any process of the holder does.
+"""One sidecar per state folder: a kernel lock that is held as long as a process of the holder exists.
 
-The lock is a `flock` on an open file description that the JVM inherits: it is free again only when the Python process
-*and* its JVM are gone, at once after a SIGKILL, and never by a clock.
+The lock is a `flock` on an open file description that the JVM inherits. The kernel releases it when both the Python
+process and its JVM have ended, also after a SIGKILL. There is no timeout.
 
-A file system that is mounted so that each host keeps its locks for itself is refused. Where a lock is lost all the
-same, `StateTables.take_over` stops the older sidecar (decision 0138).
+A mount with options that keep locks local to a host is refused. If a lock is lost nevertheless,
+`StateTables.take_over` stops the older sidecar (docs/decisions/0138).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from validator.state.folder import LOCK, StateRefused, take
 REFUSED_OPTIONS: Final = frozenset(
     {"nolock", "local_lock=all", "local_lock=flock", "nobrl", "localflock", "localflocks"}
 )
-"""Options of NFS, SMB, Lustre, OCFS2 and GFS2 that keep the locks of a host from the others."""
+"""Mount options of NFS, SMB, Lustre, OCFS2 and GFS2 that keep locks local to a host."""
 NETWORK_TYPES: Final = re.compile(r"nfs|cifs|smb|9p|virtiofs|ceph|lustre|gfs2|ocfs2|fuse\.")
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
@@ -34,19 +34,20 @@ class StateLocked(Exception):
 
 @dataclass
 class StateLock:
-    """A held lock; ``descriptor`` must be passed on to every child that may write the state."""
+    """A held lock. Every child process that may write the state must inherit ``descriptor``."""
 
     descriptor: int
 
     def release(self) -> None:
-        """Let go; the lock is free when the children that inherited the descriptor are gone too."""
+        """Close the descriptor. The lock is free once the children that inherited it have ended as well."""
         os.close(self.descriptor)
 
 
 def acquire(state: Path, *, wait: Callable[[], bool] | None = None) -> StateLock:
-    """Lock ``state`` (made and marked if absent) or raise `StateLocked`, or `StateRefused` where it is no state.
+    """Lock ``state``, which is created and marked if absent. Raises `StateLocked` and `StateRefused`.
 
-    ``wait`` is asked after each refusal whether to try again: a JVM outlives its killed driver by a moment.
+    ``wait`` is called after each failed attempt and returns whether to retry: a JVM may outlive its killed driver for a
+    moment.
     """
     take(state)
     _refuse_local_locks(state)
@@ -68,7 +69,7 @@ def acquire(state: Path, *, wait: Callable[[], bool] | None = None) -> StateLock
 
 @dataclass(frozen=True)
 class Mount:
-    """What a folder lies on."""
+    """The mount of a folder: mount point, file system type and options."""
 
     point: str
     type: str
@@ -76,7 +77,7 @@ class Mount:
 
 
 def mount_of(folder: Path, mounts: str | None = None) -> Mount | None:
-    """The mount of ``folder``; None where this system does not say. ``mounts``: the text of Linux's mountinfo."""
+    """The mount of ``folder``; None if the system has no mountinfo. ``mounts``: the text of Linux's mountinfo."""
     if mounts is None:
         try:
             mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
@@ -88,7 +89,7 @@ def mount_of(folder: Path, mounts: str | None = None) -> Mount | None:
         own, _, of_type = line.partition(" - ")
         fields, (kind, _, options) = own.split(" "), of_type.split(" ", 2)
         point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[4])
-        # Of mounts on one point the last one is seen.
+        # Of several mounts on one mount point, the last one is visible.
         if whole.is_relative_to(point) and (found is None or len(point) >= len(found.point)):
             found = Mount(point, kind, frozenset([*fields[5].split(","), *options.split(",")]))
     return found
@@ -105,7 +106,7 @@ def _refuse_local_locks(state: Path) -> None:
 
 
 def _opened(path: Path) -> int:
-    """The lock file, which nobody else may have put there: a write through a link would destroy what it leads to."""
+    """Open the lock file. A link or a file of another user is refused: writing through it could destroy other data."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except OSError as error:

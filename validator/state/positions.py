@@ -1,7 +1,7 @@
-"""Positions of records that could not be decoded, and which of them are settled (docs/decisions/0099).
+"""Positions of undecodable records, and which of them are settled (docs/decisions/0099).
 
-A function of the facts table: of undecodable rows, and of the marks that say what was settled. An operator settles with
-`ack --position`; a record on a rejected topic settles the undecodable input that it names.
+They follow from the facts table: from undecodable rows, and from marks of settlements. An operator settles positions
+with `ack --position`. A record on a rejected topic settles the undecodable input record that it names.
 """
 
 from __future__ import annotations
@@ -22,28 +22,31 @@ from validator.reconcile.facts import Kind, Side
 from validator.state.tables import StateTables, Table
 
 STRETCHES_MOST: Final = 10_000
-"""Of one partition. Beyond it neighbours are joined, and can then be settled only together."""
+"""Limit per partition. Beyond it neighbouring stretches are joined, and can then be settled only together."""
 SETTLEMENTS_KEPT: Final = 1_000
-"""Settlements that a state lists; the counts are of all."""
+"""Settlements that a state lists. The counts include all."""
 MARK: Final = "settled "
 """Prefix of the mark of a `Settlement`."""
 BY_OPERATOR: Final = "ack"
 ANY_TOPIC: Final = ""
-"""Stands for a topic that an earlier version did not note."""
+"""Represents a topic that an earlier version did not record."""
 _COLUMNS: Final = ("batch", "side", "topic", "partition", "key", "first_offset", "last_offset", "records", "stretches")
 
 Position = tuple[PartitionId, int]
 
 
 class Stretch(NamedTuple):
-    """Undecodable records from offset ``first`` to ``last``, both included: how many they are."""
+    """Undecodable records from offset ``first`` to ``last``, both inclusive, and their number."""
 
     first: int
     last: int
     records: int
 
     def within(self, first: int, last: int) -> Stretch | None:
-        """The part between two offsets. Where not every offset is one of the records: all of it or nothing."""
+        """The part between two offsets, both inclusive; None if it is empty.
+
+        If not every offset is an undecodable record, the stretch cannot be divided: all of it or None.
+        """
         if self.records == self.last - self.first + 1:
             low, high = max(self.first, first), min(self.last, last)
             return Stretch(low, high, high - low + 1) if low <= high else None
@@ -52,9 +55,12 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True)
 class Settlement:
-    """Undecodable records of one partition that hide nothing. ``rejected``: the topic of the records that named them;
-    None where an operator settled them. ``about``: these records are such names themselves, of records of that topic.
-    ``batch``: the newest that the operator's `ack` knew; -1 in a line of an earlier version."""
+    """Settled undecodable records of one partition: they explain no violation and leave no verdict unknown.
+
+    ``rejected``: the topic of the records that named them; None if an operator settled them. ``about``: if these are
+    themselves records of a rejected topic that name others, the topic of the named records. ``batch``: the newest batch
+    at the time of the operator's `ack`; -1 in a line of an earlier version.
+    """
 
     place: PartitionId
     stretches: tuple[Stretch, ...]
@@ -65,28 +71,31 @@ class Settlement:
 
     @property
     def records(self) -> int:
-        """How many they are."""
+        """The number of settled records."""
         return sum(stretch.records for stretch in self.stretches)
 
     @property
     def by(self) -> str:
-        """`ack`, or the rejected topic; one may be called `ack`."""
+        """`ack`, or the rejected topic (whose name may also be `ack`)."""
         return BY_OPERATOR if self.rejected is None else self.rejected
 
     @property
     def vouches(self) -> bool:
-        """Whether these records moved no engine's time, as an operator says: what is known of lateness changes."""
+        """Whether an operator vouches that these records did not advance an engine's event time.
+
+        Such a settlement changes the lateness that facts prove.
+        """
         return self.rejected is None
 
     @property
     def rests_on(self) -> str | None:
-        """The topic by whose records these are settled, or `ANY_TOPIC`; None where an operator settled them."""
+        """The topic on whose records the settlement depends, or `ANY_TOPIC`; None if an operator settled them."""
         if self.rejected is None or self.place.topic != self.rejected:
             return self.rejected
         return ANY_TOPIC if self.about is None else self.about
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a mark, or a line of the journal."""
+        """JSON values for a mark or for a line of the journal."""
         return {
             "topic": self.place.topic,
             "partition": self.place.partition,
@@ -100,34 +109,36 @@ class Settlement:
 
     @classmethod
     def of_mark(cls, mark: str) -> Settlement | None:
-        """The value of the mark that `to_mark` gave; None for another mark."""
+        """The settlement of a mark of `to_mark`; None for other marks."""
         return cls.from_json(json.loads(mark.removeprefix(MARK))) if mark.startswith(MARK) else None
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Settlement:
-        """The value that `to_json` gave. Raises KeyError, TypeError, ValueError."""
+        """The settlement from the values of `to_json`. Raises KeyError, TypeError or ValueError."""
         place = PartitionId(str(kept["topic"]), int(kept["partition"]))
         stretches = tuple(Stretch(*(int(number) for number in stretch)) for stretch in kept["stretches"])
         by = str(kept["by"])
-        # An earlier version did not tell an operator from a rejected topic of that name.
+        # An earlier version did not distinguish an operator from a rejected topic named `ack`.
         rejected = kept.get("rejected", None if by == BY_OPERATOR else by)
         return cls(place, stretches, str(kept["reason"]), rejected, kept.get("about"), int(kept.get("batch", -1)))
 
     def to_mark(self) -> str:
-        """Text for a mark row."""
+        """The text of a mark row."""
         return MARK + json.dumps(self.to_json(), sort_keys=True)
 
 
 @dataclass
 class Positions:
-    """Of one state. ``hidden``: undecodable records that are not settled. ``gone``: offsets that are; ``vouched``:
-    those of them that operators settled; ``tied``: the others, by the topic that their settlements rest on.
-    ``settled``: how many records are. ``settlements``: the newest of them. ``named``: positions that rejected records
-    name and that hold no undecodable record so far, with the records that name each. ``anew``: (batch, offset): by that
-    batch the log was made anew from that offset on, so that positions there are of other records than before.
-    ``examples``: an offset of a record that did not decode, of outputs too. ``batch``: what is known up to here.
-    ``fresh``: partitions with records that came since the last `settle`, and ``taken``: how many of the operators'
-    settlements it looked at."""
+    """Positions of undecodable records of one state.
+
+    ``hidden``: records that are not settled. ``gone``: settled ones. ``vouched``: those settled by operators. ``tied``:
+    the other settled ones, by the topic on which their settlement depends. ``settled``: number of settled records.
+    ``settlements``: the newest settlements. ``named``: positions that rejected records name but that have no
+    undecodable record so far, with the records that name each. ``anew``: (batch, offset): in that batch the log was
+    found recreated or cut back, so offsets from there on belong to other records. ``examples``: an offset of a record
+    that does not decode, also of outputs. ``batch``: the newest batch considered. ``fresh``: partitions with new
+    undecodable records since the last `settle`. ``taken``: number of operators' settlements that it considered.
+    """
 
     hidden: dict[PartitionId, tuple[Stretch, ...]] = field(default_factory=dict)
     gone: dict[PartitionId, tuple[Stretch, ...]] = field(default_factory=dict)
@@ -143,12 +154,12 @@ class Positions:
     taken: int = field(default=0, compare=False)
 
     def absorb(self, facts: pa.Table) -> None:
-        """Take what fact rows say of undecodable records. Those of outputs are violations, and are not settled."""
+        """Add the undecodable records of fact rows. Undecodable results are violations and cannot be settled."""
         newest: dict[PartitionId, tuple[int, int]] = {}
         for row in _undecodable(facts):
             place = PartitionId(row["topic"], row["partition"])
             if row["key"] is None:
-                # Where it has one, it says why the record was not parsed: it is too large to be read again.
+                # A key is the reason why the record was not examined. Such a record is too large for an example.
                 at = (-row["batch"], row["first_offset"])
                 newest[place] = min(newest.get(place, at), at)
             if row["side"] == Side.OUTPUT.value:
@@ -166,7 +177,10 @@ class Positions:
             names -= len(self.named.pop(next(iter(self.named))))
 
     def settle(self, acknowledged: Sequence[Settlement]) -> list[Settlement]:
-        """What is to be settled by now, and is not: by operators, and by what rejected records name."""
+        """Apply and return the new settlements: those of operators, and those by rejected records.
+
+        ``acknowledged``: all settlements in the operators' journal.
+        """
         fresh, self.fresh = self.fresh, set()
         asked = [one for number, one in enumerate(acknowledged) if number >= self.taken or one.place in fresh]
         self.taken = len(acknowledged)
@@ -187,7 +201,7 @@ class Positions:
             if is_hidden:
                 named.setdefault((place, namers[0][0].topic, None), []).append(Stretch(offset, offset, 1))
             for namer, at in namers:
-                # The record that names it answers nothing else.
+                # The naming record has no other content, so it is settled as well.
                 if _holds(self.hidden, namer, at):
                     named.setdefault((namer, namer.topic, place.topic), []).append(Stretch(at, at, 1))
         for (place, topic, about), stretches in named.items():
@@ -197,7 +211,7 @@ class Positions:
         return found
 
     def take(self, one: Settlement) -> None:
-        """What is settled, as a mark says it."""
+        """Apply the settlement of a mark."""
         place = one.place
         self.hidden[place] = _less(self.hidden.get(place, ()), sorted(one.stretches))
         self.gone[place] = joined((*self.gone.get(place, ()), *one.stretches))
@@ -209,8 +223,10 @@ class Positions:
         self.settlements = [*self.settlements, one][-SETTLEMENTS_KEPT:]
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Topics that are read again from their start: what was said of their positions is void, and what is settled by
-        their records is hidden again: these may decode now."""
+        """Remove the positions of topics that are read again from their start.
+
+        Records that their records settled are hidden again, since the naming records may decode now.
+        """
         again = set(topics)
         for (place, topic), stretches in list(self.tied.items()):
             if topic in again or topic == ANY_TOPIC:
@@ -228,8 +244,10 @@ class Positions:
         self._keep_names(lambda _, namer: namer[0].topic not in again)
 
     def made_anew(self, place: PartitionId, offset: int, batch: int) -> None:
-        """From ``offset`` on the log of a partition was made anew, as batch ``batch`` notes: positions there are of
-        other records from then on. What was settled there stays counted."""
+        """Note that batch ``batch`` found the log of a partition recreated or cut back, from ``offset`` on.
+
+        Offsets from there on belong to other records. Records that were settled there stay counted.
+        """
         self.anew[place] = (*self.anew.get(place, ()), (batch, offset))
         for of_place in (self.hidden, self.gone, self.vouched):
             if place in of_place:
@@ -246,7 +264,7 @@ class Positions:
             self.named[position] = (*namers, namer)
 
     def _keep_names(self, stays: Callable[[Position, Position], bool]) -> None:
-        """Forget which records name which positions, but where ``stays`` holds of both."""
+        """Keep only those pairs of position and naming record for which ``stays`` returns True."""
         names = [(position, namer) for position, namers in self.named.items() for namer in namers]
         self.named = {}
         for position, namer in names:
@@ -254,11 +272,12 @@ class Positions:
                 self._name(position, namer)
 
     def unsettled(self, facts: pa.Table) -> pa.Table:
-        """``facts`` in which undecodable rows of inputs begin with the first record that no operator settled. Rows that
-        retention folded (`validator.reconcile.lateness.kept`) count no records and have stretches all the same.
+        """``facts`` in which undecodable rows of inputs begin with the first record that no operator settled.
 
-        Rows of which operators settled all records are left out: these vouch that they moved no engine's time. A
-        rejected record that names a position does not: an engine can take the time of an event before it rejects it.
+        Rows whose records operators settled completely are left out: the operators vouch that these records did not
+        advance an engine's event time. A rejected record that names a position proves less: an engine may use the time
+        of an event before it rejects the event. Rows that retention folded (`validator.reconcile.lateness.kept`) count
+        no records but have stretches.
         """
         if not self.vouched:
             return facts
@@ -270,7 +289,7 @@ class Positions:
         for number, row in zip(rows.to_pylist(), few, strict=True):
             vouched = self.vouched.get(PartitionId(row["topic"], row["partition"]))
             if vouched is None or not (row["records"] or row["stretches"]):
-                # Offsets that were gone, or a row that an earlier version folded.
+                # Expired offsets, or a row that an earlier version folded.
                 continue
             whole = [{"first": row["first_offset"], "last": row["last_offset"], "records": row["records"]}]
             left = joined(Stretch(of["first"], of["last"], of["records"]) for of in row["stretches"] or whole)
@@ -282,7 +301,7 @@ class Positions:
         return moved.filter(pa.array(keeps, pa.bool_()))
 
     def to_json(self, batch: int) -> dict[str, Any]:
-        """Plain values for a mark: all that is known up to ``batch``."""
+        """JSON values for a mark, with all positions known up to ``batch``."""
         return {
             "batch": batch,
             "hidden": [[p.topic, p.partition, [list(s) for s in kept]] for p, kept in sorted(self.hidden.items())],
@@ -301,7 +320,7 @@ class Positions:
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Positions:
-        """The value that `to_json` gave."""
+        """The positions from the values of `to_json`."""
 
         def stretches(name: str) -> dict[PartitionId, tuple[Stretch, ...]]:
             return {PartitionId(t, p): tuple(Stretch(*one) for one in found) for t, p, found in kept[name]}
@@ -322,21 +341,26 @@ class Positions:
                 (PartitionId(t, p), on): tuple(Stretch(*one) for one in found) for t, p, on, found in kept["tied"]
             }
         else:
-            # An earlier version did not note it: all that no operator settled may rest on any topic.
+            # An earlier version did not record it: settlements that are not an operator's may depend on any topic.
             left = {place: _less(found, known.vouched.get(place, ())) for place, found in known.gone.items()}
             known.tied = {(place, ANY_TOPIC): found for place, found in left.items() if found}
         return known
 
     def _within_hidden(self, one: Settlement) -> Settlement:
-        """The part of an operator's settlement that is not settled yet. What `ack` resolved before the log was made
-        anew was said of other records."""
+        """The part of an operator's settlement that is not settled yet.
+
+        If the log was recreated or cut back after the `ack`, offsets there belong to other records and are left out.
+        """
         void = [_from(offset) for batch, offset in self.anew.get(one.place, ()) if batch > one.batch]
         stretches = _less(one.stretches, (min(void),)) if void else one.stretches
         return replace(one, stretches=within(self.hidden.get(one.place, ()), stretches))
 
 
 def positions_of(tables: StateTables, known: Positions, where: ds.Expression | None = None) -> Positions:
-    """``known`` (of retirement, else empty) with what later rows of the facts table say. ``where``: which count."""
+    """``known`` (from the mark of a retirement, or empty), updated with later rows of the facts table.
+
+    ``where``: restricts these rows.
+    """
     after = ds.field("batch") > known.batch
     after = after if where is None else after & where
     rows: list[tuple[int, int, Any]] = []
@@ -364,34 +388,33 @@ def positions_of(tables: StateTables, known: Positions, where: ds.Expression | N
 
 
 ANEW: Final = "anew "
-"""Prefix of the mark of a partition whose log was made anew from an offset on: its topic was deleted and recreated, or
-its end was cut off."""
+"""Prefix of the mark of a partition whose log was recreated or cut back, with the first offset concerned."""
 
 
 def anew_mark(place: PartitionId, offset: int) -> str:
-    """The mark of such a partition."""
+    """The mark of a partition whose log was recreated or cut back from ``offset`` on."""
     return f"{ANEW}{place.topic}/{place.partition}/{offset}"
 
 
 REREAD: Final = "reread "
-"""Prefix of the mark of topics that are read again from their start, since their fields were corrected."""
+"""Prefix of the mark of topics that are read again from their start because their fields were corrected."""
 
 
 def reread_mark(topics: Sequence[str]) -> str:
-    """The mark of such topics."""
+    """The mark of topics that are read again."""
     return REREAD + json.dumps(sorted(topics))
 
 
 def reread_topics(mark: str) -> list[str] | None:
-    """The topics of a mark that `reread_mark` gave; None where it is another mark."""
+    """The topics of a mark of `reread_mark`; None for other marks."""
     return [str(topic) for topic in json.loads(mark.removeprefix(REREAD))] if mark.startswith(REREAD) else None
 
 
 def within(hidden: Sequence[Stretch], asked: Iterable[Stretch]) -> tuple[Stretch, ...]:
-    """The parts of ``hidden`` between the ends of what is asked for; ``hidden`` is in its order."""
+    """The parts of ``hidden``, which is sorted, that lie within the ``asked`` stretches."""
     found: list[Stretch] = []
     for one in asked:
-        # The one before may reach into it.
+        # The previous stretch may extend into the range.
         for stretch in hidden[max(0, bisect_right(hidden, (one.first,)) - 1) :]:
             if stretch.first > one.last:
                 break
@@ -402,7 +425,7 @@ def within(hidden: Sequence[Stretch], asked: Iterable[Stretch]) -> tuple[Stretch
 
 
 def joined(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
-    """In their order, neighbours without a gap as one; never more than `STRETCHES_MOST`."""
+    """The stretches sorted, with adjacent ones joined; at most `STRETCHES_MOST`."""
     found: list[Stretch] = []
     for one in sorted(stretches):
         last = found[-1] if found else None
@@ -416,12 +439,12 @@ def joined(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
 
 
 def _from(offset: int) -> Stretch:
-    """All offsets from this one on."""
+    """All offsets from ``offset`` on."""
     return Stretch(offset, FOREVER_OFFSET, FOREVER_OFFSET - offset + 1)
 
 
 def _holds(stretches: Mapping[PartitionId, Sequence[Stretch]], place: PartitionId, offset: int) -> bool:
-    """Whether one record of the stretches is known to be at this position."""
+    """Whether the stretches are known to have a record at this position."""
     return bool(within(stretches.get(place, ()), [Stretch(offset, offset, 1)]))
 
 
@@ -434,7 +457,7 @@ def _both(few: Sequence[Stretch]) -> Stretch:
 
 
 def _less(stretches: Sequence[Stretch], taken: Sequence[Stretch]) -> tuple[Stretch, ...]:
-    """``stretches`` less the offsets of ``taken``; both in their order."""
+    """``stretches`` without the offsets of ``taken``. Both must be sorted."""
     found: list[Stretch] = []
     begin = 0
     for one in stretches:

@@ -1,4 +1,4 @@
-"""What the violations table says: of each violation its newest row, of all of them sums."""
+"""Reads the violations table: the newest row of each violation, and sums over all rows."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ _MOVES: Final = ("batch", "violation", "lookup_us", "count")
 
 @dataclass(frozen=True)
 class Standing:
-    """A violation as its newest row has it. ``count``: contributions in it now, 0 where it was retracted.
-    ``by_fault``: fault's name (None: of no fault) -> confirmed less retracted under it, of all rows."""
+    """A violation, from its newest row.
+
+    ``count``: contributions in it now, 0 if it was retracted. ``by_fault``: fault's name (None: no fault) -> confirmed
+    less retracted, over all rows.
+    """
 
     violation: str
     batch: int
@@ -33,7 +36,7 @@ class Standing:
 
 
 class Move(NamedTuple):
-    """What a row says of a violation: how many it ``confirmed``, and how many ``stands`` as confirmed after it."""
+    """A change of a violation: ``confirmed``: contributions that it confirmed. ``stands``: confirmed ones after it."""
 
     violation: str
     violation_class: str
@@ -43,12 +46,12 @@ class Move(NamedTuple):
 
 
 def confirmed_by(rows: pa.Table) -> Ints:
-    """How many contributions each row confirmed. A suspected one confirms none, though a state of before may say so."""
+    """Contributions confirmed by each row. A suspected row confirms none, even if an earlier version wrote a number."""
     return np.where(is_one_of(rows["state"], "suspected"), 0, ints(rows["confirmed"], 0))
 
 
 def summed(rows: pa.Table) -> list[dict[str, Any]]:
-    """``confirmed`` and ``retracted`` of rows of the table, and their number (``rows``), by `SUMMED_BY`."""
+    """Sums of ``confirmed`` and ``retracted`` and the number of rows (``rows``), grouped by `SUMMED_BY`."""
     sure = rows.set_column(rows.schema.get_field_index("confirmed"), "confirmed", pa.array(confirmed_by(rows)))
     sums = sure.group_by(list(SUMMED_BY)).aggregate(
         [("confirmed", "sum"), ("retracted", "sum"), ("violation", "count")]
@@ -58,7 +61,7 @@ def summed(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def confirmed_since(tables: StateTables, since_us: int) -> list[Move]:
-    """What was confirmed from an instant on, in its order; ``stands`` is of the end of the table."""
+    """The confirmations since an instant (microseconds), in time order. ``stands`` is the value after the last row."""
     rows: list[tuple[int, str, str, int]] = []
     columns = ("lookup_us", "violation", "class", "state", "confirmed")
     for part in tables.scan(Table.VIOLATIONS, columns, ds.field("lookup_us") >= since_us):
@@ -70,12 +73,15 @@ def confirmed_since(tables: StateTables, since_us: int) -> list[Move]:
         grown = (confirmed_by(part) - ints(part["retracted"], 0)).tolist()
         for violation, growth in zip(part["violation"].to_pylist(), grown, strict=True):
             stands[violation] = stands.get(violation, 0) + growth
-    # A state of before may have taken back what it never confirmed.
+    # An earlier version may have retracted violations that it never confirmed.
     return [Move(of, name, at_us, confirmed, max(0, stands[of])) for at_us, of, name, confirmed in sorted(rows)]
 
 
 def standings(tables: StateTables, where: ds.Expression | None = None) -> dict[str, Standing]:
-    """By violation, of the rows for which ``where`` holds (of a violation all or none); empty for an absent table."""
+    """Violation -> its standing, for rows that match ``where``; empty if the table does not exist.
+
+    ``where`` must match all rows of a violation or none.
+    """
     found: dict[str, Standing] = {}
     sums: dict[str, dict[str | None, int]] = {}
     for part in tables.scan(Table.VIOLATIONS, [*_COLUMNS, "confirmed", "retracted"], where):
@@ -91,8 +97,10 @@ def standings(tables: StateTables, where: ds.Expression | None = None) -> dict[s
 
 
 def least_since(tables: StateTables, since: Mapping[str, int | None]) -> dict[str, int]:
-    """Violation -> the least that was in it after the batch ``since`` names for it (None: after its newest row, which
-    counts itself). Those of which no later row tells are left out."""
+    """Violation -> the least number of contributions in it after the batch that ``since`` has for it.
+
+    For None the newest row counts. Violations without a later row are left out.
+    """
     newest: dict[str, tuple[int, int]] = {}
     found: dict[str, int] = {}
     for part in tables.scan(Table.VIOLATIONS, _MOVES, named(since)) if since else ():
@@ -106,7 +114,7 @@ def least_since(tables: StateTables, since: Mapping[str, int | None]) -> dict[st
 
 
 def began_us(tables: StateTables, violations: Collection[str]) -> dict[str, int]:
-    """Violation -> the instant at which it was first recorded; where it was retracted and came again, anew."""
+    """Violation -> lookup instant (microseconds) of its first row, or of the first one after its last retraction."""
     rows: list[tuple[int, str, int, int]] = []
     for part in tables.scan(Table.VIOLATIONS, _MOVES, named(violations)) if violations else ():
         rows += zip(*(part[name].to_pylist() for name in _MOVES), strict=True)
@@ -120,6 +128,6 @@ def began_us(tables: StateTables, violations: Collection[str]) -> dict[str, int]
 
 
 def named(violations: Collection[str]) -> ds.Expression:
-    """The condition that a row is of one of these."""
+    """The condition that a row belongs to one of ``violations``."""
     chosen: ds.Expression = ds.field("violation").isin(pa.array(list(violations), pa.string()))
     return chosen

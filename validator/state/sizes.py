@@ -1,4 +1,4 @@
-"""How much disk each table of a state folder takes, measured now and then."""
+"""Disk space of each table of a state folder, measured periodically."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 from validator.state.tables import Table
 
 EVERY_SECONDS: Final = 30.0
-"""A table has thousands of files, and grows slowly: not each batch need look at all of them."""
+"""Interval of measurements. A table may have thousands of files and grows slowly, so not every batch measures it."""
 
 
 class TableSizes:
@@ -25,7 +25,7 @@ class TableSizes:
         self._due = clock()
 
     def recent(self) -> dict[str, int]:
-        """Table -> bytes of its files, at most ``EVERY_SECONDS`` old; a table that is not made yet is left out."""
+        """Table -> bytes of its files, at most `EVERY_SECONDS` old. Tables that do not exist are left out."""
         if self._clock() >= self._due:
             self._due = self._clock() + EVERY_SECONDS
             folders = {table.value: self._state / table.value for table in Table}
@@ -37,6 +37,6 @@ def _bytes_below(folder: Path) -> int:
     total = 0
     for parent, _, files in os.walk(folder):
         for file in files:
-            with suppress(FileNotFoundError):  # retention removed it meanwhile
+            with suppress(FileNotFoundError):  # retention has just removed the file
                 total += Path(parent, file).stat().st_size
     return total

@@ -1,7 +1,7 @@
-"""The Delta tables of a state folder: their schemas, their making, and the idempotent append.
+"""The Delta tables of a state folder: schemas, creation, and idempotent appends.
 
-`facts` is the only truth. `verdicts`, `violations`, `frontiers`, `faults` are derived and may be rebuilt; `runs` tells
-who ran when. docs/state.md says every column in words.
+`facts` is the source of truth. `verdicts`, `violations`, `frontiers` and `faults` are derived and may be rebuilt.
+`runs` lists the starts of the sidecar. docs/state.md describes every column.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from validator.reconcile.judge import CONTRIBUTIONS, RESULTS
 from validator.state.folder import holds_links
 
 SCHEMA_VERSION: Final = 1
-"""Raised whenever a table's columns change meaning; a state of a newer version is refused."""
+"""Incremented when a column changes its meaning. A state with a newer schema version is refused."""
 
 
 class Table(StrEnum):
-    """The tables, named as their folders."""
+    """The tables. The value is the name of the folder."""
 
     FACTS = "facts"
     VERDICTS = "verdicts"
@@ -61,7 +61,7 @@ VERDICTS_TYPE: Final = StructType(
         *[StructField(name, LongType()) for name in (*CONTRIBUTIONS, *RESULTS)],
     ]
 )
-"""A cell's verdict after a batch that changed it; the newest ``batch`` of a cell counts."""
+"""A cell's verdict after a batch that changed it. The row with the newest ``batch`` of a cell is valid."""
 
 VIOLATIONS_TYPE: Final = StructType(
     [
@@ -82,9 +82,11 @@ VIOLATIONS_TYPE: Final = StructType(
         StructField("explanation", StringType()),
     ]
 )
-"""A violation (a cell and a class) after a batch that changed it; the newest ``batch`` of a violation counts.
-``count``: contributions in it now; ``confirmed``, ``retracted``: how many this change confirmed, took back of those (a
-suspected row confirms none); ``provable_us``: the instant at which it could first be proven."""
+"""A violation (a cell and a class) after a batch that changed it. The row with the newest ``batch`` is valid.
+
+``count``: contributions in it now. ``confirmed``, ``retracted``: contributions that this change confirmed, and
+confirmed ones that it retracted (a suspected row confirms none). ``provable_us``: the first instant at which it could
+be proven."""
 
 FRONTIERS_TYPE: Final = StructType(
     [
@@ -96,7 +98,7 @@ FRONTIERS_TYPE: Final = StructType(
         *FRONTIER_TYPE.fields,
     ]
 )
-"""Frontiers after a batch, one row per partition: a copy of the facts' frontier rows for readers, made now and then."""
+"""Frontiers after a batch, one row per partition: a periodic copy of the frontier rows in the facts, for readers."""
 
 FAULTS_TYPE: Final = StructType(
     [
@@ -116,7 +118,7 @@ FAULTS_TYPE: Final = StructType(
         StructField("batch", LongType()),
     ]
 )
-"""Records of the faults topic, as read. ``expects``: JSON; null in a row of a version that did not keep it."""
+"""Records of the faults topic, as read. ``expects``: JSON; null in a row of an earlier version without this column."""
 
 RUNS_TYPE: Final = StructType(
     [
@@ -127,7 +129,7 @@ RUNS_TYPE: Final = StructType(
         StructField("configuration", StringType()),
     ]
 )
-"""One row per start of the sidecar that found a topic to read; secrets are not in it."""
+"""One row per start of the sidecar that found a topic to read. It contains no secrets."""
 
 TYPES: Final[dict[Table, StructType]] = {
     Table.FACTS: FACTS_TYPE,
@@ -139,50 +141,50 @@ TYPES: Final[dict[Table, StructType]] = {
 }
 
 SCHEMAS: Final[dict[Table, pa.Schema]] = {table: to_arrow_schema(schema) for table, schema in TYPES.items()}
-"""`TYPES` for Arrow, in whose form the driver holds rows."""
+"""`TYPES` as Arrow schemas, for rows in the driver."""
 
 _PROPERTIES: Final[dict[str, str | None]] = {
-    # Removed files go when retention removes them, not a week later; readers of the newest version never need them.
+    # Removed files are deleted after an hour, not after Delta's default of a week: readers use the newest version only.
     "delta.deletedFileRetentionDuration": "interval 1 hours",
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.checkpointInterval": "50",
 }
 _FACTS_PROPERTIES: Final[dict[str, str | None]] = {
     **_PROPERTIES,
-    # Skipping files by these is what makes comparing a few cells cheap; more statistics cost every commit.
+    # Skipping files by these columns makes the comparison of a few cells cheap. More statistics slow every commit.
     "delta.dataSkippingStatsColumns": "batch,window_start_us,min_id,max_id",
 }
 
 COMPACT_EVERY: Final = 100
-"""Versions between two compactions: an append costs a tenth of a millisecond for each file of the table."""
+"""Versions between two compactions: an append takes a tenth of a millisecond per file of the table."""
 COMPACTED_BYTES: Final = 32 * 1024 * 1024
-"""Size that small files are joined to; larger ones stay as they are."""
+"""Target size of joined files. Larger files are not changed."""
 _VACUUM_EVERY: Final = 36 * COMPACT_EVERY
-"""Versions between two looks for joined files that no reader can need any more: an hour or less under traffic."""
+"""Versions between two removals of joined files that no reader needs any more: an hour or less under traffic."""
 
 _MAKING: Final = {table: threading.Lock() for table in Table}
-"""Two commits that both make a table conflict; the state's lock keeps other processes away."""
+"""Two concurrent commits that create a table would conflict. The state's lock excludes other processes."""
 _WRITER: Final = "writer"
-"""Name of the Delta transaction in which every commit of a sidecar carries its turn (decision 0138)."""
+"""Name of the Delta transaction with which every commit of a sidecar carries its turn (docs/decisions/0138)."""
 
 
 def path_of(state: Path, table: Table) -> str:
-    """Folder of a table."""
+    """The folder of a table."""
     return str(state / table.value)
 
 
 def exists(state: Path, table: Table) -> bool:
-    """Whether the table was made."""
+    """Whether the table exists."""
     return (state / table.value / "_delta_log").is_dir()
 
 
 def has_rows(state: Path, table: Table) -> bool:
-    """Whether anything was ever appended to it, told from its folder alone."""
+    """Whether the table's folder contains data files."""
     return exists(state, table) and any((state / table.value).rglob("*.parquet"))
 
 
 def create_absent(state: Path) -> None:
-    """Make the tables that are absent, empty. `append` makes its table itself."""
+    """Create the absent tables, empty. `append` creates its table itself."""
     for table in Table:
         with _MAKING[table]:
             if not exists(state, table):
@@ -196,26 +198,28 @@ def create_absent(state: Path) -> None:
 
 
 def _refuse_without_log(state: Path, table: Table) -> None:
-    """Raise FileNotFoundError where the absent table is the rest of one, or others were derived from it: made anew it
-    would be an empty one, and the state would forget what it verified."""
+    """Raise FileNotFoundError if the absent table has remaining data files, or if others were derived from it.
+
+    Creating it again would give an empty table, and what the state has verified would be lost.
+    """
     derived = (Table.VERDICTS, Table.VIOLATIONS) if table is Table.FACTS else ()
     if any((state / table.value).rglob("*.parquet")) or any(has_rows(state, other) for other in derived):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(state / table.value / "_delta_log"))
 
 
 def _known_columns(table: DeltaTable) -> int:
-    """Columns of a table, those of its structs included."""
+    """Number of columns of a table, including fields of structs."""
     fields = table.schema().fields
     return len(fields) + sum(len(field.type.fields) for field in fields if isinstance(field.type, DeltaStruct))
 
 
 def _columns(schema: pa.Schema) -> int:
-    """`_known_columns` of rows."""
+    """Number of columns of rows, counted as in `_known_columns`."""
     return len(schema) + sum(int(field.type.num_fields) for field in schema if pa.types.is_struct(field.type))
 
 
 def properties_of(table: Table) -> Mapping[str, str | None]:
-    """The Delta table properties that a table is made with."""
+    """The Delta properties with which a table is created."""
     return _FACTS_PROPERTIES if table is Table.FACTS else _PROPERTIES
 
 
@@ -230,16 +234,16 @@ FOR_SPARK: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "false",
 }
-"""Settings of a Spark session that reads the tables. The sidecar's own does not: `deltalake` reads and appends."""
+"""Settings of a Spark session that reads the tables. The sidecar's session does not: it uses `deltalake`."""
 
 
 def read(spark: SparkSession, state: Path, table: Table) -> DataFrame:
-    """The table's newest version, for Spark with the settings `FOR_SPARK`."""
+    """The table's newest version, for a Spark session with the settings `FOR_SPARK`."""
     return spark.read.format("delta").load(path_of(state, table))
 
 
 def rows_of(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """A few rows from the driver; absent columns are null."""
+    """Rows for a table. Absent columns are null."""
     return pa.Table.from_pylist([dict(row) for row in rows], SCHEMAS[table])
 
 
@@ -250,25 +254,25 @@ def _with_nulls(rows: pa.Table, table: Table, names: Sequence[str]) -> pa.Table:
 
 
 class PathUnfit(Exception):
-    """The tables' library would take the folder's name for another."""
+    """The Delta library would misread the path of the folder."""
 
     exit_status = 2
 
 
 class StateTaken(Exception):
-    """Another sidecar took over the state while this one ran; this one committed nothing since."""
+    """Another sidecar took over the state while this one ran. This one has committed nothing since."""
 
     exit_status = 2
 
 
 class StateTables:
-    """The tables of one state folder, read and appended to without Spark: a commit costs tens of milliseconds.
+    """The tables of one state folder, read and appended to without Spark. A commit takes tens of milliseconds.
 
-    For the one process that holds the state's lock; threads may share it.
+    Only the process that holds the state's lock may append. Threads may share an object.
     """
 
     def __init__(self, state: Path) -> None:
-        """Raises `PathUnfit` where a part of the path reads as an escape: ``%20`` would be looked for as a blank."""
+        """Raises `PathUnfit` if the path contains a percent-encoded character: ``%20`` would be read as a blank."""
         if re.search("%[0-9A-Fa-f]{2}", str(state)):
             raise PathUnfit(f"state.path {state}: a percent sign before two hex digits is misread; name another folder")
         self.state = state
@@ -276,11 +280,11 @@ class StateTables:
         self._turns: dict[Table, int] = {}
 
     def take_over(self) -> None:
-        """Make this object the only one that can commit to the tables, and make the absent ones.
+        """Create absent tables, and make this object the only one that can commit to the tables.
 
-        Where the file system does not carry the state's lock to another host, a sidecar there may still run. Each
-        table's log gets a turn above all earlier ones: from then on a commit with an earlier turn is refused, also one
-        that was under way. Raises `StateTaken` where another sidecar does the same at the same moment.
+        If the file system does not share the state's lock between hosts, a sidecar may still run on another host. Each
+        table's log gets a turn above all earlier ones. From then on a commit with an earlier turn is refused, also one
+        that has already begun. Raises `StateTaken` if another sidecar takes over at the same moment.
         """
         create_absent(self.state)
         for table in Table:
@@ -291,14 +295,17 @@ class StateTables:
                 self._commit(known, table, rows_of(table, []), [])
 
     def _commit(self, known: DeltaTable, table: Table, rows: pa.Table, transactions: list[Transaction]) -> None:
-        """Append ``rows`` to the table as it is ``known``. Delta refuses a commit whose transaction another commit has
-        had since: so that a turn stays the newest until the commit with it is done."""
+        """Append ``rows`` to the table version ``known``.
+
+        Delta refuses a commit if another commit with the same transaction was made since that version. A turn that was
+        the newest in ``known`` is therefore still the newest when the commit succeeds.
+        """
         turn = self._turns.get(table)
         if turn is not None:
             transactions = [*transactions, Transaction(_WRITER, turn)]
         lacks = _known_columns(known) < _columns(rows.schema)
         try:
-            # A table that an earlier version made gets the columns that came later; its rows have null there.
+            # Columns that were added since are merged into the schema of a table created by an earlier version.
             write_deltalake(
                 known,
                 rows,
@@ -322,10 +329,10 @@ class StateTables:
         )
 
     def append(self, rows: pa.Table, table: Table, *, writer: str, version: int) -> None:
-        """Append once: a second append of the same ``writer`` and ``version`` changes nothing.
+        """Append idempotently: an append with a ``version`` not above the ``writer``'s highest one changes nothing.
 
-        ``rows``: columns of `SCHEMAS`, in any order. One writer per table and generation; Delta keeps the highest
-        version per writer in the table itself.
+        ``rows``: columns of `SCHEMAS`, in any order. There is one writer per table and generation. Delta stores the
+        highest version per writer in the table. Raises `StateTaken`.
         """
         application = f"{table.value}-{writer}"
         told = rows.select(SCHEMAS[table].names).cast(SCHEMAS[table])
@@ -351,20 +358,20 @@ class StateTables:
     def scan(
         self, table: Table, columns: Sequence[str] | None = None, where: ds.Expression | None = None
     ) -> Iterable[pa.Table]:
-        """The rows of the newest version for which ``where`` holds, file by file; nothing for an absent table."""
+        """The rows of the newest version that match ``where``, in parts; none if the table does not exist."""
         with _MAKING[table]:
             known = self._newest(table)
             if known is None:
                 return []
             dataset = known.to_pyarrow_dataset()
-        # A table that a version of before made lacks the columns that came later.
+        # A table that an earlier version created lacks the columns that were added since.
         lacks = [name for name in columns or SCHEMAS[table].names if name not in dataset.schema.names]
         asked = None if columns is None else [name for name in columns if name not in lacks]
         batches = dataset.to_batches(columns=asked, filter=where)
         return (_with_nulls(pa.Table.from_batches([batch]), table, lacks) for batch in batches if batch.num_rows)
 
     def delete_facts(self, through_epoch: int) -> None:
-        """Take the facts of old epochs out of the table; their files stay."""
+        """Delete the facts of epochs up to ``through_epoch`` from the table. Their files stay on the disk."""
         with _MAKING[Table.FACTS]:
             known = self._newest(Table.FACTS)
             if known is not None:
@@ -372,12 +379,12 @@ class StateTables:
                 known.delete(f"epoch <= {through_epoch}")
 
     def _tidy(self, table: Table, known: DeltaTable) -> None:
-        """Join small files now and then: one more commit, which changes no row. They leave the disk later."""
+        """Join small files periodically, in a commit that changes no row. The joined files are removed later."""
         known.update_incremental()
         version = known.version()
         if version % COMPACT_EVERY == 0:
             known.optimize.compact(target_size=COMPACTED_BYTES, max_concurrent_tasks=1)
-        # It removes every file that the log does not name, through links as well.
+        # Vacuum removes every file that the log does not name, also through links.
         if version % _VACUUM_EVERY == 0 and not holds_links(self.state / table.value):
             known.vacuum(dry_run=False)
 
