@@ -1,1 +1,1 @@
-"""The command `streamproof`: parsing and telling, nothing that decides."""
+"""The command `streamproof`: it parses arguments and prints results. It contains no verification logic."""

@@ -1,6 +1,6 @@
-"""Whether the Java client, which Spark reads with, reads the newest record of every topic.
+"""Checks that Kafka's Java client, which Spark uses, can read the newest record of every topic.
 
-It runs in a small JVM of its own, without Spark. `validator.cli.samples` asks librdkafka the same.
+The client runs in a small JVM without Spark. `validator.cli.samples` checks librdkafka in the same way.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Partitions = Mapping[str, tuple[int, ...]]
 
 
 def check(config: Config, topics: Partitions) -> Finding:
-    """Ok, or the first topic that the Java client cannot read, and why."""
+    """A finding that is ok, or a problem with the first topic that the Java client cannot read."""
     subject = "java client"
     try:
         found = _read_by_java(config, topics)
     except OptionsRefused as error:
         return problem(subject, f"kafka.options: {error.problem}", error.mend)
     except jars.PrerequisiteError as error:
-        # Its sentence holds the mend already.
+        # The error's sentence already says how to fix it.
         return Finding("problem", subject, f"{error}")
     if found is not None:
         return problem(subject, found.said, found.mend)
@@ -53,7 +53,7 @@ def _read_by_java(config: Config, topics: Partitions) -> Refusal | None:
 
 
 def read_by_java(java: Any, config: Config, topics: Partitions) -> Refusal | None:
-    """Why Java's client cannot read one of the topics, in a JVM of `a_jvm`; None where it reads all."""
+    """Why the Java client cannot read one of the topics; None if it reads all. ``java``: a JVM of `a_jvm`."""
     timeout_ms = str(round(_SECONDS_MAX * 1000))
     options = for_java(config, java) | {
         "key.deserializer": _JAVA_BYTES,
@@ -75,7 +75,7 @@ def read_by_java(java: Any, config: Config, topics: Partitions) -> Refusal | Non
             try:
                 _read_one(java, consumer, topic, numbers)
             except Py4JJavaError as error:
-                # A record that does not fit into this small JVM was fetched: it may be read.
+                # A record that does not fit into this small JVM was fetched, so the client may read the topic.
                 if "OutOfMemoryError" not in _chain(error):
                     raise
     except Py4JJavaError as error:
@@ -88,7 +88,7 @@ def read_by_java(java: Any, config: Config, topics: Partitions) -> Refusal | Non
 
 
 def _read_one(java: Any, consumer: Any, topic: str, numbers: tuple[int, ...]) -> None:
-    """Fetch the newest record of each partition. Raises Py4JJavaError."""
+    """Try to fetch the newest record of each partition. Raises Py4JJavaError if the client fails."""
     partitions = java.java.util.ArrayList()
     for number in numbers:
         partitions.add(java.org.apache.kafka.common.TopicPartition(topic, number))
@@ -99,13 +99,13 @@ def _read_one(java: Any, consumer: Any, topic: str, numbers: tuple[int, ...]) ->
     deadline = time.monotonic() + _SECONDS_MAX
     while time.monotonic() < deadline:
         records = consumer.poll(java.java.time.Duration.ofMillis(_POLL_MS))
-        # Of an empty topic, and of markers of transactions, there is nothing to see; an error would have been raised.
+        # An empty topic, or one that ends with transaction markers, gives no record. An error would have been raised.
         if records.count() or all(consumer.position(p) >= ends[p] for p in partitions):
             return
 
 
 def _chain(error: Py4JJavaError) -> str:
-    """All causes of an exception in Java, in one text."""
+    """A Java exception and its causes, as one text."""
     texts: list[str] = []
     cause = error.java_exception
     while cause is not None and len(texts) < 10:
@@ -116,7 +116,7 @@ def _chain(error: Py4JJavaError) -> str:
 
 @contextmanager
 def a_jvm() -> Iterator[Any]:
-    """A JVM with Kafka's client of the lock file, as py4j shows it. Raises `jars.PrerequisiteError`."""
+    """The py4j view of a JVM with the Kafka client of the lock file. Raises `jars.PrerequisiteError`."""
     spark_jars = Path(pyspark.__file__).parent / "jars"
     kafka = [jar for jar in jars.resolve(jars.SIDECAR_LOCK) if jar.name.startswith("kafka-clients")]
     try:

@@ -1,6 +1,6 @@
-"""What each command does: load what it needs, call the room that knows, tell the outcome.
+"""The commands: each loads its configuration, calls the package that does the work, and prints the outcome.
 
-Rooms are imported by the command that needs them: `report` must not wait for Spark, and the sidecar runs without the
+A command imports the packages that it needs: `report` must not wait for Spark, and the sidecar must run without the
 generator and the testbed.
 """
 
@@ -35,26 +35,26 @@ from validator.publish.notices import Notices
 from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE
 
 LINE_EVERY_SECONDS: Final = 5.0
-"""How often progress is told where it cannot be shown in place."""
+"""Interval of progress lines if the output is not a terminal."""
 
 
 def _room(name: str, mend: str) -> ModuleType:
-    """The module ``name``; raises UsageError with ``mend`` where this installation does not have it."""
+    """Import the module ``name``. Raises UsageError with the text ``mend`` if this installation lacks it."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # A library that one of our modules misses is another matter: its own error names it.
+        # If the module lacks a library instead, that error is raised, since it names the library.
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise UsageError(mend) from error
         raise
 
 
 def validate(given: argparse.Namespace) -> int:
-    """Run the sidecar; the exit status is the verdict's."""
+    """Run the sidecar. Returns the exit status of the verdict."""
     for option in ("leave_open", "at_rest"):
         if getattr(given, option) and not given.once:
             raise UsageError(f"validate: --{option.replace('_', '-')} means nothing without --once; add --once.")
-    # Until the sidecar takes the signals itself, SIGTERM ends the command as Ctrl-C does: with 130, not by the signal.
+    # Until the sidecar sets its own handlers, SIGTERM ends the command like Ctrl-C: with status 130, not by the signal.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     config = load(given.config, given.assignments)
@@ -79,7 +79,7 @@ def validate(given: argparse.Namespace) -> int:
 
 
 def _print_summary(state: Path) -> None:
-    """The result of a run that has ended; nothing where it never published one (no topic exists)."""
+    """Print the result of a run that has ended, unless it published none because no topic exists."""
     read = _read_json(state, REPORT_FILE)
     if read is not None:
         violations = _read_json(state, VIOLATIONS_FILE)
@@ -88,7 +88,7 @@ def _print_summary(state: Path) -> None:
 
 @contextlib.contextmanager
 def _for_the_owner_only() -> Iterator[None]:
-    """What this process and its JVM write meanwhile can be read by their user alone, and no core of them is kept."""
+    """Within this context, only the user may read files that this process and its JVM create, and no core is dumped."""
     before = os.umask(0o077)
     limits = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, limits[1]))
@@ -100,13 +100,13 @@ def _for_the_owner_only() -> Iterator[None]:
 
 
 def demo(given: argparse.Namespace) -> int:
-    """Run the demonstration; the exit status is its verdict's."""
+    """Run the demonstration. Returns the exit status of its verdict."""
     mend = "demo: the testbed is not part of this installation; run it from a checkout of streamproof."
     return int(_room("testbed.demo.command", mend).run(given))
 
 
 def generate(given: argparse.Namespace) -> int:
-    """Send the load; prints the summary as JSON."""
+    """Generate a load, and print the summary as JSON."""
     mend = "generate: the generator is not part of this installation; run it from a checkout of streamproof."
     config = _room("generator.config", mend).load(given.config, given.assignments)
     summary = _room("generator.run", mend).generate(config, on_progress=_progress(sys.stderr))
@@ -122,7 +122,7 @@ def faults(given: argparse.Namespace) -> int:
 
 
 def campaign(given: argparse.Namespace) -> int:
-    """Do a campaign; 0 where it is complete."""
+    """Run a campaign. Returns 0 if it is complete."""
     mend = "campaign: the testbed is not part of this installation; run it from a checkout of streamproof."
     return int(_room("testbed.campaign.command", mend).run(given))
 
@@ -145,7 +145,7 @@ def _progress(stream: TextIO) -> Callable[[Any], None]:
 
 
 def report(given: argparse.Namespace) -> int:
-    """Print the report of a state; the exit status is the verdict's."""
+    """Print the report of a state. Returns the exit status of its outcome."""
     for option in ("since", "until"):
         if getattr(given, option) is not None:
             raise UsageError(
@@ -193,7 +193,7 @@ def _render(form: str, read: dict[str, Any], *beside: object) -> str:
 
 
 def explain(given: argparse.Namespace) -> int:
-    """Tell the story of one event or cell."""
+    """Print what is recorded of one event or cell."""
     from validator.state.tables import FOR_SPARK, Table, has_rows
 
     state = Path(given.state)
@@ -212,7 +212,7 @@ def explain(given: argparse.Namespace) -> int:
 
 
 def ack(given: argparse.Namespace) -> int:
-    """Acknowledge one violation, or all of a class or a fault; or settle undecodable records."""
+    """Acknowledge one violation or all violations of a class or a fault, or settle undecodable records."""
     state = Path(given.state)
     if not given.reason.strip():
         raise UsageError("ack: --reason is empty; say why the violation needs no alert.")
@@ -253,7 +253,7 @@ def _settle(state: Path, position: str, reason: str) -> int:
 
 
 def backup(given: argparse.Namespace) -> int:
-    """Copy a state, also while a sidecar writes it."""
+    """Copy a state, also while a sidecar writes to it."""
     from validator.state.backup import backup as copy
 
     with _for_the_owner_only():
@@ -284,7 +284,7 @@ def dashboards(given: argparse.Namespace) -> int:
 
 
 def doctor(given: argparse.Namespace) -> int:
-    """Say what is missing and how to mend it."""
+    """Report what this machine and the pipeline lack, and how to fix it."""
     from validator.cli import doctor as room
 
     return room.run(load(given.config, given.assignments) if given.config is not None else None, sys.stdout)
@@ -297,7 +297,7 @@ def version(_: argparse.Namespace) -> int:
 
 
 def refuse(given: argparse.Namespace) -> int:
-    """Refuse a command that is not built yet."""
+    """Refuse a command that is not implemented yet."""
     raise UsageError(sentence(next(refused for refused in REFUSED if refused.command == given.command)))
 
 
@@ -317,4 +317,4 @@ COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "version": version,
     **{refused.command: refuse for refused in REFUSED},
 }
-"""Command -> what does it."""
+"""Command -> its function. The result is the exit status."""

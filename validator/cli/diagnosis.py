@@ -1,4 +1,4 @@
-"""What a check of the doctor found."""
+"""Findings of the checks of `streamproof doctor`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Finding:
-    """``note`` is worth knowing and needs no mend; a ``problem`` says its mend after a semicolon."""
+    """The result of one check. A ``note`` requires no action; a ``problem`` says after a semicolon how to fix it."""
 
     status: Literal["ok", "note", "problem"]
     subject: str
@@ -16,15 +16,15 @@ class Finding:
 
 
 def ok(subject: str, said: str) -> Finding:
-    """All is well."""
+    """A finding without a problem."""
     return Finding("ok", subject, f"{said}.")
 
 
 def note(subject: str, said: str) -> Finding:
-    """Nothing to mend, and a consequence to know."""
+    """A finding that requires no action but has a consequence."""
     return Finding("note", subject, f"{said}.")
 
 
 def problem(subject: str, said: str, mend: str) -> Finding:
-    """Something to mend."""
+    """A finding that has to be fixed, and how."""
     return Finding("problem", subject, f"{said}; {mend}.")

@@ -1,4 +1,4 @@
-"""`streamproof doctor`: every check a line with `ok`, `note` or `problem`, and each problem with its mend."""
+"""`streamproof doctor`: prints a line per check with `ok`, `note` or `problem`. Each problem says how to fix it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from validator.model.terminal import plain
 
 
 def run(config: Config | None, stream: TextIO) -> int:
-    """Check this machine, and with ``config`` its pipeline; exit status 0, or 3 where there is a problem."""
+    """Check this machine, and with ``config`` its pipeline. Returns exit status 0, or 3 if there is a problem."""
     from validator.cli import machine
 
     problems = tell(machine.check(), stream)
@@ -26,7 +26,7 @@ def run(config: Config | None, stream: TextIO) -> int:
 
 
 def tell(findings: Iterable[Finding], stream: TextIO) -> int:
-    """Write each finding as it comes; returns how many are problems."""
+    """Write each finding as soon as it is available. Returns the number of problems."""
     problems = 0
     for finding in findings:
         stream.write(plain(f"{finding.status:<9}{finding.subject:<20}  {finding.said}") + "\n")

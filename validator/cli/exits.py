@@ -1,7 +1,7 @@
-"""Exit statuses, and which error ends with which: the table that scripts rely on.
+"""Exit statuses and their errors. Scripts rely on this table.
 
-An exception may carry an ``exit_status`` of its own; else it is looked up here by its name. What is in neither is a
-failure of ours, and "could not verify" is the honest answer to it.
+An exception may have an attribute ``exit_status``. Otherwise it is looked up here by its name. Any other exception is
+an internal failure, which ends with the status of an unknown verdict ("could not verify").
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ OF_ERROR: Final = {
     "validator.stream.session.SessionUnfit": USAGE,
     "generator.config.GeneratorConfigError": USAGE,
 }
-"""Errors of others that mean "bad usage or configuration"; by name, since importing them would start Spark."""
+"""Errors of other packages that mean "bad usage or configuration", by name, since importing them would load Spark."""
 
 EXTRA_OF: Final = {"grafana_api": "grafana", "requests": "grafana"}
-"""A package that the base installation lacks -> the extra that brings it (pyproject.toml)."""
+"""A package that the base installation lacks -> the extra that installs it (pyproject.toml)."""
 
 OWN_PACKAGES: Final = ("validator.", "generator.", "testbed.", "faults.", "dashboards.")
 
 
 class UsageError(Exception):
-    """A command cannot be done as it was given; the text is one sentence with the mend."""
+    """A command cannot be executed with the given arguments. The message is one sentence that says how to fix it."""
 
     exit_status = USAGE
 
 
 def status_of(error: BaseException) -> int:
-    """The exit status that ``error`` ends the command with."""
+    """The exit status of a command that ends with ``error``."""
     if _extra_of(error) is not None:
         return USAGE
     own = getattr(error, "exit_status", None)
@@ -49,7 +49,7 @@ def status_of(error: BaseException) -> int:
 
 
 def sentence_of(error: BaseException) -> str:
-    """What ``error`` says, as lines for people; a stranger is named by its type and points to --debug."""
+    """The message of ``error`` for users. A foreign exception is shown with its type and a hint at --debug."""
     text = str(error).strip()
     if (extra := _extra_of(error)) is not None:
         return f"this command needs more than the base installation: pip install 'streamproof[{extra}]'."
@@ -63,6 +63,6 @@ def sentence_of(error: BaseException) -> str:
 
 
 def _extra_of(error: BaseException) -> str | None:
-    """The extra that a command lacks, if it is that."""
+    """The extra whose absence caused ``error``; None for any other cause."""
     lacks = error.name if isinstance(error, ModuleNotFoundError) else None
     return EXTRA_OF.get(lacks.partition(".")[0]) if lacks else None

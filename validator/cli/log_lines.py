@@ -1,4 +1,4 @@
-"""The lines that `validate` writes to stderr: plain text for people, or a JSON object each for a log collector."""
+"""The lines that `validate` writes to stderr: plain text for people, or JSON objects for a log collector."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from validator.publish.notices import to_stderr
 
 FORMATS: Final = ("text", "json")
 _OF_THE_JVM: Final = "STREAMPROOF_LOG_PATTERN"
-"""Environment variable from which `validator/stream/log4j2.properties` takes the layout of the JVM's lines."""
+"""Environment variable with the layout of the JVM's log lines, read by `validator/stream/log4j2.properties`."""
 
 
 class TextLines:
-    """Plain lines; an error names the program."""
+    """Plain lines. Errors are prefixed with the name of the program."""
 
     def of(self, pipeline: str) -> None:
-        """A terminal shows one pipeline: its lines do not repeat the name."""
+        """Do nothing: plain lines do not contain the pipeline's name."""
 
     def say(self, line: str) -> None:
         """Write one line."""
@@ -37,17 +37,17 @@ class TextLines:
 
 @dataclass
 class JsonLines:
-    """JSON objects with `time`, `level`, `pipeline`, `run` and `message`. ``run`` is new in each process."""
+    """JSON objects with `time`, `level`, `pipeline`, `run` and `message`. ``run`` is a random id of this process."""
 
     pipeline: str | None = None
     run: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def of(self, pipeline: str) -> None:
-        """Name the pipeline in all further lines, those of the JVM included."""
+        """Set the pipeline's name in all further lines, including those of the JVM."""
         self.pipeline = pipeline
         labels = f'"pipeline":{json.dumps(pipeline)},"run":{json.dumps(self.run)}'
-        # log4j looks variables up, takes a backslash for an escape of its own, and a percent sign for a conversion.
+        # log4j interprets dollar signs (variables), backslashes (escapes) and percent signs (conversions).
         for sign, escaped in (("$", "\\u0024"), ("\\", "\\\\"), ("%", "%%")):
             labels = labels.replace(sign, escaped)
         time = "%d{yyyy-MM-dd'T'HH:mm:ss.SSS'Z'}{UTC}"
@@ -66,7 +66,7 @@ class JsonLines:
     def _write(self, level: str, line: str) -> None:
         time = self.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
         fields = {"time": time, "level": level, "pipeline": self.pipeline, "run": self.run, "message": plain(line)}
-        # A reader that has gone, or a full disk, ends nothing.
+        # A closed stderr or a full disk must not end the command.
         with suppress(OSError):
             print(json.dumps(fields), file=sys.stderr, flush=True)
 
@@ -75,5 +75,5 @@ Lines = TextLines | JsonLines
 
 
 def lines_of(form: str | None) -> Lines:
-    """The lines of one command in the form that its `--log-format` names."""
+    """The lines of a command in the format of its `--log-format`; plain text for None."""
     return JsonLines() if form == "json" else TextLines()

@@ -1,4 +1,4 @@
-"""What this machine must have before a sidecar can start."""
+"""Checks of this machine: what a sidecar requires before it can start."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from validator.stream import jars
 PYTHON_MIN: Final = (3, 11)
 PYTHON_MAX: Final = (3, 13)
 FILES_MIN: Final = 4096
-"""Open files: Spark's shuffle and Delta's log listings each hold some, next to Kafka's sockets."""
+"""Minimum limit of open files, for Spark's shuffle, Delta's log listings and Kafka's sockets."""
 MEMORY_MIN_BYTES: Final = 4 << 30
 DISK_MIN_BYTES: Final = 1 << 30
 SPARKS_JAR: Final = "spark-sql-kafka-0-10_2.13"
-"""The locked jar whose version PySpark must equal."""
+"""The locked jar that must have the same version as PySpark."""
 
 
 def check() -> Iterator[Finding]:
-    """Each check of the machine in turn."""
+    """The findings of all checks of the machine."""
     yield _python()
     yield _java()
     yield _pyspark()
@@ -45,7 +45,7 @@ def _java() -> Finding:
     try:
         found = jars.find_java()
     except jars.JavaNotFoundError as error:
-        # Its sentence holds the mend already.
+        # The error's sentence already says how to fix it.
         return Finding("problem", "java", str(error))
     return ok("java", f"Java {found.version}, {found.executable}")
 
@@ -93,7 +93,7 @@ def _memory() -> Finding:
 
 
 def disk(folder: Path) -> Finding:
-    """Free space where ``folder`` (which exists) lies."""
+    """The finding on free disk space for ``folder``, which must exist."""
     free = shutil.disk_usage(folder).free
     if free < DISK_MIN_BYTES:
         mend = "free some, or set state.path elsewhere"

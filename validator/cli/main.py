@@ -1,4 +1,4 @@
-"""The entry point of the command `streamproof`: errors become one sentence on stderr and an exit status."""
+"""The entry point of the command `streamproof`. Errors are printed to stderr as a sentence and give an exit status."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from validator.publish.notices import release_stderr
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command in ``argv`` (the process's if None); the exit status is the contract's. Never raises."""
+    """Run the command in ``argv`` (None: the process's arguments). Returns its exit status; never raises."""
     try:
         return _run(argv)
     finally:
@@ -39,10 +39,10 @@ def _run(argv: Sequence[str] | None) -> int:
             _print_trace()
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader (`| head`) has seen enough; Python would complain once more when it flushes at its end.
+        # The reader (`| head`) has closed the pipe. Without this, Python reports the error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNKNOWN
-    except Exception as error:  # noqa: BLE001 - the edge: whatever it is, a user gets a sentence and a status
+    except Exception as error:  # noqa: BLE001 - for every error the user gets a sentence and an exit status
         if debug:
             _print_trace()
         for line in sentence_of(error).splitlines():

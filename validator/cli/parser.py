@@ -1,4 +1,4 @@
-"""The arguments of every command."""
+"""The argument parser of the command `streamproof`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ exit status: 0 verdict pass; 1 fail; 2 bad usage or configuration; 3 unknown (co
 
 
 class _Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are one sentence with the mend."""
+    """An ArgumentParser whose errors are one sentence that says how to fix the usage."""
 
     def __init__(self, **keywords: Any) -> None:
         keywords.setdefault("allow_abbrev", False)
@@ -35,7 +35,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build() -> argparse.ArgumentParser:
-    """The parser; ``command`` in its result names what to do."""
+    """The parser. Its result has the name of the command in ``command``."""
     shared = _Parser(add_help=False)
     shared.add_argument(
         "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
@@ -334,9 +334,9 @@ def _positive(text: str) -> int:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The parsed ``arguments`` (the process's if None). Raises SystemExit for --help, --version and bad usage."""
+    """Parse ``arguments`` (None: the process's). Raises SystemExit for --help, --version and bad usage."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    # argparse asks for a known form of what follows a command; a refused one is refused whatever follows.
+    # A command that is not implemented is refused whatever follows it; argparse would first check what follows.
     return build().parse_args(_without_rest(given))
 
 

@@ -1,4 +1,4 @@
-"""What a pipeline must offer before it can be verified: brokers, topics, a state folder, a free port."""
+"""Checks of a pipeline: what the sidecar requires to verify it (brokers, topics, a state folder, a free port)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TIMEOUT_SECONDS: Final = 8.0
 
 
 def check(config: Config) -> Iterator[Finding]:
-    """Each check of the pipeline in turn; what needs the brokers is left out where they do not answer."""
+    """The findings of all checks of the pipeline. If the brokers do not answer, checks that need them are left out."""
     yield ok("configuration", f"pipeline {config.pipeline}, {config.guarantee.value}")
     yield _isolation(config)
     yield from _state(config.state.path)
@@ -43,7 +43,7 @@ def check(config: Config) -> Iterator[Finding]:
         brokers = Brokers(config, TIMEOUT_SECONDS)
         seen = brokers.seen(topic for _, topic in config.topics_by_place())
     except (OptionsRefused, BrokersUnreachable) as error:
-        # The sentence holds the mend already.
+        # The error's sentence already says how to fix it.
         yield Finding("problem", "brokers", f"{str(error).rstrip('.')}.")
         return
     yield ok("brokers", f"{config.kafka.bootstrap_servers} answer")
@@ -83,7 +83,7 @@ def _topics(config: Config, seen: Mapping[str, Topic | BrokersRefuse | None]) ->
 
 
 def _canary(config: Config, admin: AdminClient, topics: Collection[str]) -> Iterator[Finding]:
-    """The rights to write to the canary's topics, as the brokers tell them."""
+    """A problem for each canary topic to which the sidecar may not write, according to the brokers."""
     if config.canary is None:
         return
     wanted = [name for name in (config.canary.input, config.canary.output) if name in topics]
@@ -95,7 +95,7 @@ def _canary(config: Config, admin: AdminClient, topics: Collection[str]) -> Iter
         try:
             rights = future.result().authorized_operations
         except KafkaException:
-            # It was there a moment ago; `validate` says what the matter is.
+            # The topic existed just before. `validate` reports the problem.
             continue
         if rights is not None and AclOperation.WRITE not in rights:
             said, mend = missing_right("WRITE", f"topic {name}", config.kafka.options)
@@ -130,7 +130,7 @@ def _timestamps(config: Config, admin: AdminClient, existing: Iterable[str]) -> 
 
 
 def _kept(config: Config, brokers: Brokers, existing: Mapping[str, Topic]) -> Iterator[Finding]:
-    """Topics whose records may be gone before the sidecar reads them, or already are."""
+    """Notes on topics whose records may expire before the sidecar reads them, or have already expired."""
     beside = ("faults", "canary")
     read = {topic for place, topic in config.topics_by_place() if not place.startswith(beside)}
     topics = {name: topic for name, topic in existing.items() if name in read}
@@ -155,13 +155,13 @@ def _group(config: Config, brokers: Brokers, admin: AdminClient) -> Iterator[Fin
         yield note("consumer group", "engine.consumer_group is not set: an engine that is behind will look overdue")
         return
     try:
-        # Of a group that the sidecar may not describe, a list says nothing.
+        # A list of groups omits a group that the sidecar may not describe, so the permission is checked first.
         brokers.committed(None, group)
     except BrokersUnreachable as error:
         yield Finding("problem", "consumer group", f"{error}.")
         return
     try:
-        # Listing, not describing: of a group that is not there, brokers say different things, a new one nothing at all.
+        # Listing, not describing: brokers' answers differ for a group that does not exist, and newer ones give none.
         listed = admin.list_consumer_groups(request_timeout=TIMEOUT_SECONDS).result().valid
     except KafkaException as error:
         yield problem(
@@ -184,7 +184,7 @@ def _state(folder: Path) -> Iterator[Finding]:
     try:
         state_folder.check(folder)
     except state_folder.StateRefused as error:
-        # Its sentence holds the mend already.
+        # The error's sentence already says how to fix it.
         yield Finding("problem", "state", f"{error}.")
         return
     yield disk(nearest)
@@ -206,14 +206,14 @@ def _state(folder: Path) -> Iterator[Finding]:
 
 
 def _identity(config: Config) -> Iterator[Finding]:
-    """Where the state is another pipeline's: `validate` would refuse it."""
+    """A problem if the state belongs to another pipeline (`validate` refuses it), and notes on corrected fields."""
     if not (config.state.path / identity.FILE).is_file():
         return
     try:
         for topic in rereading.would_adopt(StateTables(config.state.path), config):
             yield note("state", f"the fields of topic {topic} were corrected: `validate` reads it again from its start")
     except identity.StateMismatch as error:
-        # Its sentence holds the mend already.
+        # The error's sentence already says how to fix it.
         yield Finding("problem", "state", f"{error}.")
     except OSError as error:
         said = f"{config.state.path / identity.FILE} cannot be read ({error.strerror})"
@@ -226,7 +226,7 @@ def _held(lock: Path) -> bool:
     except OSError:
         return False
     try:
-        # Shared, and let go at once: it must never keep a sidecar from starting for longer than this call.
+        # A shared lock, released at once: it must not keep a sidecar from starting.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

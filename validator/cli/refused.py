@@ -1,4 +1,4 @@
-"""Commands of the contract that this version does not have yet: refused with a sentence, never half done."""
+"""Commands of CONTRACT that this version does not implement yet. They are refused with a sentence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Refused:
-    """A command that is not built yet; ``instead`` is what helps meanwhile."""
+    """A command that is not implemented yet. ``instead``: what the user can do instead."""
 
     command: str
     summary: str
@@ -20,7 +20,7 @@ REFUSED: Final[tuple[Refused, ...]] = (
     Refused("bundle", "the smallest set of records that shows a violation", "read violations.json in the state"),
     Refused("replay", "replay a bundle", "read violations.json in the state"),
 )
-"""Flipped entry by entry: build the command, delete its line."""
+"""The entry of a command is deleted when the command is implemented."""
 
 CONFIG_INIT: Final = Refused(
     "config init", "propose a configuration from topics", "start from `streamproof config example clickstream`"
@@ -28,5 +28,5 @@ CONFIG_INIT: Final = Refused(
 
 
 def sentence(refused: Refused) -> str:
-    """The refusal, as the user reads it."""
+    """The refusal as a sentence for the user."""
     return f"{refused.command} is not built yet; {refused.instead}."

@@ -1,7 +1,7 @@
-"""Whether librdkafka reads every topic, and what the sidecar would make of the newest records: how many decode, and one
-as it understands it.
+"""Checks that librdkafka can read every topic, and decodes the newest records as the sidecar would.
 
-Both from one reading, in a process whose memory is bounded (`validator.stream.bounded`).
+The findings say how many records decode, and show one of them. The records are read once, in a process with limited
+memory (`validator.stream.bounded`).
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ _IDS_SHOWN: Final = 3
 _TEXT_SHOWN: Final = 60
 _PARTITIONS_SHOWN: Final = 3
 _FAR_US: Final = 10 * 365 * 24 * 3_600_000_000
-"""A time further from now than this has the wrong unit, or is history."""
+"""A time further from now than this has a wrong unit, or is historic."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a record is to the sidecar: ``why`` it does not decode, or what it is in words (``said``) and its time.
+    """A record as the sidecar decodes it.
 
-    Of a tombstone, and of a topic that is not judged, all three are None.
+    ``why``: why it does not decode. ``said``: its content in words. ``instant_us``: its time, in microseconds. All
+    three are None for a tombstone, and for a record of a topic that is not judged.
     """
 
     topic: str
@@ -51,7 +52,7 @@ class Seen:
 
 @dataclass
 class _Topic:
-    """What was seen of a topic. ``left``: partition -> the next offset; ``ends``: that at which its reading ends."""
+    """The records read of a topic. ``left``: partition -> next offset. ``ends``: partition -> end of the reading."""
 
     left: dict[int, int]
     ends: dict[int, int]
@@ -61,7 +62,7 @@ class _Topic:
     too_large: Ended | None = None
 
     def add(self, seen: Seen) -> None:
-        """The next record."""
+        """Add the next record."""
         self.left[seen.partition] = seen.offset + 1
         self.count += 1
         if seen.why is not None:
@@ -71,7 +72,10 @@ class _Topic:
 
 
 def check(config: Config, partitions: Mapping[str, Sequence[int]]) -> Iterator[Finding]:
-    """A finding for the client, then for each topic of the pipeline that exists. ``partitions``: topic -> its."""
+    """A finding for the client, then findings for each existing topic of the pipeline.
+
+    ``partitions``: existing topic -> its partitions.
+    """
     topics: dict[str, _Topic] = {}
     refusal: Refusal | None = None
     left = dict(partitions)
@@ -92,7 +96,7 @@ def check(config: Config, partitions: Mapping[str, Sequence[int]]) -> Iterator[F
             if under_way is None or not error.by_memory:
                 refusal = refusal or Refusal("", f"reading {', '.join(left)} {error}", "run doctor again")
                 break
-            # The other topics are read all the same.
+            # The remaining topics are read in a new process.
             topics[under_way].too_large = error
             names = list(left)
             left = {name: left[name] for name in names[names.index(under_way) + 1 :]}
@@ -107,7 +111,7 @@ def check(config: Config, partitions: Mapping[str, Sequence[int]]) -> Iterator[F
 
 
 def _read(config: Config, partitions: Mapping[str, Sequence[int]]) -> Iterator[Begun | Answered | Seen]:
-    """Read the topics; in a process of its own."""
+    """Read the topics. Runs in a separate process."""
     judged = {source.topic for source in sources_of(config)}
     most = {topic: RECORDS_MOST if topic in judged else 1 for topic in partitions}
     decoders = {topic: sampling.decoder_of(config, topic) for topic in judged}
@@ -176,7 +180,7 @@ def _too_large(name: str, topic: _Topic) -> str:
 
 
 def _understood(config: Config, one: Event | Result) -> str:
-    """A record in words."""
+    """The content of a record in words."""
     if isinstance(one, Event):
         if config.oracle.by_id:
             told = f"event {_shown(one.id)} of key {_shown(one.key)} at {_time(one.event_time_us)}"
