@@ -37,7 +37,7 @@ class Footprint:
     groups: frozenset[Resource] = frozenset()
 
     def hits(self, other: Footprint) -> bool:
-        """Whether this fault hits the target of ``other``, directly or with its whole group."""
+        """Whether this fault hits the target of ``other``, directly or as part of a whole process group."""
         return bool(self.resources & (other.resources | other.groups))
 
     def overlaps(self, other: Footprint) -> bool:
@@ -45,12 +45,12 @@ class Footprint:
         return self.hits(other) or other.hits(self)
 
     def is_part_of(self, other: Footprint) -> bool:
-        """Whether ``other`` hits the group of this process, and this hits only one process of that group."""
+        """Whether the target is a single process of the group that ``other`` hits."""
         return other.hits(self) and not self.hits(other)
 
 
 def footprint_of(kind: str, target: Target) -> Footprint:
-    """The resources that a fault of ``kind`` on ``target`` hits."""
+    """The footprint of a fault of ``kind`` on ``target``."""
     resources, process = _resources(kind, target), _process_of(kind, target)
     if process is None:
         return Footprint(resources)

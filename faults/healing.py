@@ -55,7 +55,7 @@ def record_state(entry: Entry, state: State, journal: Journal, topic: FaultsTopi
 
 
 def heal(entry: Entry, injected: Injection, journal: Journal, topic: FaultsTopic | None, within_seconds: float) -> None:
-    """Heal one fault and wait for the proof. Raises NotHealed."""
+    """Heal one fault, and wait until a probe shows that it is healed. Raises NotHealed."""
     heal_faults([(entry, injected)], journal, topic, HealPolicy(within_seconds), lambda _: None)
 
 
@@ -76,7 +76,7 @@ def heal_faults(
 
 
 class _Healing:
-    """The healing of some faults, with its failures."""
+    """One healing of several faults. Collects the failures of all faults before it raises them."""
 
     def __init__(
         self, journal: Journal, topic: FaultsTopic | None, policy: HealPolicy, healed: Callable[[Entry], None]

@@ -133,7 +133,7 @@ class Journal:
         self._append({"what": "facts", "id": entry.fault.id, "facts": facts.model_dump_json()})
 
     def record_state(self, entry: Entry, state: State) -> datetime:
-        """Write that the fault has reached ``state``, and return the time. A state that was reached keeps its time."""
+        """Record that the fault has reached ``state``, and return the time. A state that is recorded keeps its time."""
         if state not in entry.states:
             now = datetime.now(UTC)
             time = now.isoformat(timespec="microseconds")
@@ -142,14 +142,14 @@ class Journal:
         return entry.states[state]
 
     def end_early(self, entry: Entry, why: str) -> None:
-        """Write why the fault ends early, unless its healing has started. The records of the healing contain it."""
+        """Record why the fault ends early, unless its healing has started. The records of its healing contain it."""
         if "heal_started" in entry.states:
             return
         entry.over_because = why
         self._append({"what": "over", "id": entry.fault.id, "because": why})
 
     def mark_published(self, entry: Entry) -> None:
-        """Write that the faults topic has all states of the fault."""
+        """Record that the faults topic has all states of the fault."""
         entry.is_published = True
         self._append({"what": "told", "id": entry.fault.id})
 

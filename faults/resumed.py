@@ -58,7 +58,7 @@ class ResumedProcesses:
                 self.ended.append(said)
 
     def forget(self) -> None:
-        """Stop watching, since another fault begins, which may end the processes."""
+        """Report the processes that have ended, then stop watching: another fault begins, and may end the others."""
         self.look()
         self._watched.clear()
 

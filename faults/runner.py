@@ -53,7 +53,7 @@ def run(
             topic.check()
         for step in timeline.steps:
             for _, fault in step.parts:
-                _prepared(fault, config)  # a fault that cannot be injected is refused now, not after an hour
+                _prepared(fault, config)  # refuses an impossible fault now, not after an hour
         resumed = ResumedProcesses(say)
         with Watchdog(config):
             for step, wait_seconds in paced(timeline, time.monotonic):

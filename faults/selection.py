@@ -44,9 +44,10 @@ def select(
     parameters: AnyParameters = NO_PARAMETERS,
     others: Sequence[Selection] = (),
 ) -> Selection:
-    """The targets that a fault of ``kind`` hits. They exclude those that ``others`` of its group hit.
+    """The targets that a fault of ``kind`` hits. Targets that ``others`` of its group hit are not drawn.
 
-    Raises FaultRefused if no target, or fewer than ``pick``, match. :func:`check_radius` checks the upper limits.
+    Raises FaultRefused if no target or fewer than ``pick`` match, or if a target would be hit twice.
+    :func:`check_radius` checks the upper limits.
     """
     held = [footprint_of(other.kind, config.targets[name]) for other in others for name in other.names]
 

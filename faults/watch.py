@@ -1,7 +1,7 @@
 """The watchdog process: waits until the runner's end of a pipe is closed, and heals if the runner has not.
 
 The runner writes its orders as the first line and ``done`` as the last one. If the pipe is closed without ``done``, the
-runner was killed: the watchdog takes the lock of the journal, which the kernel has released, and heals the open faults.
+runner was killed or has failed: the watchdog waits for the lock of the journal, and heals the open faults.
 It ignores the signals that a terminal or an orchestrator sends to a whole process group. The modules for healing are
 imported only when needed, so that the watchdog starts fast and uses little memory, also under memory pressure.
 """
@@ -19,7 +19,7 @@ DONE: Final = b"done\n"
 
 
 def main() -> int:
-    """Watch the runner, and heal if it was killed. The exit status is that of ``faults heal``."""
+    """Watch the runner, and heal if it ends without ``done``. The exit status is that of ``faults heal``."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     orders = sys.stdin.buffer.readline()

@@ -1,4 +1,4 @@
-"""The runner's side of the watchdog, a small process in its own session that heals if the runner is killed."""
+"""The runner's side of the watchdog, a small process in its own session that heals if the runner cannot."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class ThrottledGroup:
             raise FaultRefused(f"{self._folder}: the kernel refused the limit ({error.strerror}).") from error
 
     def take(self, pid: int) -> None:
-        """Move a process into the group, which its later children inherit. Does nothing if it does not exist."""
+        """Move a process into the group; later children inherit it. Does nothing if the process does not exist."""
         _move(pid, self._folder)
 
     def has(self, pid: int) -> bool:

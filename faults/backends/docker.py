@@ -21,7 +21,7 @@ SOCKET: Final = Path("/var/run/docker.sock")
 _ANSWER_SECONDS_MAX: Final = 30.0
 _OLDEST: Final = (1, 25)
 _NEWEST: Final = (1, 55)
-"""Used also for newer servers."""
+"""The newest supported API version, which is also used with newer servers."""
 Version = tuple[int, int]
 
 
@@ -71,7 +71,7 @@ class Docker:
         self._version: Version | None = None
 
     def version(self) -> Version:
-        """The API version of the calls: the server's, at most the newest supported one. Raises FaultRefused if none."""
+        """The API version of the calls: that of the server, at most ``_NEWEST``. Raises FaultRefused if unsupported."""
         if self._version is None:
             status, headers, _ = self._send("GET", "/_ping")
             theirs = _parsed(headers.get("api-version", ""))

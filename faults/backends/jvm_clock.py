@@ -17,8 +17,8 @@ FRESH_SECONDS: Final = 2.0
 
 
 def has_reported(clock_file: Path, pid: int) -> bool:
-    """Whether the process has the agent, and the agent has written its file. A killed JVM leaves its file; it does not
-    count for a later process with the same id."""
+    """Whether the agent of this process has written its file. A file that an earlier process with the same id left does
+    not count."""
     seen = processes.see(pid)
     try:
         return seen is not None and not processes.started_after(_told_by(clock_file, pid), seen)

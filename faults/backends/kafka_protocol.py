@@ -19,7 +19,7 @@ Partition = tuple[str, int]
 _ALTER: Final = (45, 0)
 _LIST: Final = (46, 0)
 _ELECT: Final = (43, 2)
-"""API key and version, as for the requests above."""
+"""API key and version, as for the two requests above."""
 _PREFERRED: Final = b"\0"
 _NOT_NEEDED: Final = 84
 """Error code ELECTION_NOT_NEEDED: the preferred replica leads already."""

@@ -89,7 +89,7 @@ class Kubernetes:
         self._call("DELETE", path, query, may_be_absent=True)
 
     def await_change(self, path: str, name: str, version: str, seconds: int) -> None:
-        """Wait until the object ``name`` of the collection ``path`` differs from ``version``, at most ``seconds``."""
+        """Wait until object ``name`` of the collection ``path`` differs from ``version``, for at most ``seconds``."""
         query = {
             "watch": "true",
             "fieldSelector": f"metadata.name={name}",

@@ -41,7 +41,7 @@ def _why_no_iptables() -> str | None:
 
 
 def why_no_loss() -> str | None:
-    """Why this host can drop packets of a namespace neither by netem nor by a packet filter; None if it can."""
+    """Why neither netem nor a packet filter can drop the packets of a namespace on this host; None if one can."""
     no_netem, no_filter = namespaces.why_no_netem(), why_not_here()
     if no_netem is None or no_filter is None:
         return None

@@ -168,7 +168,7 @@ def is_stopped(process: KnownProcess) -> bool:
 
 
 def send(process: KnownProcess, number: signal.Signals) -> None:
-    """Send a signal to this process, if it exists. Raises FaultRefused without the permission."""
+    """Send a signal to this process, if it exists. Raises FaultRefused without permission."""
     if not is_alive(process):
         return
     try:

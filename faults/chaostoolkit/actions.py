@@ -51,8 +51,9 @@ def heal(config: str) -> int:
 def wait_until_judged(source: str, at_least_seconds: float = 0.0, timeout_seconds: float = 300.0) -> dict[str, Any]:
     """Wait until the sidecar at ``source`` has decided: nothing is overdue, blocked, unresolved or suspected.
 
-    ``at_least_seconds``: least time from this call to the report. Use the length of a window plus the pipeline's
-    `timing.missing_after`, after which a loss that happens now is confirmed. Returns the contributions of that report.
+    ``at_least_seconds``: the report must be this much later than the call. Use the length of a window plus the
+    pipeline's `timing.missing_after`, after which a loss that happens now is confirmed. Returns the contributions of
+    that report.
     Raises NoAnswer after ``timeout_seconds``.
     """
     pause = threading.Event()

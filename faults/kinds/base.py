@@ -1,4 +1,4 @@
-"""The interface of every kind of fault: injection, probes and healing; and what the kinds share."""
+"""The interface that each kind of fault implements (injection, probes, healing), and helpers of the kinds."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from faults.targets import BrokerTarget
 
 
 class _AsksClients(OnProcesses):
-    """A fault of broker processes that is probed as a Kafka client."""
+    """A fault of broker processes, probed by a Kafka client."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)

@@ -27,8 +27,8 @@ class _OnContainers:
         self._dockers = {name: Docker(target.socket) for name, target in targets.items()}
 
     def prepare(self) -> None:
-        """Find the containers. Raises FaultRefused if one does not run, is paused, is named twice, or is the container
-        of the fault runner or its network."""
+        """Find the containers. Raises FaultRefused if one does not run, is paused or is named twice, or if the fault
+        runner runs in it or uses its network."""
         known: dict[str, KnownContainer] = {}
         ours = own_containers()
         for name, docker in self._dockers.items():
@@ -117,7 +117,7 @@ class ContainerKill(_OnContainers):
             docker.kill(known.id)
 
     def is_active(self) -> bool:
-        """Whether each container does not run, or was started again since the fault began."""
+        """Whether no container has been running since before the fault."""
         return self._all(lambda known, now: not now.is_running or now.started != known.started)
 
     def heal(self) -> None:

@@ -43,7 +43,7 @@ class LeaderMove:
         self.facts = Facts(partitions=tuple(known))
 
     def inject(self) -> None:
-        """Put the new leader first of the replicas, and elect it. Raises FaultRefused if it is not elected."""
+        """Make the new leader the first replica, and elect it. Raises FaultRefused if the election fails."""
         for name in self._targets:
             cluster, known = self._leaders(name), self._known(name)
             cluster.order({p.place: p.led_by(p.to) for p in known})
@@ -63,9 +63,9 @@ class LeaderMove:
         )
 
     def heal(self) -> None:
-        """Put the original leader first of the replicas, and elect it. Raises FaultRefused, Unreachable.
+        """Make the original leader the first replica, and elect it. Raises FaultRefused, Unreachable.
 
-        An election can succeed only when that replica is in sync; `is_healed` repeats it.
+        The election succeeds only when that replica is in sync; `is_healed` repeats it.
         """
 
         def restore(name: str) -> None:

@@ -31,7 +31,7 @@ _CONNECT_SECONDS_MAX: Final = 5.0
 _SILENCE_SECONDS: Final = 0.5
 """A connection attempt that takes longer than this counts as blocked. Before the fault, an attempt succeeded."""
 _PROBE_SECONDS: Final = 0.5
-"""The bandwidth probe sends what the limit passes in this time, and a burst."""
+"""The bandwidth probe sends the bytes that the limit passes in this time, plus one burst."""
 _PACKET_BYTES_MAX: Final = 10_000
 _RELAYED_BYTES_MAX: Final = 66_000
 _SLACK_SECONDS: Final = 0.1

@@ -70,7 +70,10 @@ class Pods:
             self._cluster(name).create(self._collection(name), rendered(self._fault, name, target), {})
 
     def maintain(self) -> None:
-        """Check, at a limited rate, that no other client has deleted or paused an object. Raises NotVerified."""
+        """Check, at a limited rate, that the objects exist and are injected. Raises NotVerified if one is not.
+
+        Another client may delete or pause an object.
+        """
         if not self._throttle.is_due():
             return
         for name in self._targets:

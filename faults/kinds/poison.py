@@ -97,7 +97,7 @@ class Poison:
         self._producers.clear()
 
     def is_healed(self) -> bool:
-        """Whether all records of this process are acknowledged, or the other process that sent does not exist."""
+        """Whether all records of this process are acknowledged; in any other process, whether the sender has ended."""
         if self._sent:
             return not self._producers and all(self.facts.records[name] == self._sent for name in self._targets)
         return not any(processes.is_alive(sender) and sender.pid != os.getpid() for sender in self.facts.processes)

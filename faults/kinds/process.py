@@ -79,9 +79,9 @@ class Pause(OnProcesses):
                 )
 
     def maintain(self) -> None:
-        """Check, at a limited rate, that the processes are stopped. Raises NotVerified if one runs in two checks.
+        """Check, at a limited rate, that the processes are stopped. A process that has ended is ignored.
 
-        A process that has ended is ignored.
+        Raises NotVerified if a process runs in two consecutive checks.
         """
         if not self._throttle.is_due():
             return

@@ -40,7 +40,7 @@ class DiskSlow:
         }
 
     def prepare(self) -> None:
-        """Find the processes and time a write. Raises FaultRefused also if the disk is as slow without the limit."""
+        """Find the processes and time a write. Raises FaultRefused also if the write is slow without the limit."""
         found: list[KnownProcess] = []
         for name, target in self._targets.items():
             block_throttle.disk_of(target.path)
