@@ -13,16 +13,16 @@ import pyarrow.compute as pc
 Ints = npt.NDArray[np.int64]
 """One integer per row."""
 Bools = npt.NDArray[np.bool_]
-"""One truth per row."""
+"""One truth value per row."""
 
 ABSENT: Final = int(np.iinfo(np.int64).min)
-"""Stands for null: earlier than any time, so that the greatest of two with one absent is the other."""
+"""Stands for null. It is earlier than any time, so the maximum of an absent and a present value is the present one."""
 NEVER: Final = int(np.iinfo(np.int64).max)
-"""Stands for null among minima, where the least of two with one absent is the other."""
+"""Stands for null in minima: the minimum of an absent and a present value is the present one."""
 
 
 def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """A column as one array, not copied where it is one."""
+    """Return a column as one array. Nothing is copied if it is one already."""
     if not isinstance(column, pa.ChunkedArray):
         return column
     if column.num_chunks == 1:
@@ -31,7 +31,7 @@ def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def ints(column: pa.ChunkedArray | pa.Array, absent: int = ABSENT) -> Ints:
-    """A column of integers; its nulls are ``absent``."""
+    """Return a column of integers, with ``absent`` in place of null."""
     values = whole(column)
     if values.null_count:
         values = pc.fill_null(values, absent)
@@ -39,35 +39,35 @@ def ints(column: pa.ChunkedArray | pa.Array, absent: int = ABSENT) -> Ints:
 
 
 def nullable(values: Ints, absent: int = ABSENT) -> pa.Array:
-    """A column for Arrow in which ``absent`` is null."""
+    """Return an Arrow column with null in place of ``absent``."""
     return pa.array(values, pa.int64(), mask=values == absent)
 
 
 def is_one_of(column: pa.ChunkedArray, *texts: str) -> Bools:
-    """Which rows of a column of texts are one of ``texts``; null is none."""
+    """Return which rows of a column of texts are one of ``texts``. Null is none of them."""
     found = pc.is_in(column, value_set=pa.array(texts, pa.string()))
     return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
 def totals(groups: Ints, values: Ints, count: int) -> Ints:
-    """Sum of ``values`` for each of ``count`` groups."""
+    """Return the sum of ``values`` in each of ``count`` groups."""
     found = np.zeros(count, dtype=np.int64)
     np.add.at(found, groups, values)
     return found
 
 
 def counts(groups: Ints, where: Bools, count: int) -> Ints:
-    """How many rows of each of ``count`` groups ``where`` holds for."""
+    """Return the number of rows in each of ``count`` groups for which ``where`` holds."""
     return np.bincount(groups[where], minlength=count).astype(np.int64)
 
 
 def present(value: np.int64) -> int | None:
-    """One value as a number, None where it stands for null."""
+    """Return one value as a number, or None if it stands for null."""
     return None if value in (ABSENT, NEVER) else int(value)
 
 
 def run_starts(*columns: Ints) -> Bools:
-    """Of sorted rows: which ones differ from the row before in any column; the first row does."""
+    """Return which of the sorted rows differ from the row before in any column. The first row does."""
     starts = np.zeros(len(columns[0]), dtype=np.bool_)
     starts[:1] = True
     for column in columns:
@@ -76,19 +76,19 @@ def run_starts(*columns: Ints) -> Bools:
 
 
 def listed(column: pa.ChunkedArray | pa.Array) -> tuple[Ints, pa.Array]:
-    """A column of lists as (number of the row that each item is of, the items); a null list has none."""
+    """Return a column of lists as (row number of each item, items). A null list has no items."""
     lists = whole(column)
     parents = np.asarray(pc.list_parent_indices(lists).to_numpy(zero_copy_only=False), dtype=np.int64)
     return parents, pc.list_flatten(lists)
 
 
 def field(structs: pa.Array, name: str) -> pa.Array:
-    """One field of a column of structs."""
+    """Return one field of a column of structs."""
     return pc.struct_field(structs, name)
 
 
 def coded(texts: Sequence[pa.Array]) -> tuple[list[Ints], list[str]]:
-    """Columns of texts as numbers that sort as the texts do, and the texts by number."""
+    """Return columns of texts as numbers that sort as the texts do, and the texts by number."""
     whole = pa.concat_arrays([column.cast(pa.string()) for column in texts]) if texts else pa.array([], pa.string())
     encoded = whole.dictionary_encode()
     names = encoded.dictionary.to_pylist()

@@ -1,4 +1,4 @@
-"""The books of a run: frontiers and totals after each batch. A pure fold, the same live and when rebuilt from facts."""
+"""Progress of a run: frontiers and totals after each batch. A pure fold, the same live and when rebuilt from facts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from validator.model.frontier import (
 FOREVER_US: Final = 2**62
 """Later than any event time."""
 _OUTAGES_KEPT: Final = 64
-"""Of more, the oldest two become one with the time between them: proofs come later, never earlier."""
+"""If there are more, the oldest two are merged, with the time between them: proofs come later, never earlier."""
 
 
 @dataclass(frozen=True)
 class TimeRules:
-    """The part of the configured timing that frontiers need. Microseconds."""
+    """The configured times that frontiers need, in microseconds."""
 
     max_disorder_us: int
     idle_after_us: int
@@ -34,9 +34,9 @@ class TimeRules:
 
 @dataclass(frozen=True)
 class Retirement:
-    """Retention dropped the facts of cells at ``at_us``; none of them starts at or after ``horizon_us``.
+    """At ``at_us``, retention dropped the facts of cells, none of which starts at or after ``horizon_us``.
 
-    What turns up later for a cell before that horizon is out of scope: its facts may be gone.
+    Records that are read later for a cell before that horizon are out of scope: its facts may have been dropped.
     """
 
     at_us: int
@@ -45,7 +45,7 @@ class Retirement:
 
 @dataclass(frozen=True)
 class Hole:
-    """Offsets of an input partition that were gone before they could be read, all of them before ``before_offset``."""
+    """Offsets of an input partition, all of them before ``before_offset``, that expired before they were read."""
 
     place: PartitionId
     before_offset: int
@@ -55,13 +55,18 @@ class Hole:
 class Books:
     """Frontiers, watermark and totals after batch ``batch`` (-1: before the first).
 
-    ``lookup_us`` is the instant of that batch; the next one's is later. ``gap_met``: answers were found gone since the
-    last batch; the next lookup tells how far inputs had come by then. ``holes``: what was found gone of inputs since
-    the last batch. ``replaced``: partitions whose topic was deleted and recreated: how many of their records were never
-    read is not known. ``cut_back``: partitions whose log ended before the committed frontier later: what was read there
-    may not be what the pipeline has. ``faults_topics``: the topic ids that the faults topic has had. ``settled``:
-    undecodable records of a partition that hide nothing, as an operator or the pipeline said (docs/decisions/0099).
-    ``outages``: while the brokers did not answer (docs/decisions/0143).
+    - ``lookup_us``: instant of that batch. The instant of the next batch is later.
+    - ``gap_met``: expired answers were found since the last batch. The next lookup shows how far the inputs had come by
+      then.
+    - ``holes``: expired input offsets that were found since the last batch.
+    - ``replaced``: partitions whose topic was deleted and recreated. How many of their records were never read is not
+      known.
+    - ``cut_back``: partitions whose log later ended before the committed frontier. The records that were read there may
+      not be those that the pipeline has.
+    - ``faults_topics``: the topic ids that the faults topic has had.
+    - ``settled``: number of undecodable records per partition that hide nothing, as an operator or the pipeline stated
+      (docs/decisions/0099).
+    - ``outages``: intervals in which the brokers did not answer (docs/decisions/0143).
     """
 
     rules: TimeRules
@@ -81,7 +86,7 @@ class Books:
     def looked_up(
         self, batch: int, lookup_us: int, lookups: Mapping[PartitionId, Lookup], ends: Mapping[PartitionId, int]
     ) -> Books:
-        """The books once a batch's end offsets are planned and the brokers were asked at ``lookup_us``."""
+        """Return the progress after a batch was planned to ``ends`` and the brokers were looked up at ``lookup_us``."""
         assert lookup_us > self.lookup_us, "the sidecar's clock never falls"
         frontiers = dict(self.frontiers)
         for place, frontier in self.frontiers.items():
@@ -93,10 +98,10 @@ class Books:
         return replace(self, batch=batch, lookup_us=lookup_us, frontiers=frontiers, gap_met=False, holes=())
 
     def asked(self, lookup_us: int, lookups: Mapping[PartitionId, Lookup]) -> Books:
-        """The books once the brokers were asked at ``lookup_us``, where nothing else changed.
+        """Return the progress after the brokers were looked up at ``lookup_us`` and nothing else changed.
 
-        A run with `--once` beside a load reaches the ends of no other lookup, since those of an earlier process are
-        forgotten.
+        A run with `--once` beside a load reaches the ends of no other lookup, since the lookups of an earlier process
+        are not kept.
         """
         if lookup_us <= self.lookup_us:
             return self
@@ -107,7 +112,7 @@ class Books:
         return replace(self, lookup_us=lookup_us, frontiers=frontiers)
 
     def with_outages(self, *found: tuple[int, int]) -> Books:
-        """The books with further outages."""
+        """Return the progress with further outages."""
         outages = tuple(sorted({*self.outages, *found}))
         while len(outages) > _OUTAGES_KEPT:
             (before_us, _), (_, since_us), *later = outages
@@ -115,7 +120,7 @@ class Books:
         return replace(self, outages=outages)
 
     def with_policies(self, policies: Mapping[str, str], lookups: Mapping[PartitionId, Lookup]) -> Books:
-        """The books once the `cleanup.policy` of some topics was looked up, after ``lookups``."""
+        """Return the progress after the `cleanup.policy` of some topics was looked up, which followed ``lookups``."""
         frontiers = {
             place: frontier.with_policy(policies[place.topic], lookups[place])
             if place.topic in policies and place in lookups
@@ -125,7 +130,8 @@ class Books:
         return replace(self, frontiers=frontiers)
 
     def gaps(self, summaries: Iterable[PartitionSummary]) -> dict[PartitionId, int]:
-        """The offsets without a visible record that are not accounted for once a batch brings ``summaries``."""
+        """Return the numbers of offsets without a visible record that are not accounted for after a batch with
+        ``summaries``."""
         records = {summary.place: summary.records + summary.unexamined for summary in summaries}
         found = {
             place: frontier.invisible - records.get(place, 0) - frontier.compacted - (frontier.markers or 0)
@@ -134,10 +140,10 @@ class Books:
         return {place: count for place, count in sorted(found.items()) if count > 0}
 
     def with_gaps(self, gaps: Mapping[PartitionId, int], before: Books) -> tuple[Books, tuple[Hole, ...]]:
-        """The books, looked up, once ``gaps`` are accounted for, and what they hide of inputs; ``before``: of the batch
-        before. The policies of the topics are known.
+        """Account for ``gaps``. Returns the progress, and the holes in inputs.
 
-        Offsets that compaction may have emptied held any records that were appended until the lookup.
+        The brokers were looked up and the topics' policies are known. ``before``: the progress after the batch before.
+        Offsets that compaction may have emptied may have held any records that were appended before the lookup.
         """
         frontiers, holes, answers_gone = dict(self.frontiers), [], False
         for place, count in gaps.items():
@@ -148,7 +154,7 @@ class Books:
                 continue
             found = replace(frontier, compacted=frontier.compacted + count, markers=frontier.markers or 0)
             if frontier.side == "input":
-                # Its newest record may be among them: until it has been silent for long, the engine waits for it.
+                # The partition's newest record may be among them: the engine waits for the partition until it is idle.
                 found = replace(found, last_data_us=self.lookup_us)
                 holes.append(Hole(place, began + 1))
             else:
@@ -161,7 +167,7 @@ class Books:
         return replace(self, frontiers=frontiers), tuple(holes)
 
     def with_facts(self, summaries: Iterable[PartitionSummary]) -> Books:
-        """The books with what the batch's fact rows say."""
+        """Return the progress after the batch with these fact rows."""
         frontiers = dict(self.frontiers)
         unexamined = False
         for summary in summaries:
@@ -169,11 +175,11 @@ class Books:
             frontier = frontiers[summary.place]
             moved = frontier.with_data(self.lookup_us, summary)
             if frontier.hidden_start and frontier.horizon_us is None and summary.first_event_time_us is not None:
-                # A hidden event may lie at exactly that instant, the first of its window: the cell there is out too.
+                # A hidden event may lie exactly at that instant, the first of its window: its cell is out too.
                 moved = replace(moved, horizon_us=summary.first_event_time_us + self.rules.max_disorder_us + 1)
             frontiers[summary.place] = moved
         if unexamined:
-            # What was not examined of the answers was there at the lookup, and so were the events that it answers.
+            # Answers that were not examined existed at the lookup, and so did the events that they answer.
             frontiers = {place: _unprovable(frontier) for place, frontier in frontiers.items()}
         inputs = [frontier for frontier in frontiers.values() if frontier.side == "input"]
         watermark = input_watermark_us(
@@ -187,9 +193,9 @@ class Books:
         return replace(self, frontiers=frontiers, watermark_us=watermark)
 
     def clock(self, *, rest: Rest = Rest.NONE) -> Clock:
-        """What these books prove of time."""
+        """Return what this progress proves about time."""
         now = clock(self.frontiers, lookup_us=self.lookup_us, watermark_us=self.watermark_us, rest=rest)
-        # Until a partition with a hidden start shows an event, what it hides can be of any time: nothing is in scope.
+        # Until a partition with a hidden start has an event, the hidden events can have any time: nothing is in scope.
         retired = tuple((r.at_us, r.horizon_us) for r in self.retirements)
         horizon = FOREVER_US if self.hiding else now.horizon_us
         settled = sum(self.settled.values())
@@ -197,7 +203,7 @@ class Books:
 
     @property
     def hiding(self) -> tuple[PartitionId, ...]:
-        """Input partitions whose start is hidden and that have shown no event yet."""
+        """Input partitions with a hidden start of which no event was read yet."""
         return tuple(
             place
             for place, frontier in sorted(self.frontiers.items())
@@ -206,20 +212,20 @@ class Books:
 
     @property
     def inputs_replaced(self) -> bool:
-        """Whether a topic of inputs was deleted and recreated."""
+        """Whether an input topic was deleted and recreated."""
         frontiers = [self.frontiers.get(place) for place in self.replaced]
         return any(frontier is None or frontier.side == "input" for frontier in frontiers)
 
     def records(self, side: str) -> int:
-        """Records read so far on one side."""
+        """Return the number of records read so far on one side."""
         return sum(f.records for f in self.frontiers.values() if f.side == side)
 
     def undecodable(self, side: str) -> int:
-        """Those of them that did not decode."""
+        """Return the number of records of the side that did not decode."""
         return sum(f.undecodable for f in self.frontiers.values() if f.side == side)
 
     def hidden(self, side: str) -> int:
-        """Those of them that were not settled: what they hold is not known."""
+        """Return the number of undecodable records of the side that are not settled: their content is not known."""
         return self.undecodable(side) - sum(
             count
             for place, count in self.settled.items()
@@ -227,16 +233,16 @@ class Books:
         )
 
     def expired_of(self, side: str) -> int:
-        """Offsets of that side that were gone before they were read."""
+        """Return the number of offsets of the side that expired before they were read."""
         return sum(f.expired for f in self.frontiers.values() if f.side == side)
 
     def compacted_of(self, side: str) -> int:
-        """Offsets of that side that may be records which compaction removed before they were read."""
+        """Return the number of offsets of the side that may be records that compaction removed before being read."""
         return sum(f.compacted for f in self.frontiers.values() if f.side == side)
 
     @property
     def tombstones(self) -> int:
-        """Null values read from output topics."""
+        """Number of null values read from output topics."""
         return sum(f.tombstones for f in self.frontiers.values())
 
     @property
@@ -249,17 +255,18 @@ class Books:
 
     @property
     def compacted(self) -> int:
-        """Offsets that may be records which compaction removed before they were read."""
+        """Number of offsets that may be records that compaction removed before they were read."""
         return sum(frontier.compacted for frontier in self.frontiers.values())
 
     @property
     def expired(self) -> int:
-        """Offsets that were gone before they could be read."""
+        """Number of offsets that expired before they were read."""
         return sum(frontier.expired for frontier in self.frontiers.values())
 
 
 def _unprovable(frontier: Frontier) -> Frontier:
-    """An input's frontier, when answers to all of its events by now may be gone; another one as it is."""
+    """Return the frontier of an input after answers to any of its events so far may have expired; other frontiers
+    unchanged."""
     if frontier.side != "input":
         return frontier
     return replace(frontier, unprovable_below=max(frontier.unprovable_below or 0, frontier.high_watermark))

@@ -1,4 +1,4 @@
-"""The classes of a contribution and of a result, and what each guarantee tolerates.
+"""The classes of a contribution and of a result, and the classes that each guarantee tolerates.
 
 Source: SEMANTICS sections 2 and 4. The tolerance table here is the only copy: code, report and docs read it.
 """
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class Contribution(StrEnum):
-    """What became of "event id belongs in cell c"; the names are those of the report and the metrics."""
+    """Classes of the statement "event id belongs in cell c". The names are those of the report and the metrics."""
 
     EXPECTED = "expected"
     PROCESSED = "processed"
@@ -30,7 +30,7 @@ class Contribution(StrEnum):
 
 
 class Result(StrEnum):
-    """What a record on an output topic turned out to be."""
+    """Classes of a record on an output topic."""
 
     CORRECT = "correct"
     INCOMPLETE = "incomplete"
@@ -43,7 +43,7 @@ class Result(StrEnum):
 
 
 class Guarantee(StrEnum):
-    """The processing guarantees that are graded, always all three."""
+    """The processing guarantees. All three are always graded."""
 
     AT_MOST_ONCE = "at_most_once"
     AT_LEAST_ONCE = "at_least_once"
@@ -51,7 +51,7 @@ class Guarantee(StrEnum):
 
 
 class Verdict(StrEnum):
-    """`UNKNOWN` means that the validator cannot vouch; a check that failed is never a pass."""
+    """`UNKNOWN` means that the sidecar cannot vouch for a guarantee. A check that failed is never a pass."""
 
     PASS = "pass"  # noqa: S105  # a verdict, no secret
     FAIL = "fail"
@@ -59,7 +59,7 @@ class Verdict(StrEnum):
 
 
 class ViolationClass(StrEnum):
-    """What a violation can be. Contributions first, then results."""
+    """Classes of violations: first those of contributions, then those of results."""
 
     MISSING = "missing"
     DUPLICATE = "duplicate"
@@ -81,18 +81,19 @@ OUTSTANDING: Final = (
 """The classes that `e - processed - late - rejected` is split into."""
 
 EXPECTABLE: Final = ("missing", "duplicate", "misplaced", "unknown_id", "overdue")
-"""What the plan of a fault can expect: the classes that are told by fault, and answers that are late."""
+"""What the plan of a fault can expect: the violation classes that are attributed to faults, and `overdue`."""
 
 PLANTED: Final = ("missing", "duplicate", "misplaced", "unknown_id")
-"""The classes of violations that a round of the canary holds, one contribution of each."""
+"""The violation classes that a round of the canary contains, one contribution of each."""
 
 VIOLATES: Final[dict[Guarantee, frozenset[ViolationClass]]] = {
-    # A loss is what at-most-once allows; everything that adds or alters is not.
+    # At-most-once allows a loss, but nothing that adds or alters.
     Guarantee.AT_MOST_ONCE: frozenset(ViolationClass) - {ViolationClass.MISSING, ViolationClass.WRONG_VALUE},
-    # A repeat is what at-least-once allows.
+    # At-least-once allows a repeat.
     Guarantee.AT_LEAST_ONCE: frozenset(ViolationClass) - {ViolationClass.DUPLICATE, ViolationClass.WRONG_VALUE},
     Guarantee.EXACTLY_ONCE: frozenset(ViolationClass),
 }
-"""Guarantee -> the violation classes that break it (SEMANTICS section 4). A `wrong_value` is tolerated by the weaker
-guarantees where tolerated duplicates or losses explain it; it is only judged where the cell's ids equal the oracle's,
-so one that remains is recorded as `inconsistent` when nothing tolerated explains it."""
+"""Guarantee -> the violation classes that break it (SEMANTICS section 4).
+
+The weaker guarantees tolerate a `wrong_value` that tolerated duplicates or losses explain. A value is judged only if
+the cell's ids equal the oracle's, so a wrong value that nothing tolerated explains is recorded as `inconsistent`."""

@@ -1,9 +1,8 @@
-"""When the configuration is in doubt, not the pipeline (docs/decisions/0097, 0102). Pure rules on
-committed counts.
+"""When the configuration is in doubt, not the pipeline (docs/decisions/0097, 0102). Pure rules on committed counts.
 
 A wrong field or unit makes a whole topic unreadable, or makes results and events name different things. Neither proves
-anything of the pipeline. So nothing is confirmed before the configuration has shown that it fits: before a topic has a
-record that decodes, and before a result matches an event. That does not depend on how records are cut into batches.
+anything about the pipeline. So nothing is confirmed before the configuration is seen to fit: before a topic has a
+record that decodes, and before a result matches an event. The rules do not depend on batch boundaries.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import Final
 from validator.model.books import Books
 
 NEARLY_NONE: Final = 100
-"""Fewer than 1 in so many is nearly none. A field that is wrong can be present in a few records by chance. An engine
-that writes 99 unreadable records for each readable one is not told from that."""
+"""Fewer than 1 in this many is nearly none. A wrong field can be present in a few records by chance. An engine that
+writes more than 99 unreadable records for each readable one cannot be distinguished from that."""
 _RESULTS: Final = frozenset({"undecodable", "missing"})
 _EXCESS: Final = frozenset({"misplaced", "unknown_id"})
 _ALL: Final = frozenset({"missing", "duplicate", "misplaced", "unknown_id", "undecodable"})
@@ -25,11 +24,14 @@ _ALL: Final = frozenset({"missing", "duplicate", "misplaced", "unknown_id", "und
 
 @dataclass(frozen=True)
 class InputCounts:
-    """Events of an input topic: read; in results; missing once it is time; not known (yet) whether they are in results.
-    Kept of several inputs, since of a single one the totals say it.
+    """Counts of the events of an input topic, kept only if there are several inputs: for a single one the totals are
+    enough. The same counts are kept of the ids in late and in rejected records.
 
-    Of late and of rejected records: ids in them; those that are events of their cell; never lacking; not known (yet)
-    whether they are events of their cell."""
+    - ``given``: events that were read; ids in the records.
+    - ``matched``: events that are in results; ids of events of the record's cell.
+    - ``lacking``: events that would be missing once due; always 0 for late and rejected records.
+    - ``open``: events or ids for which it is not known (yet) whether they match.
+    """
 
     given: int = 0
     matched: int = 0
@@ -37,7 +39,7 @@ class InputCounts:
     open: int = 0
 
     def plus(self, other: InputCounts, times: int = 1) -> InputCounts:
-        """Both together, the other so many times."""
+        """Return the sum of both, ``other`` multiplied by ``times``."""
         return InputCounts(
             self.given + times * other.given,
             self.matched + times * other.matched,
@@ -48,8 +50,11 @@ class InputCounts:
 
 @dataclass(frozen=True)
 class TopicInDoubt:
-    """A topic of which no record decoded since the state began, or nearly none. ``read``: without tombstones and
-    without what was settled; ``undecodable``: of those."""
+    """A topic of which no record, or nearly none, has decoded since the state began.
+
+    ``read``: records without tombstones and without settled records. ``undecodable``: those of them that did not
+    decode.
+    """
 
     side: str
     topic: str
@@ -58,12 +63,12 @@ class TopicInDoubt:
 
     @property
     def decoded(self) -> int:
-        """How many records did decode."""
+        """Number of records that decoded."""
         return self.read - self.undecodable
 
 
 def topics_in_doubt(books: Books) -> tuple[TopicInDoubt, ...]:
-    """The topics in doubt, by name."""
+    """Return the topics in doubt, by name."""
     sums: dict[tuple[str, str], tuple[int, int]] = {}
     for place, frontier in books.frontiers.items():
         settled = books.settled.get(place, 0)
@@ -79,16 +84,16 @@ def topics_in_doubt(books: Books) -> tuple[TopicInDoubt, ...]:
 
 
 def decoded_results(books: Books) -> int:
-    """Results read so far that decoded."""
+    """Return the number of results read so far that decoded."""
     return books.records("output") - books.undecodable("output") - books.tombstones
 
 
 def matches_nothing(counts: Mapping[str, int], matched: int, carried: int) -> bool:
-    """Whether results carry contributions, and (nearly) none of them is proven to match an event.
+    """Return whether results carry contributions, and (nearly) none of them is proven to match an event.
 
-    ``counts``: contributions by class; ``carried``: those in results; ``matched``: those of them that are proven to
-    match. An engine that answers
-    nothing, or writes results without ids, is not concerned: there is nothing to compare.
+    ``counts``: contributions by class. ``carried``: contributions in results. ``matched``: those of them that are
+    proven to match. An engine that writes no results, or results without ids, is not concerned: there is nothing to
+    compare.
     """
     if matched == 0:
         return carried > 0
@@ -98,9 +103,9 @@ def matches_nothing(counts: Mapping[str, int], matched: int, carried: int) -> bo
 def inputs_in_doubt(
     inputs: Mapping[str, InputCounts], counts: Mapping[str, int], matched: int, carried: int
 ) -> tuple[str, ...]:
-    """The input topics of whose events (nearly) none is proven to be in a result, while events of others are.
+    """Return the input topics of whose events (nearly) none is proven to be in a result, while events of others are.
 
-    Their own fields may be wrong, or results may have their ids where no configured field looks.
+    Their own fields may be wrong, or results may have their ids in a field that is not configured.
     """
     if matches_nothing(counts, matched, carried) or not _are_counted(inputs, counts):
         return ()
@@ -113,17 +118,19 @@ def inputs_in_doubt(
 
 
 def asides_in_doubt(asides: Mapping[str, InputCounts]) -> dict[str, int]:
-    """Side (late, rejected) -> how many ids in such records are none of their cell, where (nearly) none is one of it.
+    """Return side (late, rejected) -> number of ids in such records that are not of their cell, for the sides of which
+    (nearly) no id is.
 
-    Their field ``id`` may name another id, so that each may answer an event that lacks.
+    Their field ``id`` may name another id, so each record may answer an outstanding event.
     """
     return {side: it.given - it.matched for side, it in asides.items() if it.matched * NEARLY_NONE < it.given}
 
 
 def asides_that_fit_by_chance(asides: Mapping[str, InputCounts]) -> int:
-    """How many ids in late and rejected records are none of their cell, of the sides of which nearly none is one of it.
+    """Return the number of ids in late and rejected records that are not of their cell, for the sides of which nearly
+    no id is.
 
-    What is not known yet counts as right here, as in `withdrawn`.
+    Ids that are not known yet count as right here, as in `withdrawn`.
     """
     return sum(
         it.given - it.matched
@@ -133,12 +140,12 @@ def asides_that_fit_by_chance(asides: Mapping[str, InputCounts]) -> int:
 
 
 def _are_counted(inputs: Mapping[str, InputCounts], counts: Mapping[str, int]) -> bool:
-    """Whether the counts of the inputs are of all events: not of what an earlier version retired."""
+    """Return whether the counts of the inputs cover all events. They lack those that an earlier version retired."""
     return sum(it.given for it in inputs.values()) >= counts.get("expected", 0)
 
 
 def unmatched(counts: Mapping[str, int]) -> int:
-    """Contributions that answers carry and no input explains so far."""
+    """Return the number of contributions in answers that no input explains so far."""
     return _proven_wrong(counts) + counts.get("unresolved", 0)
 
 
@@ -149,7 +156,7 @@ def _proven_wrong(counts: Mapping[str, int]) -> int:
 def suspected_of(
     inputs: Mapping[str, InputCounts], counts: Mapping[str, int], matched: int, carried: int, *, copies_explain: bool
 ) -> frozenset[str]:
-    """The classes of violations that an input topic in doubt (`inputs_in_doubt`) may explain."""
+    """Return the violation classes that an input topic in doubt (`inputs_in_doubt`) may explain."""
     found = inputs_in_doubt(inputs, counts, matched, carried)
     classes = _excess(copies_explain=copies_explain) if found else frozenset()
     return classes | {"missing"} if any(inputs[topic].lacking for topic in found) else classes
@@ -164,18 +171,17 @@ def suspected(
     copies_explain: bool,
     inputs: Mapping[str, InputCounts] = MappingProxyType({}),
 ) -> frozenset[str]:
-    """The classes of violations that a wrong configuration may explain: nothing more of them is confirmed.
+    """Return the violation classes that a wrong configuration may explain. Nothing more of them is confirmed.
 
-    ``counts``, ``matched``, ``carried``: as in `matches_nothing`. ``copies_explain``: as in `Suspicion`.
-    ``inputs``: of each input topic, where there are several. Of
-    late and rejected records no more than is said in decision 0091: each answers one contribution, whatever its
-    fields are called.
+    ``counts``, ``matched``, ``carried``: as in `matches_nothing`. ``copies_explain``: as in `Suspicion`. ``inputs``:
+    counts of each input topic, if there are several. For late and rejected records nothing is added to decision 0091:
+    each answers one contribution, whatever its fields are called.
     """
     classes = suspected_of(inputs, counts, matched, carried, copies_explain=copies_explain)
     classes |= _ALL if matches_nothing(counts, matched, carried) else frozenset()
     for one in topics_in_doubt(books):
         if one.decoded:
-            # What did decode may be nonsense.
+            # The records that decoded may be nonsense.
             classes |= _ALL
         elif one.side == "output":
             classes |= _RESULTS
@@ -189,7 +195,7 @@ def _excess(*, copies_explain: bool) -> frozenset[str]:
 
 
 def outputs_in_doubt(books: Books, counts: Mapping[str, int], matched: int, carried: int) -> frozenset[str]:
-    """The output topics whose undecodable results are only suspected."""
+    """Return the output topics whose undecodable results are only suspected."""
     found = topics_in_doubt(books)
     outputs = frozenset(place.topic for place, frontier in books.frontiers.items() if frontier.side == "output")
     if books.cut_back or matches_nothing(counts, matched, carried) or any(one.decoded for one in found):
@@ -203,16 +209,16 @@ def withdrawn(
     carried: int,
     inputs: Mapping[str, InputCounts] = MappingProxyType({}),
 ) -> frozenset[str]:
-    """The classes of which what was confirmed is taken back: losses were confirmed before the first result, or a few of
-    the first records fitted by chance, and now it is seen that none or nearly none do.
+    """Return the classes whose confirmed violations are retracted: losses were confirmed before the first result, or a
+    few of the first records fitted by chance, and now none or nearly none fit.
 
-    What is not resolved yet does not count as wrong here, and what is not compared yet counts as right: these pass.
+    Unresolved contributions do not count as wrong here, and those not compared yet count as right: both states pass.
     """
     right, wrong = counts.get("processed", 0), min(_proven_wrong(counts), carried)
     if right:
         nearly_none = right * NEARLY_NONE < min(counts.get("expected", 0), wrong)
     else:
-        # Not by a late record alone, while what the results carry is not resolved.
+        # A late record alone is not enough while the contributions in results are unresolved.
         nearly_none = min(wrong, carried - counts.get("unresolved", 0)) > 0
     if nearly_none or any(one.decoded for one in topics_in_doubt(books)):
         return _ALL

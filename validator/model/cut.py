@@ -1,7 +1,7 @@
-"""Texts of other people, cut to what a person reads: an id or key of a megabyte must not fill a file or a page.
+"""Texts from records, shortened for people: an id or key of a megabyte must not fill a file or a page.
 
-A cut text ends with its length and a hash of the whole, so that texts that differ stay different, and the whole can be
-found again.
+A shortened text ends with its length and a hash of the whole text. Different texts therefore stay different, and the
+whole text can be found again.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import re
 from typing import Final, NamedTuple
 
 LONGEST: Final = 200
-"""Characters of a text that is published as it is, and at most of one that is cut."""
+"""Most characters of a text that is published unchanged, and of a shortened text."""
 KEPT: Final = 120
-"""Characters of a cut text that are published."""
+"""Characters of the text that a shortened text keeps."""
 _DIGITS: Final = 16
 _MARK: Final = re.compile(rf"…\(([\d,]+) characters, sha256 ([0-9a-f]{{{_DIGITS}}})\)\Z")
 
 
 class Whole(NamedTuple):
-    """What a cut text says of the whole one: its length in characters, and how its SHA-256 begins."""
+    """What a shortened text states about the whole one: its length in characters, and the start of its SHA-256."""
 
     length: int
     digest: str
 
 
 def cut(text: str) -> str:
-    """``text`` as it is published."""
+    """Return ``text`` as it is published."""
     if len(text) <= LONGEST:
         return text
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
@@ -34,6 +34,6 @@ def cut(text: str) -> str:
 
 
 def whole_of(text: str) -> Whole | None:
-    """What ``text`` says of the text that it was cut from; None where it was not cut."""
+    """Return what ``text`` states about the text that it shortens; None if it is not shortened."""
     found = _MARK.search(text)
     return None if found is None else Whole(int(found[1].replace(",", "")), found[2])

@@ -1,8 +1,8 @@
-"""YAML that comes from a user, as plain data within bounds: what every configuration file of the project is read with.
+"""Bounded reading of a user's YAML as plain data. Every configuration file of the project is read by this module.
 
-Accepted is a small part of YAML: mappings with text keys that are written once, lists and plain values. Merge keys
-and tags are refused. Size, depth and number of values are bounded, so that reading takes less than a second; an alias
-counts as all that it stands for, so that a short text cannot become a large or endless value. Times stay text.
+A small part of YAML is accepted: mappings with unique text keys, lists and plain values. Merge keys and tags are
+refused. Size, depth and number of values are bounded, so that reading takes less than a second. An alias counts as
+everything that it stands for, so a short text cannot become a large or endless value. Times stay text.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any, ClassVar, Final
 import yaml
 
 BYTES_MAX: Final = 256 * 1024
-"""Size of a file."""
+"""Largest size of a file."""
 DEPTH_MAX: Final = 32
-"""Mappings and lists inside each other."""
+"""Largest number of nested mappings and lists."""
 VALUES_MAX: Final = 10_000
-"""Keys, values, mappings and lists in one document."""
+"""Largest number of keys, values, mappings and lists in one document."""
 _CHARACTERS_OF_A_VALUE: Final = 1_000
-"""A longer text counts as several values, so that aliases of it are bounded too."""
+"""A longer text counts as several values, so that its aliases are bounded, too."""
 
 _NUMBER_LENGTH_MAX: Final = 64
-"""A longer plain value is text: converting a million digits takes minutes."""
+"""A longer plain value is text, because converting a million digits takes minutes."""
 _TEXT_TAG: Final = "tag:yaml.org,2002:str"
 _TIMESTAMP_TAG: Final = "tag:yaml.org,2002:timestamp"
 _MERGE_TAG: Final = "tag:yaml.org,2002:merge"
@@ -34,11 +34,11 @@ _SHOWN_LENGTH: Final = 60
 Place = tuple[str, ...]
 """Keys from the outermost mapping inwards; empty: the document itself."""
 KAFKA_OPTIONS: Final[Place] = ("kafka", "options")
-"""Where a configuration file of the project has the options of Kafka's clients."""
+"""Place of the Kafka client options in a configuration file of the project."""
 
 
 class DocumentRefused(ValueError):
-    """A text is not accepted as a document. ``problem`` says why, ``place`` is ``line 3, column 7`` or empty."""
+    """A text is not accepted as a document. ``problem`` is the reason, ``place`` is ``line 3, column 7`` or empty."""
 
     def __init__(self, problem: str, mark: Any = None) -> None:
         self.problem = problem
@@ -47,7 +47,7 @@ class DocumentRefused(ValueError):
 
 
 class _Loader(yaml.SafeLoader):
-    """A SafeLoader within the bounds of this module. It composes nodes as it scans, so it stops at the first excess."""
+    """A SafeLoader with this module's bounds. It composes nodes while it scans, so it stops at the first excess."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {  # type: ignore[misc]  # PyYAML keeps it on the class
         first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP_TAG]
@@ -60,7 +60,7 @@ class _Loader(yaml.SafeLoader):
         self._depth = 0
         self._deepest = 0
         self._anchored: dict[str, tuple[int, int]] = {}
-        """Number of values and levels of each anchor that is complete."""
+        """Number of values and of levels of each complete anchor."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
@@ -86,7 +86,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def _take(self, values: int, levels: int, mark: Any) -> None:
-        """Count ``values`` that are nested ``levels`` deep here, as often as they are used."""
+        """Count ``values`` that are nested ``levels`` deep at this place, once for each use."""
         self._values += values
         self._deepest = max(self._deepest, self._depth + levels)
         if self._values > VALUES_MAX:
@@ -124,7 +124,7 @@ def _shown(name: object) -> str:
 
 
 def text_value(text: str) -> str:
-    """A setting that is a text, as it was given; in quotes it is what YAML says that they hold."""
+    """Return a text setting as it was given. A quoted text is unquoted by the rules of YAML."""
     if text.strip()[:1] not in ("'", '"'):
         return text
     try:
@@ -135,10 +135,10 @@ def text_value(text: str) -> str:
 
 
 def parse(text: str, *, texts: Iterable[Place] = ()) -> Any:
-    """The value that the YAML ``text`` holds. Raises `DocumentRefused`.
+    """Return the value of the YAML ``text``. Raises `DocumentRefused`.
 
-    ``texts``: where mappings are whose values are texts. What is written there without quotes is the text that is
-    written, and never a number, true, false or null; where nothing is written it is null.
+    ``texts``: places of mappings whose values are texts. An unquoted value there is the text as written, never a
+    number, true, false or null. An empty value is null.
     """
     if len(text.encode(errors="surrogatepass")) > BYTES_MAX:
         raise DocumentRefused(f"more than {BYTES_MAX // 1024} KiB")
@@ -163,8 +163,8 @@ def parse(text: str, *, texts: Iterable[Place] = ()) -> Any:
 
 
 def _with_texts(node: yaml.Node | None, place: Place) -> yaml.Node | None:
-    """``node`` with the plain values of the mapping at ``place`` as texts. An alias may share parts of ``node`` with
-    other places: they are not changed."""
+    """Return ``node`` with the plain values of the mapping at ``place`` as texts. Parts of ``node`` that aliases share
+    with other places are not changed."""
     if not isinstance(node, yaml.MappingNode):
         return node
     below = [
@@ -181,19 +181,19 @@ def _as_text(node: yaml.Node) -> yaml.Node:
 
 
 def texts_within(texts: Iterable[Place], place: Place) -> Collection[Place]:
-    """``texts`` as a document sees them that is the value at ``place``."""
+    """Return ``texts`` relative to ``place``, for a document that is the value there."""
     return [one[len(place) :] for one in texts if one[: len(place)] == place]
 
 
 def _unshared(value: Any) -> Any:
-    """``value`` without parts that occur twice in it: a change at one place must not change another."""
+    """Return ``value`` without shared parts, so that a change at one place does not change another."""
     if isinstance(value, dict):
         return {key: _unshared(item) for key, item in value.items()}
     return [_unshared(item) for item in value] if isinstance(value, list) else value
 
 
 def read(path: Path) -> str:
-    """The text of a file that `parse` may take. Raises OSError, and `DocumentRefused` where it is no such text."""
+    """Return the text of a file for `parse`. Raises OSError, and `DocumentRefused` if it is too large or not UTF-8."""
     with path.open("rb") as file:
         content = file.read(BYTES_MAX + 1)
     if len(content) > BYTES_MAX:

@@ -22,20 +22,20 @@ FOREVER_OFFSET: Final = 2**62
 """Above every offset."""
 
 Outages = tuple[tuple[int, int], ...]
-"""Intervals in which the brokers did not answer, oldest first: each from the last batch before it to the first lookup
-after it."""
+"""Intervals in which the brokers did not answer, oldest first: each from the last batch before to the first lookup
+after."""
 
 UNREADABLE_POLICY: Final = ""
 """Stands for a `cleanup.policy` that the sidecar may not read."""
 
 
 def may_compact(policy: str | None) -> bool:
-    """Whether a topic with this `cleanup.policy` may be compacted; one that cannot be read may say so."""
+    """Return whether a topic with this `cleanup.policy` may be compacted. A policy that cannot be read may compact."""
     return policy is not None and (policy == UNREADABLE_POLICY or "compact" in policy)
 
 
 def counted_back_us(at_us: int, length_us: int, outages: Outages) -> int:
-    """The latest instant that is at least ``length_us`` before ``at_us``, where time in ``outages`` does not count."""
+    """Return the latest instant that is at least ``length_us`` before ``at_us``, not counting time in ``outages``."""
     for before_us, since_us in reversed(outages):
         if since_us < at_us:
             if at_us - since_us >= length_us:
@@ -55,8 +55,10 @@ class PartitionId:
 
 @dataclass(frozen=True)
 class Lookup:
-    """What a broker said of a partition, at one instant of the sidecar's clock. ``log_start_offset`` is `NO_LOG` for a
-    partition that its topic does not have any more."""
+    """Offsets of a partition that a broker returned at one instant of the sidecar's clock.
+
+    ``log_start_offset`` is `NO_LOG` for a partition that its topic no longer has.
+    """
 
     topic_id: str
     log_start_offset: int
@@ -67,10 +69,10 @@ class Lookup:
 
 @dataclass(frozen=True)
 class PartitionSummary:
-    """What one batch's fact rows say about one partition.
+    """Summary of one batch's fact rows for one partition.
 
-    ``first_event_time_us``: event time at the lowest decodable offset, where it was asked for. ``unexamined``: records
-    of an output that are larger than the limits or do not fit into memory; they are not among ``records``.
+    ``first_event_time_us``: event time at the lowest decodable offset, if it was requested. ``unexamined``: records of
+    an output that are larger than the limits or do not fit into memory. They are not among ``records``.
     """
 
     place: PartitionId
@@ -88,18 +90,20 @@ class PartitionSummary:
 class Frontier:
     """One partition's frontier after a batch.
 
-    ``records``, ``undecodable``, ``tombstones``: read since ``first_offset``, the last two among the first;
-    ``first_time_us``, ``last_time_us``: their broker times. ``last_data_us``: lookup instant of the last batch that
-    brought a record, or of the first batch. ``unreached``: the (instant, high watermark) pairs that the next offset has
-    not reached yet, oldest first. ``horizon_us``: cells that start before it are out of scope on its account.
-    ``appended_after_us``: its newest record was appended after this instant (its read-through time before the batch
-    that brought it). ``gone_us``: records of it were gone before they could be read; it had been read through until
-    then (0: never). Of an input: its events were gone before the engine surely had read them.
-    ``unprovable_below``: answers to events below this offset may have been among what was gone.
-    ``cleanup_policy``: that of its topic, as it was last looked up; `UNREADABLE_POLICY` where it cannot be read.
-    ``compacted_below``: below this offset compaction may have removed records (None: it never did). Of the offsets
-    without a visible record, ``compacted`` may be records that compaction removed, and ``markers`` are not; None where
-    an earlier version kept no count.
+    - ``records``, ``undecodable``, ``tombstones``: read since ``first_offset``; the last two are among the first.
+    - ``first_time_us``, ``last_time_us``: the first and the last broker time of these records.
+    - ``last_data_us``: lookup instant of the last batch that read a record, or of the first batch.
+    - ``unreached``: the (instant, high watermark) pairs that the next offset has not reached yet, oldest first.
+    - ``horizon_us``: cells that start before it are out of scope because of this partition.
+    - ``appended_after_us``: the newest record was appended after this instant, which is the read-through time before
+      the batch that read it.
+    - ``gone_us``: records of the partition expired before they were read; it had been read through until this instant
+      (0: never). Of an input: its events expired before the engine surely had read them.
+    - ``unprovable_below``: answers to events below this offset may have expired.
+    - ``cleanup_policy``: that of the topic at the last lookup; `UNREADABLE_POLICY` if it cannot be read.
+    - ``compacted_below``: below this offset compaction may have removed records (None: it never did).
+    - ``compacted``, ``markers``: offsets without a visible record that may be records that compaction removed, and
+      those that are not. ``markers`` is None if an earlier version kept no count.
     """
 
     side: str
@@ -135,7 +139,7 @@ class Frontier:
 
     @property
     def held(self) -> bool:
-        """Whether an open transaction holds the partition back: what follows it cannot be read yet."""
+        """Whether an open transaction holds back the partition: records after its begin cannot be read yet."""
         return self.last_stable_offset < self.high_watermark
 
     @property
@@ -150,8 +154,8 @@ class Frontier:
 
     @property
     def consumed_below(self) -> int:
-        """Below which offset the engine's group has consumed: 0 where it has committed nothing, or an offset past the
-        end, which it committed to an earlier topic of that name."""
+        """The offset below which the engine's group has consumed. It is 0 if the group has committed no offset, or one
+        past the end, which belongs to an earlier topic of that name."""
         committed = self.committed_offset
         return 0 if committed is None or committed > self.high_watermark else committed
 
@@ -161,23 +165,23 @@ class Frontier:
         return max(0, self.high_watermark - self.next_offset)
 
     def with_policy(self, policy: str, lookup: Lookup) -> Frontier:
-        """The frontier once its topic's `cleanup.policy` was looked up, after ``lookup``."""
+        """Return the frontier after its topic's `cleanup.policy` was looked up, which followed ``lookup``."""
         below = self.compacted_below
         if may_compact(policy):
             below = FOREVER_OFFSET
         elif below == FOREVER_OFFSET and not may_compact(self.cleanup_policy):
-            # The policy was another one before this lookup: what is appended from here on stays.
+            # The policy had changed before this lookup: records appended from here on stay.
             below = lookup.high_watermark
         return replace(self, cleanup_policy=policy, compacted_below=below)
 
     def looked_up(self, at_us: int, lookup: Lookup, next_offset: int) -> Frontier:
-        """The frontier when a batch that ends at ``next_offset`` looked up the broker at ``at_us``."""
+        """Return the frontier after the lookup at ``at_us`` of a batch that ends at ``next_offset``."""
         unreached = [*self.unreached, (at_us, lookup.high_watermark)]
         read_through = self.read_through_us
         while unreached and next_offset >= unreached[0][1]:
             read_through = unreached.pop(0)[0]
         if len(unreached) > _LOOKUPS_KEPT:
-            # Every other one goes, never the newest: a lookup that is forgotten can only delay a proof.
+            # Every other lookup is dropped, but never the newest. A dropped lookup can only delay a proof.
             unreached = [*unreached[:-1:2], unreached[-1]]
         return replace(
             self,
@@ -193,14 +197,14 @@ class Frontier:
         )
 
     def asked(self, at_us: int, lookup: Lookup) -> Frontier:
-        """The frontier once the broker was looked up, and no batch is planned yet: a batch that reads up to this end
-        reads through this instant."""
+        """Return the frontier after a lookup for which no batch is planned yet. A batch that reads up to this high
+        watermark has read through this instant."""
         return replace(self, unreached=(*self.unreached, (at_us, lookup.high_watermark)))
 
     def with_data(self, at_us: int, read: PartitionSummary) -> Frontier:
-        """The frontier after the batch of ``at_us`` brought what ``read`` says."""
+        """Return the frontier after the batch of ``at_us`` read what ``read`` summarizes."""
         if read.unexamined:
-            # Such answers count as gone since what was read before them.
+            # Such answers count as expired since the read-through time before this batch.
             before = self.read_through_before_us or 0
             gone_us = before if self.gone_us is None else min(before, self.gone_us)
             without = replace(self, expired=self.expired + read.unexamined, gone_us=gone_us)
@@ -223,16 +227,17 @@ class Frontier:
         )
 
     def idle(self, idle_after_us: int, outages: Outages = ()) -> bool:
-        """Whether it has been without data for ``idle_after_us`` of its own read-through time, and has none unread.
+        """Return whether the partition had no data for ``idle_after_us`` of its own read-through time and has no unread
+        records.
 
-        Without the second half, a reader that lags on one partition would close cells on the word of the others.
+        Without the second condition, a reader that lags on one partition would close cells by the others alone.
         """
         if self.read_through_us is None or self.next_offset < self.high_watermark:
             return False
         return self.last_data_us <= counted_back_us(self.read_through_us, idle_after_us, outages)
 
     def surely_active(self, at_us: int, idle_after_us: int) -> bool:
-        """Whether its newest record was certainly appended within ``idle_after_us`` before ``at_us``."""
+        """Return whether the newest record was certainly appended within ``idle_after_us`` before ``at_us``."""
         return self.appended_after_us is not None and self.appended_after_us >= at_us - idle_after_us
 
 
@@ -245,12 +250,12 @@ def input_watermark_us(
     idle_after_us: int,
     outages: Outages = (),
 ) -> int | None:
-    """The input watermark after the batch of ``lookup_us``; it never falls below ``before_us``.
+    """Return the input watermark after the batch of ``lookup_us``; it never falls below ``before_us``.
 
-    Minimum over the partitions that are not idle of newest event time less disorder; with all idle it stays.
-    A partition that counts and has shown no event time yet holds it where it is. Idle ones leave the minimum only
-    while another one is surely active: when all fall silent at about the same time, the one that was read last would
-    stand alone for a moment, and the engine saw them fall silent in another order.
+    It is the minimum, over the partitions that are not idle, of newest event time less disorder. If all are idle, it
+    stays. It also stays while a counting partition has no event time yet. Idle partitions leave the minimum only while
+    another one is surely active: if all fall silent at about the same time, the one that was read last would count
+    alone for a moment, although the engine may have seen them fall silent in another order.
     """
     counting = list(inputs)
     if any(frontier.surely_active(lookup_us, idle_after_us) for frontier in inputs):
@@ -263,13 +268,14 @@ def input_watermark_us(
 
 
 def earliest_read_through_us(frontiers: Iterable[Frontier]) -> int | None:
-    """The instant up to which every one of ``frontiers`` was read; None while any was never read through or none is."""
+    """Return the instant up to which every one of ``frontiers`` was read; None if there is none, or if any was never
+    read through."""
     return _earliest([frontier.read_through_us for frontier in frontiers])
 
 
 def read_but_for_open_transactions_us(frontiers: Iterable[Frontier], lookup_us: int) -> int | None:
-    """The instant up to which every one of ``frontiers`` was read, but for what open transactions hold back; None while
-    any was never read through."""
+    """Return the instant up to which every one of ``frontiers`` was read, apart from records that open transactions
+    hold back; None if there is none, or if any was never read through."""
     return _earliest(
         [
             lookup_us
@@ -287,46 +293,49 @@ def _earliest(times: Sequence[int | None]) -> int | None:
 
 
 class Rest(StrEnum):
-    """What a run with `--once` assumes at its end."""
+    """What a run with `--once` assumes at its end about the pipeline."""
 
     NONE = "none"
     """Nothing: time goes on."""
     CLOSED = "closed"
-    """The pipeline is at rest; what the watermark has passed is due, the rest stays open (`--leave-open`)."""
+    """The pipeline is at rest. Cells that the watermark has passed are due, the others stay open (`--leave-open`)."""
     ALL = "all"
-    """The pipeline is at rest; every cell closes and is due."""
+    """The pipeline is at rest. Every cell closes and is due."""
     OPEN = "open"
-    """Nothing: what is open stays open, for the pipeline is not at rest, or it is not known yet whether the engine has
-    input to read. It leaves no mark."""
+    """Nothing: open cells stay open, because the pipeline is not at rest, or because it is not known yet whether the
+    engine has input to read. No mark is written."""
 
     @property
     def closes_all(self) -> bool:
-        """Whether cells close that the watermark has not passed."""
+        """Whether cells close even if the watermark has not passed them."""
         return self is Rest.ALL
 
     @property
     def is_due(self) -> bool:
-        """Whether closed cells are due, whatever the time is."""
+        """Whether closed cells are due, whatever time is proven."""
         return self in (Rest.ALL, Rest.CLOSED)
 
     @property
     def is_end(self) -> bool:
-        """Whether a run ends: what the engine has not consumed is told apart in every cell, due or not."""
+        """Whether a run ends: unconsumed contributions are then counted in every cell, due or not."""
         return self is not Rest.NONE
 
 
 @dataclass(frozen=True)
 class Clock:
-    """What one batch knows of time: the literals that judging needs. All in microseconds; None: not proven yet.
+    """What one batch proves about time, as judging needs it. Instants are in microseconds; None: not proven yet.
 
-    ``inputs_us``: every input was read through it. ``outputs_us``: every output, late and rejected partition was;
-    ``unheld_outputs_us``: every one of those that no open transaction holds back. ``horizon_us``: cells that start
-    before it are out of scope. ``gone_us``: answers were gone before they could be read, which until this instant had
-    been read through (0: never, or events were gone before the engine surely had read them); ``unprovable_offsets``
-    grows with each such gap. ``retired``: (at, horizon): facts of cells that start before the horizon were dropped
-    then. ``inputs_held``, ``outputs_held``: an open transaction holds one of them back. ``settled``:
-    undecodable records that hide nothing; grows only. ``unheld_inputs_us``: every
-    input was read through it, but for what open transactions hold back. ``outages``: time that does not count.
+    - ``inputs_us``: every input was read through this instant.
+    - ``unheld_inputs_us``: the same, apart from records that open transactions hold back.
+    - ``outputs_us``: every output, late and rejected partition was read through this instant.
+    - ``unheld_outputs_us``: the same for those partitions that no open transaction holds back.
+    - ``inputs_held``, ``outputs_held``: an open transaction holds back an input; one of the other partitions.
+    - ``horizon_us``: cells that start before it are out of scope.
+    - ``gone_us``: answers expired before they were read; until this instant their partitions had been read through (0:
+      never, or events expired before the engine surely had read them). ``unprovable_offsets`` grows with each such gap.
+    - ``retired``: (at, horizon) pairs; at that instant facts of cells that start before the horizon were dropped.
+    - ``settled``: number of undecodable records that hide nothing; it only grows.
+    - ``outages``: time that does not count.
     """
 
     lookup_us: int
@@ -346,7 +355,7 @@ class Clock:
     outages: Outages = ()
 
     def due_through_us(self, proof_us: int | None, after_us: int) -> int | None:
-        """The latest due base of which ``after_us`` are over at ``proof_us``; None while nothing is proven."""
+        """Return the latest due instant after which ``after_us`` have passed at ``proof_us``; None if it is None."""
         return None if proof_us is None else counted_back_us(proof_us, after_us, self.outages)
 
 
@@ -357,7 +366,7 @@ def clock(
     watermark_us: int | None,
     rest: Rest = Rest.NONE,
 ) -> Clock:
-    """The clock of a batch from the frontiers after it."""
+    """Return the clock of a batch, from the frontiers after it."""
     inputs = [f for f in frontiers.values() if f.side == "input"]
     answers = [f for f in frontiers.values() if f.side in ("output", "late", "rejected")]
     free = [f for f in answers if not f.held]
@@ -368,7 +377,7 @@ def clock(
         watermark_us=watermark_us,
         inputs_us=earliest_read_through_us(inputs),
         outputs_us=earliest_read_through_us(answers),
-        # With every partition held, all that is not yet proven is held back.
+        # If every partition is held, everything that is not proven yet is held back.
         unheld_outputs_us=earliest_read_through_us(free) if free else lookup_us,
         horizon_us=max(horizons) if horizons else None,
         gone_us=min(gone) if gone else None,

@@ -12,20 +12,20 @@ from validator.model.wording import plural
 
 @dataclass(frozen=True)
 class Doubt:
-    """Why the validator cannot vouch for some guarantees, as a sentence."""
+    """The reason why the sidecar cannot vouch for some guarantees, as a sentence."""
 
     sentence: str
     concerns: frozenset[Guarantee] = frozenset(Guarantee)
 
 
 FORBID_LOSS: Final = frozenset(name for name in Guarantee if ViolationClass.MISSING in VIOLATES[name])
-"""The guarantees that a loss breaks: what a doubt concerns where only absence is in doubt."""
+"""The guarantees that a loss breaks. A doubt about absence concerns only these."""
 
 
 def grade(confirmed: Mapping[str, int], doubts: Sequence[Doubt]) -> dict[Guarantee, Verdict]:
-    """Verdict per guarantee. ``confirmed``: violation class -> count.
+    """Return the verdict of each guarantee. ``confirmed``: violation class -> count.
 
-    One confirmed violation that the guarantee does not tolerate fails it, and outranks any doubt.
+    A guarantee fails at one confirmed violation that it does not tolerate. A failure outranks any doubt.
     """
     verdicts = {}
     for guarantee in Guarantee:
@@ -65,7 +65,7 @@ _SENTENCES: Final = {
 
 
 def reasons(confirmed: Mapping[str, int], doubts: Sequence[Doubt]) -> tuple[str, ...]:
-    """Why a verdict is not pass, as sentences."""
+    """Return the reasons why a verdict is not pass, as sentences."""
     broken = [
         plural(confirmed[name.value], *_SENTENCES[name]) for name in ViolationClass if confirmed.get(name.value, 0) > 0
     ]

@@ -1,7 +1,7 @@
-"""Ids of inputs that count apart: (input, id) as one id, so that click 7 and update 7 are two.
+"""Id spaces of inputs: (input, id) as one id, so that click 7 and update 7 are two ids.
 
-One input keeps its integers as they are, for their speed; all other ids become the text ``TOPIC/ID``. No topic name
-holds a slash, so that no two collide (docs/decisions/0090-windowed-join.md).
+One input keeps its integers, which are faster. All other ids become the text ``TOPIC/ID``. A topic name contains no
+slash, so no two ids collide (docs/decisions/0090-windowed-join.md).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class IdSpace:
 
     @property
     def prefix(self) -> str:
-        """What its text ids begin with."""
+        """Prefix of its textual ids."""
         return self.topic + SEPARATOR
 
     def named(self, id_: int | str) -> int | str:
-        """An id as it is named among the ids of all inputs."""
+        """Return the name of an id among the ids of all inputs."""
         return id_ if self.keeps_integers and type(id_) is int else f"{self.prefix}{id_}"

@@ -1,8 +1,8 @@
-"""One set of client options for both of Kafka's clients: librdkafka, and the Java client that Spark plans with.
+"""One set of options for both Kafka clients: librdkafka, and the Java client with which Spark plans.
 
-A user writes either client's names; librdkafka's are recommended, since all their files are PEM. An option that both
-clients know under other names is translated. Where no exact translation exists the option is refused, with the ones to
-use instead: a cluster that only one client can reach cannot be verified.
+A user writes the names of either client. Those of librdkafka are recommended, since all their files are PEM. An option
+that both clients have under different names is translated. If there is no exact translation, the option is refused and
+the error names the options to use instead: a cluster that only one client can reach cannot be verified.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 SECRET_FREE: Final = ("security.protocol", "sasl.mechanism", "sasl.username")
-"""Security options that a sentence may show."""
+"""Security options whose values a message may show."""
 FILE_OPTIONS: Final = (
     "ssl.ca.location",
     "ssl.certificate.location",
@@ -31,7 +31,7 @@ _OIDC: Final = {
     "sasl.oauthbearer.client.secret": "clientSecret",
     "sasl.oauthbearer.scope": "scope",
 }
-"""What a client of a token endpoint presents: librdkafka's name -> the name in a JAAS entry."""
+"""Credentials for a token endpoint: librdkafka's name -> name in a JAAS entry."""
 _ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
 _JAVA_SECURITY: Final = "org.apache.kafka.common.security."
 _MODULES: Final = {
@@ -61,7 +61,7 @@ _REFUSED: Final = {
         "set sasl.oauthbearer.method to oidc",
     ),
 }
-"""Options that only one client could follow -> what is wrong with them, and what to do."""
+"""Options that only one client supports -> the problem, and the fix."""
 
 _OF_READING: Final = """
 fetch.max.bytes fetch.max.wait.ms fetch.min.bytes max.partition.fetch.bytes max.poll.interval.ms max.poll.records
@@ -69,7 +69,8 @@ receive.buffer.bytes session.timeout.ms heartbeat.interval.ms group.instance.id 
 partition.assignment.strategy auto.commit.interval.ms allow.auto.create.topics
 """
 _READING: Final = frozenset(_OF_READING.split())
-"""How the Java client fetches records, which it does no more. librdkafka has some of these names, with other bounds."""
+"""Options for fetching records, which the Java client no longer does. librdkafka has some of these names, with other
+bounds."""
 _OF_JAVA: Final = """
 auto.include.jmx.reporter default.api.timeout.ms exclude.internal.topics interceptor.classes key.deserializer
 value.deserializer metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
@@ -84,7 +85,7 @@ send.buffer.bytes socket.connection.setup.timeout.max.ms ssl.enabled.protocols s
 ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
 """
 JAVA_ONLY: Final = _READING | frozenset(_OF_JAVA.split())
-"""Options of the Java client that librdkafka does not get."""
+"""Options of the Java client that are not passed to librdkafka."""
 _OF_BOTH: Final = """
 check.crcs client.dns.lookup client.id client.rack connections.max.idle.ms enable.metrics.push metadata.max.age.ms
 metadata.recovery.strategy reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retry.backoff.max.ms
@@ -95,7 +96,7 @@ SHARED: Final = frozenset(_OF_BOTH.split())
 
 
 class OptionsRefused(ValueError):
-    """``kafka.options`` cannot be used by both clients; ``problem`` and ``mend`` are one sentence."""
+    """``kafka.options`` cannot be used by both clients; ``problem`` and ``mend`` form one sentence."""
 
     exit_status = 2
 
@@ -105,7 +106,7 @@ class OptionsRefused(ValueError):
 
 
 def fitting(options: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
-    """``options`` as they are, for a model's field. Raises ValueError where `librdkafka_options` refuses them."""
+    """Return ``options`` unchanged, for a model's field. Raises ValueError if `librdkafka_options` refuses them."""
     try:
         librdkafka_options(options)
     except OptionsRefused as error:
@@ -114,12 +115,13 @@ def fitting(options: dict[str, str | int | float | bool]) -> dict[str, str | int
 
 
 def librdkafka_options(options: Mapping[str, object]) -> dict[str, str]:
-    """The options for librdkafka. Raises OptionsRefused."""
+    """Return the options for librdkafka. Raises OptionsRefused."""
     return {name: value for name, value in _canonical(options).items() if name not in JAVA_ONLY}
 
 
 def java_options(options: Mapping[str, object], read: Callable[[str], str]) -> dict[str, str]:
-    """The options for the Java client; ``read`` gives the text of a file. Raises OptionsRefused, and what that does."""
+    """Return the options for the Java client. ``read`` returns the text of a file. Raises OptionsRefused, and what
+    ``read`` raises."""
     given = _canonical(options)
     java = {name: value for name, value in given.items() if name in SHARED or name in JAVA_ONLY}
     protocol = given.get("security.protocol", "")
@@ -131,12 +133,12 @@ def java_options(options: Mapping[str, object], read: Callable[[str], str]) -> d
 
 
 def texts_of(options: Mapping[str, object]) -> dict[str, str]:
-    """Values as the clients take them."""
+    """Return the values as the clients accept them."""
     return {n: str(v).lower() if isinstance(v, bool) else str(v) for n, v in options.items()}
 
 
 def _canonical(options: Mapping[str, object]) -> dict[str, str]:
-    """The options in librdkafka's names, checked; those that only the Java client has stay as they are."""
+    """Return the checked options under librdkafka's names. Options that only the Java client has keep their names."""
     given = texts_of(options)
     for name, (problem, mend) in _REFUSED.items():
         if name in given:
@@ -158,7 +160,7 @@ def _canonical(options: Mapping[str, object]) -> dict[str, str]:
 
 
 def _rename(given: dict[str, str], name: str, other: str) -> None:
-    """``name`` under its name in librdkafka."""
+    """Move the value of ``name`` to ``other``, its name in librdkafka. Raises OptionsRefused if the two differ."""
     if name in given:
         value = given.pop(name)
         if given.get(other, value) != value:
@@ -185,7 +187,7 @@ def _from_key_store(given: dict[str, str]) -> None:
             mend = "use ssl.key.password for an encrypted key"
             raise OptionsRefused("ssl.keystore.password: a key store of type PEM has no password", mend)
         if "ssl.keystore.location" in given:
-            # One file has both, and either reader passes over what it does not look for.
+            # One file contains both the certificate and the key, and each reader skips the other part.
             given["ssl.key.location"] = given["ssl.keystore.location"]
             _rename(given, "ssl.keystore.location", "ssl.certificate.location")
     elif kind != "PKCS12":
@@ -266,7 +268,7 @@ _ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "
 
 
 def _jaas_entry(text: str) -> tuple[str, dict[str, str]]:
-    """Login module and options of a JAAS entry as Kafka reads one: ``MODULE required NAME="VALUE" ...;``."""
+    """Return login module and options of a JAAS entry in Kafka's syntax: ``MODULE required NAME="VALUE" ...;``."""
     tokens: list[tuple[bool, str]] = []  # is a sign, the token
     at = 0
     stripped = text.strip()
@@ -351,10 +353,11 @@ def _java_tls(given: Mapping[str, str], read: Callable[[str], str]) -> dict[str,
 
 
 def _trust(name: str, given: Mapping[str, str], read: Callable[[str], str]) -> dict[str, str]:
-    """The CA certificates of ``name`` (``ssl.ca``, ``https.ca``) as a trust store; without any, Java's own."""
+    """Return the CA certificates of ``name`` (``ssl.ca``, ``https.ca``) as a trust store; without any, Java's own is
+    used."""
     location, text = given.get(f"{name}.location"), given.get(f"{name}.pem")
     if location is not None and location != "probe":
-        # By name: a bundle of all public CAs is large, and goes to each task.
+        # The file is named, not embedded: a bundle of all public CAs is large, and is sent to each task.
         if "-----BEGIN CERTIFICATE-----" not in read(location):
             raise OptionsRefused(f"{name}.location: {location} has no certificate in PEM", _PEM_TRUST)
         return {"ssl.truststore.type": "PEM", "ssl.truststore.location": location}
@@ -377,7 +380,7 @@ def _java_sasl(given: Mapping[str, str], read: Callable[[str], str]) -> dict[str
         for extension in filter(None, given.get("sasl.oauthbearer.extensions", "").split(",")):
             name, _, value = extension.partition("=")
             entry[f"extension_{name.strip()}"] = value.strip()
-        # The endpoint's own CA goes into the entry; without one it is trusted as Java trusts any host.
+        # The entry contains the endpoint's own CA. Without one, Java's default trust store applies.
         entry |= _trust("https.ca", given, read)
     shown = "".join(f' {name}="{_escaped(value)}"' for name, value in entry.items())
     java["sasl.jaas.config"] = f"{_MODULES[mechanism]} required{shown};"

@@ -1,7 +1,7 @@
-"""Why a cluster refuses a client, out of what either client says: one sentence for each cause, with what to do.
+"""Why a cluster refuses a client, derived from the messages of either client: one sentence per cause, with the fix.
 
-librdkafka says the cause in its error events and its log only, and fails its requests with a time-out; the Java client
-has it in an exception, deep in a chain. Both texts go through here.
+librdkafka reports the cause only in its error events and its log, and its requests fail with a time-out. The Java
+client reports it in an exception, deep in a chain. This module reads both texts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TEXTS_KEPT: Final = 200
 
 @dataclass(frozen=True)
 class Refusal:
-    """``kind`` is the cause; ``said`` and ``mend`` are clauses of a sentence."""
+    """``kind`` is the cause; ``said`` (the problem) and ``mend`` (the fix) are clauses of a sentence."""
 
     kind: str
     said: str
@@ -29,7 +29,8 @@ class Refusal:
 
 @dataclass
 class Heard:
-    """What one client of librdkafka said of its connections. `options` are the callbacks for its configuration."""
+    """The messages of one librdkafka client about its connections. `options` returns the callbacks for its
+    configuration."""
 
     texts: deque[str] = field(default_factory=lambda: deque(maxlen=_TEXTS_KEPT))
 
@@ -39,19 +40,19 @@ class Heard:
         self.texts.append(str(said()) if callable(said) else str(error))
 
     def log(self, level: int, text: str, *arguments: object) -> None:
-        """``logger.log``, which is all that the client calls of a logger."""
+        """``logger.log``, the only method of a logger that the client calls."""
         del level
         self.texts.append(text % arguments if arguments else text)
 
     def options(self) -> dict[str, object]:
-        """What to add to the client's options. Its `poll` must be called, or nothing is heard."""
+        """Return the options to add to the client's. Messages only arrive if the client's `poll` is called."""
         return {"error_cb": self.error, "logger": self, "log_level": 6, "log.connection.close": "true"}
 
 
 UNTRUSTED: Final = "certificate"
-"""The kind of a broker's certificate that was refused; librdkafka does not say why."""
+"""Kind of a refused certificate of a broker; librdkafka does not report the reason."""
 TRANSIENT: Final = ("resolve", "nobody", "closed")
-"""Kinds that are met also while brokers start or end: their requests are waited for."""
+"""Kinds that also occur while brokers start or stop: their requests are awaited."""
 
 _ADDRESS: Final = r"(?:\w+://)?(?P<address>[^\s/]+:\d+)/\w+: "
 _CLOSED_IN_HANDSHAKE: Final = r"connecting to a PLAINTEXT broker listener"
@@ -89,16 +90,17 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
         ("closed", _CLOSED_BEFORE),
     )
 )
-"""Kinds of refusals in the order in which they are looked for: a client that is refused is disconnected as well."""
+"""Kinds of refusals in the order in which they are tried, since a client that is refused is disconnected as well."""
 _CLOSED: Final = (_CLOSED_IN_HANDSHAKE, _CLOSED_AT_ONCE, _CLOSED_BEFORE)
 _CERTIFICATES: Final = ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
-"""Options of which each gives the client a certificate."""
+"""Options, each of which gives the client a certificate."""
 _TIMES: Final = 3
-"""So often a connection must have been closed: once or twice, a broker that ends does it, too."""
+"""Number of closed connections that count as a refusal. A broker that stops closes one or two as well."""
 
 
 def refusal(texts: Iterable[str], options: Mapping[str, str]) -> Refusal | None:
-    """The cause that a client's ``texts`` name; None where they name none. ``options``: the client's, of librdkafka."""
+    """Return the cause that a client's ``texts`` name; None if they name none. ``options``: the client's options, under
+    librdkafka's names."""
     said = list(texts)
     for kind, rule in _RULES:
         found = [match for match in map(rule.search, said) if match is not None]
@@ -120,12 +122,12 @@ def _mechanism(options: Mapping[str, str]) -> str:
 
 
 def address_in(texts: Iterable[str]) -> str | None:
-    """``host:port`` of the broker that the first text with an address is about."""
+    """Return ``host:port`` of the broker in the first text with an address; None if no text has one."""
     return next((match["address"] for match in map(re.compile(_ADDRESS).search, texts) if match is not None), None)
 
 
 def of_kind(kind: str, options: Mapping[str, str], **named: str) -> Refusal:
-    """The sentence for one cause."""
+    """Return the refusal, with its sentence, for one cause."""
     protocol = options.get("security.protocol", "PLAINTEXT")
     mechanism = _mechanism(options)
     has_certificate = any(name in options for name in _CERTIFICATES)
@@ -207,6 +209,6 @@ def of_kind(kind: str, options: Mapping[str, str], **named: str) -> Refusal:
 
 
 def missing_right(right: str, resource: str, options: Mapping[str, str]) -> tuple[str, str]:
-    """The clauses for a right that the client's user lacks, as `READ` on `topic clicks`."""
+    """Return the clauses for a right that the client's user lacks, such as `READ` on `topic clicks`."""
     user = f"user {options['sasl.username']}" if "sasl.username" in options else "the sidecar's user"
     return f"the right {right} on {resource} is missing", f"grant it to {user}"

@@ -1,6 +1,6 @@
 """``${NAME}`` and ``${file:PATH}`` in the texts of a document, expanded after the YAML was read.
 
-Expansion is by value: what a variable holds can never add a key or a line, and is not expanded again. ``$${`` stands
+Expansion is by value: the value of a variable can never add a key or a line, and is not expanded again. ``$${`` stands
 for a literal ``${``.
 """
 
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 REFERENCE: Final = re.compile(r"\$(\$\{)|\$\{([^}]{0,500})\}")
-"""The bound keeps the search linear where braces are never closed."""
+"""The bound on the length keeps the search linear if braces are never closed."""
 NAME: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 FILE_BYTES_MAX: Final = 1024 * 1024
-"""Size of a file that a reference may name."""
+"""Largest size of a file that a reference may name."""
 EXPANDED_MAX: Final = 8 * 1024 * 1024
-"""Characters that all references of a document may stand for together."""
+"""Largest number of characters that all references of a document stand for together."""
 _SHOWN_LENGTH: Final = 60
 
 
@@ -30,7 +30,7 @@ class ReferencesUnresolved(ValueError):
 
 
 def variables_in(document: Any) -> frozenset[str]:
-    """Names of the environment variables that the texts of ``document`` refer to."""
+    """Return the names of the environment variables to which the texts of ``document`` refer."""
     found = (match.group(2) for text in _texts(document) for match in REFERENCE.finditer(text))
     return frozenset(name for name in found if name is not None and NAME.match(name))
 
@@ -44,7 +44,7 @@ def _texts(node: Any) -> Iterator[str]:
 
 
 def expanded(document: Any, environment: Mapping[str, str], folder: Path) -> Any:
-    """``document`` with every reference replaced; relative file paths are relative to ``folder``.
+    """Return ``document`` with every reference replaced. Relative file paths are relative to ``folder``.
 
     Raises `ReferencesUnresolved`.
     """
@@ -103,7 +103,7 @@ class _Expansion:
                 content = file.read(FILE_BYTES_MAX + 1)
             if len(content) > FILE_BYTES_MAX:
                 raise ValueError(f"file {path} has more than {FILE_BYTES_MAX:,} bytes; name another.")
-            # Editors and `echo` end a file with a newline that is no part of the secret.
+            # Editors and `echo` end a file with a newline that is not part of the secret.
             return content.decode("utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"

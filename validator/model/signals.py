@@ -1,8 +1,8 @@
-"""What a signal handler may do with an event.
+"""Setting an event in a signal handler.
 
-Python runs handlers in the main thread between any two instructions, also while that thread holds an event's lock
+Python runs handlers in the main thread between any two instructions, even while that thread holds an event's lock
 inside `threading.Event.wait`. A handler that calls ``set`` then waits for a lock that only its own thread can release,
-and SIGTERM would hang the process that it was to end.
+and SIGTERM would hang the process that it should end.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import threading
 
 
 def ending() -> tuple[signal.Signals, ...]:
-    """The signals that ask a command to end in order; that of a terminal that hangs up unless it is ignored (nohup)."""
+    """Return the signals that request an orderly end: SIGTERM, SIGINT, and SIGHUP unless it is ignored (nohup)."""
     asked = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     return asked[:2] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else asked
 
 
 def set_from_handler(event: threading.Event) -> None:
-    """Set ``event`` at once, but from a thread of its own."""
+    """Set ``event`` at once, from a thread of its own."""
     threading.Thread(target=event.set, name="signal", daemon=True).start()

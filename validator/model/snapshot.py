@@ -1,6 +1,6 @@
-"""What one committed batch says about the whole run: the value that report, metrics and page are made from.
+"""The published state of the whole run after one committed batch, from which report, metrics and page are made.
 
-Plain data, no I/O. Durations are seconds, instants microseconds since the epoch; an absent measure is None.
+Plain data, no I/O. Durations are in seconds, instants in microseconds since the epoch. An absent measure is None.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from validator.model.classes import Guarantee, Verdict
 
 @dataclass(frozen=True)
 class Histogram:
-    """Cumulative-free bucket counts of a measure in seconds. ``counts[i]`` holds values in
-    ``(bounds[i-1], bounds[i]]``; the last entry of ``counts`` (one more than bounds) is above the last bound."""
+    """Bucket counts of a measure in seconds, not cumulative. ``counts[i]`` is the number of values in
+    ``(bounds[i-1], bounds[i]]``. ``counts`` has one entry more than ``bounds``, for values above the last bound."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
@@ -27,7 +27,7 @@ class Histogram:
         return sum(self.counts)
 
     def quantile(self, q: float) -> float | None:
-        """The upper bound of the bucket that holds quantile ``q`` (capped by the maximum); None when empty."""
+        """Return the upper bound of the bucket that contains quantile ``q``, capped by the maximum; None if empty."""
         total = self.count
         if total == 0:
             return None
@@ -45,7 +45,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class PartitionCoverage:
-    """The books of one partition: ``records + expired + invisible == next_offset - first_offset``."""
+    """The record sum of one partition: ``records + expired + invisible == next_offset - first_offset``."""
 
     role: str
     topic: str
@@ -64,7 +64,7 @@ class PartitionCoverage:
 
 @dataclass(frozen=True)
 class FaultWindow:
-    """One fault as the faults topic told it."""
+    """One fault, as the faults topic reports it."""
 
     id: str
     name: str
@@ -80,11 +80,11 @@ class FaultWindow:
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of the run: control, failure or recovery (SEMANTICS section 6).
+    """A phase of the run: control, failure or recovery (SEMANTICS section 6).
 
-    ``contributions``: violations seen in it, by class; empty where they are not told apart. ``results``, ``observed``:
-    results in it and ids in them; ``throughput_per_second`` is ``observed`` over its seconds. ``resolution_seconds``:
-    how exactly the instants of the results are known (0: as the brokers say; None: not).
+    ``contributions``: violations in the phase, by class; empty if they are not counted by phase. ``results``,
+    ``observed``: number of results in the phase, and of ids in them. ``throughput_per_second``: ``observed`` per second
+    of the phase. ``resolution_seconds``: the precision of the results' instants (0: broker time; None: not known).
     """
 
     phase: str
@@ -101,8 +101,8 @@ class Phase:
 
 @dataclass(frozen=True)
 class ViolationRecord:
-    """One violation: a cell and a class, with a bounded sample of ids as evidence. ``first_us``: since when it is on
-    record."""
+    """One violation: a cell and a class, with a bounded sample of ids as evidence. ``first_us``: the instant since
+    which it is on record."""
 
     id: str
     violation_class: str
@@ -121,7 +121,7 @@ class ViolationRecord:
 
 @dataclass(frozen=True)
 class SettledPositions:
-    """Undecodable records of one partition that hide nothing. ``by``: `ack`, or the rejected topic that named them."""
+    """Undecodable records of one partition that hide nothing. ``by``: `ack`, or the rejected topic that names them."""
 
     topic: str
     partition: int
@@ -134,10 +134,11 @@ class SettledPositions:
 
 @dataclass(frozen=True)
 class CanaryStanding:
-    """What became of the violations that the canary planted, over the last rounds that were due; None before the first.
+    """How many planted violations the canary detected, over the last rounds that were due; None before the first round.
 
-    ``judged_us``: when the newest round was judged; before the first, when the canary began. ``silent_after_us``: a
-    canary that works judges the next one within so long. ``delay_us_max``: the slowest that was found; None without.
+    ``judged_us``: instant at which the newest round was judged; before the first, at which the canary began.
+    ``silent_after_us``: time within which a working canary judges the next round. ``delay_us_max``: the largest
+    detection delay; None if nothing was detected.
     """
 
     judged_us: int
@@ -150,7 +151,7 @@ class CanaryStanding:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything that is published after a commit. Mapping keys are the contract's names."""
+    """Everything that is published after a commit. Mapping keys are the names in docs/CONTRACT.md."""
 
     pipeline: str
     guarantee: Guarantee
