@@ -1,9 +1,8 @@
-"""The state of a run's cells, and the one step that every batch makes them take: facts are folded, the cells whose
-verdicts these or the clock can change are judged, those that disagree are compared id by id, and what changed is
-decided.
+"""The state of a run's cells, and the step that each batch makes them take.
 
-Nothing here reads a clock, a file or a topic. What is in memory can be dropped and rebuilt from the facts table
-(`validator.stream.recovery`).
+A step folds facts, judges the cells whose verdicts the facts or the clock can change, compares disagreeing cells id by
+id, and decides what has changed. Nothing here reads a clock, a file or a topic. The state in memory can be dropped and
+rebuilt from the facts table (`validator.stream.recovery`).
 """
 
 from __future__ import annotations
@@ -45,46 +44,49 @@ from validator.reconcile.unknown_ids import UnknownIds
 from validator.reconcile.violations import confirmed_of, moved, tell_violations
 
 SAMPLED_AT_ONCE: Final = 100_000
-"""Contributions of cells that agree, at most, whose ids a batch compares; cells with more are left out."""
+"""Most contributions of agreeing cells whose ids one batch compares. A cell with more is left out."""
 JUDGED_AT_ONCE: Final = 131_072
-"""Cells whose verdicts are held in memory together; some 500 bytes each."""
+"""Cells whose verdicts are in memory together; some 500 bytes each."""
 COMPARED_AT_ONCE: Final = 4_000_000
-"""Contributions whose ids are held in memory together; some 300 bytes each."""
+"""Contributions whose ids are in memory together; some 300 bytes each."""
 
 
 _OF_CELL: Final = ("kind", "status", "batch", "window_start_us", "key")
 _SETTLED_SHARE: Final = 8
-"""Cells leave memory where they are an eighth of all, or more: what stays is moved."""
+"""Settled cells leave memory once they are at least one in this many of all cells: the remaining ones must be moved."""
 
 
 class Facts(Protocol):
-    """The facts of a state, as far as they were appended."""
+    """The facts of a state that were appended so far."""
 
     def add(self, facts: pa.Table) -> None:
-        """Take the facts of a batch that was appended."""
+        """Add the facts of a batch that was appended."""
 
     def of_windows(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
-        """Tables with all facts since ``oldest_batch`` of windows that start in that span, ends included."""
+        """Yield tables with all facts since ``oldest_batch`` of windows that start from ``first_us`` to ``last_us``."""
 
     def to_fold(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
-        """The same, as `Cells.fold` takes them."""
+        """Yield the same facts in the form that `Cells.fold` accepts."""
 
     @property
     def held_from(self) -> int:
         """The first batch since which all facts are in memory."""
 
     def inputs_with(self, asked: AskedIds) -> AskedIds:
-        """Those of some ids that an input has."""
+        """Return those of the given ids that an input has."""
 
     def forget(self, before_batch: int) -> None:
-        """Let the facts of older batches leave memory."""
+        """Remove the facts of older batches from memory."""
 
 
 @dataclass(frozen=True)
 class Effects:
-    """What a batch changed. ``totals``: over all cells, those that retention dropped included. ``violations``: rows as
-    `validator.reconcile.violations.moved` gives them. ``verdicts``: the cells whose verdict changed, with the columns
-    of the verdicts table but for batch and instant; None where there is none."""
+    """The changes of one batch.
+
+    ``totals``: over all cells, including those that retention dropped. ``violations``: rows of
+    `validator.reconcile.violations.moved`. ``verdicts``: the cells whose verdict changed, with the columns of the
+    verdicts table except batch and instant; None if no verdict changed.
+    """
 
     totals: Sums
     violations: list[dict[str, Any]]
@@ -92,7 +94,7 @@ class Effects:
 
 
 def places_of(books: Books, *, tells_unconsumed: bool) -> dict[Place, PlaceOffsets]:
-    """Of the input partitions, the offsets that comparing ids asks for."""
+    """Return the offsets of the input partitions that a comparison of ids needs."""
     return {
         (place.topic, place.partition): PlaceOffsets(
             committed_offset=frontier.consumed_below if tells_unconsumed else None,
@@ -104,7 +106,8 @@ def places_of(books: Books, *, tells_unconsumed: bool) -> dict[Place, PlaceOffse
 
 
 def _went_back(before: Mapping[Place, PlaceOffsets], now: Mapping[Place, PlaceOffsets]) -> bool:
-    """Whether the engine has consumed less of a partition than it had: its group was reset, or its offsets expired."""
+    """Return whether the engine has consumed less of a partition than before: its group was reset, or its offsets
+    expired."""
     return any(
         place in now and (now[place].committed_offset or 0) < (offsets.committed_offset or 0)
         for place, offsets in before.items()
@@ -112,19 +115,19 @@ def _went_back(before: Mapping[Place, PlaceOffsets], now: Mapping[Place, PlaceOf
 
 
 def _no_class(sums: Sums) -> frozenset[str]:
-    """Nothing is suspected, whatever the totals are: everything could be read."""
+    """Return no class, whatever the totals are: everything could be read."""
     del sums
     return frozenset()
 
 
 def new_cells(oracle: Oracle) -> Cells:
-    """No cells yet."""
+    """Return an empty table of cells."""
     return Cells(VIOLATIONS, oracle)
 
 
 @dataclass(frozen=True)
 class _FactsBefore:
-    """The facts of a state without those of ``batch`` and later ones, which may have been appended."""
+    """The facts of a state without those of ``batch`` and later batches, which may have been appended."""
 
     facts: Facts
     batch: int
@@ -153,9 +156,12 @@ class _FactsBefore:
 
 @dataclass(frozen=True)
 class Retiring:
-    """What retention takes. ``settled``: totals of the settled cells among it. ``horizon_us``: what starts before it
-    and comes later is out of scope; None where nothing goes. ``asked_from_us``: of which ends of cells lateness is
-    still asked for."""
+    """The effect of a retirement.
+
+    ``settled``: totals of the retired settled cells. ``horizon_us``: later records of cells that start before it are
+    out of scope; None if nothing is retired. ``asked_from_us``: remaining cells need lateness only for window ends
+    after this.
+    """
 
     settled: Sums
     horizon_us: int | None
@@ -164,14 +170,20 @@ class Retiring:
 
 @dataclass
 class Judging:
-    """The cells of one state. ``judged``: verdicts after the last batch of the cells ``rows``, of which there may be
-    something to record; None where all that was said is recorded. ``standing``: what is known of all. ``evidence``: the
-    smallest ids of (cell's row, class of violation), of the cells that the last batch compared. ``suspected``: the
-    classes of violations that it does not confirm; ``withdrawn``: those of which it takes back what was confirmed.
-    ``lookup_us``: its instant. ``sums``: of the cells that it left; retention may have taken some of these since.
-    ``settle_at``: so many settled cells leave memory together; None: they stay. ``passed``: (watermark, instant at
-    which it was reached), rising; ``rests``: the ends of runs that found the pipeline at rest, and their instants.
-    ``horizon_us``: what begins before it is out of scope."""
+    """The cells of one state.
+
+    - ``rows``, ``judged``: the cells for which there may be something to record after the last batch, and their
+      verdicts. ``judged`` is None if everything is recorded.
+    - ``standing``: the share of each cell in the totals, and what its verdict waits for.
+    - ``evidence``: (row of the cell, violation class) -> smallest ids, for the cells that the last batch compared.
+    - ``suspected``: violation classes that the last batch does not confirm. ``withdrawn``: those whose confirmed
+      violations it retracts. ``lookup_us``: its instant.
+    - ``sums``: totals after the last batch; retention may have retired some of the cells since.
+    - ``settle_at``: number of settled cells that leave memory together; None: they stay.
+    - ``passed``: (watermark, instant at which it was reached), rising.
+    - ``rests``: (instant, assumption) of the ends of runs that found the pipeline at rest.
+    - ``horizon_us``: cells that begin before it are out of scope.
+    """
 
     known: Facts
     rules: Rules
@@ -208,8 +220,8 @@ class Judging:
     ) -> Effects:
         """Decide what one batch changes. The effects count as recorded once the next step is made.
 
-        ``facts``: those of the batch, which were appended to the facts table. ``books``: the progress of reading after
-        it. ``rest``: what the batch assumes of the pipeline.
+        ``facts``: those of the batch, already appended to the facts table. ``books``: the progress of reading after the
+        batch. ``rest``: what the batch assumes about the pipeline.
         """
         places = places_of(books, tells_unconsumed=self.rules.tells_unconsumed)
         self.absorb(
@@ -232,9 +244,9 @@ class Judging:
     ) -> Sums:
         """Fold ``facts`` of one batch into the cells and judge these by ``clock``.
 
-        ``facts`` were appended to the facts table. ``places``: the input partitions of which an offset is known.
-        ``suspects``: totals -> the classes of violations that what cannot be read may explain; ``withdraws``: totals ->
-        those of which nothing is confirmed any more.
+        ``facts``: already appended to the facts table. ``places``: offsets of input partitions. ``suspects``: totals ->
+        violation classes that unreadable records or a wrong configuration may explain. ``withdraws``: totals ->
+        violation classes of which nothing is confirmed any more.
         """
         cells = self.cells
         self._tell()
@@ -254,7 +266,7 @@ class Judging:
             if inputs != len(cells.inputs):
                 self._clock = None
         if _went_back(self._places, places):
-            # What was consumed is not any more: what rests on it is compared again, as after a restart.
+            # Events that were consumed no longer are: cells that depend on them are compared again, as after a restart.
             cells["x_version"][cells["x_outstanding"] > 0] = ABSENT
             self._clock = None
         self._places = places
@@ -265,7 +277,7 @@ class Judging:
         due = self.standing.due(cells, clock, self.rules)
         due[np.concatenate(touched)] = True
         if cells.newest is not None:
-            # A result can change what other cells of its key say.
+            # A result can change the counts of other cells of its key.
             due[:] = True
         sums = self._judge(np.flatnonzero(due), clock, places).beside(self.retired.plus(self.settled.sums))
         suspected, withdrawn = suspects(sums), withdraws(sums)
@@ -275,7 +287,7 @@ class Judging:
         return sums
 
     def _judge(self, rows: Ints, clock: Clock, places: Mapping[Place, PlaceOffsets]) -> Sums:
-        """Judge some cells, and compare those whose ids are asked for. The totals over all cells in memory."""
+        """Judge some cells, and compare those whose ids are needed. Returns the totals over all cells in memory."""
         noted: list[tuple[Ints, Judged]] = []
         wanting, versions = [], []
         since, room = Sums.empty(), SAMPLED_AT_ONCE
@@ -309,7 +321,8 @@ class Judging:
         return replace(found, changed=sum(int(np.count_nonzero(judged.changed)) for _, judged in noted))
 
     def _parts(self, rows: Ints) -> Iterator[Ints]:
-        """Rows in parts whose verdicts fit into memory together; all of them where a verdict rests on other cells."""
+        """Return rows in parts whose verdicts fit into memory together; in one part if a verdict depends on other
+        cells."""
         size = max(1, len(rows)) if self.cells.newest is not None else JUDGED_AT_ONCE
         return (rows[start : start + size] for start in range(0, max(1, len(rows)), size))
 
@@ -319,7 +332,8 @@ class Judging:
         self.rows, self.judged = rows[order], joined([judged for _, judged in noted]).of(order)
 
     def _review(self, others: Bools) -> None:
-        """Other classes are suspected, or withdrawn: what is on record of cells that were not judged may be of them."""
+        """Note cells that this batch did not judge, because other classes are suspected or withdrawn now: their
+        recorded violations may be of these classes."""
         columns = [self.cells[f"{part}_{name}"] for name in VIOLATIONS for part in ("told", "confirmed")]
         some = np.logical_or.reduce([column > 0 for column in columns])
         rows = np.flatnonzero(others & some)
@@ -328,16 +342,15 @@ class Judging:
             self._note([(self.rows, self.judged), (rows, self.judged_of(rows))])
 
     def judged_of(self, rows: Ints) -> Judged:
-        """Verdicts of some cells, by the clock of the last batch; ``rows`` rise."""
+        """Return the verdicts of the cells ``rows``, which rise, by the clock of the last batch."""
         assert self._clock is not None, "cells were judged before they are asked for"
         if self.cells.newest is not None:
             return judge(self.cells, self._clock, self.rules).of(rows)
         return judge(self.cells.some(rows), self._clock, self.rules)
 
     def _sampled(self, rows: Ints, judged: Judged, room: int) -> tuple[Bools, int]:
-        """The cells whose fingerprints agree and whose ids are compared now, so that nobody need trust these: of those
-        that `Judged` draws the ones whose facts are at hand, with no more contributions than ``room``. What is left of
-        that."""
+        """Choose the agreeing cells whose ids are compared as a check on fingerprints: of those that `Judged` draws,
+        the ones whose facts are in memory, with at most ``room`` contributions. Also returns the remaining room."""
         cells, found = self.cells, np.zeros(len(rows), dtype=np.bool_)
         at = np.flatnonzero(judged.sampled)
         at = at[cells["first_batch"][rows[at]] >= self.known.held_from]
@@ -348,34 +361,36 @@ class Judging:
         return found, room - int(sizes[fits].sum())
 
     def is_overtaken_by(self, horizon_us: int | None) -> bool:
-        """Whether settled cells that left memory are out of scope by a new horizon: then all is to be folded again."""
+        """Return whether a new horizon puts settled cells that left memory out of scope: then everything is to be
+        folded again."""
         rises = horizon_us is not None and horizon_us > self.settled.oldest_start_us(-1)
         return rises and horizon_us != self.horizon_us
 
     def judge_recovered(self, books: Books) -> None:
-        """Judge by the clock of ``books`` what was recovered, where no batch was judged since: to be shown and graded.
+        """Judge recovered cells by the clock of ``books``, to show and grade them, if no batch was judged since.
 
-        Nothing counts as told by it: the next batch tells what the derived tables lack.
+        Nothing counts as recorded by this: the next batch records what the derived tables lack.
         """
         if self.judged is None and (len(self.cells) or not self.settled.is_empty):
             self.absorb(None, books.clock(), places_of(books, tells_unconsumed=self.rules.tells_unconsumed))
             self.judged = self._clock = None
 
     def retire(self, goes: Bools, through_epoch: int, retired: Sums) -> None:
-        """Let the cells for which ``goes`` holds leave for good, and settled cells of the epochs up to this one;
-        ``retired`` are the totals of all that ever did."""
+        """Remove the cells for which ``goes`` holds, and the settled cells of the epochs up to ``through_epoch``.
+        ``retired``: totals of all cells that were ever retired."""
         assert self._clock is not None, "cells were judged before they are retired"
         self._tell()
         self.cells.lateness.forget(self.retiring(goes, through_epoch).asked_from_us)
         self.cells.drop(goes)
         self._unknown.drop(goes)
         self.settled.retire(through_epoch)
-        # The next batch judges all that stays.
+        # The next batch judges all remaining cells.
         self._clock = None
         self.retired = retired
 
     def retiring(self, goes: Bools, through_epoch: int) -> Retiring:
-        """What goes with the cells for which ``goes`` holds and with the settled cells of the epochs up to this one."""
+        """Return the effect of retiring the cells for which ``goes`` holds and the settled cells of the epochs up to
+        ``through_epoch``."""
         sums, newest_us = self.settled.through(through_epoch)
         starts = self.cells.begins_us
         newest_us = max(newest_us, int(starts[goes].max(initial=ABSENT)))
@@ -385,12 +400,12 @@ class Judging:
         return Retiring(sums, newest_us + 1, min(newest_us + 1, stays_us))
 
     def come_to_rest(self) -> None:
-        """Take what the last batch told as told, and let settled cells leave: what is in memory then is what facts and
-        derived tables say, less the settled cells. The effects of the last step are recorded."""
+        """Note the effects of the last step, which are recorded, and let settled cells leave memory. Memory then has
+        the state that facts and derived tables give, without the settled cells."""
         self._tell()
         self._settle()
-        # The steps that closed a cell, and the last one: a cell that comes is first seen later than all of them, and
-        # an event that moves an end is read later.
+        # Only the steps that closed a cell, and the last one, are needed: a new cell is first seen later than all of
+        # them, and an event that moves an end is read later.
         marks = [mark_us for mark_us, _ in self.passed]
         needed = set(np.searchsorted(marks, np.unique(self.cells["end_us"])).tolist()) | {len(marks) - 1}
         self.passed[:] = [step for number, step in enumerate(self.passed) if number in needed]
@@ -405,10 +420,10 @@ class Judging:
             self.rests.append((clock.lookup_us, clock.rest))
 
     def _may_leave(self, it: Judged) -> Bools:
-        """Which cells only new facts can change, once the verdict is stored."""
+        """Return the cells whose verdict only new facts can change, once it is stored."""
         if self.settle_at is None or not self.rules.oracle.ends_are_known:
             return np.zeros(len(it.settled), dtype=np.bool_)
-        # What the engine has not consumed can become consumed, which changes what is due of other ids in a join.
+        # Unconsumed events can become consumed, which changes what is due for other ids in a join.
         compared = it.compared & (it.outstanding == 0) & (not self.rules.tells_unconsumed)
         found: Bools = it.settled & it.in_scope & it.resolved & (it.agrees | compared) & ~it.violated & ~it.provisional
         found &= it.closed & ~it.wants_evidence
@@ -417,7 +432,7 @@ class Judging:
         return found
 
     def _settle(self) -> None:
-        """Let cells leave memory of which only new facts can change the verdict, which is stored."""
+        """Remove cells from memory whose verdict is stored, and can be changed only by new facts."""
         if self.settle_at is None or self._clock is None or self._clock.watermark_us is None:
             return
         cells, size = self.cells, len(self.standing)
@@ -425,7 +440,7 @@ class Judging:
         goes = self.standing.may_leave[:size]
         if np.count_nonzero(goes) < least:
             return
-        # The end of a run closes cells whose end is not past: retention must not take these for a horizon.
+        # The end of a run closes cells whose end is not past. Retention must not derive a horizon from these.
         goes = goes & (cells["end_us"] <= self._clock.watermark_us)
         if np.count_nonzero(goes) < least:
             return
@@ -437,8 +452,8 @@ class Judging:
         self.standing.drop(goes)
 
     def recall(self, facts: pa.Table, clock: Clock, places: Mapping[Place, PlaceOffsets], *, before_batch: int) -> None:
-        """Bring back the settled cells of which ``facts``, which are not folded yet, have more. ``before_batch``: the
-        first batch of which no fact is folded."""
+        """Bring back the settled cells that have more facts among ``facts``, which are not folded yet.
+        ``before_batch``: the first batch of which no fact is folded."""
         facts = contributing(facts.select(_OF_CELL))
         starts = ints(facts["window_start_us"])
         asked = self.settled.may_hold(starts, self.rules.oracle.ends_us(starts))
@@ -456,7 +471,7 @@ class Judging:
             back.cells.fold(known.filter(pa.array(mine)))
         if not len(back.cells):
             return
-        # As they were judged when they left: all that may explain their answers had been read.
+        # They are judged as when they left: everything that may explain their answers had been read.
         back.cells["closed_us"][:] = np.maximum(back.cells["expected_us"], back.cells["first_seen_us"])
         back.judge_settled(clock, places)
         for epoch in np.unique(back.cells["epoch"]).tolist():
@@ -464,7 +479,7 @@ class Judging:
         self.cells.adopt(back.cells)
 
     def judge_settled(self, clock: Clock, places: Mapping[Place, PlaceOffsets]) -> None:
-        """Judge cells that had been settled, as they were then; their verdicts count as stored."""
+        """Judge cells that had been settled as they were then. Their verdicts count as stored."""
         read = replace(clock, inputs_us=NEVER - 1, inputs_held=False, rest=Rest.NONE)
         judged = judge(self.cells, read, self.rules)
         wanting = np.flatnonzero(judged.wants_expansion)
@@ -503,8 +518,8 @@ class Judging:
         return pa.table(columns)
 
     def _excuse(self, facts: pa.Table) -> Ints:
-        """Cells that were compared, and have an event among ``facts`` that owes nothing, are compared again: a record
-        that was set aside may be of it. No number of the cell says so."""
+        """Mark compared cells with an event among ``facts`` that owes nothing, so that they are compared again: a late
+        or rejected record may be of this event. No count of the cell shows that."""
         rows: Ints = self.cells.rows_of_facts(unowed(facts))
         rows = rows[rows >= 0]
         rows = rows[self.cells["x_version"][rows] != ABSENT]
@@ -522,13 +537,13 @@ class Judging:
                 lookup_us=self.lookup_us,
             )
             tell_verdicts(some, self.judged)
-            # What is on record is part of what a verdict follows from.
+            # A verdict also depends on what is on record.
             self.standing.touch(self.rows[changed | self.judged.changed])
             self.judged = None
 
     def sum_of(self, chosen: Bools, unprovable: frozenset[str] = frozenset()) -> Sums:
-        """Totals over some of the cells. ``unprovable``: the classes of violations of which what is not confirmed in
-        these cells is never to be."""
+        """Return the totals over the chosen cells. ``unprovable``: violation classes whose unconfirmed part in these
+        cells is never confirmed."""
         found = Sums.empty()
         for rows in self._parts(np.flatnonzero(chosen)):
             some, it = self.cells.some(rows), self.judged_of(rows)
@@ -542,7 +557,7 @@ class Judging:
         return found
 
     def _compare(self, wanting: Ints, versions: Ints, places: Mapping[Place, PlaceOffsets]) -> None:
-        """Compare the ids of some cells. ``versions``: what of each the comparison rests on."""
+        """Compare the ids of some cells. ``versions``: the version of each cell that the comparison is based on."""
         for chosen in self._apart(wanting):
             rows = wanting[chosen]
             compared = self._compared(rows, places, self.known.inputs_with)
@@ -557,19 +572,19 @@ class Judging:
         oldest = int(self.cells["first_batch"][rows].min())
         last = int(self.cells["end_us"][rows].max()) if self.cells.merges else int(windows.max())
         if self.rules.oracle.condition is not None and (self._set_aside(rows) > 0).any():
-            # Of events that owe nothing a cell knows no batch.
+            # A cell does not record the batches of events that owe nothing.
             oldest = 0
         near = self.known.of_windows(oldest, int(windows.min()), last)
         return compare(self.cells, rows, near, self.rules, places, known)
 
     def _set_aside(self, rows: Ints) -> Ints:
-        """How many ids late and rejected records placed in cells."""
+        """Return the number of ids that late and rejected records place in the cells."""
         found: Ints = self.cells["late_count"][rows] + self.cells["rejected_count"][rows]
         return found
 
     def foreign_ids(self, chosen: Bools) -> Iterator[AskedIds]:
-        """The ids that answers of some of the judged cells carry and that these cells do not expect, of those cells of
-        which an input is known to have some; in parts that fit into memory."""
+        """Yield the ids that answers of the chosen judged cells carry and that these cells do not expect, for the cells
+        of which an input is known to have some. The parts fit into memory."""
         rows = np.flatnonzero(chosen & ((self.cells["told_misplaced"] > 0) | (self.cells["x_known"] > 0)))
         rows = rows[(self.judged_of(rows).on_record["misplaced"] > 0) | (self.cells["x_known"][rows] > 0)]
         asked: list[AskedIds] = []
@@ -584,8 +599,7 @@ class Judging:
             asked.clear()
 
     def _apart(self, wanting: Ints) -> Iterator[Ints]:
-        """The places of cells in ``wanting``, in parts whose contributions fit into memory, neighbouring windows
-        together."""
+        """Yield indexes into ``wanting``, by window, in parts whose contributions fit into memory."""
         cells = self.cells
         order = np.argsort(cells["window_start_us"][wanting], kind="stable")
         ordered = wanting[order]

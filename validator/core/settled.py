@@ -1,8 +1,8 @@
-"""Cells that left memory because their verdict is settled: totals of them, and what it takes to find them again.
+"""Cells that left memory because their verdict is settled: their totals, and an index to find them again.
 
-A cell is settled when only new facts can change its verdict. Its facts stay in the facts table. Where a batch brings
-more of them, `validator.core.judging` folds the old ones again, takes the cell's share out of these totals, and goes on
-as if the cell had never left.
+A cell is settled if only new facts can change its verdict. Its facts stay in the facts table. If a batch has more facts
+of the cell, `validator.core.judging` folds the old ones again, subtracts the cell's share from these totals, and
+continues as if the cell had never left.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ from validator.reconcile.judge import due_base
 _STARTS: Final = pa.schema([(name, pa.int64()) for name in ("epoch", "start_us", "first_batch", "opened_us")])
 _OLDER: Final = pa.schema([("epoch", pa.int64()), ("start_us", pa.int64()), ("key", pa.large_string())])
 SETTLED_AT_ONCE: Final = 4_096
-"""So many settled cells leave memory together: each time the index of those that stay is made anew."""
+"""Number of settled cells that leave memory together. Each time the index of the remaining cells is rebuilt."""
 
 
 @dataclass
 class _Epoch:
-    """The settled cells whose newest facts are of one epoch. ``newest_start_us``: the latest start of any.
-    ``through_us``: the latest end. ``due_us``: since when what any of them owes was due, the latest.
-    ``first_batch``: start -> the oldest batch with facts of any that starts then; ``opened_us``: start -> the earliest
-    broker time of their first inputs, `NEVER` where none has one.
-    ``older``: those that have facts of earlier epochs, too."""
+    """The settled cells whose newest facts are of one epoch.
+
+    ``newest_start_us``: the latest start. ``through_us``: the latest end. ``due_us``: the latest instant since which
+    contributions of a cell are due. ``first_batch``: start -> oldest batch with facts of a cell that starts then.
+    ``opened_us``: start -> earliest broker time of the first inputs of these cells, `NEVER` if there is none.
+    ``older``: the cells that have facts of earlier epochs, too.
+    """
 
     sums: Sums = field(default_factory=Sums.empty)
     newest_start_us: int = ABSENT
@@ -46,7 +48,7 @@ class _Epoch:
 
 
 class SettledCells:
-    """What is known of settled cells without their facts."""
+    """The settled cells without their facts."""
 
     def __init__(self) -> None:
         self._epochs: dict[int, _Epoch] = {}
@@ -58,11 +60,11 @@ class SettledCells:
 
     @property
     def sums(self) -> Sums:
-        """Totals over all of them."""
+        """Totals over all settled cells."""
         return self.through(NEVER)[0]
 
     def through(self, epoch: int) -> tuple[Sums, int]:
-        """Totals over those of the epochs up to this one, and the latest of their starts (`ABSENT` without one)."""
+        """Return totals and latest start of the cells of the epochs up to ``epoch`` (`ABSENT` without any cell)."""
         sums, newest_start_us = Sums.empty(), ABSENT
         for number, found in self._epochs.items():
             if number <= epoch:
@@ -70,8 +72,8 @@ class SettledCells:
         return sums, newest_start_us
 
     def to_tables(self) -> tuple[dict[str, object], pa.Table, pa.Table]:
-        """All of it: of each epoch its totals and times as plain values; a row for each of its starts; and one for each
-        cell that has facts of earlier epochs, too."""
+        """Return the whole state: totals and times of each epoch as plain values, a row for each start of an epoch, and
+        a row for each cell that has facts of earlier epochs, too."""
         plain: dict[str, object] = {}
         starts, older = [_STARTS.empty_table()], [_OLDER.empty_table()]
         for number, epoch in self._epochs.items():
@@ -93,7 +95,7 @@ class SettledCells:
 
     @classmethod
     def from_tables(cls, plain: Mapping[str, Any], starts: pa.Table, older: pa.Table) -> Self:
-        """The value that `to_tables` gave."""
+        """Return the value that `to_tables` saved."""
         found = cls()
         for number, (sums, newest_start_us, through_us, due_us) in plain.items():
             mine = starts.filter(pc.equal(starts["epoch"], int(number)))
@@ -112,15 +114,15 @@ class SettledCells:
         return found
 
     def due_us(self, through_epoch: int) -> dict[int, int]:
-        """Epoch up to this one -> since when what any of its cells owes was due, the latest."""
+        """Return epoch, up to ``through_epoch`` -> latest instant since which contributions of its cells are due."""
         return {number: epoch.due_us for number, epoch in sorted(self._epochs.items()) if number <= through_epoch}
 
     def seen_in(self, epochs: Collection[int]) -> int:
-        """How many cells some epochs have."""
+        """Return the number of cells of ``epochs``."""
         return sum(epoch.sums.cells_seen for number, epoch in self._epochs.items() if number in epochs)
 
     def add(self, cells: Cells, rows: Ints, sums: Sums) -> None:
-        """Take up cells of one epoch, whose totals are ``sums``."""
+        """Add cells of one epoch, whose totals are ``sums``."""
         epoch = self._epochs.setdefault(int(cells["epoch"][rows[0]]), _Epoch())
         starts = cells["window_start_us"][rows]
         epoch.sums = epoch.sums.plus(sums)
@@ -138,17 +140,17 @@ class SettledCells:
             epoch.opened_us[start] = min(opened_us, epoch.opened_us.get(start, opened_us))
 
     def subtract(self, epoch: int, sums: Sums) -> None:
-        """Give back cells of an epoch, whose totals are ``sums``."""
+        """Subtract the totals ``sums`` of cells of an epoch that return to memory."""
         self._epochs[epoch].sums = self._epochs[epoch].sums.less(sums)
 
     def oldest_start_us(self, after_epoch: int) -> int:
-        """The earliest start of those of later epochs; `NEVER` without one."""
+        """Return the earliest start of a cell of a later epoch; `NEVER` without any."""
         later = (found.first_batch for number, found in self._epochs.items() if number > after_epoch)
         return min((min(starts) for starts in later if starts), default=NEVER)
 
     def opened_us(self) -> tuple[Ints, Ints]:
-        """Their starts, one may come again, and the earliest broker time of the first inputs of those that start there:
-        `NEVER` where none has one."""
+        """Return the starts of the cells, possibly repeated, and for each the earliest broker time of the first inputs
+        of the cells that start there; `NEVER` if there is none."""
         of_epochs = [epoch.opened_us for epoch in self._epochs.values()]
         size = sum(map(len, of_epochs))
         starts = np.fromiter(chain.from_iterable(of_epochs), dtype=np.int64, count=size)
@@ -156,11 +158,11 @@ class SettledCells:
         return starts, times
 
     def retire(self, through_epoch: int) -> None:
-        """Forget those of the epochs up to this one."""
+        """Remove the cells of the epochs up to ``through_epoch``."""
         self._epochs = {number: found for number, found in self._epochs.items() if number > through_epoch}
 
     def may_hold(self, starts: Ints, ends: Ints) -> Bools:
-        """Which cells may be among them."""
+        """Return which cells, by start and end, may be among the settled ones."""
         held = np.zeros(len(starts), dtype=np.bool_)
         for epoch in self._epochs.values():
             if (ends <= epoch.through_us).any():
@@ -168,12 +170,13 @@ class SettledCells:
         return held
 
     def first_batch(self, starts: Ints) -> int:
-        """The oldest batch with facts of settled cells with these starts."""
+        """Return the oldest batch with facts of settled cells with these starts."""
         asked = np.unique(starts).tolist()
         return min(epoch.first_batch.get(start, NEVER) for epoch in self._epochs.values() for start in asked)
 
     def epochs_at(self, starts: Ints, through_epoch: int) -> Ints:
-        """The newest epoch after this one of which a settled cell starts there; `ABSENT` where none does."""
+        """Return, for each start, the newest epoch after ``through_epoch`` that has a settled cell with this start;
+        `ABSENT` if there is none."""
         found = np.full(len(starts), ABSENT, dtype=np.int64)
         for number, epoch in sorted(self._epochs.items()):
             if number > through_epoch:
@@ -181,8 +184,11 @@ class SettledCells:
         return found
 
     def epochs_of(self, facts: pa.Table, through_epoch: int) -> Ints:
-        """The newest epoch of the settled cell of each fact of an epoch up to this one; `ABSENT` where that epoch is
-        not after it, so that the cell leaves, and where it was never settled."""
+        """Return the newest epoch of the settled cell of each fact; the facts are of epochs up to ``through_epoch``.
+
+        It is `ABSENT` if that epoch is not after ``through_epoch``, so that the cell is retired, and if the cell was
+        never settled.
+        """
         found = np.full(facts.num_rows, ABSENT, dtype=np.int64)
         starts = ints(facts["window_start_us"])
         for number, epoch in self._epochs.items():

@@ -1,7 +1,8 @@
-"""What is known of each judged cell from batch to batch: what it adds to the totals, and what its verdict waits for.
+"""The state of each judged cell between batches: its share of the totals, and what its verdict waits for.
 
-A batch judges the cells that its facts touched, and those whose verdict the clock can change. All others would be
-judged as before: `Waits` says why. Where the clock changes what all verdicts rest on, all are judged (`moves_all`).
+A batch judges the cells that its facts touched, and those whose verdict the clock can change. The verdicts of all
+others would stay the same: `Waits` gives the reason. If the clock changes an input of all verdicts, all cells are
+judged (`moves_all`).
 """
 
 from __future__ import annotations
@@ -30,29 +31,29 @@ from validator.reconcile.judge import (
 )
 
 Name = tuple[str, ...]
-"""A field of `Sums`, and what leads on to the number in it."""
+"""A field of `Sums`, followed by the keys of the number in it."""
 
 _THE_SAME: Final = ("horizon_us", "gone_us", "unprovable_offsets", "retired", "settled")
-"""What of a clock every verdict rests on."""
+"""Fields of a clock on which every verdict depends."""
 _RISING: Final = ("watermark_us", "inputs_us", "outputs_us")
-"""What of a clock never falls, unless a new partition is met: what it proved is then proven no more."""
+"""Fields of a clock that never fall, unless a new partition appears. What they proved is then no longer proven."""
 
 
 class Waits(IntEnum):
-    """What can change the verdict of a cell that no fact touches."""
+    """The event that can change the verdict of a cell without new facts."""
 
     NOTHING = 0
-    """Every batch: answers that inputs may explain, or contributions that are overdue."""
+    """Every batch: inputs may explain answers, or contributions are overdue."""
     END = 1
-    """The watermark, once it passes the end: all answers are explained by what was read."""
+    """The watermark, once it passes the end. Whatever may explain the answers was read."""
     PROOF = 2
-    """The instant through which answers were read, once what is outstanding is overdue."""
+    """The instant through which answers were read, once outstanding contributions are overdue."""
     FACTS = 3
-    """No clock: nothing is outstanding, or it is missing."""
+    """No clock: nothing is outstanding, or it is missing already."""
 
 
 def moves_all(before: Clock, now: Clock) -> bool:
-    """Whether verdicts of cells that wait for something else may change."""
+    """Return whether verdicts may change even of cells that wait for something else."""
     if Rest.NONE not in (before.rest, now.rest) or before.rest is not now.rest:
         return True
     if any(getattr(before, name) != getattr(now, name) for name in _THE_SAME):
@@ -62,7 +63,7 @@ def moves_all(before: Clock, now: Clock) -> bool:
 
 
 def waits_for(cells: Columns, judged: Judged, clock: Clock, rules: Rules) -> Ints:
-    """What each of these cells waits for; ``judged``: their verdicts by this clock."""
+    """Return what each of these cells waits for. ``judged``: their verdicts by this clock."""
     quiet = is_read_through(cells, clock) & ~(judged.wants_expansion | judged.wants_evidence | judged.sampled)
     due, closed = due_base(cells), judged.closed
     decided = (judged.agrees | judged.compared) & (judged.outstanding == 0)
@@ -78,19 +79,19 @@ def waits_for(cells: Columns, judged: Judged, clock: Clock, rules: Rules) -> Int
 
 
 def _proof_us(clock: Clock) -> int | None:
-    """The instant through which any answers were read that may make something overdue."""
+    """Return the latest instant through which answers were read that can make contributions overdue."""
     return max((at for at in (clock.outputs_us, clock.unheld_outputs_us) if at is not None), default=None)
 
 
 def _until_us(cells: Columns, kind: Waits, rules: Rules) -> Ints:
-    """The instant that each cell waits for."""
+    """Return the instant that each cell waits for."""
     return (
         cells["end_us"] if kind is Waits.END else due_base(cells) + min(rules.overdue_after_us, rules.missing_after_us)
     )
 
 
 def shares(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> dict[Name, Ints]:
-    """What each of these cells adds to the totals. ``on_record``: `VIOLATIONS`, as they are to be counted."""
+    """Return what each of these cells adds to the totals. ``on_record``: the counts of `VIOLATIONS` to add."""
     it = judged
     settled = it.settled & it.in_scope
     processed, late, duplicate = it.counts["processed"], it.counts["late"], it.counts["duplicate"]
@@ -128,7 +129,7 @@ def shares(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> dic
 
 
 def summed(totals: Mapping[Name, int]) -> Sums:
-    """Totals by name as a value; those that it does not name are 0."""
+    """Return named totals as `Sums`. Totals without a name are 0."""
     empty = Sums.empty()
     nested: dict[str, dict[str, Any]] = {"counts": dict(empty.counts), "results": dict(empty.results)}
     plain: dict[str, int] = {}
@@ -145,25 +146,26 @@ def summed(totals: Mapping[Name, int]) -> Sums:
 
 
 def sums_of(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> Sums:
-    """Totals over some judged cells. ``on_record``: as in `shares`."""
+    """Return the totals over some judged cells. ``on_record``: as in `shares`."""
     totals = {name: int(values.sum()) for name, values in shares(cells, judged, on_record).items()}
     return earliest(summed(totals), cells, judged)
 
 
 def earliest(sums: Sums, cells: Columns, judged: Judged) -> Sums:
-    """The totals with the instants since which any of these cells owes what an engine or a transaction holds back."""
+    """Return ``sums`` with the earliest instants since which contributions of these cells are due that the engine has
+    not consumed, or that an open transaction holds back."""
     due = due_base(cells)
     unconsumed, blocked = (due[many > 0] for many in (judged.unconsumed_overdue, judged.blocked_overdue))
     return sums.since(present(unconsumed.min(initial=NEVER)), present(blocked.min(initial=NEVER)))
 
 
 def _longer(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    """The array with zeros behind it."""
+    """Return the array, padded with zeros to ``size``."""
     return np.concatenate([array, np.zeros((size - len(array), *array.shape[1:]), dtype=array.dtype)])
 
 
 class Standing:
-    """Of the rows of the cells: their shares of the totals, what they wait for, and which of them may leave memory."""
+    """For each row of the cells: its share of the totals, what it waits for, and whether it may leave memory."""
 
     def __init__(self) -> None:
         self._names: tuple[Name, ...] = ()
@@ -178,11 +180,11 @@ class Standing:
         return self._size
 
     def forget(self) -> None:
-        """Know nothing of any cell."""
+        """Reset to the state without cells."""
         self.__init__()  # type: ignore[misc]
 
     def grow(self, size: int) -> None:
-        """Make room for so many cells; new ones add nothing yet, and are to be judged."""
+        """Make room for ``size`` cells. New cells add nothing yet, and are to be judged."""
         if size > len(self.waits):
             room = max(size, 2 * len(self.waits), 1024)
             self.waits, self.may_leave, self._shares = (
@@ -191,11 +193,11 @@ class Standing:
         self._size = size
 
     def due(self, cells: Cells, clock: Clock, rules: Rules) -> Bools:
-        """Which cells are to be judged by this clock, whatever touched them."""
+        """Return which cells are to be judged because of this clock, even without new facts."""
         waits = self.waits[: self._size]
         found: Bools = waits == Waits.NOTHING
         for kind, until in ((Waits.END, clock.watermark_us), (Waits.PROOF, _proof_us(clock))):
-            # All are looked through only where one of them is due.
+            # Cells are only searched if one of them is due.
             if until is not None and until >= self._next[kind]:
                 rows = np.flatnonzero(waits == kind)
                 at = _until_us(cells.some(rows), kind, rules)
@@ -204,7 +206,7 @@ class Standing:
         return found
 
     def put(self, cells: Columns, rows: Ints, judged: Judged, clock: Clock, rules: Rules, leaves: Bools) -> None:
-        """Take up what these rows, which rise, say by this clock."""
+        """Store the state of ``rows``, which rise, after judging by this clock."""
         found = shares(cells, judged, judged.on_record)
         names = tuple(found)
         if names != self._names:
@@ -223,17 +225,17 @@ class Standing:
             self._next[kind] = min(self._next[kind], int(until.min(initial=NEVER)))
 
     def touch(self, rows: Ints) -> None:
-        """These are to be judged with the next batch."""
+        """Have the next batch judge ``rows``."""
         self.waits[rows] = Waits.NOTHING
 
     def drop(self, goes: Bools) -> None:
-        """The cells for which ``goes`` holds leave: all row numbers change."""
+        """Remove the cells for which ``goes`` holds. All row numbers change."""
         stay = np.flatnonzero(~goes)
         self._totals -= self._shares[: self._size][goes].sum(axis=0, dtype=np.int64)
         self.waits, self.may_leave, self._shares = self.waits[stay], self.may_leave[stay], self._shares[stay]
         self._size = len(stay)
 
     def sums(self, chosen: Ints | None = None) -> Sums:
-        """Totals over some rows, by default over all."""
+        """Return the totals over the chosen rows, by default over all."""
         found = self._totals if chosen is None else self._shares[chosen].sum(axis=0, dtype=np.int64)
         return summed(dict(zip(self._names, found.tolist(), strict=True)))

@@ -1,5 +1,6 @@
-"""Which classes of violations are only suspected: records that cannot be read, or a wrong configuration, may explain
-them. Pure rules on committed counts (SEMANTICS section 2, docs/decisions/0091, 0097 and 0102).
+"""Which violation classes are only suspected, because unreadable records or a wrong configuration may explain them.
+
+Pure rules on committed counts (SEMANTICS section 2, docs/decisions/0091, 0097 and 0102).
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ _OUTSTANDING: Final = ("pending", "overdue", "blocked", "unconsumed", "dropped_l
 
 @dataclass(frozen=True)
 class Suspicion:
-    """The rules for one configuration. ``explained_by_one``: how many contributions one hidden record may explain;
-    None: all of a cell, as in a join, where an event without a partner may have one in input that cannot be read.
-    ``hidden_inputs_lose``: whether it may explain what is missing (in a session it may part or join others).
-    ``copies_explain``: whether a copy that cannot be read may make a duplicate right. ``absent_sides``: the sides of
-    which a configured topic does not exist."""
+    """The rules for one configuration.
+
+    ``explained_by_one``: number of contributions that one hidden record may explain; None: all of a cell, as in a join,
+    where the partner of an event may be in unreadable input. ``hidden_inputs_lose``: whether a hidden record may
+    explain missing contributions (in a session it may separate or join events). ``copies_explain``: whether an
+    unreadable copy may explain a duplicate. ``absent_sides``: the sides of which a configured topic does not exist.
+    """
 
     explained_by_one: int | None = 1
     hidden_inputs_lose: bool = False
@@ -32,26 +35,26 @@ class Suspicion:
     absent_sides: frozenset[str] = frozenset()
 
     def hidden_inputs(self, books: Books) -> float:
-        """How many input records there are, at most, that could not be read: without a bound where a topic does not
-        exist (its name may be misspelt), or was deleted and recreated."""
+        """Return the largest possible number of input records that could not be read. It is infinite if a topic does
+        not exist (its name may be misspelt), or was deleted and recreated."""
         if "input" in self.absent_sides or books.inputs_replaced:
             return math.inf
         return books.hidden("input") + books.expired_of("input") + books.compacted_of("input")
 
     def hidden_answers(self, books: Books) -> float:
-        """How many late and rejected records could not be decoded: without a bound where a topic of the engine's
-        answers does not exist (its name may be misspelt)."""
+        """Return the number of late and rejected records that could not be decoded. It is infinite if a topic of the
+        engine's answers does not exist (its name may be misspelt)."""
         if self.absent_sides - {"input"}:
             return math.inf
         return books.hidden("late") + books.hidden("rejected")
 
     def by_hidden_records(self, books: Books, sums: Sums, *, misnamed: int = 0) -> frozenset[str]:
-        """The classes of cells' violations that hidden records may explain.
+        """Return the classes of cell violations that hidden records may explain.
 
-        A hidden input record explains as many contributions as the oracle says: what is in excess beyond that is proven
-        (docs/decisions/0091). A hidden late or rejected record answers as many. Once a log was cut back nothing is
-        confirmed: what was read there may not be what the pipeline has, and is counted beside what replaced it.
-        ``misnamed``: late and rejected records that may be of other events than their ids say.
+        A hidden input record explains as many contributions as the oracle states. Excess beyond that is proven
+        (docs/decisions/0091). A hidden late or rejected record answers as many. After a log was cut back nothing is
+        confirmed: the records that were read there may not be those that the pipeline has, and are counted in addition
+        to those that replaced them. ``misnamed``: late and rejected records whose ids may name other events.
         """
         if books.cut_back:
             return frozenset(VIOLATIONS)
@@ -59,12 +62,12 @@ class Suspicion:
         return self._by_numbers(sums, self.hidden_inputs(books) * each, self.hidden_answers(books) * each, misnamed)
 
     def _by_numbers(self, sums: Sums, hidden: float, answers: float, misnamed: int) -> frozenset[str]:
-        """The classes that hidden inputs, hidden answers and misnamed records may explain, so many of each."""
+        """Return the classes that these numbers of hidden inputs, hidden answers and misnamed records may explain."""
         classes = set()
         by_cell = self.explained_by_one is None
         if hidden:
             classes |= {"unknown_id", "misplaced"} if by_cell else {"unknown_id"}
-        # Each of these leaves the event that it answers outstanding.
+        # A misnamed record leaves the event that it answers outstanding.
         explained = hidden + min(misnamed, sum(sums.counts.get(name, 0) for name in _OUTSTANDING))
         if explained:
             explicable = {name for name in EXCESS if name != "duplicate" or self.copies_explain}
@@ -78,22 +81,22 @@ class Suspicion:
         return frozenset(classes)
 
     def suspected(self, books: Books, sums: Sums) -> frozenset[str]:
-        """The violation classes of which nothing more is confirmed."""
+        """Return the violation classes of which nothing more is confirmed."""
         classes = self._by_records(books, sums) | self._by_configuration(books, sums)
         return classes | {"undecodable"} if unproven_outputs(books, sums) else classes
 
     def withdrawn(self, books: Books, sums: Sums) -> frozenset[str]:
-        """The violation classes of which nothing is confirmed any more: the configuration fits no record, or nearly
-        none, or nearly no late or rejected record, and then up to the number of these."""
+        """Return the violation classes of which nothing is confirmed any more: the configuration fits (nearly) no
+        record, or it fits nearly no late or rejected record, and then up to the number of these."""
         misnamed = asides_that_fit_by_chance(sums.asides)
         by_asides = self._by_numbers(sums, 0, 0, misnamed) if misnamed else frozenset()
         return configuration_doubt.withdrawn(books, sums.counts, sums.carried, sums.inputs) | by_asides
 
     def unprovable_if_retired(self, books: Books, sums: Sums) -> frozenset[str]:
-        """The violation classes of which what is suspected stays so in cells that are retired now.
+        """Return the violation classes whose suspected violations stay suspected in cells that are retired now.
 
-        A number of hidden records explains so many violations and no more, also of cells that are gone by then. Any
-        other doubt may end with records that explain what retired cells held, and those are judged no more.
+        A number of hidden records explains only so many violations, also of retired cells. Any other doubt may end with
+        records that explain violations of retired cells, which are no longer judged.
         """
         classes = set(self._by_configuration(books, sums))
         if asides_in_doubt(sums.asides):
@@ -107,8 +110,8 @@ class Suspicion:
         return frozenset(VIOLATIONS) if books.cut_back else frozenset(classes)
 
     def _by_records(self, books: Books, sums: Sums) -> frozenset[str]:
-        """As `by_hidden_records`. While no late record has the id of an event of its cell, each may be of another event
-        than its id says; and so with rejected ones."""
+        """As `by_hidden_records`. While (nearly) no late record has the id of an event of its cell, each may belong to
+        another event than its id names. The same holds for rejected records."""
         return self.by_hidden_records(books, sums, misnamed=sum(asides_in_doubt(sums.asides).values()))
 
     def _by_configuration(self, books: Books, sums: Sums) -> frozenset[str]:
@@ -118,5 +121,5 @@ class Suspicion:
 
 
 def unproven_outputs(books: Books, sums: Sums) -> frozenset[str]:
-    """Output topics of which no more undecodable results are confirmed."""
+    """Return the output topics of which no more undecodable results are confirmed."""
     return configuration_doubt.outputs_in_doubt(books, sums.counts, sums.matched, sums.carried)

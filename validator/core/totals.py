@@ -1,4 +1,4 @@
-"""Totals over the cells of a state: of those in memory, and of those that retention has dropped."""
+"""Totals over the cells of a state: those in memory, and those that retention has dropped."""
 
 from __future__ import annotations
 
@@ -12,22 +12,26 @@ from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS
 
 @dataclass(frozen=True)
 class Sums:
-    """Totals over all cells after a batch. ``on_record``: class of violations -> how much of it is on record;
-    ``carried``: contributions in results; ``matched``: those of them that are proven to be those of events.
-    ``cells_sampled``: those whose fingerprints agree and whose ids were compared all the same, one that left memory and
-    came back once more; ``cells_refuted``: those whose ids differ then.
-    ``cells_estimated``: those whose counts are estimates, because their ids are not compared yet.
-    ``cells_in_excess``, ``cells_missing``: in how many cells something of `EXCESS` is, or something missing.
-    ``doubtful``: contributions that are overdue for good, since they may rightly have been dropped as late.
-    ``unconsumed_overdue``, ``blocked_overdue``: those that would be missing, but that the engine has not consumed, or
-    that an open transaction may hold; ``unconsumed_due_us``, ``blocked_due_us``: since when the first of them is due;
-    ``unconsumed``, ``blocked``: these, due or not. ``unconsumed_retired``, ``blocked_retired``: those that were
-    due when retention dropped their cells, and are in none of the others; ``keys_scattered``: keys with results on
-    several partitions, of which none is known to be the newest; ``cells_undecided``: retired
-    cells that waited in vain for the class of each contribution (`validator.stream.retiring`).
-    ``unproven``: class of violations -> how much of what is counted was only suspected when its cell was retired, by a
-    doubt whose end proves nothing of it: it is not on record, and is never confirmed. ``inputs``: by topic, where there
-    are several.
+    """Totals over all cells after a batch.
+
+    - ``on_record``: violation class -> contributions on record.
+    - ``unproven``: violation class -> contributions that were only suspected when their cell was retired, by a doubt
+      whose end proves nothing about them. They are not on record, and are never confirmed.
+    - ``carried``: contributions in results. ``matched``: those of them that are proven to be those of events.
+    - ``cells_sampled``: cells whose fingerprints agree and whose ids were compared nevertheless. A cell that left
+      memory and came back counts once more. ``cells_refuted``: those of them whose ids differ.
+    - ``cells_estimated``: cells whose counts are estimates, because their ids are not compared yet.
+    - ``cells_in_excess``, ``cells_missing``: cells with a violation of `EXCESS`, and with a missing contribution.
+    - ``doubtful``: contributions that stay overdue, since they may rightly have been dropped as late.
+    - ``unconsumed_overdue``, ``blocked_overdue``: contributions that would be missing if the engine had consumed them,
+      or if no open transaction could hold them back. ``unconsumed_due_us``, ``blocked_due_us``: since when the first of
+      them is due. ``unconsumed``, ``blocked``: the same contributions, due or not.
+    - ``unconsumed_retired``, ``blocked_retired``: those that were due when retention dropped their cells; they are in
+      none of the others.
+    - ``keys_scattered``: keys with results on several partitions, of which none is known to be the newest.
+    - ``cells_undecided``: cells retired before the class of each contribution was decided
+      (`validator.stream.retiring`).
+    - ``inputs``: counts by topic, if there are several.
     """
 
     counts: dict[str, int]
@@ -65,11 +69,11 @@ class Sums:
     asides: dict[str, InputCounts] = field(default_factory=dict)
 
     def plus(self, other: Sums) -> Sums:
-        """The totals over both; what concerns one batch only is this one's."""
+        """Return the totals over both. Fields that concern one batch only are those of ``self``."""
         return self._with(other, 1)
 
     def less(self, other: Sums) -> Sums:
-        """The totals without those of ``other``, which are a part of them."""
+        """Return the totals without those of ``other``, which are a part of them."""
         return self._with(other, -1)
 
     def _with(self, other: Sums, times: int) -> Sums:
@@ -111,7 +115,8 @@ class Sums:
         )
 
     def since(self, unconsumed_us: int | None, blocked_us: int | None) -> Sums:
-        """The totals, where what waits for the engine, or a transaction, is also due since then."""
+        """Return the totals with the earlier of the known and the given due instants of contributions that wait for the
+        engine or for a transaction."""
         return replace(
             self,
             unconsumed_due_us=_earlier(self.unconsumed_due_us, unconsumed_us),
@@ -119,8 +124,8 @@ class Sums:
         )
 
     def beside(self, retired: Sums) -> Sums:
-        """The totals over cells in memory (this) and ``retired`` ones, which nothing can move any more: what waits for
-        the engine or a transaction is that of the cells in memory."""
+        """Return the totals over the cells in memory (``self``) and ``retired`` ones, which can no longer change. Only
+        contributions of cells in memory wait for the engine or for a transaction."""
         return replace(
             self.plus(retired),
             unconsumed_overdue=self.unconsumed_overdue,
@@ -134,14 +139,14 @@ class Sums:
         )
 
     def to_json(self) -> dict[str, object]:
-        """Plain values for a mark in the facts table."""
+        """Return plain values for a mark in the facts table."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Sums:
-        """The value that `to_json` gave."""
+        """Return the value that `to_json` saved."""
         known = {field.name for field in fields(cls)}
-        # The mark of an older version does not say what is on record, carried or matched: as much as was counted.
+        # The mark of an earlier version has no numbers on record, carried or matched: they equal the counts.
         counted = {name: kept["counts"].get(name, 0) for name in VIOLATIONS}
         matched = kept["counts"].get("processed", 0)
         carried = matched + counted["misplaced"] + counted["unknown_id"]
@@ -156,7 +161,7 @@ class Sums:
 
     @classmethod
     def empty(cls) -> Sums:
-        """Of no cells."""
+        """Return the totals over no cells."""
         return cls(dict.fromkeys(CONTRIBUTIONS, 0), dict.fromkeys(RESULTS, 0))
 
 
