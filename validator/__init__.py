@@ -1,3 +1,3 @@
-"""streamproof's sidecar: all that is deployed beside a production pipeline, and nothing else."""
+"""streamproof's sidecar: everything that is deployed beside a production pipeline, and nothing else."""
 
 __version__ = "0.1.0"

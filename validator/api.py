@@ -1,4 +1,4 @@
-"""The Python API: verify a pipeline once, read what a sidecar has published, and fail where a guarantee is broken.
+"""The Python API: verify a pipeline once, read a sidecar's report, and fail if a guarantee is broken.
 
 ```python
 import streamproof
@@ -6,7 +6,7 @@ import streamproof
 streamproof.verify("orders.yaml").require()
 ```
 
-docs/python.md describes it; docs/CONTRACT.md lists its names.
+docs/python.md describes the API. docs/CONTRACT.md lists its names.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from validator.model.classes import Verdict
 __all__ = ["GuaranteeBroken", "NotVerified", "Report", "Verdict", "read_report", "verify"]
 
 _STOP_SECONDS: Final = 45.0
-"""A sidecar that is asked to stop does so within 30 s."""
+"""A sidecar stops within 30 s of SIGTERM."""
 
 
 class GuaranteeBroken(AssertionError):
-    """The declared guarantee is broken; the text is the report's summary. ``report``: the whole of it."""
+    """The declared guarantee is broken. The text is the report's summary. ``report``: the whole report."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
@@ -37,9 +37,9 @@ class GuaranteeBroken(AssertionError):
 
 
 class NotVerified(Exception):
-    """Nothing is proven: the run failed, or what it read proves neither that the guarantee holds nor that it is broken.
+    """Nothing is proven: the run failed, or the data proves neither that the guarantee holds nor that it is broken.
 
-    ``report`` is None where there is none.
+    ``report`` is None if the run wrote no report.
     """
 
     def __init__(self, said: str, report: Report | None = None) -> None:
@@ -49,10 +49,10 @@ class NotVerified(Exception):
 
 @dataclass(frozen=True)
 class Report:
-    """What a sidecar has published of a pipeline.
+    """The report that a sidecar has published about a pipeline.
 
-    ``state``: its state folder. ``content``: report.json, whose names docs/CONTRACT.md fixes. ``violations``: the
-    newest violations (violations.json), each with its class, cell, ids and explanation.
+    ``state``: the sidecar's state folder. ``content``: report.json, with the names in docs/CONTRACT.md. ``violations``:
+    the newest violations (violations.json), each with its class, cell, ids and explanation.
     """
 
     state: Path
@@ -66,24 +66,24 @@ class Report:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the verdict is not `pass`: sentences."""
+        """Why the verdict is not `pass`, as sentences."""
         return tuple(self.content["reasons"])
 
     @property
     def contributions(self) -> Mapping[str, int]:
-        """Class of contributions -> how many: `expected`, `processed`, `missing`, `duplicate` ..."""
+        """Class -> number of contributions: `expected`, `processed`, `missing`, `duplicate` ..."""
         counts: Mapping[str, int] = self.content["contributions"]
         return counts
 
     def summary(self) -> str:
-        """The verdict, what broke and where to look, as `validate --once` prints it."""
+        """Return the verdict, the violations and where to look, as `validate --once` prints them."""
         from validator.publish.text import summary
 
         listed = {"violations": list(self.violations)}
         return summary(dict(self.content), listed, state=str(self.state))
 
     def require(self) -> Report:
-        """This report, where the verdict is `pass`. Raises `GuaranteeBroken` or `NotVerified`."""
+        """Return this report if the verdict is `pass`. Raises `GuaranteeBroken` if it is `fail`, else `NotVerified`."""
         if self.verdict is Verdict.FAIL:
             raise GuaranteeBroken(self)
         if self.verdict is not Verdict.PASS:
@@ -102,12 +102,12 @@ def verify(
 ) -> Report:
     """Read a pipeline's topics to their ends, as `streamproof validate CONFIG --once` does, and return the report.
 
-    ``settings``: dotted name -> value, as `--set` takes them. ``state``: the state folder, in place of ``state.path``;
-    a folder that has a state is gone on with. ``at_rest``, ``leave_open``: as the options of these names. The run is a
-    process of its own, with a Spark JVM.
+    ``settings``: dotted name -> value, as for `--set`. ``state``: the state folder, in place of ``state.path``; an
+    existing state is continued. ``at_rest``, ``leave_open``: as the options with these names. The run is a process of
+    its own, with a Spark JVM.
 
-    Raises `NotVerified` where the run ends without a report, and after ``timeout_seconds``; `ConfigError`, a sentence
-    for each thing to mend, where the configuration is refused.
+    Raises `NotVerified` if the run ends without a report, or takes longer than ``timeout_seconds``. Raises
+    `ConfigError`, with a sentence for each problem, if the configuration is refused.
     """
     from validator.config.load import load
 
@@ -126,15 +126,15 @@ def verify(
     except FileNotFoundError:
         raise NotVerified(f"streamproof wrote no report: {said}") from None
     if status == UNKNOWN and found.verdict is not Verdict.UNKNOWN:
-        # The run ended before it could publish: what is there is of an earlier one.
+        # The run ended before it could publish: the report is that of an earlier run.
         raise NotVerified(f"streamproof could not verify the pipeline: {said}", found)
     return found
 
 
 def read_report(state: str | Path) -> Report:
-    """The report of a state folder, as its sidecar published it last, also while the sidecar runs.
+    """Return the last published report of a state folder, also while its sidecar runs.
 
-    Raises `FileNotFoundError` where nothing was published yet, and `ValueError` where another version wrote it.
+    Raises `FileNotFoundError` if nothing was published yet, and `ValueError` if another version wrote the report.
     """
     from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE
 
@@ -150,7 +150,7 @@ def read_report(state: str | Path) -> Report:
 
 
 def _run(command: Sequence[str], timeout_seconds: float | None) -> tuple[int, str]:
-    """The exit status, and what was said last on stderr. Raises `NotVerified` after the time."""
+    """Return the exit status and the last line on stderr. Raises `NotVerified` after ``timeout_seconds``."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         try:
             _, said = process.communicate(timeout=timeout_seconds)

@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture `streamproof` verifies a pipeline and fails the test where a guarantee is broken."""
+"""The pytest plugin: the fixture `streamproof` verifies a pipeline, and fails the test if a guarantee is broken."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def streamproof(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Report]:
-    """A function with the arguments of `validator.api.verify` that returns the report, where the verdict is `pass`.
+    """A function with the arguments of `validator.api.verify`. It returns the report if the verdict is `pass`.
 
-    Else the test fails with the report's summary: the exception is `GuaranteeBroken` or `NotVerified`. Each test has a
-    state of its own, unless it names one.
+    Otherwise the test fails with the report's summary, by `GuaranteeBroken` or `NotVerified`. Each test has a state of
+    its own, unless it passes ``state``.
     """
 
     def check(config: str | Path, **given: Any) -> Report:
