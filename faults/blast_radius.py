@@ -26,7 +26,7 @@ from faults.targets import (
 )
 
 Resource = tuple[str, ...]
-"""Type and identity of a resource; equal if two targets are the same."""
+"""Type and identity of a resource. Two targets with an equal resource are the same."""
 
 
 @dataclass(frozen=True)

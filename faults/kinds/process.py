@@ -87,7 +87,7 @@ class Pause(OnProcesses):
             return
         going = {known.pid for known in self.facts.processes if _goes_on(known)}
         for known in self.facts.processes:
-            # A killed process is not stopped for a moment while it ends. One that runs in two checks has been resumed.
+            # A killed process runs for a moment before it ends. One that runs in two checks has been resumed.
             if known.pid in going & self._going:
                 raise ended_early(f"{self._name} on {known.target}", f"another process resumed process {known.pid}")
         self._going = going

@@ -22,7 +22,7 @@ from faults.targets import FolderTarget, ProcessTarget
 _PROBE_SECONDS: Final = 0.5
 """The probe writes as many bytes as the limit passes in this time."""
 _MEASURED_SHARE: Final = 0.7
-"""Least share of that time that a slow write takes. The kernel passes the bytes of its first slice, 0.1 s, at once."""
+"""A slow write takes at least this share of that time. The kernel passes the first slice, 0.1 s, at once."""
 _WELL_SHARE: Final = 0.5
 _WRITE_SECONDS_MAX: Final = 5.0
 
