@@ -260,7 +260,7 @@ class BatchRunner:
             there = {place: frontier for place, frontier in books.frontiers.items() if place.topic in topics}
             unrest = end.unrest(there, appeared)
             rest = end.rest if unrest is None and not end.asks_group else Rest.OPEN
-            # With --leave-open the end of the run closes no window: only elapsed time decides, as in a stopped run.
+            # With --leave-open, a run whose pipeline is not at rest counts as stopped: only elapsed time decides.
             self.record.leaves_open = not end.rest.closes_all
             self.record.unrest, self.record.unrest_left = (None, unrest) if self.record.leaves_open else (unrest, None)
         if moved or end is not None or self._tick_is_due(lookup_us):
@@ -362,7 +362,7 @@ class BatchRunner:
         retired, vouched = self.retired, any(one.vouches for one in settled)
         self._retire()
         self._recorded = self.books.batch
-        # These marks make cells saved earlier useless for the next start.
+        # The next start cannot use cells that were saved before these marks.
         if self.saver is not None and (self.saver.is_due or vouched or self.retired is not retired):
             self._save()
         self._check_limits()

@@ -21,7 +21,7 @@ MEMORY_BYTES: Final = 768 * 2**20
 """Limit of the process's heap, data and stacks. librdkafka has a thread per broker, with a stack of 8 MiB."""
 _OUT_OF_MEMORY: Final = 52
 _ENDED_BY_MEMORY: Final = (_OUT_OF_MEMORY, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGKILL)
-"""Exit statuses for want of memory: librdkafka aborts if an allocation fails, and the kernel kills the process."""
+"""Exit statuses for lack of memory: librdkafka aborts if an allocation fails, and the kernel kills the process."""
 
 _Given = ParamSpec("_Given")
 _Item = TypeVar("_Item")
@@ -32,7 +32,7 @@ class Ended(Exception):
 
     def __init__(self, status: int, said: str = "") -> None:
         self.by_memory = status in _ENDED_BY_MEMORY
-        """Whether the process ended for want of memory, by its exit status."""
+        """Whether the process ended for lack of memory, by its exit status."""
         if self.by_memory:
             said = f"cannot be decompressed and decoded within {MEMORY_BYTES // 2**20} MiB of memory"
         elif status == -signal.SIGALRM:
@@ -62,7 +62,7 @@ def bounded(
     assert process.stdout is not None
     try:
         with suppress(BrokenPipeError), process.stdin:
-            # Not on the command line: the configuration may hold secrets.
+            # Not on the command line: the configuration may contain secrets.
             pickle.dump((generator, given, named), process.stdin)
         while True:
             try:
@@ -107,7 +107,7 @@ def _main() -> None:
             put([])
         except MemoryError:
             os._exit(_OUT_OF_MEMORY)
-        except Exception as error:  # noqa: BLE001  # said by the caller
+        except Exception as error:  # noqa: BLE001  # the caller reports it
             put([], f"{type(error).__name__}: {error}")
 
 

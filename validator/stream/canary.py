@@ -50,7 +50,7 @@ class Planting(Protocol):
         """Start planting: the query reads the topics from now on."""
 
     def pause(self) -> None:
-        """Plant nothing more until `begin`."""
+        """Stop planting until `begin`."""
 
     def planted(self) -> list[tuple[Round, int]]:
         """The rounds written completely since the last call, each with an instant (microseconds) before its sending."""

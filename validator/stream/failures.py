@@ -72,7 +72,7 @@ def text_of(error: BaseException) -> str:
     """The whole text of an error, or its type if the text cannot be read because the JVM has ended."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - py4j raises many, each of them says no more
+    except Exception:  # noqa: BLE001 - py4j raises various exceptions, none with more information
         return type(error).__name__
 
 

@@ -96,13 +96,13 @@ class _Standing:
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Whether a batch failed for want of memory: heap or stack of the JVM, or memory of a Python worker."""
+    """Whether a batch failed for lack of memory: heap or stack of the JVM, or memory of a Python worker."""
     text = text_of(error)
     return any(mark in text for mark in _EXHAUSTED)
 
 
 def memory_ended_the_jvm() -> bool:
-    """Whether Spark's JVM has ended for want of memory, by its exit status. Waits up to `_DEATH_SECONDS`."""
+    """Whether Spark's JVM has ended for lack of memory, by its exit status. Waits up to `_DEATH_SECONDS`."""
     gateway = SparkContext._gateway
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     try:
@@ -127,7 +127,7 @@ class Isolation:
         return bool(self._spans)
 
     def begin(self, runner: BatchRunner) -> bool:
-        """Read the current batch of ``runner``, which failed for want of memory, in parts.
+        """Read the current batch of ``runner``, which failed for lack of memory, in parts.
 
         Returns False if the batch had no offsets to read.
         """
@@ -189,7 +189,7 @@ class Isolation:
         return None if self._spans else NewGenerationWanted("every part was read")
 
     def note_death(self, runner: BatchRunner) -> None:
-        """Make the next process read the batch of ``runner`` in parts, if the JVM ended in it for want of memory."""
+        """Make the next process read the batch of ``runner`` in parts, if the JVM ended in it for lack of memory."""
         if not self._spans and memory_ended_the_jvm() and self.begin(runner):
             self._say("a batch does not fit into memory: the next start reads its records in parts")
 

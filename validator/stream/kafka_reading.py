@@ -386,7 +386,7 @@ def _headers(messages: Sequence[Message], most_of: Mapping[str, int]) -> pa.Arra
 
 def _named_headers(message: Message) -> Mapping[str, bytes | None]:
     try:
-        return dict(message.headers() or ())  # type: ignore[arg-type] # they come as bytes
+        return dict(message.headers() or ())  # type: ignore[arg-type] # the values are bytes
     except UnicodeDecodeError:
         # A header name is not UTF-8, which the protocol does not allow. The client then returns none of the headers.
         return {}

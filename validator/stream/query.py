@@ -40,7 +40,7 @@ def run_query(
         del batch_frame  # the records of its offsets are read by the workers
         try:
             runner.process(spark_batch)
-        except BaseException as error:  # noqa: BLE001 - raised again, in few words
+        except BaseException as error:  # noqa: BLE001 - raised again, with a short text
             # Spark returns only the text of an error; the caller needs the exception itself.
             problems.append(error)
             # A long text (with a JVM stack trace) overflows the stack of Spark's thread, which then ends silently.

@@ -1,7 +1,7 @@
 """Rebuilds the state of a run from its tables: books, cells with their closing times, and recorded verdicts.
 
-Only the tables decide. The cells that an earlier process saved (`validator.stream.saved_cells`) save reading the facts
-up to then. They are ignored if the tables show that they are no longer valid.
+Only the tables decide. If an earlier process saved its cells (`validator.stream.saved_cells`), only the facts of later
+batches are read. Saved cells are ignored if the tables show that they are no longer valid.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ Instants = dict[int, tuple[int, int | None]]
 
 
 class StateDamaged(Exception):
-    """A table of the state cannot be read: a file of it is missing or broken."""
+    """A table of the state cannot be read: one of its files is missing or damaged."""
 
     exit_status = 3
 

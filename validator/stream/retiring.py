@@ -77,7 +77,7 @@ class Retired:
 
     @classmethod
     def from_mark(cls, text: str) -> Retired:
-        """The value that `to_mark` wrote."""
+        """The value from the text of `to_mark`."""
         kept = json.loads(text.removeprefix(RETIRED))
         return cls(
             Sums.from_json(kept["sums"]),
@@ -122,7 +122,7 @@ class Plan:
 
 
 def retired_so_far(tables: StateTables) -> Retired:
-    """The newest mark of retention in the facts table."""
+    """The value of the newest retirement mark in the facts table; an empty one if there is none."""
     newest: tuple[int, str] | None = None
     for part in tables.scan(Table.FACTS, ["kind", "batch", "mark"], ds.field("kind") == Kind.MARK.value):
         for row in part.to_pylist():
@@ -132,7 +132,7 @@ def retired_so_far(tables: StateTables) -> Retired:
 
 
 def oldest_epoch(state: Path) -> int | None:
-    """The oldest epoch that has a folder."""
+    """The oldest epoch that has a folder; None if there is none."""
     return min((epoch for epoch, _ in _epochs(state)), default=None)
 
 
@@ -337,8 +337,8 @@ def _decided(judging: Judging, books: Books) -> Bools:
 def _waited(judging: Judging, books: Books, retention_us: int, absent: Collection[str]) -> Bools:
     """Which cells are retired undecided: neither an open transaction nor a deleted topic may keep cells forever.
 
-    They have not changed for `_PATIENCE` retentions, and were due one retention ago: after a restart, closing times are
-    known no more precisely than that.
+    They have not changed for `_PATIENCE` retentions, and became due at least one retention ago: after a restart,
+    closing times are known no more precisely than that.
     """
     cells, through_us = judging.cells, _read_through_us(books, absent)
     if through_us is None:

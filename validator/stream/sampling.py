@@ -165,7 +165,7 @@ def no_answer(topic: str, seconds: float) -> Refusal:
 
 
 def _check_size(error: KafkaError | None) -> None:
-    """Raise MemoryError if the client could not decompress a record, for want of memory or because of its own limit."""
+    """Raise MemoryError if the client could not decompress a record, for lack of memory or because of its own limit."""
     if error is not None and error.code() == KafkaError._BAD_COMPRESSION:  # noqa: SLF001 - its public name
         raise MemoryError
 

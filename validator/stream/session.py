@@ -44,7 +44,7 @@ TUNED: Final[dict[str, str]] = {
     # Spark's Kafka client waits a minute for unresponsive brokers, but a sidecar must end within 30 s.
     "spark.sql.streaming.stopTimeout": "4s",
 }
-"""Settings for one small machine; `spark.options` of the configuration may change them."""
+"""Settings for one small machine. `spark.options` of the configuration may change them."""
 
 GUARDED: Final[dict[str, str]] = {
     # With a local master Spark generates its own secret.
@@ -134,7 +134,7 @@ def start(
         for key, value in properties.items():
             gateway.jvm.java.lang.System.setProperty(key, value)
         _guard_callbacks(gateway)
-        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  # the only door to popen_kwargs
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  # the only access to popen_kwargs
     conf = SparkConf()
     for key, value in settings.items():
         conf.set(key, value)

@@ -95,7 +95,7 @@ class Sidecar:
         self._tables = StateTables(self._state)
 
     def run(self) -> int:
-        """See `run`."""
+        """Run until the end, as the function `run`. Returns the exit status."""
         folder.check(self._state)
         brokers = Brokers(self._config)
         for_java(self._config)

@@ -33,7 +33,7 @@ class Source:
 
 
 def sources_of(config: Config) -> list[Source]:
-    """All topics of a configuration, in the order in which they are looked up: results before inputs.
+    """All topics of a configuration, in the order in which a batch plans and reads them: results before inputs.
 
     This order makes it rare that a result is read before the inputs that explain it. Correctness does not depend on it.
     """

@@ -108,7 +108,7 @@ def absent_partitions(
 
 
 def is_cut_back(frontier: Frontier, lookup: Lookup) -> bool:
-    """Whether the log ends before the frontier, by an unclean leader election or a lost disk. The topic is the same."""
+    """Whether the log of the same topic ends before the frontier, by an unclean leader election or a lost disk."""
     return lookup.topic_id == frontier.topic_id and lookup.high_watermark < frontier.next_offset
 
 

@@ -31,7 +31,7 @@ _INLINE_BYTES: Final = 2**18
 _OFFSETS_LEAST: Final = 10_000
 """Offsets per task below which a batch uses fewer tasks: starting a task takes some ten milliseconds."""
 _BESIDE_SECONDS: Final = 5.0
-"""Silence after which a read beside a batch fails: the batch waits for it."""
+"""A read beside a batch fails after this silence, since the batch waits for it."""
 _FAILED: Final = re.compile(rf"(?:^|\.){ReadFailed.__name__}: (.*)$", re.MULTILINE)
 
 _Item = TypeVar("_Item")
