@@ -36,7 +36,7 @@ class Standing:
 
 
 class Move(NamedTuple):
-    """A change of a violation: ``confirmed``: contributions that it confirmed. ``stands``: confirmed ones after it."""
+    """A change of a violation. ``confirmed``: contributions that it confirmed. ``stands``: confirmed ones after it."""
 
     violation: str
     violation_class: str

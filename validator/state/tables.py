@@ -61,7 +61,7 @@ VERDICTS_TYPE: Final = StructType(
         *[StructField(name, LongType()) for name in (*CONTRIBUTIONS, *RESULTS)],
     ]
 )
-"""A cell's verdict after a batch that changed it. The row with the newest ``batch`` of a cell is valid."""
+"""A cell's verdict after a batch that changed it. The row with the newest ``batch`` of a cell is the current one."""
 
 VIOLATIONS_TYPE: Final = StructType(
     [
@@ -82,7 +82,7 @@ VIOLATIONS_TYPE: Final = StructType(
         StructField("explanation", StringType()),
     ]
 )
-"""A violation (a cell and a class) after a batch that changed it. The row with the newest ``batch`` is valid.
+"""A violation (a cell and a class) after a batch that changed it. The row with the newest ``batch`` is the current one.
 
 ``count``: contributions in it now. ``confirmed``, ``retracted``: contributions that this change confirmed, and
 confirmed ones that it retracted (a suspected row confirms none). ``provable_us``: the first instant at which it could
