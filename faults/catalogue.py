@@ -97,7 +97,7 @@ _ALL: Final = (
     Kind("broker_demote", "broker", DemoteParameters, "other brokers lead the partitions that a broker leads"),
     Kind("leader_move", "topic", LeaderMoveParameters, "other brokers lead the partitions of a topic"),
     Kind("transaction_hang", "topic", TransactionParameters, "a transaction that stays open, so that readers wait"),
-    Kind("poison", "topic", PoisonParameters, "records that nobody can decode, written to a topic"),
+    Kind("poison", "topic", PoisonParameters, "records that do not decode, written to a topic"),
     Kind("sidecar_kill", "sidecar", NoParameters, "SIGKILL to the sidecar; healed when it is back"),
     Kind("sidecar_pause", "sidecar", NoParameters, "SIGSTOP to the sidecar, then SIGCONT"),
     Kind("sidecar_restart", "sidecar", NoParameters, "SIGTERM to the sidecar; healed when it is back"),

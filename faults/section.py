@@ -116,7 +116,7 @@ def _reason(problem: ErrorDetails) -> str:
     told = problem.get("ctx", {})
     match problem["type"]:
         case "extra_forbidden":
-            return "is no known key; docs/faults.md lists them"
+            return "is not a known key; docs/faults.md lists them"
         case "too_short":
             return f"has {told['actual_length']} of the {told['min_length']} that it takes at least"
         case "union_tag_not_found":

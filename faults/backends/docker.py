@@ -98,7 +98,7 @@ class Docker:
         try:
             return self._container(said)
         except (KeyError, TypeError, AttributeError) as error:
-            raise FaultRefused(f"{self._path}: Docker tells of {container} in a way that we do not know.") from error
+            raise FaultRefused(f"{self._path}: Docker describes {container} in an unknown way.") from error
 
     def _container(self, said: dict[str, Any]) -> Container:
         state = said["State"]

@@ -33,7 +33,7 @@ def options(bootstrap_servers: str, file: Path | None) -> Options:
             name, equals, value = line.partition("=")
             if line.strip() and not line.startswith("#"):
                 if not equals:
-                    raise FaultRefused(f"options_file: line {number} of {file} is not name=value; mend it.")
+                    raise FaultRefused(f"options_file: line {number} of {file} is not name=value; fix it.")
                 read[name.strip()] = value.strip()
     try:
         ready = librdkafka_options(read)

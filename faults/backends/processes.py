@@ -139,7 +139,7 @@ def _why_another(target: LocalProcess, seen: Seen) -> str | None:
     told = _STARTED.match(target.pid_file.read_text(encoding="utf-8"))
     if told is not None and sys.platform == "linux":
         if told[1] != seen.started:
-            return f"started at another time than {target.pid_file} tells, so that it is another one"
+            return f"started at another time than {target.pid_file} says, so that it is another one"
     elif started_after(target.pid_file, seen):
         return f"started after {target.pid_file} was written, so that it is another one, unless the clock was set since"
     return None

@@ -58,7 +58,7 @@ def before_experiment_control(
     global _state
     _state = None
     if context.get("dry") is not None:
-        _LOG.info("streamproof: a dry run breaks nothing, so it tells no fault windows")
+        _LOG.info("streamproof: a dry run breaks nothing, so it publishes no fault windows")
         return
     if unknown or not bootstrap_servers:
         wrong = f"{', '.join(unknown)} is no argument of it" if unknown else "it has no bootstrap_servers"

@@ -24,7 +24,7 @@ class _AsksClients(OnProcesses):
         super().prepare()
         for name, broker in self._brokers.items():
             if not kafka.answers(broker):
-                raise FaultRefused(f"{name}: the broker at {broker.address} does not answer a client; mend that first.")
+                raise FaultRefused(f"{name}: the broker at {broker.address} does not answer a client; fix that first.")
 
     def is_active(self) -> bool:
         """Whether the processes are killed or stopped, and no broker answers."""

@@ -78,8 +78,8 @@ class ClockSkew(OnProcesses):
         for known in jvms:
             if jvm_clock.offset_seconds(self._file_of(known), known.pid) is None:
                 raise FaultRefused(
-                    f"{known.target}: process {known.pid} has not told its clock for {jvm_clock.FRESH_SECONDS:g} s; "
-                    "is it stopped?"
+                    f"{known.target}: process {known.pid} has not reported its clock for "
+                    f"{jvm_clock.FRESH_SECONDS:g} s; is it stopped?"
                 )
         if not self._is_off_by(0.0):
             raise FaultRefused("clock_skew: a clock is off already; write +0 into its clock_file first.")

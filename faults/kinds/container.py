@@ -34,7 +34,7 @@ class _OnContainers:
         for name, docker in self._dockers.items():
             seen = docker.inspect(self._names[name])
             if (state := _state_amiss(seen)) is not None:
-                raise FaultRefused(f"{name}: the container {state}; mend that first.")
+                raise FaultRefused(f"{name}: the container {state}; fix that first.")
             if ours.has(seen.id, seen.layer):
                 raise FaultRefused(
                     f"{name}: this would hit the fault runner itself, or take its network away; run the faults from "
@@ -89,7 +89,7 @@ def _check_health(name: str, seen: Container) -> None:
     if not seen.is_healthy:
         raise FaultRefused(
             f"{name}: the container is not healthy by its own check, by which it is seen to be healed; wait for that, "
-            "or mend it first."
+            "or fix it first."
         )
 
 

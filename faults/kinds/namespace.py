@@ -69,7 +69,7 @@ class _OnNamespaces:
                     )
             seconds = namespaces.connect_seconds(target.namespace, target.probe, _CONNECT_SECONDS_MAX)
             if seconds is None:
-                raise FaultRefused(f"{name}: {target.probe} takes no connection from inside; mend that first.")
+                raise FaultRefused(f"{name}: {target.probe} takes no connection from inside; fix that first.")
             times[name] = seconds
         self.facts = Facts(round_trip_seconds=times)
 
@@ -194,7 +194,7 @@ class NamespacePartition(_OnNamespaces):
         for name, target in self._targets.items():
             for peer in self._peers:
                 if namespaces.connect_seconds(target.namespace, peer, _CONNECT_SECONDS_MAX) is None:
-                    raise FaultRefused(f"{name}: the peer {peer} takes no connection from inside; mend that first.")
+                    raise FaultRefused(f"{name}: the peer {peer} takes no connection from inside; fix that first.")
 
     def _add(self, target: NamespaceTarget) -> None:
         for at in self._devices(target):

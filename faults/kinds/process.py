@@ -154,7 +154,7 @@ class Kill(OnProcesses):
             if target.start and not processes.is_command(target):
                 raise FaultRefused(
                     f"{name}: its start command {target.start[0]} does not exist, so that nothing could bring it back; "
-                    "mend it."
+                    "fix it."
                 )
 
     def inject(self) -> None:

@@ -216,7 +216,7 @@ def test_one_that_does_not_tell_its_clock_is_refused(stage: Stage, program: Prog
     program.process.send_signal(signal.SIGSTOP)
     wait_until(lambda: time.time() - told.stat().st_mtime > 2, "it has not told for two seconds")
     with pytest.raises(
-        FaultRefused, match=rf"c: process {program.process.pid} has not told its clock for .* is it stop"
+        FaultRefused, match=rf"c: process {program.process.pid} has not reported its clock for .* is it stop"
     ):
         stage.during(skew("10m"), lambda: None)
     program.process.send_signal(signal.SIGCONT)

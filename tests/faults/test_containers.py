@@ -167,9 +167,9 @@ def _during(stage: Stage, fault: dict[str, Any], **more: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "kind", "words"),
     [
-        ({"is_running": False}, "container_kill", "web: the container does not run; mend that first"),
+        ({"is_running": False}, "container_kill", "web: the container does not run; fix that first"),
         ({"is_restarting": True}, "container_kill", "web: the container ended, and is about to be started again by D"),
-        ({"is_paused": True}, "container_pause", "web: the container is paused; mend that first"),
+        ({"is_paused": True}, "container_pause", "web: the container is paused; fix that first"),
         ({"is_removed_at_end": True}, "container_kill", r"web: Docker removes the container when it ends \(--rm\)"),
         ({"health": "starting"}, "container_kill", "web: the container is not healthy by its own check"),
         ({"health": "unhealthy"}, "container_restart", "web: the container is not healthy by its own check"),

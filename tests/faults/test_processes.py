@@ -375,7 +375,7 @@ def test_a_file_that_tells_the_start_of_its_process_is_believed_whatever_was_don
     os.utime(file, (written - 3600, written - 3600))  # as after a clock that was set forward
     _run(stage, {"kind": "process_pause", "target": "w0"})
     file.write_text(f"{pid} {int(seen.started) - 1}\n")
-    with pytest.raises(FaultRefused, match=rf"w0: process {pid} started at another time than .*w0\.pid tells"):
+    with pytest.raises(FaultRefused, match=rf"w0: process {pid} started at another time than .*w0\.pid says"):
         _run(stage, {"kind": "process_pause", "target": "w0"})
     file.write_text(f"{pid}\n")
 

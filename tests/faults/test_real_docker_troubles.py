@@ -26,9 +26,9 @@ REFUSED_MAKES: dict[str, dict[str, Any]] = {
     "of-web": {"network": f"container:{NAME}"},
 }
 REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
-    ("container_kill", "ended", {}, "it: the container does not run; mend that first."),
-    ("container_pause", "frozen", {}, "it: the container is paused; mend that first."),
-    ("container_kill", "frozen", {}, "it: the container is paused; mend that first."),
+    ("container_kill", "ended", {}, "it: the container does not run; fix that first."),
+    ("container_pause", "frozen", {}, "it: the container is paused; fix that first."),
+    ("container_kill", "frozen", {}, "it: the container is paused; fix that first."),
     ("container_kill", "no-such", {}, "No such container: no-such."),
     ("container_kill", "a/b", {}, "No such container: a/b."),
     ("container_kill", "brief", {}, "it: Docker removes the container when it ends (--rm)"),

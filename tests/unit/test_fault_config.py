@@ -46,7 +46,7 @@ def test_parameters_are_those_of_the_kind() -> None:
         ({"kind": "net_delay", "parameters": {"delay": "1s", "jitter": "2s"}}, "jitter is more than half of delay"),
         ({"kind": "process_kill", "for": 90}, "schedule.faults.0.for: a duration is a number with ms, s"),
         ({"kind": "process_kill", "for": {"at_least": 5}}, "schedule.faults.0.for.at_least: a duration is a number"),
-        ({"kind": "process_kill", "parameters": {"signal": 9}}, "signal: is no known key"),
+        ({"kind": "process_kill", "parameters": {"signal": 9}}, "signal: is not a known key"),
         ({"kind": "process_kill", "target": []}, "schedule.faults.0.target: write a name, or a mapping with"),
         *(
             ({"kind": "process_kill", "target": {"pick": p}}, "a share from 1% to 100%")
@@ -78,9 +78,9 @@ KILL = {"kind": "process_kill", "target": "w"}
         ({"together": [{**KILL, "for": "5s"}] * 2, "for": "9s"}, "has its own for; leave out that of the group"),
         ({"together": [{**KILL, "after": "1s"}] * 2}, "a group starts with its first fault; leave out the after"),
         ({"together": [KILL, {"together": [KILL, KILL]}]}, "schedule.faults.0.together.1."),
-        ({"together": [KILL, KILL], "name": "both"}, "schedule.faults.0.name: is no known key"),
+        ({"together": [KILL, KILL], "name": "both"}, "schedule.faults.0.name: is not a known key"),
         ({"together": [KILL, KILL], "for": {"at_least": "1s", "at_most": "2s"}}, "needs random; write one duration"),
-        ({**KILL, "after": "1s"}, "schedule.faults.0.after: is no known key"),
+        ({**KILL, "after": "1s"}, "schedule.faults.0.after: is not a known key"),
         ({"together": [KILL, {"kind": "earthquake"}]}, "schedule.faults.0.together.1: 'earthquake' is no kind"),
     ],
 )

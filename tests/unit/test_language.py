@@ -47,7 +47,7 @@ PAGES = (
     "docs/threat-model.md",
     "docs/verdicts.md",
 )
-PACKAGES = ("chaosstreamproof", "dashboards", "generator", "testbed", "validator")
+PACKAGES = ("chaosstreamproof", "dashboards", "faults", "generator", "testbed", "validator")
 """Packages whose strings users read: help, errors, status lines, reports, alerts."""
 TEXTS = (
     "dashboards/generated/**/*.json",
