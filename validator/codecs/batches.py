@@ -1,4 +1,4 @@
-"""Batches of Kafka records to columns, in Spark's Python workers: plain ones at once, every other record by itself."""
+"""Batches of Kafka records to columns, in Spark's Python workers: plain records together, all others one by one."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ EVENTS: Final = pa.schema(
         ("is_owed", pa.bool_()),
     ]
 )
-"""A row is a record. An event has ``id`` or ``text_id``. ``is_owed``: the oracle's condition holds for it; null stands
-for true. All after the position is null where a record did not decode. The key of one that was not examined says why,
-and ``text_id`` of one that did not decode is the position that a rejected record names."""
+"""A row is a record. An event has ``id`` or ``text_id``. ``is_owed``: the oracle's condition holds for the event; null
+stands for true. If a record did not decode, all columns after the position are null, with two exceptions: the key of a
+record that was not examined is the reason, and ``text_id`` is the position that an undecodable rejected record
+names."""
 
 RESULTS: Final = pa.schema(
     [
@@ -47,15 +48,16 @@ RESULTS: Final = pa.schema(
         ("text_ids", _RESULT.field("text_ids").type),
     ]
 )
-"""A row is a record. ``window_start_us``: the instant that names the result's cell; null where none does. It and the
-key are null where a record did not decode, and there are no ids; the key of one that was not examined says why. That of
-a tombstone is there where it withdraws the result of a key."""
+"""A row is a record. ``window_start_us``: the instant that names the result's cell; null if none does. If a record did
+not decode, it and the key are null, and the lists of ids are empty. The key of a record that was not examined is the
+reason. A tombstone has a key if it withdraws the result of that key."""
 
 
 def columns_of(decoder: RecordDecoder) -> list[str]:
-    """The columns that batches of records have: those of `TAKEN`, and what else the configured fields need.
+    """Return the columns of batches of records: those of `TAKEN`, and others that the configured fields need.
 
-    ``key``, and ``value`` of each of the ``headers``, is null where it is too long; ``key_size`` and ``size`` say so.
+    ``key``, and ``value`` of each of the ``headers``, is null if it is too long; ``key_size`` and ``size`` are then
+    set.
     """
     key = [] if decoder.most_of_key is None else ["key", "key_size"]
     return [*TAKEN.names, *key, *(["headers"] if decoder.most_of_header else [])]
@@ -65,8 +67,8 @@ def columns_of(decoder: RecordDecoder) -> list[str]:
 class EventBatches:
     """Batches of records of events to batches of `EVENTS`.
 
-    ``plain``: what Arrow may take, None where it must not. ``space``: the id space of these events, where inputs have
-    their own.
+    ``plain``: the decoder by Arrow; None if Arrow cannot decode these records. ``space``: the id space of the events,
+    if inputs have id spaces.
     """
 
     decoder: RecordDecoder
@@ -94,7 +96,7 @@ class EventBatches:
         if self.space is not None:
             ids = [None if id_ is None else self.space.named(id_) for id_ in ids]
         if self.decoder.names_positions:
-            # Of a record that does not decode, the position that it names stands for its id.
+            # The id of a record that does not decode is the position that it names.
             named = zip(ids, records, strict=True)
             ids = [self.decoder.named_position(record) if id_ is None else id_ for id_, record in named]
         columns = [
@@ -112,7 +114,7 @@ class EventBatches:
 class ResultBatches:
     """Batches of records of results to batches of `RESULTS`.
 
-    ``spaces``: for each list of a result the id space of its input; empty where inputs share one.
+    ``spaces``: the id space of the input of each list of ids; empty if inputs share one.
     """
 
     decoder: RecordDecoder
@@ -147,7 +149,7 @@ class ResultBatches:
         return pa.RecordBatch.from_arrays(columns, schema=RESULTS)
 
     def _ids(self, result: Result | None) -> tuple[list[int], list[str]]:
-        """Integers and texts apart."""
+        """Return the integers and the texts among the ids."""
         if result is None:
             return [], []
         lists = result.ids
@@ -159,7 +161,7 @@ class ResultBatches:
 
 
 def _key(found: object) -> str | None:
-    """The key of a decoded record, and that which a tombstone names; of one that was not examined, why."""
+    """Return the key of a decoded record or a tombstone, or the reason why a record was not examined."""
     if isinstance(found, Unexamined):
         what = "one of its ids" if found.field == "ids" else f"its {found.field or 'value'}"
         return f"{what} {found.reason}"

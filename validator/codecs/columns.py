@@ -1,4 +1,4 @@
-"""What every decoded record has, whatever the topic's format and role: a status; a record that does not decode, too."""
+"""The status of a record, which every record has, decoded or not, whatever the topic's format and role."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 DECODED: Final = 0
 """``status`` of a record that decoded."""
 UNDECODABLE: Final = 1
-"""``status`` of a record that did not; it has no cell and no ids."""
+"""``status`` of a record that did not decode. It has no cell and no ids."""
 TOMBSTONE: Final = 2
 """``status`` of a null value on an output topic that is not cumulative: counted and ignored."""
 REACH: Final = 3
@@ -17,14 +17,14 @@ REACH: Final = 3
 
 UNEXAMINED: Final = 4
 """``status`` of a record of an output topic that was not examined: it is larger than the limits, or does not fit
-into memory. What it holds is not known, as of a record that was gone before it was read."""
+into memory. Its content is not known, like that of a record that expired before it was read."""
 KNOWN: Final = 5
-"""``status`` of a fact row without records, which keeps ids of input events whose cell was retired, as long as results
-of another cell carry them."""
+"""``status`` of a fact row without records, which keeps ids of input events whose cell was retired, while results of
+another cell carry them."""
 
 UNOWED: Final = 6
-"""``status`` of events that decoded and owe nothing: the oracle's condition does not hold for them. Their rows have the
-cell that they would be in and their ids, and no contributions."""
+"""``status`` of events that decoded and owe nothing: the oracle's condition does not hold for them. Their rows have
+their ids and the cell in which they would be, but no contributions."""
 
 RESULT_TYPE: Final = StructType(
     [
@@ -34,4 +34,4 @@ RESULT_TYPE: Final = StructType(
         StructField("text_ids", ArrayType(StringType())),
     ]
 )
-"""One record of an output topic: its offset, broker time, and the ids that it claims (integers and texts apart)."""
+"""One record of an output topic: its offset, its broker time, and the ids that it carries, integers and texts apart."""

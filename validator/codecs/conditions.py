@@ -1,7 +1,7 @@
-"""A condition on one field of an event: by the rule on one value, and by Arrow on a column, which must agree.
+"""A condition on one field of an event: by the rule for one value, and by Arrow for a column. Both must agree.
 
-`validator.codecs.one_record` finds the value and makes a text of it. What a column does not decide with certainty is
-said to be unknown: its record is left to the rule.
+`validator.codecs.one_record` finds the value and returns its text. A value that a column does not decide with certainty
+is unknown, and its record is left to the rule.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from validator.model.arrays import Bools, Ints
 _LARGEST: Final = 2**63 - 1
 _SMALLEST: Final = -(2**63)
 _SAFE: Final = 1e300
-"""A double of less than that, and of more than its inverse, is of a number that the rule takes."""
+"""A double below this and above its inverse comes from a number that the rule accepts."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """Holds for a field at ``path`` whose canonical text is ``one_of`` some; or, where these are none, which is a
-    number from ``at_least`` on and ``below`` another."""
+    """Holds if the canonical text of the field at ``path`` is in ``one_of``. If ``one_of`` is empty, it holds if the
+    field is a number that is at least ``at_least`` and less than ``below``."""
 
     path: str
     one_of: frozenset[str] = frozenset()
@@ -40,15 +40,17 @@ class Condition:
         return not self.one_of
 
     def holds(self, text: str) -> bool:
-        """Whether it does for a value of this canonical text, which is that of a number where it must be one."""
+        """Return whether it holds for a value with this canonical text, which is a number's if it must be a number."""
         if not self.of_numbers:
             return text in self.one_of
         number = Decimal(text)
         return (self.at_least is None or number >= self.at_least) and (self.below is None or number < self.below)
 
     def holds_in(self, column: pa.Array, integers: Callable[[pa.Array], tuple[Ints, Bools]]) -> tuple[Bools, Bools]:
-        """Of each value whether it holds, and whether that is certain. ``integers``: of a column, its canonical
-        integers of 64 bits, and where they are."""
+        """Return for each value whether the condition holds, and whether that is certain.
+
+        ``integers``: returns the canonical 64-bit integers of a column, and which values are such integers.
+        """
         if pa.types.is_floating(column.type):
             return self._in_doubles(column)
         if not self.of_numbers:
@@ -73,7 +75,7 @@ class Condition:
         return np.asarray(holds.to_numpy(zero_copy_only=False), dtype=np.bool_), _valid(column)
 
     def _in_doubles(self, column: pa.Array) -> tuple[Bools, Bools]:
-        """A number that is not the double of a bound lies on the side of it on which its own double does."""
+        """A number whose double differs from that of a bound is on the same side of the bound as its double."""
         values = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False)
         size = np.abs(values)
         certain = _valid(column) & (size < _SAFE) & (size > 1 / _SAFE)
@@ -101,7 +103,7 @@ def _from_on(numbers: Ints, bound: int) -> Bools:
 
 
 def _integer(text: str) -> tuple[int, ...]:
-    """The integer of 64 bits of which it is the canonical text, if it is."""
+    """Return the 64-bit integer whose canonical text this is, as a tuple; empty if there is none."""
     try:
         number = int(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The fingerprint terms of ids: the numbers of Spark's ``xxhash64``, which facts of earlier versions have, too.
+"""The fingerprint terms of ids: the numbers of Spark's ``xxhash64``, which facts of earlier versions also have.
 
 XXH64 is specified at https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md.
 """
@@ -20,16 +20,16 @@ _P3: Final = np.uint64(0x165667B19E3779F9)
 _P4: Final = np.uint64(0x85EBCA77C2B2AE63)
 _P5: Final = np.uint64(0x27D4EB2F165667C5)
 _SEED: Final = 42
-"""Spark's."""
+"""The seed that Spark uses."""
 _STRIPE: Final = 32
 _64_BITS: Final = 2**64
 _AT_ONCE: Final = 16_384
-"""Texts that are hashed together: their numbers stay in the processor's cache."""
+"""Number of texts that are hashed together, so that their numbers stay in the processor's cache."""
 _TEXT_SALT: Final = b"streamproof"
 
 
 def hash_a(integers: Ints) -> Ints:
-    """XXH64 of the eight bytes of each integer, as Spark's ``xxhash64``."""
+    """Return XXH64 of the eight bytes of each integer, as Spark's ``xxhash64``."""
     with np.errstate(over="ignore"):
         value = integers.view(np.uint64) * _P2
         value = _rotated(value, 31) * _P1
@@ -39,13 +39,13 @@ def hash_a(integers: Ints) -> Ints:
 
 
 def hash_b(integers: Ints) -> Ints:
-    """The square, modulo 2**64."""
+    """Return the square of each integer, modulo 2**64."""
     with np.errstate(over="ignore"):
         return integers * integers
 
 
 def text_numbers(texts: pa.Array) -> Ints:
-    """The 64-bit number that stands for each text id, of which the fingerprint terms are taken: Spark's ``xxhash64`` of
+    """Return the 64-bit number of each text id, from which its fingerprint terms are computed: Spark's ``xxhash64`` of
     a salt and the text. ``texts`` has no nulls."""
     _, ends, data = texts.buffers()
     offsets = np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
@@ -59,12 +59,12 @@ def text_numbers(texts: pa.Array) -> Ints:
 
 
 def xxh64(data: npt.NDArray[np.uint8], offsets: Ints, seed: int) -> _Words:
-    """XXH64 of each stretch of ``data`` between two ``offsets``. ``seed``: of 64 bits.
+    """Return XXH64 of each stretch of ``data`` between two ``offsets``. ``seed``: 64 bits.
 
-    No step depends on how many lengths there are.
+    The number of steps does not depend on the number of different lengths.
     """
     lengths = np.diff(offsets)
-    # The longest first, so that those with a further stripe are always the first ones.
+    # The longest texts come first, so that those with a further stripe are always the first ones.
     order = np.argsort(-lengths, kind="stable") if len(lengths) and lengths.min() != lengths.max() else None
     at = offsets[:-1] if order is None else offsets[:-1][order]
     size = lengths if order is None else lengths[order]
@@ -99,7 +99,7 @@ def xxh64(data: npt.NDArray[np.uint8], offsets: Ints, seed: int) -> _Words:
 
 
 def _of_stripes(words: _Words, at: Ints, size: Ints, seed: int) -> _Words:
-    """The hash so far of texts of 32 bytes and more, the longest first."""
+    """Return the hash so far of texts of 32 bytes and more, the longest first."""
     starts = [seed + int(_P1) + int(_P2), seed + int(_P2), seed, seed - int(_P1)]
     lanes = [np.full(len(at), start % _64_BITS, dtype=np.uint64) for start in starts]
     stripes = size // _STRIPE
@@ -136,4 +136,4 @@ def _rotated(values: _Words, bits: int) -> _Words:
 _TEXT_SEED: Final = int(
     xxh64(np.frombuffer(_TEXT_SALT, np.uint8), np.array([0, len(_TEXT_SALT)], dtype=np.int64), _SEED)[0]
 )
-"""Spark hashes one column after another: the hash of the first is the seed of the second."""
+"""Seed for texts. Spark hashes one column after another: the hash of the first is the seed of the second."""

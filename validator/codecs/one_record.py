@@ -1,7 +1,7 @@
-"""One Kafka record, decoded under its topic's configuration; where it does not decode, which field and why.
+"""One Kafka record, decoded under its topic's configuration; if it does not decode, the field and the reason.
 
-This is the law of decoding (docs/configuration.md, "What decodes"). What `validator.codecs.plain_events` takes must
-decode here alike. JSON is RFC 8259, without what parsers add to it.
+This is the law of decoding (docs/configuration.md, "What decodes"). Records that `validator.codecs.plain_events`
+decodes must decode in the same way here. JSON is RFC 8259, without the extensions of parsers.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from validator.settings.topics import EventFields, Input, Late, Output, ResultFields
 
 DEEPEST: Final = 500
-"""Objects and arrays within one another that a value may have."""
+"""Largest number of nested objects and arrays in a value."""
 TOO_LARGE: Final = b"\x00too large: "
-"""Stands for a value above the limit, before its size (`validator.codecs.scalars.within`)."""
+"""Replaces a value above the limit; its size follows (`validator.codecs.scalars.within`)."""
 LONGEST_NUMBER: Final = 1_000
-"""Characters that a number may have, as it is written and without an exponent."""
+"""Largest number of characters of a number, as written and without an exponent."""
 
 _TOPIC_LENGTH_MAX: Final = 249
-"""Of a topic's name, as Kafka has it."""
+"""Largest length of a topic's name in Kafka."""
 _LARGEST_ID: Final = 2**63 - 1
 _SMALLEST_ID: Final = -(2**63)
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
@@ -49,7 +49,7 @@ _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+
 _SPACES: Final = " \t\n\r"
 _OF_NUMBERS: Final = bytes(ord("0") if chr(byte) in "0123456789+-.eE" else ord(" ") for byte in range(256))
 _LONG_RUN: Final = b"0" * (LONGEST_NUMBER + 1)
-# Also one that does not end, or each quote in it would be tried.
+# It also matches a string that does not end. Otherwise each quote in it would be tried.
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"{}[]")
 _ABSENT: Final = object()
@@ -58,18 +58,18 @@ _BYTES_OF_CHARACTER: Final = 4
 _DIGITS_OF_SIZE: Final = 19
 
 Json = Any
-"""What the parser returns: dict, list, str, int, `_Decimal`, bool or None."""
+"""A value that the parser returns: dict, list, str, int, `_Decimal`, bool or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Stands for a key or a header of ``size`` bytes, which is above the limit and stayed where it was read."""
+    """Stands for a key or a header of ``size`` bytes, which is above the limit and was not transferred."""
 
     size: int
 
 
 class Record(NamedTuple):
-    """A record of Kafka. ``timestamp_us``: the record's timestamp in microseconds since the epoch."""
+    """A Kafka record. ``timestamp_us``: the record's timestamp in microseconds since the epoch."""
 
     value: bytes | None
     key: bytes | Cut | None = None
@@ -80,8 +80,8 @@ class Record(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A decoded record of an input, late or rejected topic. An ``id`` is an integer of 64 bits or a text. ``is_owed``:
-    the oracle's condition holds for it, where there is one."""
+    """A decoded record of an input, late or rejected topic. An ``id`` is a 64-bit integer or a text. ``is_owed``: the
+    oracle's condition holds for it, if there is one."""
 
     id: int | str
     key: str
@@ -91,8 +91,8 @@ class Event(NamedTuple):
 
 class Result(NamedTuple):
     """A decoded record of an output topic. ``window_start_us``: the instant that names its cell, which is the start of
-    its window or the time of its event; None where results name none. ``ids``: one list for each path of
-    ``fields.ids``, or the one id."""
+    its window or the time of its event; None if results name none. ``ids``: one list for each path of ``fields.ids``,
+    or a list of the one id."""
 
     key: str
     window_start_us: int | None
@@ -101,8 +101,8 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A null value on an output topic. ``key``: of which key it withdraws the result, where the topic is cumulative and
-    a record without a value can say so; None: it is counted and ignored."""
+    """A null value on an output topic. ``key``: the key whose result it withdraws, if the topic is cumulative and a
+    record without a value can name the key; None: it is counted and ignored."""
 
     key: str | None = None
 
@@ -110,7 +110,7 @@ class Tombstone:
 @dataclass(frozen=True, slots=True)
 class Undecodable:
     """A record that does not decode. ``field``: the configured field (`id`, `key`, `event_time`, `window_start`,
-    `window_end`, `ids`, `where`), None for the whole value; ``path``: where it is configured to be; ``reason``: a
+    `window_end`, `ids`, `where`), None for the whole value. ``path``: the configured path of the field. ``reason``: a
     clause such as "is absent"."""
 
     field: str | None
@@ -120,14 +120,14 @@ class Undecodable:
 
 @dataclass(frozen=True, slots=True)
 class Unexamined(Undecodable):
-    """A record with a value, key or id above the limits. It may be right."""
+    """A record with a value, key or id above the limits. It may be correct."""
 
 
 Decoded = Event | Result
 
 
 class _Refused(Exception):
-    """Why a field does not decode."""
+    """A field does not decode; the text is the reason."""
 
 
 class _TooLong(_Refused):
@@ -135,13 +135,13 @@ class _TooLong(_Refused):
 
 
 class _Decimal(str):
-    """A number with a fraction or an exponent, as it is written."""
+    """A number with a fraction or an exponent, as written."""
 
     __slots__ = ()
 
 
 class _Repeating(dict[str, Json]):
-    """An object in which names are repeated; ``repeated`` are these names."""
+    """An object with repeated names, which are ``repeated``."""
 
     def __init__(self, pairs: list[tuple[str, Json]]) -> None:
         super().__init__(pairs)
@@ -173,7 +173,7 @@ _careful_decoder: Final = json.JSONDecoder(
 
 
 def parsed(raw: bytes) -> Json:
-    """The one JSON value that ``raw`` is. Raises `_Refused` where it is none."""
+    """Return the JSON value of ``raw``. Raises `_Refused` if ``raw`` is not exactly one."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
@@ -205,7 +205,7 @@ def _not_json(raw: bytes, error: json.JSONDecodeError) -> str:
 
 
 def _depth(raw: bytes) -> int:
-    """The deepest nesting of ``raw``, if it is JSON; brackets in strings do not count."""
+    """Return the deepest nesting of ``raw``, if it is JSON. Brackets in strings do not count."""
     deepest = depth = 0
     for byte in _STRING.sub(b"", raw).translate(None, _NO_BRACKETS):
         depth += 1 if byte in b"{[" else -1
@@ -214,7 +214,7 @@ def _depth(raw: bytes) -> int:
 
 
 def _kind(value: Json) -> str:
-    """What a JSON value is, as a clause."""
+    """Return the kind of a JSON value, as a clause."""
     if value is None:
         return "is null"
     if isinstance(value, bool):
@@ -227,7 +227,7 @@ def _kind(value: Json) -> str:
 
 
 def _plain_number(text: str) -> str:
-    """A number without an exponent, a sign of zero, or zeros that say nothing: 1, 1.0 and 1e0 are the same."""
+    """Return a number without an exponent, a sign of zero, or redundant zeros: 1, 1.0 and 1e0 are the same."""
     if is_zero(text):
         return "0"
     try:
@@ -243,7 +243,7 @@ def _plain_number(text: str) -> str:
 
 
 def _scalar(value: Json) -> str:
-    """A JSON scalar as text. Raises `_Refused` where it is none."""
+    """Return a JSON scalar as text. Raises `_Refused` if it is not a scalar."""
     if type(value) is str:
         if not value.isascii():
             _check_surrogates(value)
@@ -267,7 +267,8 @@ def _check_surrogates(text: str) -> None:
 
 
 def _id(value: Json, id_type: str) -> int | str:
-    """An id: a canonical integer of 64 bits is a number whether it is written as one or as a text; others are texts."""
+    """Return an id. A canonical 64-bit integer is a number, whether written as a number or as a text. Other ids are
+    texts."""
     if type(value) is int and id_type != "string" and _SMALLEST_ID <= value <= _LARGEST_ID:
         return value
     text = _scalar(value)
@@ -324,7 +325,7 @@ def _instant(value: Json, unit: str | None, rounding: Rounding) -> int:
 
 
 def _text(raw: bytes | Cut | None, most: int, limit: str) -> str:
-    """A key or a header of the record, which has no more than ``most`` bytes."""
+    """Return a key or a header of the record as text. Raises `_TooLong` if it has more than ``most`` bytes."""
     if raw is None:
         raise _Refused("is null")
     size = raw.size if isinstance(raw, Cut) else len(raw)
@@ -338,8 +339,8 @@ def _text(raw: bytes | Cut | None, most: int, limit: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A configured field. ``names``: the way into the value; empty where it is ``part``, a part of the record, of no
-    more than ``most`` bytes, which is the ``limit`` of this name."""
+    """A configured field. ``names``: the path into the value; empty if the field is ``part``, a part of the record of
+    at most ``most`` bytes. ``limit``: the name of that limit."""
 
     field: str
     path: str
@@ -355,7 +356,7 @@ class _Field:
         return self.names or (self.part,)
 
     def of(self, record: Record, root: Json) -> Json:
-        """What is there: JSON, or what a part of the record is. Raises `_Refused`."""
+        """Return the field's value: JSON, or a part of the record. Raises `_Refused`."""
         if self.part:
             return self._of_record(record)
         value = root
@@ -372,7 +373,7 @@ class _Field:
         return value
 
     def instant(self, record: Record, root: Json, rounding: Rounding) -> int:
-        """The field as microseconds since the epoch."""
+        """Return the field as microseconds since the epoch. Raises `_Refused`."""
         if self.part == "$timestamp":
             if record.timestamp_us == NO_TIMESTAMP_US:
                 raise _Refused("is absent")
@@ -382,7 +383,7 @@ class _Field:
         return _instant(self.of(record, root), self.unit, rounding)
 
     def ids(self, record: Record, root: Json, id_type: str, reader: ValueReader | None) -> list[int | str]:
-        """The field as a list of ids; a part of the record is the JSON text of one."""
+        """Return the field as a list of ids. A part of the record is the JSON text of such a list."""
         value = self.of(record, root)
         if self.part:
             value = parsed(value.encode())
@@ -398,7 +399,7 @@ class _Field:
         if self.part in ("$offset", "$partition"):
             return record.offset if self.part == "$offset" else record.partition
         name = self.part.removeprefix("$header.")
-        # As Kafka's `Headers.lastHeader`.
+        # The last header of the name counts, as in Kafka's `Headers.lastHeader`.
         for key, value in reversed(record.headers):
             if key == name:
                 return _text(value, self.most, self.limit)
@@ -406,7 +407,7 @@ class _Field:
 
 
 def _whole_number(field: _Field, record: Record, root: Json) -> int:
-    """A number from 0 on: digits, or four or eight bytes of a header, big-endian. Raises `_Refused`."""
+    """Return a non-negative number: digits, or four or eight big-endian bytes of a header. Raises `_Refused`."""
     if field.part.startswith("$header."):
         name = field.part.removeprefix("$header.")
         raw = next((value for key, value in reversed(record.headers) if key == name), None) or b""
@@ -421,7 +422,7 @@ def _whole_number(field: _Field, record: Record, root: Json) -> int:
 
 
 class Most(NamedTuple):
-    """Bytes that a value, a key and an id may have."""
+    """Largest sizes of a value, a key and an id, in bytes."""
 
     value_bytes: int
     key_bytes: int
@@ -431,9 +432,10 @@ class Most(NamedTuple):
 class RecordDecoder:
     """Decodes the records of one topic.
 
-    ``id_type`` is that of all inputs together (`auto`, `integer`, `string`). ``window_us``: the length of a window,
-    against which a result's ``window_end`` is checked; None leaves that out. ``limits``: None leaves sizes unchecked.
-    ``rounding``: of event times; the oracle's. ``condition``: what must hold for an event that contributes.
+    ``id_type``: that of all inputs together (`auto`, `integer`, `string`). ``window_us``: the length of a window,
+    against which a result's ``window_end`` is checked; None: it is not checked. ``limits``: None: sizes are not
+    checked. ``rounding``: the oracle's rounding of event times. ``condition``: it must hold for an event that
+    contributes.
     """
 
     def __init__(
@@ -445,7 +447,7 @@ class RecordDecoder:
         rounding: Rounding = "down",
         condition: Condition | None = None,
     ) -> None:
-        # Not the limits themselves: see the imports.
+        # The limits themselves are not kept: see the imports.
         self.most = Most(limits.value_bytes, limits.key_bytes, limits.id_bytes) if limits else Most(_ANY, _ANY, _ANY)
         self._reader = entry.format.reader()
         self.reads_json = self._reader is None
@@ -489,15 +491,15 @@ class RecordDecoder:
         """Whether a record can name the position of another one (`named_position`)."""
         most_of = {field.part: field.most for field in sorted((*fields, *self._named), key=lambda field: field.most)}
         self.most_of_key = most_of.get("$key")
-        """Bytes that a key may have to be looked at at all; None where no field is read from it."""
+        """Largest size in bytes of a key that is read at all; None if no field is read from the key."""
         self.most_of_header = {
             part.removeprefix("$header."): most for part, most in most_of.items() if part.startswith("$header.")
         }
-        """Name of a header that a field is read from -> the same of it."""
+        """Name of a header from which a field is read -> its largest size in bytes."""
         self.places = {field.field: field.place for field in (self._id, self._time, self._end) if field is not None}
-        """Where the fields are; of a part of the record its one name."""
+        """Field -> its place: a path into the value, or the one name of a part of the record."""
         self.time_name = None if self._time is None else self._time.field
-        """The configured field that is the instant of an event, or names the cell of a result."""
+        """The configured field that is the time of an event, or names the cell of a result."""
         self.units = {field.field: field.unit for field in (self._time, self._end) if field is not None}
         self.key_places = [field.place for field in self._key]
         self.list_places = [field.place for field in self._lists]
@@ -511,7 +513,7 @@ class RecordDecoder:
         return _Field(name, at.path, tuple(at.path.split(".")), "", unit, most, limit)
 
     def named_position(self, record: Record) -> str | None:
-        """The position that a record names, as ``TOPIC/PARTITION/OFFSET``; None where it names none."""
+        """Return the position that a record names, as ``TOPIC/PARTITION/OFFSET``; None if it names none."""
         root: Json = None
         try:
             in_value = any(not field.part for field in self._named)
@@ -526,7 +528,7 @@ class RecordDecoder:
             return None
 
     def decode(self, record: Record) -> Decoded | Tombstone | Undecodable:
-        """What the record says, or why it says nothing."""
+        """Return the decoded record, a tombstone, or the reason why the record does not decode."""
         value = record.value
         if value is None:
             return Tombstone(self._withdrawn(record)) if self._is_output else Undecodable(None, None, "is null")
@@ -586,7 +588,7 @@ class RecordDecoder:
             return Undecodable(at.field, at.path, str(refused))
 
     def _root(self, value: bytes) -> Json:
-        """What a value holds. Raises `_Refused` where it is not of the format."""
+        """Return the content of a value. Raises `_Refused` if the value is not in the topic's format."""
         if self._reader is None:
             return parsed(value)
         try:
@@ -595,7 +597,7 @@ class RecordDecoder:
             raise _Refused(str(unreadable)) from None
 
     def _withdrawn(self, record: Record) -> str | None:
-        """The key of a record without a value, where that can name one."""
+        """Return the key of a record without a value, if such a record can name one."""
         if not self._names_withdrawn:
             return None
         try:
@@ -606,7 +608,8 @@ class RecordDecoder:
 
 
 def _holds(condition: Condition, value: Json) -> bool:
-    """Raises `_Refused` where the value is not a scalar, or no number where it must be one."""
+    """Return whether the condition holds. Raises `_Refused` if the value is not a scalar, or not a number if it must be
+    one."""
     text = _scalar(value)
     if condition.of_numbers:
         if isinstance(value, bool):
@@ -618,8 +621,8 @@ def _holds(condition: Condition, value: Json) -> bool:
 
 
 def canonical(value: str | float) -> str:
-    """The text of a scalar, by which it is compared: number 1 and text "1" are the same. Raises ValueError where a
-    number has none."""
+    """Return the text by which a scalar is compared: number 1 and text "1" are the same. Raises ValueError if a number
+    has no such text."""
     try:
         return _scalar(_Decimal(repr(value)) if isinstance(value, float) else value)
     except (_Refused, InvalidOperation) as refused:
@@ -627,7 +630,7 @@ def canonical(value: str | float) -> str:
 
 
 def _check_size(item: int | str, most: int, limit: str) -> None:
-    """Raises `_TooLong` where an id or a key has more than ``most`` bytes."""
+    """Raise `_TooLong` if an id or a key has more than ``most`` bytes."""
     if type(item) is str and len(item) * _BYTES_OF_CHARACTER > most:
         size = len(item.encode())
         if size > most:
@@ -635,5 +638,5 @@ def _check_size(item: int | str, most: int, limit: str) -> None:
 
 
 def joined(parts: list[str]) -> str:
-    """A key of several fields: the JSON array of their texts."""
+    """Return the key of several fields: the JSON array of their texts."""
     return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))

@@ -1,12 +1,12 @@
-"""Events that Arrow decodes exactly as the rule does: the fast way of most records.
+"""Events that Arrow decodes exactly as the rule does: the fast path of most records.
 
-Arrow reads JSON several times faster than anything that takes one record at a time, but knows fewer forms; so only
-records are taken here of which it is certain that the rule (`validator.codecs.one_record`) gives the same. All others
-are decoded by it. tests/property/test_plain_events.py compares the two ways record by record. Runs in Spark's Python
-workers, 16,384 records a call; no Python runs per record, but for times in rare forms, and a look at records that may
-exceed a limit.
+Arrow reads JSON several times faster than a decoder of single records, but accepts fewer forms. So only those records
+are decoded here for which it is certain that the rule (`validator.codecs.one_record`) gives the same result. The rule
+decodes all others. tests/property/test_plain_events.py compares the two record by record. The module runs in Spark's
+Python workers, with 16,384 records a call. Python code runs per record only for times in rare forms, and for records
+that may exceed a limit.
 
-Why, and what was measured: docs/decisions/0009-plain-events-through-arrow.md, 0100-one-decoder-in-plain-python.md.
+Reasons and measurements: docs/decisions/0009-plain-events-through-arrow.md, 0100-one-decoder-in-plain-python.md.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from validator.model.id_spaces import IdSpace
 TAKEN: Final = pa.schema(
     [("value", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64()), ("time_us", pa.int64())]
 )
-"""What of a Kafka record is always looked at."""
+"""The columns of a Kafka record that are always read."""
 
 
 @dataclass(frozen=True)
 class PlainEvents:
-    """Where id, key and event time are (`validator.codecs.plain_fields`).
+    """The places of id, key and event time (`validator.codecs.plain_fields`).
 
-    ``factor`` and ``divisor``: from a number to microseconds; None for ISO 8601 texts. ``rounding``: to which
-    microsecond a finer time goes. ``key_bytes``, ``id_bytes``, ``value_bytes``: the most that a key, an id and a value
-    may have. ``condition``: what must hold for an event that contributes, and ``where`` its field is.
+    ``factor`` and ``divisor``: from a number to microseconds; ``factor`` is None for ISO 8601 texts. ``rounding``: how
+    a finer time is rounded to microseconds. ``key_bytes``, ``id_bytes``, ``value_bytes``: the largest sizes of a key,
+    an id and a value. ``condition``: it must hold for an event that contributes; ``where`` is the place of its field.
     """
 
     id: Path
@@ -54,9 +54,9 @@ class PlainEvents:
     where: Path = ()
 
     def read(self, batch: pa.RecordBatch) -> Events | None:
-        """The records of a batch that decode here; None where none does."""
+        """Return the records of a batch that decode here; None if none does."""
         places = [self.id, self.event_time, *self.key]
-        # As an id, a key or a time it must be what these are.
+        # If the condition's field is also the id, the key or the time, it must have the type of these.
         any_scalar = self.where if self.where and self.where not in places else None
         places += [self.where] if self.where else []
         parts = [self._events(part) for part in read(batch, places, most=self.value_bytes, any_scalar=any_scalar)]
@@ -77,7 +77,7 @@ class PlainEvents:
 
 @dataclass(frozen=True)
 class Events:
-    """Rows of a batch and what they say. ``owed``: where the condition holds."""
+    """Decoded rows of a batch. ``owed``: the rows for which the condition holds."""
 
     rows: Ints
     ids: Ids
@@ -87,7 +87,7 @@ class Events:
 
     @staticmethod
     def joined(parts: list[Events]) -> Events:
-        """Several as one."""
+        """Return several parts as one."""
         if len(parts) == 1:
             return parts[0]
         return Events(
@@ -99,7 +99,7 @@ class Events:
         )
 
     def of(self, chosen: Bools) -> Events:
-        """Some of them."""
+        """Return the chosen rows."""
         if chosen.all():
             return self
         return Events(

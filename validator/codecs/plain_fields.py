@@ -1,7 +1,8 @@
-"""Columns of records to ids, keys and instants, as `validator.codecs.one_record` takes them from one record.
+"""Columns of records to ids, keys and instants, as `validator.codecs.one_record` decodes them from one record.
 
-What is not certain to decode alike is said to be unknown: its record is left to the rule. A *place* is a way into the
-value, or the one name of a part of the record (`$key`, `$header.NAME`, `$timestamp`, `$partition`, `$offset`).
+If it is not certain that a value decodes in the same way, it is unknown, and its record is left to the rule. A *place*
+is a path into the value, or the one name of a part of the record (`$key`, `$header.NAME`, `$timestamp`, `$partition`,
+`$offset`).
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ from validator.codecs.times import FARTHEST_US, MICROSECONDS, NO_TIMESTAMP_US, R
 from validator.model.id_spaces import IdSpace
 
 _INTEGER: Final = r"\A(?:0|-?[1-9][0-9]{0,18})\z"
-"""As the rule has it, for RE2."""
+"""The rule's pattern of an integer, for RE2."""
 _LONGEST_INTEGER: Final = 20
 _SURE: Final = 18
-"""Characters of a text that is surely within 64 bits, if it is an integer."""
+"""Length of a text that is surely within 64 bits, if it is an integer."""
 _SMALLEST: Final = -(2**63)
 _LARGEST: Final = 2**62
-"""Numbers of rows stay below it."""
+"""Upper bound of the numbers of rows."""
 
 
 class Unit(NamedTuple):
-    """Of a time that is a number: microseconds are it times ``factor`` divided by ``divisor``."""
+    """Unit of a time that is a number: microseconds are the number times ``factor`` divided by ``divisor``."""
 
     factor: int
     divisor: int = 1
 
 
 def unit_of(unit: str | None) -> Unit | None:
-    """Of a configured unit; None for ISO 8601 texts."""
+    """Return the `Unit` of a configured unit; None for ISO 8601 texts."""
     if unit is None:
         return None
     return Unit(1, 1_000) if unit == "ns" else Unit(MICROSECONDS[unit])
@@ -49,7 +50,7 @@ def unit_of(unit: str | None) -> Unit | None:
 
 @dataclass(frozen=True)
 class Ids:
-    """Ids of integers and texts. ``texts`` has nulls where an id is an integer, and is None where all are."""
+    """Integer and text ids. ``texts`` is null for an integer id, and None if all ids are integers."""
 
     integers: Ints
     texts: pa.Array | None
@@ -67,20 +68,20 @@ class Ids:
 
     @property
     def are_texts(self) -> Bools:
-        """Where a known id is a text."""
+        """The rows in which a known id is a text."""
         if self.texts is None:
             return np.zeros(len(self.integers), dtype=np.bool_)
         return self.known & bools(self.texts.is_valid())
 
     def of(self, chosen: Bools) -> Ids:
-        """Those of some rows."""
+        """Return the ids of the chosen rows."""
         texts = self.texts.filter(pa.array(chosen)) if self.texts is not None else None
         if texts is not None and texts.null_count == len(texts):
             texts = None
         return Ids(self.integers[chosen], texts, self.known[chosen])
 
     def named(self, space: IdSpace | None) -> Ids:
-        """As `IdSpace.named`."""
+        """Return the ids as `IdSpace.named` names them."""
         if space is None or (self.texts is None and space.keeps_integers):
             return self
         texts = self.texts
@@ -92,7 +93,7 @@ class Ids:
 
 @dataclass(frozen=True)
 class Keys:
-    """``codes``: of each row the place of its key in ``texts``."""
+    """Keys of rows. ``codes``: the index of each row's key in ``texts``."""
 
     codes: Ints
     texts: pa.Array
@@ -105,30 +106,30 @@ class Keys:
         codes = np.concatenate([part.codes + start for part, start in zip(parts, starts[:-1], strict=True)])
         encoded = pa.concat_arrays([part.texts for part in parts]).dictionary_encode()
         known = np.concatenate([part.known for part in parts])
-        # Codes are places in texts, unless there are none.
+        # Codes are indexes into the texts, unless there are no texts.
         return Keys(plain(encoded.indices)[codes] if starts[-1] else codes, encoded.dictionary, known)
 
     @property
     def column(self) -> pa.DictionaryArray:
-        """Row by row the key."""
+        """The key of each row."""
         return pa.DictionaryArray.from_arrays(pa.array(self.codes, pa.int32()), self.texts)
 
     def of(self, chosen: Bools) -> Keys:
-        """Those of some rows."""
+        """Return the keys of the chosen rows."""
         return Keys(self.codes[chosen], self.texts, self.known[chosen])
 
 
 class Read(NamedTuple):
-    """Rows of a batch whose value is parsed, and the columns of what was asked for."""
+    """Rows of a batch whose value is parsed, and the columns of the requested places."""
 
     batch: pa.RecordBatch
     rows: Ints
     table: pa.Table | None
     lists: Mapping[Path, pa.ListArray] = MappingProxyType({})
-    """Those that are not in the table."""
+    """The lists that are not in the table."""
 
     def at(self, place: Path) -> pa.Array:
-        """The column at a place, of ``rows``."""
+        """Return the column at a place, for ``rows``."""
         if place in self.lists:
             return self.lists[place]
         if not _is_part(place):
@@ -146,15 +147,15 @@ def read(
     most: int = 2**31,
     any_scalar: Path | None = None,
 ) -> Iterator[Read]:
-    """The rows of a batch that can be read here, in one part or several. ``most``: bytes that a value may have.
-    ``any_scalar``: that of the places which may also have truths, or numbers as doubles."""
+    """Yield the rows of a batch that can be read here, in one part or several. ``most``: largest size of a value in
+    bytes. ``any_scalar``: the one place that may also have booleans, or numbers as doubles."""
     values = batch["value"]
     paths = list(dict.fromkeys(place for place in places if not _is_part(place)))
     if not paths and not lists:
         offsets, data = raw(values)
         lengths = np.diff(offsets)
         known = (lengths > 0) & (lengths <= most) & bools(values.is_valid())
-        # What stands for a value above the limit begins with that.
+        # The replacement of a value above the limit begins with this byte.
         known[known] = data[offsets[:-1][known]] != 0
         yield Read(batch, np.flatnonzero(known), None)
         return
@@ -192,13 +193,13 @@ def _part(batch: pa.RecordBatch, name: str) -> pa.Array:
     flat = headers.flatten()
     named = bools(pc.fill_null(pc.equal(flat.field("key"), name.removeprefix("$header.")), False))
     last = np.full(batch.num_rows, -1, dtype=np.int64)
-    # Of several the last one is kept.
+    # The last of several headers with the name counts.
     last[plain(pc.list_parent_indices(headers))[named]] = np.flatnonzero(named)
     return _texts(flat.field("value").take(pa.array(last, mask=last < 0)))
 
 
 def _texts(column: pa.Array) -> pa.Array:
-    """Bytes as texts, null where they are none."""
+    """Return bytes as texts; null if they are not UTF-8."""
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:
@@ -212,7 +213,7 @@ def _texts(column: pa.Array) -> pa.Array:
 
 
 def integers(column: pa.Array) -> tuple[Ints, Bools]:
-    """The column's canonical integers of 64 bits, and where they are."""
+    """Return the canonical 64-bit integers of a column, and which values are such integers."""
     if column.type != pa.string():
         return numbers(column)
     lengths = plain(pc.fill_null(pc.binary_length(column), 0))
@@ -238,7 +239,7 @@ def integers(column: pa.Array) -> tuple[Ints, Bools]:
 
 
 def ids(column: pa.Array, id_type: str, most: int, *, of_part: bool = False) -> Ids:
-    """``most``: the bytes that a text may have; an integer too, where it is a part of the record."""
+    """Return the ids of a column. ``most``: largest size of a text, and of an integer in a part of the record."""
     found = _ids(column, id_type, most)
     if not of_part or column.type != pa.string():
         return found
@@ -267,7 +268,7 @@ def _with_no_texts(found: tuple[Ints, Bools]) -> tuple[Ints, None, Bools]:
 
 
 def keys(parts: list[pa.Array], most: int) -> Keys:
-    """The key of each row, of one column or several. ``most``: the bytes that it may have."""
+    """Return the key of each row, from one column or several. ``most``: largest size of a key in bytes."""
     known = np.ones(len(parts[0]), dtype=np.bool_)
     encoded = []
     for column in parts:
@@ -292,7 +293,7 @@ def keys(parts: list[pa.Array], most: int) -> Keys:
 
 
 def instants(of: Read, place: Path, unit: Unit | None, rounding: Rounding) -> tuple[Ints, Bools]:
-    """Microseconds since the epoch, and where they are certain."""
+    """Return microseconds since the epoch, and which of them are certain."""
     column = of.at(place)
     if place == ("$timestamp",):
         found, known = numbers(column)
@@ -303,7 +304,7 @@ def instants(of: Read, place: Path, unit: Unit | None, rounding: Rounding) -> tu
         return instants_of_texts(column, rounding)
     found, known = integers(column)
     if unit.divisor > 1:
-        # The smallest integer has no opposite.
+        # The smallest integer cannot be negated.
         known = known & (found > _SMALLEST)
         found = np.where(known, found, 0)
         return -(-found // unit.divisor) if rounding == "up" else found // unit.divisor, known
@@ -313,26 +314,26 @@ def instants(of: Read, place: Path, unit: Unit | None, rounding: Rounding) -> tu
 
 
 def numbers(column: pa.Array) -> tuple[Ints, Bools]:
-    """An int64 column as an array, zero where it is null, and where it is not."""
+    """Return an int64 column as an array, with 0 in place of null, and which values are not null."""
     if not column.null_count:
         return plain(column), np.ones(len(column), dtype=np.bool_)
     return plain(pc.fill_null(column, 0)), bools(column.is_valid())
 
 
 def plain(column: pa.Array) -> Ints:
-    """A column without nulls."""
+    """Return a column without nulls as an array."""
     found: Ints = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     return found
 
 
 def bools(column: pa.Array) -> Bools:
-    """A column of booleans without nulls."""
+    """Return a column of booleans without nulls as an array."""
     found: Bools = column.to_numpy(zero_copy_only=False)
     return found
 
 
 def one_number(columns: list[Ints]) -> Ints:
-    """One number per row, equal where all columns are."""
+    """Return one number per row. Two rows have the same number if and only if they are equal in all columns."""
     number = np.zeros(len(columns[0]), dtype=np.int64)
     size = 1
     for column in columns:
@@ -340,7 +341,7 @@ def one_number(columns: list[Ints]) -> Ints:
         if span == 1:
             continue
         if size * span > _LARGEST:
-            # The product could leave 64 bits, and two rows that differ would be one.
+            # The product could exceed 64 bits, so that two different rows would have one number.
             distinct, values = np.unique(column, return_inverse=True)
             span = len(distinct)
         else:

@@ -1,4 +1,4 @@
-"""JSON records that Arrow reads as `validator.codecs.one_record` does: which they are, and their columns."""
+"""JSON records that Arrow reads in the same way as `validator.codecs.one_record`: their selection and columns."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _OF_SCALARS: Final = {**_TYPES, bool: pa.bool_(), float: pa.float64()}
 _OF_NUMBERS: Final = {**_OF_SCALARS, int: pa.float64()}
 
 _LONG: Final = 1_000
-"""Bytes from which on a record can meet the limits of a number's digits and of depth."""
+"""Size in bytes above which a record can reach the limits of a number's digits and of depth."""
 _TOO_LONG: Final = 1_000_000
 _MANY_DIGITS: Final = 500
 """Fewer than `validator.codecs.one_record.LONGEST_NUMBER`."""
 _CHUNK: Final = 200
-"""Of a number that is too long one part, before or after its exponent, has 499 bytes or more; it fills a chunk."""
+"""Bytes of a chunk. A number that is too long has 499 bytes or more before or after its exponent, which fill one."""
 _IN_NUMBERS: Final = np.isin(np.arange(256), np.frombuffer(b"0123456789+-.eE", np.uint8))
 _MANY_LEVELS: Final = 500
 _NO_NUMBER: Final = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
 
 
 BLOCK: Final = 512
-"""Records that are tried together where a whole batch did not parse."""
+"""Number of records that are parsed together if a whole batch did not parse."""
 AT_ONCE: Final = 2**28
-"""Bytes that are read as one text; Arrow counts them in 32 bits."""
+"""Most bytes that are read as one text; Arrow counts them in 32 bits."""
 
 
 def regular(values: pa.Array, most: int = _TOO_LONG) -> Bools:
-    """Which values are in braces, hold nothing but UTF-8, no NaN and no control character but white space, and have at
-    most ``most`` bytes."""
+    """Return which values are in braces, are UTF-8, contain no NaN and no control character except white space, and
+    have at most ``most`` bytes."""
     offsets, data = raw(values)
     lengths = np.diff(offsets)
     good: Bools = (lengths >= 2) & (lengths <= min(most, _TOO_LONG))
@@ -74,15 +74,16 @@ def regular(values: pa.Array, most: int = _TOO_LONG) -> Bools:
 
 
 def _with_constants(data: Bytes, offsets: Ints) -> Ints:
-    """Rows that may have NaN or Infinity among their values. Of texts a quote stands before the first character."""
+    """Return the rows that may have NaN or Infinity among their values. In a text, a quote precedes the first
+    character."""
     before_one = np.isin(np.arange(256), np.frombuffer(b":,[- \t\r\n", np.uint8))
     places = np.concatenate([np.flatnonzero(data[1:] == ord(letter)) for letter in "NI"])
     return np.unique(rows_of(places[before_one[data[places]]] + 1, offsets))
 
 
 def _near_limits(data: Bytes, offsets: Ints) -> Ints:
-    """Rows that may be too deep, or have numbers that are too long."""
-    # A comma is none of them, and lies between them.
+    """Return the rows that may be nested too deeply, or have numbers that are too long."""
+    # The comma, which separates numbers, is not in this range.
     digits = (data - np.uint8(ord("-"))) <= ord("9") - ord("-")
     whole = len(data) // _CHUNK
     chunks = np.flatnonzero(digits[: whole * _CHUNK].reshape(whole, _CHUNK).all(axis=1)) * _CHUNK
@@ -95,7 +96,7 @@ def _near_limits(data: Bytes, offsets: Ints) -> Ints:
 
 
 def _within_limits(value: Bytes) -> bool:
-    """Whether a record is surely not too deep, and its numbers are not too long."""
+    """Return whether a record is surely not nested too deeply and its numbers are surely not too long."""
     if len(value) <= _LONG:
         return True
     if np.count_nonzero((value == ord("{")) | (value == ord("["))) > _MANY_LEVELS:
@@ -104,13 +105,13 @@ def _within_limits(value: Bytes) -> bool:
 
 
 def rows_of(places: Ints, offsets: Ints) -> Ints:
-    """The rows that hold these bytes."""
+    """Return the rows that contain the bytes at these places."""
     rows: Ints = np.searchsorted(offsets, places, side="right") - 1
     return rows
 
 
 def raw(values: pa.Array) -> tuple[Ints, Bytes]:
-    """The bytes of all values as they lie in memory, and where in them each begins and the last ends."""
+    """Return the offsets at which each value begins and the last one ends, and the bytes of all values in memory."""
     _, offsets, data = values.buffers()
     ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
     if data is None:
@@ -119,11 +120,11 @@ def raw(values: pa.Array) -> tuple[Ints, Bytes]:
 
 
 def objects(values: pa.Array, schema: pa.Schema) -> pa.Table | None:
-    """The values as columns, row by row; None where one of them is not exactly one object of that schema.
+    """Return the values as columns, row by row; None if one of them is not exactly one object of that schema.
 
-    Every value begins with a brace and ends with one, and no text holds a line break. After a value that leaves an
-    object open, and ends with a brace, the next one's brace is no JSON. So no row can begin but at a value's beginning:
-    there are as many rows as values, or more where a value holds several objects.
+    Every value begins and ends with a brace, and no text contains a line break. If a value leaves an object open and
+    ends with a brace, the next value's brace is not valid JSON. So rows begin only at the beginning of a value. There
+    are as many rows as values, or more if a value contains several objects.
     """
     lines = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values), b"\n")
     text = lines[0].as_buffer()
@@ -143,8 +144,8 @@ def columns(
     lists: Sequence[Path] = (),
     any_scalar: Path | None = None,
 ) -> Iterator[tuple[pa.Table, Ints]]:
-    """Those ``rows`` of the values that Arrow can read as one of the schemas that `schema_like` finds: their ``paths``
-    and ``lists`` as columns, and which they are."""
+    """Yield the ``paths`` and ``lists`` as columns of those ``rows`` of the values that Arrow can read with a schema of
+    `schema_like`, and which rows they are."""
     if values.nbytes <= AT_ONCE:
         table = _columns(values, rows, paths, lists, any_scalar)
         if table is not None:
@@ -167,7 +168,7 @@ def _columns(
     table = objects(chosen, schema)
     if table is not None or any_scalar is None:
         return table
-    # Amounts: some are whole, others are not.
+    # Amounts, for example: some are whole numbers, others are not.
     of_numbers = schema_like(values, rows, paths, lists, any_scalar, _OF_NUMBERS)
     return None if of_numbers is None or of_numbers == schema else objects(chosen, of_numbers)
 
@@ -180,9 +181,9 @@ def schema_like(
     any_scalar: Path | None = None,
     of_scalars: Mapping[type, pa.DataType] = _OF_SCALARS,
 ) -> pa.Schema | None:
-    """``paths`` as numbers or texts, and ``lists`` as lists of such, as the first record that can be read has them;
-    None where no record can be read. A list that is empty tells nothing: the next record may. ``any_scalar``: that of
-    the paths which is of one of the types ``of_scalars``."""
+    """Return the schema with ``paths`` as numbers or texts and ``lists`` as lists of these, with the types of the first
+    record that can be read; None if no record can be read. An empty list has no type, so the next record is tried.
+    ``any_scalar``: the one path whose type is among ``of_scalars``."""
     found = None
     for row in rows[[0, len(rows) // 2, -1]] if len(rows) else ():
         try:
@@ -214,7 +215,7 @@ def _type(tree: dict[str, Any]) -> Iterator[pa.Field]:
 
 
 def leaf(table: pa.Table, path: Path) -> pa.Array:
-    """The column at the end of a path; null where a name on the way is."""
+    """Return the column at the end of a path; null if a name on the path is null."""
     column = table[path[0]].combine_chunks()
     for name in path[1:]:
         column = pc.struct_field(column, name)

@@ -1,9 +1,9 @@
-"""Lists of integers, cut out of JSON values as text and cast at once: faster than Arrow's JSON reader.
+"""Lists of integers, cut out of JSON values as text and cast together: faster than Arrow's JSON reader.
 
-Of a value ``{"ids":[7,8],"page":"/a"}`` the text ``7,8`` is cut, and its number among the lists of the value put in
-its place: ``{"ids":[0],"page":"/a"}``. What is left is read as any JSON (`validator.codecs.plain_json`). Where a field
-of it is ``[0]``, that was the list: the value has no other brackets, so none that is in a text. Only lists of which
-every byte is known to be JSON's, and every integer to be of 64 bits, are cut; all other records are left as they are.
+From a value ``{"ids":[7,8],"page":"/a"}`` the text ``7,8`` is cut and replaced by the number of the list within the
+value: ``{"ids":[0],"page":"/a"}``. The remaining value is read as any JSON (`validator.codecs.plain_json`). A field
+``[0]`` in it was the list: the value has no other brackets, so none is in a text. A list is only cut if every byte of
+it is known to be valid JSON and every integer has at most 64 bits. All other records are left unchanged.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from validator.codecs.plain_json import AT_ONCE, Bools, Bytes, Path, leaf, raw, 
 Words = npt.NDArray[np.uint64]
 
 WORTHWHILE: Final = 200
-"""Bytes of a value on the average from which on cutting is faster."""
+"""Average size of a value, in bytes, from which cutting is faster."""
 _AT_ONCE: Final = 2**19
-"""Bytes that are looked at together: they stay in the processor's cache."""
+"""Number of bytes that are processed together, so that they stay in the processor's cache."""
 _MOST_LISTS: Final = 10
-"""Their numbers are one digit."""
+"""Most lists of a value, so that the number of a list is one digit."""
 _INDENT: Final = 64
-"""White space after an integer that is looked at."""
+"""Most white space after an integer that is accepted."""
 _DIGITS: Final = 19
-"""Of the longest integer of 64 bits."""
+"""Digits of the longest 64-bit integer."""
 _LARGEST: Final = np.uint64(2**63 - 1)
 _WORD: Final = 8
 _DIGITS_IN: Final = [np.clip(np.arange(_DIGITS + 1) - place, 0, 8).tolist() for place in range(0, _DIGITS, _WORD)]
@@ -38,24 +38,24 @@ _NIBBLES: Final = [
     np.array([0x0F0F0F0F0F0F0F0F >> 8 * (8 - n) << 8 * (8 - n) for n in digits], dtype=np.uint64)
     for digits in _DIGITS_IN
 ]
-"""Of eight characters the values of the last ones, where the last character is the highest byte: for the last eight
-characters of a number, those before these, and so on, by its length."""
+"""Masks that keep the values of the last of eight characters, of which the last one is the highest byte: for the last
+eight characters of a number, for those before these, and so on, by the length of the number."""
 _EVERY_OTHER: Final = {8: np.uint64(0x00FF00FF00FF00FF), 16: np.uint64(0x0000FFFF0000FFFF)}
 _BEFORE: Final = np.frombuffer(b"0" * 23 + b"]", np.uint8)
-"""Before the first list, so that three words can be read before each place."""
+"""Padding before the first list, so that three words can be read before each place."""
 
 
 class Cut(NamedTuple):
-    """``values``: those of ``rows``, with the numbers of their lists in place of these; ``lists``: by number, row by
-    row the lists."""
+    """``values``: the values of ``rows``, with numbers in place of their lists. ``lists``: for each number, the list of
+    each row."""
 
     rows: Ints
     values: pa.Array
     lists: list[pa.ListArray]
 
     def found(self, table: pa.Table, rows: Ints, paths: Sequence[Path]) -> tuple[Bools, dict[Path, pa.ListArray]]:
-        """Which rows of ``table``, of the ``rows`` of ``values``, have lists at all ``paths``, as the first row has
-        them, and the lists of those."""
+        """Return which rows of ``table`` have lists at all ``paths``, in the order of the first row, and the lists of
+        these rows. ``rows``: the rows of ``values`` in ``table``."""
         good = np.ones(len(rows), dtype=np.bool_)
         numbers = []
         for path in paths:
@@ -78,9 +78,10 @@ class Cut(NamedTuple):
 
 
 def cut(values: pa.Array, count: int, most: int) -> Cut | None:
-    """The values of at most ``most`` bytes that have exactly ``count`` lists of integers and no other bracket.
+    """Return the values of at most ``most`` bytes that have exactly ``count`` lists of integers and no other bracket.
 
-    None where there are none, or where values are short on the average."""
+    Returns None if there are none, or if values are short on average.
+    """
     offsets, data = raw(values)
     if not 0 < count <= _MOST_LISTS or not WORTHWHILE * len(values) <= len(data) <= AT_ONCE:
         return None
@@ -118,16 +119,16 @@ def _places(data: Bytes, character: int) -> Ints:
 
 
 def _are_texts(data: Bytes, offsets: Ints) -> bool:
-    """Whether the first lists of the values that are looked at begin with a text."""
+    """Return whether the first lists of three sampled values begin with a text."""
     looked_at = {0, (len(offsets) - 1) // 2, len(offsets) - 2}
     found = [data[offsets[row] : offsets[row + 1]].tobytes().partition(b"[")[2] for row in looked_at]
     return all(text.lstrip()[:1] == b'"' for text in found)
 
 
 def _without(data: Bytes, starts: Ints, ends: Ints, firsts: Ints, lasts: Ints) -> pa.Array:
-    """The values with numbers in place of their lists."""
+    """Return the values with numbers in place of their lists."""
     count = firsts.shape[1]
-    # Of each row a part before each list, the list, and the part after the last; then what is between two rows.
+    # For each row: the part before each list, the list, the part after the last list, and the gap to the next row.
     places = np.empty((len(starts), 2 * count + 2), dtype=np.int32)
     places[:, 0], places[:, -1] = starts, ends
     places[:, 1:-1:2], places[:, 2:-1:2] = firsts, lasts
@@ -141,8 +142,8 @@ def _without(data: Bytes, starts: Ints, ends: Ints, firsts: Ints, lasts: Ints) -
 
 
 def _lists(data: Bytes, firsts: Ints, lasts: Ints) -> tuple[pa.ListArray, Bools]:
-    """The lists whose texts are these, and which of them are lists of integers of 64 bits."""
-    # Their closing brackets end them.
+    """Return the lists with these texts, and which of them are lists of 64-bit integers."""
+    # The closing bracket ends each text.
     ends = np.cumsum(lasts + 1 - firsts)
     groups = np.unique(np.append(np.searchsorted(ends, np.arange(_AT_ONCE, ends[-1], _AT_ONCE)), len(ends)))
     found = []
@@ -161,8 +162,8 @@ def _lists(data: Bytes, firsts: Ints, lasts: Ints) -> tuple[pa.ListArray, Bools]
 
 
 def _cast(text: Bytes) -> tuple[Ints, Ints, Bools]:
-    """The integers of lists that follow `_BEFORE`, each ended by a bracket; their number in each list; and which lists
-    are such lists."""
+    """Return the integers of the lists that follow `_BEFORE`, each ended by a bracket, the number of integers in each
+    list, and which lists are lists of 64-bit integers."""
     marks = np.flatnonzero((text - np.uint8(ord("0"))) > 9)
     kinds = text[marks]
     separating = (kinds == ord(",")) | (kinds == ord("]"))
@@ -200,10 +201,10 @@ def _cast(text: Bytes) -> tuple[Ints, Ints, Bools]:
 
 
 def _trimmed(marks: Ints, kinds: Bytes, separating: Bools) -> tuple[Ints, Ints, Bools, list[Ints]]:
-    """Of each item of lists with white space or signs: the mark before its digits, and the one after them; whether it
-    is negative; and which items are wrong.
+    """Return for each item, if lists have white space or signs: the mark before its digits, the mark after them,
+    whether it is negative, and which items are wrong.
 
-    ``marks``: the places of all bytes that are no digits; ``kinds``: these bytes; ``separating``: which of them are
+    ``marks``: the places of all bytes that are not digits. ``kinds``: these bytes. ``separating``: which of them are
     commas and brackets.
     """
     separators = np.flatnonzero(separating)
@@ -219,20 +220,20 @@ def _trimmed(marks: Ints, kinds: Bytes, separating: Bools) -> tuple[Ints, Ints, 
     negative = kinds[before] == ord("-")
     in_place = separating | (kinds == ord(" ")) | (kinds == ord("\n")) | (kinds == ord("\r")) | (kinds == ord("\t"))
     in_place[before[negative]] = True
-    # There are digits between two marks that are not neighbours.
+    # If two consecutive marks are not adjacent bytes, there are digits between them.
     elsewhere = (marks[before] - marks[previous] != before - previous) | (marks[stops] - marks[after] != stops - after)
     wrong = [np.searchsorted(stops, np.flatnonzero(~in_place)), np.flatnonzero(elsewhere)]
     return marks[before], marks[after], negative, wrong
 
 
 def _numbers(text: Bytes, ends: Ints, lengths: Ints) -> Words:
-    """The numbers of the digits before ``ends``."""
+    """Return the numbers whose ``lengths`` digits are before ``ends``."""
     words: Words = np.ndarray((len(text) - _WORD + 1,), "<u8", text.data, strides=(1,))
     total: Words = np.zeros(len(ends), dtype=np.uint64)
     for place in range(0, int(lengths.max()), _WORD):
         word = words[ends - (place + _WORD)]
         word &= _NIBBLES[place // _WORD].take(lengths)
-        # Of each two neighbours one number: of digits, then of pairs, then of fours.
+        # Two neighbours become one number: first digits, then pairs, then groups of four.
         for width, factor in ((8, 10), (16, 100), (32, 10_000)):
             word *= np.uint64((factor << width) + 1)
             word >>= np.uint64(width)

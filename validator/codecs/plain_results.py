@@ -1,6 +1,6 @@
 """Results that Arrow decodes exactly as the rule does (`validator.codecs.one_record`), a batch at once.
 
-tests/property/test_plain_results.py compares the two ways record by record.
+tests/property/test_plain_results.py compares the two record by record.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from validator.model.id_spaces import IdSpace
 
 @dataclass(frozen=True)
 class Lists:
-    """Row by row a list of ids: ``lengths`` says how many of ``ids`` a row has."""
+    """A list of ids per row. ``lengths``: the number of ``ids`` of each row."""
 
     lengths: Ints
     ids: Ids
@@ -42,7 +42,7 @@ class Lists:
 
     @staticmethod
     def chained(lists: list[Lists]) -> Lists:
-        """Row by row the items of several lists."""
+        """Return one list per row, with the items of several lists."""
         if len(lists) == 1:
             return lists[0]
         order = np.argsort(np.concatenate([_rows(each.lengths) for each in lists]), kind="stable")
@@ -54,7 +54,7 @@ class Lists:
 
 @dataclass(frozen=True)
 class Results:
-    """Rows of a batch and what they say. ``window_starts``: None where results name no window."""
+    """Decoded rows of a batch. ``window_starts``: None if results name no window."""
 
     rows: Ints
     window_starts: Ints | None
@@ -64,13 +64,13 @@ class Results:
 
 @dataclass(frozen=True)
 class PlainResults:
-    """How the results of a topic decode. ``spaces``: of each list the id space, where inputs have their own."""
+    """The decoder of a topic's results. ``spaces``: the id space of each list, if inputs have id spaces."""
 
     decoder: RecordDecoder
     spaces: Sequence[IdSpace]
 
     def read(self, batch: pa.RecordBatch) -> Iterator[Results]:
-        """The records of a batch that decode here, in one part or several; the rule decodes the others."""
+        """Yield the records of a batch that decode here, in one part or several. The rule decodes the others."""
         decoder = self.decoder
         if not decoder.reads_json or any(place[0].startswith("$") for place in decoder.list_places):
             return
@@ -111,7 +111,7 @@ class PlainResults:
         return instants(part, self.decoder.places[field], unit_of(self.decoder.units[field]), "down")
 
     def _columns(self, part: Read) -> Iterator[pa.Array]:
-        """The lists of ids; of one id a list too."""
+        """Yield the lists of ids. A single id is a list, too."""
         if "id" in self.decoder.places:
             column = part.at(self.decoder.places["id"])
             yield pa.ListArray.from_arrays(pa.array(range(len(column) + 1), pa.int32()), column)
@@ -119,7 +119,7 @@ class PlainResults:
             yield part.at(place)
 
     def _list(self, column: pa.ListArray) -> tuple[Lists, Bools]:
-        """The ids of each row, and which rows have known ones only."""
+        """Return the ids of each row, and which rows have only known ids."""
         known = bools(column.is_valid())
         lengths = plain(pc.fill_null(pc.list_value_length(column), 0))
         found = ids(column.flatten(), self.decoder.id_type, self.decoder.most.id_bytes)

@@ -1,4 +1,4 @@
-"""ISO 8601 texts to instants, a column at once: the common forms here, each other text by the rule."""
+"""ISO 8601 texts to instants, a column at once: common forms here, all other texts by the rule."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _FORM: Final = re.compile(
 _SECOND: Final = 19
 """Length of a text up to its seconds."""
 _LARGEST_OFFSET: Final = 18 * 60
-"""Minutes, as `validator.codecs.times` has it."""
+"""Largest zone offset in minutes, as in `validator.codecs.times`."""
 _DAYS_BEFORE: Final = np.array([0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334], dtype=np.int64)
 _LENGTHS: Final = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], dtype=np.int64)
 _EPOCH: Final = 719_528
-"""Days from the first of January of the year 0 to the epoch."""
+"""Days from 1 January of the year 0 to the epoch."""
 
 
 def instants_of_texts(texts: pa.Array, rounding: Rounding) -> tuple[Ints, Bools]:
-    """Microseconds since the epoch of each text, and which texts are times: as `instant_of_text`."""
+    """Return microseconds since the epoch of each text, and which texts are times, as `instant_of_text` does."""
     instants = np.zeros(len(texts), dtype=np.int64)
     known = np.zeros(len(texts), dtype=np.bool_)
     offsets, data = raw(texts)
@@ -52,7 +52,8 @@ def instants_of_texts(texts: pa.Array, rounding: Rounding) -> tuple[Ints, Bools]
 
 
 def _of_one_form(at: npt.NDArray[np.uint8], rounding: Rounding) -> tuple[Ints, Bools]:
-    """Instants of texts of one length (``at[i]``: the characters at place i) that are of the form of the first one."""
+    """Return the instants of texts of one length that have the form of the first text, and which texts have it.
+    ``at[i]``: the characters at place i."""
     length, count = at.shape
     match = _FORM.fullmatch(at[:, 0].tobytes())
     if match is None:
@@ -62,7 +63,7 @@ def _of_one_form(at: npt.NDArray[np.uint8], rounding: Rounding) -> tuple[Ints, B
     good &= (at[10] == ord("T")) | (at[10] == ord(" ")) | (at[10] == ord("t"))
 
     def number(first: int, last: int) -> Ints:
-        """Of the digits from one place to before another."""
+        """Return the number of the digits from place ``first`` to before ``last``."""
         nonlocal good
         value = np.zeros(count, dtype=np.int64)
         for place in range(first, last):

@@ -1,4 +1,4 @@
-"""Texts and numbers to instants, in whole microseconds since the epoch. Nothing here rounds through a double."""
+"""Texts and numbers to instants, in whole microseconds since the epoch. No conversion goes through a double."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from functools import lru_cache
 from typing import Final, Literal
 
 Rounding = Literal["down", "up"]
-"""To which microsecond a finer time goes. Windows that hold their end need `up`: what is after a boundary must not lie
-on it; windows that hold their start need `down`."""
+"""How a finer time is rounded to microseconds. Windows that contain their end need `up`, so that a time after a
+boundary does not move onto it. Windows that contain their start need `down`."""
 
 FARTHEST_US: Final = 2**62
-"""Instants farther than that from the epoch (146,000 years) are refused: a window less than them would leave 64 bits,
-and an event of long ago would close every cell."""
+"""Instants farther than this from the epoch (146,000 years) are refused: a window less than them would exceed 64 bits,
+and an event of the distant past would close every cell."""
 NO_TIMESTAMP_US: Final = -1_000
-"""What Kafka's clients have as the timestamp of a record without one."""
+"""The timestamp that Kafka's clients report for a record without one."""
 
 MICROSECONDS: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
-"""Factor from a unit of time to microseconds; nanoseconds divide."""
+"""Factor from a unit of time to microseconds. Nanoseconds are divided instead."""
 
 _PER_UNIT: Final = {"s": Fraction(1_000_000), "ms": Fraction(1_000), "us": Fraction(1), "ns": Fraction(1, 1_000)}
 
@@ -28,9 +28,9 @@ _EPOCH: Final = date(1970, 1, 1).toordinal()
 _DAYS_OF_400_YEARS: Final = 146_097
 _DAY_US: Final = 86_400_000_000
 _LARGEST_OFFSET: Final = 18 * 3600
-"""Seconds; java.time has the same limit."""
+"""Largest zone offset in seconds; java.time has the same limit."""
 _LONGEST_EXPLAINED: Final = 100
-"""Characters of a text of which is said what else it is: the patterns for it are not linear in its length."""
+"""Longest text whose form is explained: the patterns for that do not take linear time."""
 
 _ISO: Final = re.compile(
     r"""
@@ -66,9 +66,10 @@ _UNSUPPORTED: Final = [
 
 
 def instant_of_text(text: str, rounding: Rounding = "down") -> int | str:
-    """Microseconds since the epoch of an ISO 8601 text (no zone: UTC), or why there are none, as a clause.
+    """Return microseconds since the epoch of an ISO 8601 text (no zone: UTC), or the reason why it has none, as a
+    clause.
 
-    The accepted forms are the table "What decodes" in docs/configuration.md.
+    The table "What decodes" in docs/configuration.md lists the accepted forms.
     """
     whole = _to_the_second(text[:19])
     if whole is not None:
@@ -82,14 +83,14 @@ def instant_of_text(text: str, rounding: Rounding = "down") -> int | str:
 
 
 def _micros(digits: str, rounding: Rounding) -> int:
-    """The fraction of a second of which these are the decimals."""
+    """Return the fraction of a second with these decimals, in microseconds."""
     above = rounding == "up" and digits[6:].strip("0") != ""
     return int(digits[:6].ljust(6, "0")) + above
 
 
 @lru_cache(maxsize=4096)
 def _to_the_second(text: str) -> int | None:
-    """The instant of ``YYYY-MM-DDThh:mm:ss``; None where the text is not that, or the last instant of a day."""
+    """Return the instant of ``YYYY-MM-DDThh:mm:ss``; None if the text is not that, or has the hour 24."""
     if len(text) < 19 or not text[-1].isdecimal() or text[13] + text[16] != "::" or text[11:13] == "24":
         return None
     instant = _instant_of_any_form(text, "down")
@@ -112,7 +113,7 @@ def _instant_of_any_form(text: str, rounding: Rounding) -> int | str:
     seconds = int(hour) * 3600 + int(minute or 0) * 60 + int(second or 0)
     micros = _micros(fraction, rounding) if fraction else 0
     out_of_range = int(hour) > 23 or int(minute or 0) > 59 or int(second or 0) > 59
-    # 24:00:00 is the end of a day, as ISO 8601 writes it.
+    # ISO 8601 allows 24:00:00 as the end of a day.
     if out_of_range and (int(hour) != 24 or seconds != 86_400 or (fraction and fraction.strip("0"))):
         return "is a text with a time of day that does not exist" + (", a leap second" if second == "60" else "")
     if zone:
@@ -125,7 +126,8 @@ def _instant_of_any_form(text: str, rounding: Rounding) -> int | str:
 
 @lru_cache(maxsize=1024)
 def _days(day: str) -> int | None:
-    """Days from the epoch to a date of the proleptic Gregorian calendar, which has a year 0; None if it is no date."""
+    """Return the days from the epoch to a date of the proleptic Gregorian calendar, which has a year 0; None if the
+    date does not exist."""
     year = int(day[:4])
     try:
         ordinal = date(year or 400, int(day[5:7]), int(day[8:])).toordinal()
@@ -136,7 +138,7 @@ def _days(day: str) -> int | None:
 
 @lru_cache(maxsize=1024)
 def _offset(zone: str) -> int | None:
-    """Seconds east of Greenwich."""
+    """Return the offset in seconds east of Greenwich; None if it does not exist."""
     if zone[0] not in "+-":
         return 0
     digits = zone[1:].replace(":", "")
@@ -160,7 +162,7 @@ def _why_not(text: str) -> str:
 
 
 def _odd_date(text: str) -> str:
-    """What is odd in a text that begins as a date with dashes."""
+    """Return the unsupported part of a text that begins as a date with dashes."""
     if not re.match(r"\d{4}-\d\d-\d\d(?!\d)", text, re.ASCII):
         return "a month or a day with one digit"
     rest = text[11:]
@@ -172,7 +174,7 @@ def _odd_date(text: str) -> str:
 
 
 def instant_of_integer(number: int, unit: str, rounding: Rounding = "down") -> int | None:
-    """Microseconds since the epoch of a whole number in ``unit``; None beyond `FARTHEST_US`."""
+    """Return microseconds since the epoch of a whole number in ``unit``; None beyond `FARTHEST_US`."""
     whole = _divided(number, 1_000, rounding) if unit == "ns" else number * MICROSECONDS[unit]
     return whole if -FARTHEST_US <= whole <= FARTHEST_US else None
 
@@ -182,19 +184,19 @@ def _divided(number: int, divisor: int, rounding: Rounding) -> int:
 
 
 def is_zero(text: str) -> bool:
-    """Whether the text of a JSON number is that of zero, whatever its exponent."""
+    """Return whether the text of a JSON number is that of zero, whatever its exponent."""
     mantissa, _, _ = text.lower().partition("e")
     return not mantissa.strip("-0.")
 
 
 def instant_of_decimal(text: str, unit: str, rounding: Rounding = "down") -> int | None:
-    """As `instant_of_integer`, of the text of a JSON number."""
+    """As `instant_of_integer`, for the text of a JSON number."""
     if is_zero(text):
         return 0
     try:
         number = Decimal(text)
     except InvalidOperation:
-        # The exponent has more digits than `Decimal` takes.
+        # The exponent has more digits than `Decimal` accepts.
         if "e-" not in text.lower():
             return None
         return _divided(-1 if text.startswith("-") else 1, 10**30, rounding)
