@@ -1,6 +1,6 @@
-"""Phases and faults of an instant, from the fault windows that the faults topic told.
+"""Phase and fault of an instant, from the fault windows of the faults topic.
 
-Source: SEMANTICS section 6: control before a fault, failure from injected to healed, recovery from healed on.
+Source: SEMANTICS section 6: control before a fault, failure from injected to healed, recovery after healed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from validator.model.snapshot import FaultWindow
 
 
 def phase_of(instant_us: int, windows: Sequence[FaultWindow]) -> tuple[str, str | None]:
-    """(phase, fault name) of an instant: the fault that is active, else the last that ended before it."""
+    """Return (phase, fault name) of an instant: the newest active fault, else the last one that was healed before."""
     active = [w for w in windows if _began(w, instant_us) and not _healed(w, instant_us)]
     if active:
         newest = max(active, key=lambda w: w.injected_us or 0)

@@ -1,4 +1,4 @@
-"""How many of the canary's planted violations were found, and how soon: a fold over rounds. Pure, no clock."""
+"""How many of the canary's planted violations were detected, and how soon: a fold over rounds. Pure, no clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from validator.model.classes import PLANTED
 from validator.model.snapshot import CanaryStanding
 
 ROUNDS_JUDGED: Final = 10
-"""Recall, delay and false alarms are over so many rounds, the newest that were due."""
+"""Number of newest due rounds over which recall, delay and false alarms are computed."""
 
 Accused = Mapping[str, Mapping[str, int]]
 """Cell of a round -> class of violation -> contributions that are on record as such."""
@@ -20,7 +20,7 @@ Accused = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class CanaryRules:
-    """What the configuration says about due rounds. Microseconds."""
+    """The configuration of due rounds, in microseconds."""
 
     missing_after_us: int
     found_within_us: int
@@ -28,18 +28,18 @@ class CanaryRules:
 
     @property
     def due_after_us(self) -> int:
-        """A round is judged so long after it was planted."""
+        """Time from the planting of a round to its judging."""
         return self.missing_after_us + self.found_within_us
 
     @property
     def silent_after_us(self) -> int:
-        """A canary that works judges a round so long after its start, and after the round before, at the latest."""
+        """Longest time after which a working canary has judged a round, from its start or from the round before."""
         return self.due_after_us + 3 * self.every_us
 
 
 @dataclass
 class _Open:
-    """A round that is not due yet. ``told_us``: class -> since when its planted violation is on record."""
+    """A round that is not due yet. ``told_us``: class -> instant since which its planted violation is on record."""
 
     round: Round
     planted_us: int
@@ -49,8 +49,8 @@ class _Open:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A round that was due. ``delays_us``: class that was found in time -> from the instant at which it could first be
-    known to its being told. ``accused``: (cell, class) of the false alarms."""
+    """A round that was due. ``delays_us``: class detected in time -> time from the first instant at which it could be
+    known until it was on record. ``accused``: (cell, class) of the false alarms."""
 
     number: int
     delays_us: Mapping[str, int]
@@ -58,15 +58,15 @@ class Outcome:
 
     @property
     def missed(self) -> tuple[str, ...]:
-        """The planted classes that were not found in time."""
+        """The planted classes that were not detected in time."""
         return tuple(name for name in PLANTED if name not in self.delays_us)
 
 
 class Recall:
-    """The rounds that wait for their verdict, and the outcomes of the last that were due."""
+    """The rounds that wait for judging, and the outcomes of the last due rounds."""
 
     def __init__(self, rules: CanaryRules, *, began_us: int) -> None:
-        """``began_us``: since when rounds are expected."""
+        """``began_us``: instant since which rounds are expected."""
         self._rules = rules
         self._open: dict[int, _Open] = {}
         self._outcomes: deque[Outcome] = deque(maxlen=ROUNDS_JUDGED)
@@ -78,17 +78,18 @@ class Recall:
         return tuple(entry.round for entry in self._open.values())
 
     def planted(self, planted: Round, at_us: int) -> None:
-        """A round is in the log; ``at_us``: the instant before its first record was sent."""
+        """Add a round that is in the log. ``at_us``: an instant before its first record was sent."""
         self._open[planted.number] = _Open(planted, at_us)
 
     def forget(self) -> None:
-        """What waits is not judged: its records were not all read."""
+        """Drop the waiting rounds without judging them: their records were not all read."""
         self._open = {}
 
     def judged(self, at_us: int, accused: Mapping[int, Accused]) -> list[Outcome]:
-        """The outcomes of the rounds that are due at ``at_us``, when the verdicts on all that wait were just told.
+        """Return the outcomes of the rounds that are due at ``at_us``, at which the verdicts on all waiting rounds were
+        recorded.
 
-        ``accused``: number of a round -> what is on record; a cell that was not seen is not in it.
+        ``accused``: number of a round -> violations on record; a cell that was not seen is not in it.
         """
         for number, entry in self._open.items():
             _note(entry, at_us, accused.get(number, {}))
@@ -109,7 +110,7 @@ class Recall:
         return Outcome(entry.round.number, delays, frozenset(entry.accused))
 
     def standing(self) -> CanaryStanding:
-        """What is published. Without a round that was due, all but the times is None."""
+        """Return the standing to publish. Before the first due round it has only the times."""
         outcomes = self._outcomes
         found = {name: sum(name in outcome.delays_us for outcome in outcomes) for name in PLANTED}
         delays = [delay for outcome in outcomes for delay in outcome.delays_us.values()]
@@ -124,12 +125,12 @@ class Recall:
 
 
 def _note(entry: _Open, at_us: int, accused: Accused) -> None:
-    """Take down what is on record of a round by now."""
+    """Note which violations of a round are on record now."""
     for cell in CELLS:
         on_record = accused.get(cell, {})
         for name, count in on_record.items():
             if count > (cell == name):
-                # Also where it is taken back before the round is due: for a pipeline it would have been an alarm.
+                # It counts even if it is retracted before the round is due: a pipeline would have raised an alarm.
                 entry.accused.add((cell, name))
         if cell == RIGHT:
             continue

@@ -1,8 +1,8 @@
-"""What a round of the canary holds: events and results with exactly known violations. Pure.
+"""The content of a canary round: events and results with exactly known violations. Pure.
 
-A round follows from its number and its owner alone, so that nothing has to be remembered to judge it. Round n stands
-at the instant n x every. Its cells lie in the canary's window before that instant, and its last event is at the
-instant itself, so that the watermark passes them at once. No event is ahead of the clock.
+A round follows from its number and its owner alone, so judging it needs no memory. Round n belongs to the instant
+n x every. Its cells lie in the canary's window before that instant, and its last event is at the instant itself, so
+that the watermark passes the cells at once. No event is ahead of the clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from validator.model.classes import PLANTED
 
 RIGHT: Final = "right"
-"""The cell that is answered rightly: whoever accuses it raises a false alarm."""
+"""The cell with a correct answer: a violation in it is a false alarm."""
 CELLS: Final = (RIGHT, *PLANTED)
 
 _IDS_OF_A_ROUND: Final = 16
@@ -24,7 +24,7 @@ _CLOCK: Final = "clock"
 
 @dataclass(frozen=True)
 class Round:
-    """Round ``number`` of ``owner`` (a text that no other sidecar, and no other start of this one, has)."""
+    """Round ``number`` of ``owner``, a text that is unique to this start of this sidecar."""
 
     number: int
     every_us: int
@@ -32,15 +32,15 @@ class Round:
 
     @property
     def window_start_us(self) -> int:
-        """The window that all judged cells of the round are in."""
+        """Start of the window of all judged cells of the round."""
         return (self.number - 1) * self.every_us
 
     def key(self, cell: str) -> str:
-        """Key of one of `CELLS`."""
+        """Return the key of one of `CELLS`."""
         return f"{self.owner}/{self.number}/{cell}"
 
     def events(self) -> list[bytes]:
-        """Values for the input topic: two events for each cell, then the one that closes them."""
+        """Return the values for the input topic: two events for each cell, then the one that closes them."""
         events = [
             (number, self.key(cell), self.window_start_us + number % _IDS_OF_A_ROUND)
             for cell in CELLS
@@ -50,10 +50,10 @@ class Round:
         return [_json({"id": number, "key": key, "time": time_us}) for number, key, time_us in events]
 
     def results(self) -> list[bytes]:
-        """Values for the output topic: each cell's answer, broken in the way that its name says."""
+        """Return the values for the output topic: the answer of each cell, with the violation that the cell names."""
         answers = [
             (RIGHT, self._ids(RIGHT)),
-            # One of two: that the cell was answered at all must not hide the other.
+            # Only one of two events is in the result: an answer for the cell must not hide the loss of the other.
             ("missing", self._ids("missing")[:1]),
             ("duplicate", self._ids("duplicate")),
             ("duplicate", self._ids("duplicate")[:1]),

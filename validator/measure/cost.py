@@ -1,6 +1,7 @@
-"""What one fault cost: latency, downtime, recovery, throughput (SEMANTICS section 6; PGVal, Vogel et al., StreamBench).
+"""The cost of one fault: latency, downtime, recovery, throughput (SEMANTICS section 6; PGVal, Vogel et al.,
+StreamBench).
 
-A measure that cannot be had is None, with the reason in a sentence.
+A measure that cannot be computed is None, with the reason as a sentence.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from validator.measure.series import Series
 from validator.model.snapshot import FaultWindow
 
 GAPS_LEAST: Final = 2
-"""A control phase shows its rhythm where it lasts so many of its longest gaps."""
+"""A control phase shows its usual gap if it lasts at least this many of its longest gaps."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What is compared with what. Seconds; ``latency`` is one of the definitions of SEMANTICS section 6."""
+    """The rules of comparison, in seconds. ``latency`` is one of the definitions in SEMANTICS section 6."""
 
     latency: str = "window_close"
     warm_up_seconds: int = 0
@@ -34,10 +35,12 @@ class Rules:
 
 @dataclass(frozen=True)
 class FaultCost:
-    """The measures of one fault. ``recovered``: None while that is open or cannot be told. ``is_final``: more output
-    changes nothing. ``absent_because``: why a measure is None. ``control_start_us``, ``control_end_us``: the control
-    phase that it is compared with, without the warm-up. ``resolution_us``: how exactly the instants are known that the
-    measures come from (None: not)."""
+    """The measures of one fault.
+
+    ``recovered``: None while it is open or cannot be determined. ``is_final``: further output changes nothing.
+    ``absent_because``: why measures are None. ``control_start_us``, ``control_end_us``: the control phase of the
+    comparison, without the warm-up. ``resolution_us``: precision of the instants behind the measures (None: unknown).
+    """
 
     failure_cost_seconds: float | None = None
     downtime_seconds: float | None = None
@@ -55,8 +58,9 @@ class FaultCost:
 
 @dataclass(frozen=True)
 class _Extent:
-    """Where a fault is measured, in seconds since the epoch: its control phase, failure from ``start_s`` until
-    ``healed_s``, recovery until ``end_s`` at the latest. ``last_s``: a recovery that begins later does not count."""
+    """The time over which a fault is measured, in seconds since the epoch: its control phase, failure from ``start_s``
+    until ``healed_s``, recovery until ``end_s`` at the latest. ``last_s``: a recovery that begins later does not
+    count."""
 
     control_s: int
     control_end_s: int
@@ -76,9 +80,9 @@ def cost_of(
     until_us: int,
     recovered_us: Mapping[str, int],
 ) -> FaultCost:
-    """What ``window``, one of ``windows``, cost by the output that is known through ``until_us``.
+    """Return the cost of ``window``, one of ``windows``, by the output that is known through ``until_us``.
 
-    ``recovered_us``: when the faults before it had recovered, by id.
+    ``recovered_us``: recovery instants of the faults before it, by id.
     """
     if window.injected_us is None:
         return FaultCost(absent_because=("the time of its injection was not reported",))
@@ -91,7 +95,7 @@ def cost_of(
     ]
     next_s = min((second_after(instant) for instant in later if instant is not None), default=None)
     last_s = None if healed_s is None else healed_s + rules.give_up_seconds
-    # What recovered at once is still looked at for as long as one rate.
+    # A fault that recovers at once is still measured over the span of one rate.
     least_s = start_s + rules.detector.moving_seconds
     over_s = None if last_s is None else max(last_s + rules.detector.stable_seconds, least_s)
     is_final = _is_past(until_s, over_s, next_s)
@@ -132,21 +136,21 @@ def cost_of(
 
 
 def baseline_from(series: Series, rules: Rules) -> int | None:
-    """The first second that a control phase may have; None where there was no output yet."""
+    """Return the first second that a control phase may have; None if there was no output yet."""
     if series.since_s is None or series.cut_s is not None:
         return series.since_s
     return series.since_s + rules.warm_up_seconds
 
 
 def _is_past(until_s: int, over_s: int | None, next_s: int | None) -> bool:
-    """Whether the output is known through ``over_s`` (None: it lasts), or through the next fault."""
+    """Return whether the output is known through ``over_s`` (None: never), or through the next fault."""
     return over_s is not None and until_s >= (over_s if next_s is None else min(over_s, next_s))
 
 
 def _control(
     window: FaultWindow, struck: Sequence[FaultWindow], series: Series, rules: Rules, recovered_us: Mapping[str, int]
 ) -> tuple[int, int] | None:
-    """The newest control phase before the fault that is long enough and has output, as (first second, end)."""
+    """Return the newest control phase before the fault that is long enough and has output, as (first second, end)."""
     since_s = baseline_from(series, rules)
     if since_s is None:
         return None
@@ -169,7 +173,7 @@ def _control(
 def _recovery(
     extent: _Extent, series: Series, rules: Rules, reasons: list[str], *, is_final: bool, next_s: int | None
 ) -> tuple[int | None, bool | None]:
-    """(second from which the output was back, whether it was)."""
+    """Return (second from which the output was back in the band, whether it recovered)."""
     detector = rules.detector
     begin_s = max(extent.control_s, extent.control_end_s - rules.control_seconds_most, series.fine_from_s)
     first_s = extent.start_s - detector.moving_seconds + 1
@@ -197,7 +201,7 @@ def _recovery(
     if not is_final:
         reasons.append(f"no recovery yet: the rate was not in the band for {detector.stable_seconds} s")
         return None, None
-    # One that struck after the wait was over ended nothing: told by then or not, the answer is the same.
+    # A fault that was injected after the wait ended nothing: the answer must not depend on whether it is known yet.
     if next_s is not None and extent.last_s is not None and next_s < extent.last_s + detector.stable_seconds:
         reasons.append("not recovered: the next fault was injected before")
     else:
@@ -215,13 +219,13 @@ def _latency_cost(before: Output, after: Output | None, rules: Rules, reasons: l
         where = "the control phase" if usual is None else "failure and recovery"
         reasons.append(f"no failure cost: no latency {rules.latency} was measured in {where}")
         return None
-    # A fault never makes an engine faster: what is below control is the play of chance.
+    # A fault never makes an engine faster: a value below control is chance.
     return max(0.0, (worst.max_us - usual.max_us) / 1e6)
 
 
 def _downtime(extent: _Extent, before: Output, series: Series, measured_s: int, reasons: list[str]) -> float | None:
     usual_us = before.gap_us
-    # Silence at the edges is part of a gap whose length nobody saw.
+    # Silence at the edges is part of a gap whose length is not known.
     edges_us = (
         before.first_us - extent.control_s * SECOND_US,
         extent.control_end_s * SECOND_US - before.last_us,
@@ -231,7 +235,7 @@ def _downtime(extent: _Extent, before: Output, series: Series, measured_s: int, 
         return None
     last = series.last_before(extent.start_s)
     outputs = [*([last] if last is not None else []), *series.between(extent.start_s, measured_s)]
-    # The gap inside the stretch before is control's.
+    # The gap inside the stretch before belongs to the control phase.
     longest_us = max((b.first_us - a.last_us for a, b in pairwise(outputs)), default=0)
     longest_us = max([longest_us, *(output.gap_us for output in outputs[1:])])
     following = series.first_from(measured_s)

@@ -1,9 +1,9 @@
-"""The instants of records whose topic does not say when they were appended, and how exactly these are known.
+"""The instants of records whose topic does not record when they were appended, and the precision of these instants.
 
 A record of a topic with LogAppendTime carries the instant at which its broker appended it. With CreateTime, Kafka's
-default, it carries what its producer wrote, often an event time. Such a record is dated by the lookup instant of the
-batch that reads it. At that instant it was visible, and at the newest earlier lookup that the partition was read up to
-it was not: the time between the two is the resolution of every figure that is measured from it.
+default, it carries a time that its producer wrote, often an event time. Such a record is dated by the lookup instant of
+the batch that reads it. At that instant the record was visible. At the newest earlier lookup up to which the partition
+had been read, it was not. The time between the two is the resolution of every measure that uses the record.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from validator.model.books import Books
 from validator.model.frontier import PartitionId
 
 RESOLUTION_MOST_US: Final = 10_000_000
-"""Above it a batch reads a backlog: the instant at which a record is read says nothing of the pipeline."""
+"""Above this resolution a batch reads a backlog: the instant at which a record is read says nothing about the
+pipeline."""
 
 
 @dataclass
 class Dating:
-    """Of the records of a run.
+    """The dating of a run's records.
 
-    ``topics``: those whose records are dated by the batch that reads them. ``since_us``: only records read after this
-    instant are dated exactly enough for a latency. ``resolution_us``: the coarsest that latencies were measured with.
+    ``topics``: topics whose records are dated by the batch that reads them. ``since_us``: only records read after this
+    instant are dated precisely enough for a latency. ``resolution_us``: the coarsest resolution of any latency.
     """
 
     topics: frozenset[str] = frozenset()
@@ -33,10 +34,10 @@ class Dating:
     _unreached: dict[PartitionId, list[tuple[int, int]]] = field(default_factory=dict)
 
     def batch_committed(self, books: Books) -> int | None:
-        """How exactly the instants of the records of a batch are known (microseconds; 0: as the brokers say); None
-        where the batch read a backlog, or is the first since the sidecar started.
+        """Return the resolution of the instants of a batch's records, in microseconds (0: broker time); None if the
+        batch read a backlog, or is the first since the sidecar started.
 
-        ``books``: after the batch.
+        ``books``: the progress after the batch.
         """
         places = [place for place in books.frontiers if place.topic in self.topics]
         resolutions = [self._reached(place, books) for place in places]
@@ -49,13 +50,13 @@ class Dating:
         return coarsest
 
     def _reached(self, place: PartitionId, books: Books) -> int | None:
-        """Time since the newest lookup, before this batch's, whose last stable offset had been read up to."""
+        """Return the time since the newest lookup before this batch's whose last stable offset had been reached."""
         frontier = books.frontiers[place]
         before = self._through_us.get(place)
         unreached = self._unreached.setdefault(place, [])
         unreached.append((books.lookup_us, frontier.last_stable_offset))
         while unreached and frontier.next_offset >= unreached[0][1]:
             self._through_us[place] = unreached.pop(0)[0]
-        # Only the oldest one matters before it is reached, and under a backlog the next few after it do not.
+        # Until the oldest lookup is reached only that one matters. Under a backlog, later ones may be dropped.
         del unreached[64:]
         return None if before is None else books.lookup_us - before

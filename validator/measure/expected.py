@@ -1,7 +1,7 @@
-"""Which violations a planned fault explains: those that its plan expects, of its own time, and no others.
+"""The violations that a planned fault explains: those that its plan expects, during its own time, and no others.
 
-Alerts leave them out. A fault that never recovers keeps later violations to its name (SEMANTICS section 6), so what a
-plan expects ends some time after the healing: a mute without an end would hide a true break.
+Alerts leave them out. Later violations stay attributed to a fault that never recovers (SEMANTICS section 6), so a plan
+expects violations only until some time after the healing. A mute without an end would hide a true break.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from validator.model.snapshot import FaultWindow
 
 MINUTE_US: Final = 60_000_000
 UNHEALED_US: Final = 24 * 60 * MINUTE_US
-"""A fault that is never told as healed expects no longer than this: whoever injected it may have died."""
+"""Longest time of expectation for a fault that is never reported as healed: the fault runner may have died."""
 NO_MINUTE: Final = -1
-"""Of what was confirmed long ago, minute by minute no longer known; no fault covers it."""
+"""The minute of violations that were confirmed so long ago that their minute is no longer known. No fault covers it."""
 
 
 def expected(
@@ -27,12 +27,12 @@ def expected(
     confirmed_by_minute: Mapping[tuple[str, str], Mapping[int, int]],
     within_us: int,
 ) -> dict[tuple[str, str], int]:
-    """(fault's name, class) -> confirmed violations, not retracted, that the fault's plan expects.
+    """Return (fault's name, class) -> confirmed violations, not retracted, that the fault's plan expects.
 
-    ``by_fault``: (fault's name, class) -> confirmed less retracted; ``confirmed_by_minute``: of the same, what was
-    confirmed in each minute. ``within_us``: how long after the healing they may still be confirmed. Violations are told
-    by the fault's name, so where faults share one, all of them must expect the class; and what was confirmed between
-    two of them is neither's.
+    ``by_fault``: (fault's name, class) -> confirmed less retracted. ``confirmed_by_minute``: the same -> minute ->
+    confirmed in it. ``within_us``: time after the healing within which they may still be confirmed. Violations are
+    attributed by the fault's name. If faults share a name, all of them must expect the class, and a violation confirmed
+    between two of them is expected by neither.
     """
     by_name: dict[str, list[FaultWindow]] = {}
     for window in injected(windows):
@@ -45,14 +45,14 @@ def expected(
         spans = _spans(alike, within_us)
         minutes = confirmed_by_minute.get((name, of_class), {})
         unexpected = sum(confirmed for minute, confirmed in minutes.items() if not _covers(spans, minute))
-        # What was taken back may be of either time: then less is expected, and an alert may fire that need not.
+        # A retracted violation may be of either time. Then less is expected, and an alert may fire needlessly.
         if count > unexpected:
             found[name, of_class] = count - unexpected
     return _less_taken_back(found, by_fault)
 
 
 def expected_now(windows: Sequence[FaultWindow], now_us: int, within_us: int) -> frozenset[str]:
-    """The classes that a fault's plan expects at this instant."""
+    """Return the classes that the plan of any fault expects at ``now_us``."""
     found: set[str] = set()
     for window in injected(windows):
         [(since, until)] = _spans([window], within_us)
@@ -64,7 +64,7 @@ def expected_now(windows: Sequence[FaultWindow], now_us: int, within_us: int) ->
 def _less_taken_back(
     found: dict[tuple[str, str], int], by_fault: Mapping[tuple[str, str], int]
 ) -> dict[tuple[str, str], int]:
-    """Without what was confirmed under one fault and is told as taken back under another."""
+    """Subtract violations that were confirmed under one fault and are recorded as retracted under another."""
     for (_, of_class), count in by_fault.items():
         owed = max(0, -count)
         for place in [place for place in found if place[1] == of_class]:
@@ -75,7 +75,8 @@ def _less_taken_back(
 
 
 def _spans(windows: Sequence[FaultWindow], within_us: int) -> list[tuple[int, int]]:
-    """From each injection to when nothing of the fault is expected any more; of windows in order, merged."""
+    """Return the spans from each injection until nothing of the fault is expected any more. ``windows`` are in order;
+    overlapping spans are merged."""
     spans: list[tuple[int, int]] = []
     for window in windows:
         since = window.injected_us or 0

@@ -1,7 +1,8 @@
 """Output per second of broker time and its latency under three definitions (SEMANTICS section 6), in one pass.
 
-`last_input`: result less its cell's last input; `first_input`: less the first; `window_close`: less the first input,
-of any key, whose event time is past the window's end (the instant at which an engine could first close it).
+`last_input`: broker time of the result less that of its cell's last input. `first_input`: less that of the first.
+`window_close`: less that of the first input, of any key, whose event time is past the window's end (the instant at
+which an engine could first close the window).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from validator.reconcile.cells import Cells, contributing
 
 DEFINITIONS: Final = ("last_input", "window_close", "first_input")
 EVERY_RESULT: Final = "every_result"
-"""Beside the definitions: rows that count all results, also those of which no latency is known."""
+"""In addition to the definitions: rows that count all results, also those without a known latency."""
 
 RESULT_COLUMNS: Final = ("kind", "status", "batch", "window_start_us", "key", "results")
 """The columns of a fact that `latency_buckets` needs."""
@@ -34,15 +35,15 @@ _NONE_LEFT: Final = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 def latency_buckets(
     facts: pa.Table, cells: Cells, left: tuple[Ints, Ints] = _NONE_LEFT, *, since_us: int = 0
 ) -> list[dict[str, Any]]:
-    """(batch, second, definition, bucket, results, contributions, first_us, last_us, sum_us, max_us) of the results
-    among ``facts``, by the second of their broker time (since the epoch).
+    """Return rows (batch, second, definition, bucket, results, contributions, first_us, last_us, sum_us, max_us) for
+    the results among ``facts``, by the second of their broker time (since the epoch).
 
-    A result whose cell has no input yet has no latency; bucket i counts values up to ``LATENCY_BOUNDS[i]``. Rows of
-    `EVERY_RESULT` have bucket None, and 0 for their sum and maximum. ``contributions``: ids in the results;
+    A result whose cell has no input yet has no latency. Bucket i counts values up to ``LATENCY_BOUNDS[i]``. Rows of
+    `EVERY_RESULT` have bucket None, and 0 as sum and maximum. ``contributions``: number of ids in the results.
     ``first_us``, ``last_us``: broker times. ``left``: starts of cells that left memory, and the broker times of their
-    first inputs (`NEVER` without one). ``since_us``: what is dated up to this instant has no latency (`Dating`).
+    first inputs (`NEVER` without any). ``since_us``: records dated up to this instant have no latency (`Dating`).
     """
-    # Most fact rows are of events: what they hold is not copied.
+    # Most fact rows are of events: their content is not copied.
     facts = facts.select(RESULT_COLUMNS)
     facts = contributing(facts.filter(pc.greater(pc.list_value_length(facts["results"]), 0)))
     parents, results = listed(facts["results"])
@@ -53,7 +54,7 @@ def latency_buckets(
     batch = ints(facts["batch"])[parents]
     rows = cells.rows_of_facts(facts)[parents]
     if cells.newest is not None:
-        # What a result only says again has no latency. That there is a result, the row of its key says.
+        # An id that a result only repeats has no latency. The row of the key counts the result itself.
         first = result_us == cells["first_result_time_us"][rows]
         said = np.flatnonzero(first | (count == 0))
         parents, rows, result_us, count, batch = (column[said] for column in (parents, rows, result_us, count, batch))
@@ -67,7 +68,7 @@ def latency_buckets(
     }
     found = _grouped(EVERY_RESULT, batch, result_us, count, np.zeros_like(result_us), np.full_like(rows, _NO_BUCKET))
     for name, (from_us, known) in since.items():
-        # Brokers' clocks differ, so that a small negative span is none.
+        # The brokers' clocks differ: a small negative span counts as 0.
         value = np.maximum(result_us[known] - from_us[known], 0)
         bucket = np.searchsorted(_BOUNDS_US, value, side="left").astype(np.int64)
         found += _grouped(name, batch[known], result_us[known], count[known], value, bucket)
@@ -75,8 +76,8 @@ def latency_buckets(
 
 
 def outputs(rows: Iterable[Mapping[str, Any]], resolution_us: int | None = 0) -> list[Output]:
-    """Rows of `latency_buckets` as one value a second, without order; batches are added up. ``resolution_us``: how
-    exactly the instants of the results are known (None: not)."""
+    """Return rows of `latency_buckets` as one value per second, in any order; batches are added up.
+    ``resolution_us``: precision of the results' instants (None: unknown)."""
     found: dict[int, Output] = {}
     latency: dict[int, dict[str, Spread]] = {}
     for row in rows:
@@ -101,7 +102,8 @@ def _lengths(lists: pa.Array) -> Ints:
 
 
 def _closing(cells: Cells, left: tuple[Ints, Ints], ends: Ints) -> Ints:
-    """Per end of a cell: broker time of the first input of a cell that starts at or after it; `NEVER` without one."""
+    """Return, for each end of a cell, the broker time of the first input of a cell that starts at or after the end;
+    `NEVER` without any."""
     starts, at = np.unique(np.concatenate([cells.begins_us, left[0]]), return_inverse=True)
     opened = np.full(len(starts) + 1, NEVER, dtype=np.int64)
     np.minimum.at(opened, at, np.concatenate([cells["first_input_time_us"], left[1]]))

@@ -1,4 +1,4 @@
-"""The measures of a run's phases and faults: kept while they can change, then settled."""
+"""The measures of a run's phases and faults: recomputed while they can change, then settled."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from validator.measure.series import Series
 from validator.model.snapshot import FaultWindow
 
 FAULTS_MOST: Final = 100
-"""The newest faults, whose phases and measures are shown."""
+"""Number of newest faults whose phases and measures are shown."""
 SETTLED_MOST: Final = 1_000
 
 
 @dataclass(frozen=True)
 class MeasuredPhase:
-    """A phase and its output; ``output`` is None where there was none or it is not known (``is_known``).
-    ``seconds``: the whole seconds that it is counted over."""
+    """A phase and its output. ``output`` is None if there was none, or if it is not known (``is_known``). ``seconds``:
+    the whole seconds over which it is counted."""
 
     stretch: Stretch
     output: Output | None
@@ -30,7 +30,7 @@ class MeasuredPhase:
 
 @dataclass
 class Ledger:
-    """The output of a run over time and what its faults cost. ``batch``: the newest batch whose results are in it."""
+    """The output of a run over time and the cost of its faults. ``batch``: the newest batch whose results are in it."""
 
     series: Series = field(default_factory=Series)
     settled: dict[str, FaultCost] = field(default_factory=dict)
@@ -38,15 +38,16 @@ class Ledger:
 
     @property
     def recovered_us(self) -> dict[str, int]:
-        """When the faults that are settled had recovered, by id."""
+        """Recovery instants of settled faults, by id."""
         return {name: cost.recovered_us for name, cost in self.settled.items() if cost.recovered_us is not None}
 
     def measure(
         self, windows: Sequence[FaultWindow], rules: Rules, *, until_us: int | None
     ) -> tuple[list[MeasuredPhase], dict[str, FaultCost]]:
-        """Phases in order, and the cost of each fault by its id. What is final is settled, what is old is thinned.
+        """Return the phases in order, and the cost of each fault by its id. Final costs are settled, and old output is
+        thinned.
 
-        ``until_us``: output and its absence are known through this instant (None: through none yet).
+        ``until_us``: output and its absence are known through this instant (None: not yet).
         """
         newest = injected(windows)[-FAULTS_MOST:]
         costs: dict[str, FaultCost] = {}
@@ -73,7 +74,7 @@ class Ledger:
         found = [self._measured(stretch, until_us) for stretch in stretches]
         if until_us is not None:
             edges = [second_after(stretch.start_us) for stretch in stretches]
-            # The first control phase begins where the warm-up ends: no stretch may reach across that either.
+            # The first control phase begins at the end of the warm-up: no stretch may reach across that, either.
             edges += [edge for edge in (baseline_from(self.series, rules),) if edge is not None]
             self.series.thin(until_us // SECOND_US, min(open_from_s, default=None), edges)
         return found, costs
@@ -86,13 +87,13 @@ class Ledger:
             return MeasuredPhase(stretch, None, end_s - start_s, is_known=False)
         before, last = self.series.last_before(start_s), self.series.last_before(end_s)
         across = any(output is not None and output.end_s > edge for output, edge in ((before, start_s), (last, end_s)))
-        # A fault that was told long after: its edge lies in a minute whose seconds are no longer told apart.
+        # The fault was reported long after: its edge lies in a minute whose seconds are no longer kept one by one.
         if across:
             return MeasuredPhase(stretch, None, end_s - start_s, is_known=False)
         return MeasuredPhase(stretch, self.series.total(start_s, end_s), end_s - start_s, is_known=True)
 
     def to_plain(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "batch": self.batch,
             "fine_from_s": self.series.fine_from_s,
@@ -103,7 +104,7 @@ class Ledger:
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Self:
-        """The value that `to_plain` gave."""
+        """Return the value that `to_plain` saved."""
         outputs = [Output.from_plain(row) for row in plain["outputs"]]
         settled = {
             str(name): FaultCost(**{**kept, "absent_because": tuple(kept["absent_because"])})

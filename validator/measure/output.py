@@ -1,7 +1,7 @@
-"""What came out in a stretch of broker time: the values that phases and faults are measured from.
+"""The output in a stretch of broker time, from which phases and faults are measured.
 
-The smallest stretch is one second; stretches that follow each other add up to longer ones without loss, except that the
-seconds inside are no longer told apart.
+The smallest stretch is one second. Consecutive stretches add up to longer ones without loss, except that the seconds
+inside are no longer separate.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ SECOND_US: Final = 1_000_000
 
 
 def coarser(one_us: int | None, other_us: int | None) -> int | None:
-    """The coarser of two resolutions; None, which is unknown, where either is."""
+    """Return the coarser of two resolutions; None (unknown) if either is None."""
     return None if one_us is None or other_us is None else max(one_us, other_us)
 
 
 def second_after(instant_us: int) -> int:
-    """The first whole second that begins at or after an instant: a second belongs to where it begins."""
+    """Return the first whole second that begins at or after an instant: a second belongs to the phase in which it
+    begins."""
     return -(-instant_us // SECOND_US)
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Latencies of some results: bucket of `LATENCY_BOUNDS` -> results, their sum and the largest (microseconds)."""
+    """Latencies of some results: bucket of `LATENCY_BOUNDS` -> results; their sum and their maximum in microseconds."""
 
     counts: Mapping[int, int]
     sum_us: int
@@ -41,30 +42,30 @@ class Spread:
 
     @property
     def mean_us(self) -> float:
-        """Their mean latency, microseconds."""
+        """Mean latency in microseconds."""
         return self.sum_us / self.results
 
     def plus(self, other: Spread) -> Spread:
-        """Both together."""
+        """Return the sum of both."""
         counts = dict(self.counts)
         for bucket, results in other.counts.items():
             counts[bucket] = counts.get(bucket, 0) + results
         return Spread(counts, self.sum_us + other.sum_us, max(self.max_us, other.max_us))
 
     def histogram(self) -> Histogram:
-        """The same as it is published."""
+        """Return the latencies as a histogram to publish."""
         counts = tuple(self.counts.get(bucket, 0) for bucket in range(len(LATENCY_BOUNDS) + 1))
         return Histogram(LATENCY_BOUNDS, counts, self.sum_us / 1e6, self.max_us / 1e6)
 
 
 @dataclass(frozen=True)
 class Output:
-    """Results of the seconds from ``start_s`` to before ``end_s`` (since the epoch), at least one.
+    """The results of the seconds from ``start_s`` to before ``end_s`` (since the epoch), at least one.
 
-    ``contributions``: ids in them. ``first_us``, ``last_us``: broker times. ``gap_us``: the longest time between two
-    results that follow each other, where that is known (within one second it is not, and counts as 0).
-    ``latency``: by definition; a result whose input is unknown has none. ``resolution_us``: how exactly the instants
-    are known (0: as the brokers say; None: not, since some results came from a backlog that the sidecar read).
+    ``contributions``: number of ids in them. ``first_us``, ``last_us``: broker times. ``gap_us``: the longest time
+    between two consecutive results, if known (within one second it is not known and counts as 0). ``latency``: by
+    definition; a result whose input is unknown has none. ``resolution_us``: precision of the instants (0: broker time;
+    None: unknown, since the sidecar read some results from a backlog).
     """
 
     start_s: int
@@ -78,7 +79,7 @@ class Output:
     resolution_us: int | None = 0
 
     def plus(self, other: Output) -> Output:
-        """Both together: the same second told in two parts, or two stretches of which none lies in the other."""
+        """Return the sum of both: two parts of the same second, or two stretches of which none lies in the other."""
         first, last = (self, other) if self.first_us <= other.first_us else (other, self)
         latency = dict(self.latency)
         for name, spread in other.latency.items():
@@ -97,7 +98,7 @@ class Output:
         )
 
     def to_plain(self) -> list[Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         latency = {
             n: [s.sum_us, s.max_us, *(x for pair in s.counts.items() for x in pair)] for n, s in self.latency.items()
         }
@@ -115,7 +116,7 @@ class Output:
 
     @classmethod
     def from_plain(cls, plain: list[Any]) -> Self:
-        """The value that `to_plain` gave. Raises ValueError for fewer of them."""
+        """Return the value that `to_plain` saved. Raises ValueError if there are too few values."""
         start_s, end_s, results, contributions, first_us, last_us, gap_us, latency, *resolution = plain
         spreads = {
             str(name): Spread(dict(zip(row[2::2], row[3::2], strict=True)), row[0], row[1])
@@ -125,8 +126,8 @@ class Output:
 
 
 def whole(outputs: Iterable[Output]) -> Output | None:
-    """All of them together, None of none. They come in order of time, and no two hold the same second."""
-    # `plus` over thousands of them, with every batch, would make as many values that nobody looks at.
+    """Return the sum of ``outputs``; None if there are none. They are in order of time, without a common second."""
+    # `plus` would create thousands of intermediate values with every batch.
     first: Output | None = None
     end_s = results = contributions = last_us = gap_us = 0
     resolution_us: int | None = 0

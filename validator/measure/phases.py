@@ -1,7 +1,7 @@
 """The phases of a run: control before a fault, failure until it is healed, recovery until it has recovered.
 
-Source: SEMANTICS section 6. After a fault that has recovered comes control again, the baseline of the next one; after
-one that has not, recovery lasts until the next fault.
+Source: SEMANTICS section 6. After a fault that has recovered, control begins again, as the baseline of the next fault.
+After one that has not recovered, recovery lasts until the next fault.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ class Stretch:
 
 
 def injected(windows: Sequence[FaultWindow]) -> list[FaultWindow]:
-    """The faults that are known to have struck, in order."""
+    """Return the faults whose injection is known, in order."""
     return sorted((w for w in windows if w.injected_us is not None), key=lambda w: (w.injected_us or 0, w.id))
 
 
 def healed_us(window: FaultWindow) -> int | None:
-    """When a fault was over: not before it struck, whatever the clock of who told it."""
+    """Return the instant at which a fault was healed. It is not before the injection, even if the reporting clocks
+    differ."""
     if window.healed_us is None:
         return None
     return max(window.healed_us, window.injected_us or window.healed_us)
@@ -38,9 +39,10 @@ def healed_us(window: FaultWindow) -> int | None:
 def phases(
     windows: Sequence[FaultWindow], recovered_us: Mapping[str, int], since_us: int | None, until_us: int | None = None
 ) -> list[Stretch]:
-    """The phases from ``since_us`` on (None: from the first fault), in order and without holes; none without a fault.
+    """Return the phases since ``since_us`` (None: since the first fault), in order and without gaps; none without a
+    fault.
 
-    ``recovered_us``: fault's id -> when it had recovered. ``until_us``: where they are cut (None: the last one lasts).
+    ``recovered_us``: fault's id -> instant of its recovery. ``until_us``: end of the last phase (None: it lasts).
     """
     struck = injected(windows)
     if not struck:
@@ -66,7 +68,7 @@ def phases(
 
 
 def _over_us(window: FaultWindow, recovered_us: Mapping[str, int]) -> int | None:
-    """When a fault is healed and has recovered, both."""
+    """Return the instant from which a fault is both healed and recovered."""
     healed = healed_us(window)
     return None if healed is None or window.id not in recovered_us else max(healed, recovered_us[window.id])
 
@@ -74,7 +76,7 @@ def _over_us(window: FaultWindow, recovered_us: Mapping[str, int]) -> int | None
 def phase_at(
     instant: int, struck: Sequence[FaultWindow], recovered_us: Mapping[str, int]
 ) -> tuple[str, FaultWindow | None]:
-    """(phase, its fault) of an instant. ``struck``: the faults as `injected` gives them."""
+    """Return (phase, its fault) of an instant. ``struck``: the faults that `injected` returns."""
     before = [w for w in struck if (w.injected_us or 0) <= instant]
     active = [w for w in before if (healed := healed_us(w)) is None or healed > instant]
     if active:

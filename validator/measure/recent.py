@@ -1,7 +1,7 @@
-"""What was confirmed in each minute of the last day and stands: the verdicts over an hour and a day.
+"""Confirmed and not retracted violations by minute of the last day, for the verdicts over an hour and a day.
 
-How many of a violation stand is known, and not which: those that were confirmed last, so that what is taken back hides
-nothing that may have been confirmed after it.
+It is known how many contributions of a violation stand, but not which. The ones that were confirmed last are assumed to
+stand, so that a retraction hides nothing that may have been confirmed later.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ _NONE: Final[deque[tuple[int, int]]] = deque()
 
 
 class RecentlyConfirmed:
-    """``by_minute``: minute -> class -> confirmed then, and not taken back since. As large as the day's violations."""
+    """``by_minute``: minute -> class -> confirmed in it and not retracted since. Memory grows with a day's
+    violations."""
 
     def __init__(self) -> None:
         self.by_minute: dict[int, dict[str, int]] = {}
         self._minutes: dict[str, deque[tuple[int, int]]] = {}
-        """Violation -> minute, and what of it was confirmed then and stands; the oldest first, each minute once."""
+        """Violation -> (minute, contributions confirmed in it that stand); the oldest first, each minute once."""
         self._stands: dict[str, int] = {}
-        """Violation -> the sum of these."""
+        """Violation -> sum of these contributions."""
         self._violations: dict[int, set[str]] = {}
-        """Minute -> those of which something was confirmed then."""
+        """Minute -> violations of which contributions were confirmed in it."""
 
     def moved(self, violation: str, name: str, at_us: int, confirmed: int, stands: int) -> None:
-        """At ``at_us`` so many more of a violation of class ``name`` were confirmed, or some were taken back, by which
-        ``stands`` are confirmed in all."""
+        """Note that at ``at_us`` ``confirmed`` more contributions of a violation of class ``name`` were confirmed, or
+        some were retracted, after which ``stands`` are confirmed in total."""
         if confirmed:
             self._confirm(violation, name, at_us // MINUTE_US, confirmed)
         minutes = self._minutes.get(violation, _NONE)
@@ -55,7 +56,7 @@ class RecentlyConfirmed:
             del self._minutes[violation], self._stands[violation]
 
     def since(self, minutes: int, now_us: int) -> dict[str, int]:
-        """Class -> confirmed over the last ``minutes``, and not taken back."""
+        """Return class -> contributions confirmed over the last ``minutes`` and not retracted."""
         first = now_us // MINUTE_US - minutes
         found: dict[str, int] = {}
         for minute, counts in self.by_minute.items():
@@ -65,7 +66,7 @@ class RecentlyConfirmed:
         return found
 
     def forget(self, now_us: int) -> None:
-        """Leave out what is older than a day."""
+        """Drop minutes that are older than a day."""
         oldest = oldest_minute(now_us)
         for minute in [minute for minute in self._violations if minute < oldest]:
             self.by_minute.pop(minute, None)
@@ -85,5 +86,5 @@ class RecentlyConfirmed:
 
 
 def oldest_minute(now_us: int) -> int:
-    """The first minute that is known at this instant."""
+    """Return the first minute that is kept at this instant."""
     return now_us // MINUTE_US - DAY_MINUTES

@@ -1,4 +1,4 @@
-"""The output of a run over broker time, bounded: seconds where it is new, minutes where it is old, a day at most."""
+"""The output of a run over broker time, bounded: by second if new, by minute if old, for a day at most."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from typing import Final
 from validator.measure.output import Output, whole
 
 FINE_SECONDS: Final = 900
-"""Seconds of this age are told apart; older ones only while a fault is measured on them."""
+"""Age in seconds up to which seconds are kept one by one. Older seconds are, only while a fault is measured on them."""
 FINE_SECONDS_MOST: Final = 7_200
-"""No older second is told apart, whatever the faults: one that is never healed must not hold them for ever."""
+"""Age in seconds above which no second is kept, whatever the faults: a fault that is never healed must not hold them
+forever."""
 COARSE_SECONDS: Final = 60
 KEPT_SECONDS: Final = 86_400
 
 
 @dataclass
 class Series:
-    """Stretches of output in order of time. ``fine_from_s``: seconds from here on are told apart. ``cut_s``: what was
-    before it is forgotten (None: nothing was)."""
+    """Stretches of output in order of time. ``fine_from_s``: the first second from which seconds are kept one by one.
+    ``cut_s``: output before it was dropped (None: none was)."""
 
     outputs: dict[int, Output] = field(default_factory=dict)
     fine_from_s: int = 0
@@ -29,18 +30,18 @@ class Series:
 
     @property
     def since_s(self) -> int | None:
-        """The first second that the series speaks of; None where there was no output yet."""
+        """The first second that the series covers; None if there was no output yet."""
         if self.cut_s is not None:
             return self.cut_s
         return self._starts[0] if self._starts else None
 
     def add(self, output: Output) -> None:
-        """Add one second, or a part of one that is already there; what is older than the series is left out."""
+        """Add the output of one second, or a part of it. Output older than the series is dropped."""
         if self.cut_s is not None and output.start_s < self.cut_s:
             return
         place = output.start_s
         if place < self.fine_from_s:
-            # It was read late: it belongs to the stretch that its second is part of by now.
+            # It was read late: it belongs to the stretch that now contains its second.
             i = bisect_left(self._starts, place + 1) - 1
             if i >= 0 and self.outputs[self._starts[i]].end_s > place:
                 place = self._starts[i]
@@ -51,26 +52,26 @@ class Series:
             self.outputs[place] = output
 
     def between(self, start_s: int, end_s: int) -> Iterator[Output]:
-        """The stretches that begin from ``start_s`` to before ``end_s``, in order."""
+        """Yield the stretches that begin from ``start_s`` to before ``end_s``, in order."""
         for i in range(bisect_left(self._starts, start_s), bisect_left(self._starts, end_s)):
             yield self.outputs[self._starts[i]]
 
     def total(self, start_s: int, end_s: int) -> Output | None:
-        """All output of these seconds; None where there was none."""
+        """Return all output of these seconds; None if there was none."""
         return whole(self.between(start_s, end_s))
 
     def last_before(self, second: int) -> Output | None:
-        """The last stretch that begins before ``second``."""
+        """Return the last stretch that begins before ``second``; None if there is none."""
         i = bisect_left(self._starts, second)
         return self.outputs[self._starts[i - 1]] if i else None
 
     def first_from(self, second: int) -> Output | None:
-        """The first stretch that begins at or after ``second``."""
+        """Return the first stretch that begins at or after ``second``; None if there is none."""
         i = bisect_left(self._starts, second)
         return self.outputs[self._starts[i]] if i < len(self._starts) else None
 
     def contributions(self, start_s: int, end_s: int) -> list[int]:
-        """Contributions of each second, 0 where nothing came; all must be told apart."""
+        """Return the contributions of each second, 0 without output. All of these seconds must be kept one by one."""
         assert start_s >= self.fine_from_s, "these seconds are no longer kept one by one"
         found = [0] * max(0, end_s - start_s)
         for output in self.between(start_s, end_s):
@@ -78,14 +79,14 @@ class Series:
         return found
 
     def thin(self, now_s: int, needed_from_s: int | None, boundaries: Iterable[int]) -> None:
-        """Join seconds to minutes where they are old, and forget what is older than a day.
+        """Merge old seconds into minutes, and drop output older than a day.
 
-        ``needed_from_s``: a fault is still measured on the seconds from here on. ``boundaries``: seconds at which a
-        phase begins; no stretch reaches across one.
+        ``needed_from_s``: first second on which a fault is still measured. ``boundaries``: seconds at which a phase
+        begins; no stretch reaches across one.
         """
         wanted = now_s - FINE_SECONDS if needed_from_s is None else min(now_s - FINE_SECONDS, needed_from_s)
         fine_from = max(self.fine_from_s, wanted, now_s - FINE_SECONDS_MOST)
-        # A step at a time: joining a minute bit by bit would do the work again with every batch.
+        # Whole minutes only: extending a minute bit by bit would repeat the work with every batch.
         fine_from -= fine_from % COARSE_SECONDS
         cut = now_s - KEPT_SECONDS
         if fine_from <= self.fine_from_s and not (self._starts and self._starts[0] < cut):
@@ -107,7 +108,7 @@ class Series:
 
     @classmethod
     def of(cls, outputs: Iterable[Output], fine_from_s: int = 0, cut_s: int | None = None) -> Series:
-        """The series of these stretches."""
+        """Return the series of these stretches."""
         made = {output.start_s: output for output in outputs}
         return cls(made, fine_from_s, cut_s, sorted(made))
 
