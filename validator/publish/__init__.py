@@ -1,1 +1,1 @@
-"""What a run tells the world after each commit: report, metrics, status page. Start at ``publisher``."""
+"""What a run publishes after each commit: report, metrics, status page. Start reading at ``publisher``."""

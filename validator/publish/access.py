@@ -1,4 +1,4 @@
-"""Who may read what a sidecar serves: names of the host, the bearer token, and the certificate that the port shows."""
+"""Access to a sidecar's port: the accepted host names, the bearer token, and the certificate of the port."""
 
 from __future__ import annotations
 
@@ -16,36 +16,37 @@ from validator.config.model import TOKEN_LEAST, Authorization, Metrics, TlsServe
 from validator.publish.kept import Say
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
-"""Served without a token: a kubelet or supervisor probes them and holds no secret, and they say nothing but whether the
-process lives and when it committed a batch."""
+"""Paths that are served without a token. A kubelet or supervisor probes them without a secret, and they only show
+whether the process lives and when it committed a batch."""
 CHALLENGE: Final = 'Bearer realm="streamproof", Basic realm="streamproof", charset="UTF-8"'
-"""A browser asks a person for the second: any user name, and the token as the password."""
+"""A browser prompts for the second scheme: any user name, and the token as the password."""
 
 
 class AccessError(Exception):
-    """A file of `metrics` cannot be used as it is."""
+    """A file that `metrics` names cannot be used."""
 
     exit_status = 2
 
 
 class Access:
-    """The rules of one port, as the configuration has them."""
+    """The configured access rules of one port."""
 
     def __init__(self, metrics: Metrics, say: Say) -> None:
-        """Raises AccessError for a file that cannot be used. ``say`` is told of one that cannot be read anew."""
+        """Raises AccessError for a file that cannot be used. ``say`` gets a message if a file cannot be read again."""
         self._allowed = tuple(name.lower() for name in metrics.allowed_hosts)
         self._authorization = metrics.authorization
         self._token()
         self._certificate = None if metrics.tls_server_config is None else Certificate(metrics.tls_server_config, say)
 
     def encryption(self) -> ssl.SSLContext | None:
-        """What a new connection begins with; None for plain HTTP."""
+        """Return the TLS context of a new connection; None for plain HTTP."""
         return None if self._certificate is None else self._certificate.context()
 
     def accepts_host(self, authority: str) -> bool:
-        """Whether a browser that sends `Host: authority` was led here by somebody who may use that name.
+        """Return whether requests with `Host: authority` are accepted.
 
-        An address is accepted, and a page of another site cannot have one in its own URL: DNS rebinding needs a name.
+        An address is always accepted: DNS rebinding needs a name, since a page of another site cannot have this address
+        in its own URL.
         """
         try:
             host = urlsplit(f"//{authority}").hostname or ""
@@ -56,19 +57,19 @@ class Access:
         return any(_fits(host, allowed) for allowed in self._allowed)
 
     def admits(self, path: str, authorization: str) -> bool:
-        """Whether a request for ``path`` with the header `Authorization` may be answered. Raises AccessError."""
+        """Return whether a request for ``path`` with this `Authorization` may be answered. Raises AccessError."""
         if path in OPEN_PATHS:
             return True
         token = self._token()
         return token is None or compare_digest(_presented(authorization), token.encode())
 
     def _token(self) -> str | None:
-        # Read for each request: a token that was changed holds at once, as in Prometheus.
+        # The token is read for each request, so that a change takes effect at once, as in Prometheus.
         return None if self._authorization is None else token_of(self._authorization)
 
 
 class Certificate:
-    """The certificate and key of the port, read anew when one of the files changes."""
+    """The certificate and key of the port, read again when one of the files changes."""
 
     def __init__(self, files: TlsServer, say: Say) -> None:
         self._files = files
@@ -77,7 +78,7 @@ class Certificate:
         self._context = self._read()
 
     def context(self) -> ssl.SSLContext:
-        """What a new connection begins with: files that cannot be used leave the ones that were read before."""
+        """Return the TLS context of a new connection. If the files cannot be used, the previous context stays."""
         try:
             seen = self._changed()
             if seen != self._seen:
@@ -91,16 +92,16 @@ class Certificate:
         try:
             states = [path.stat() for path in (self._files.cert_file, self._files.key_file)]
         except OSError:
-            return ()  # reading it says why
+            return ()  # `_read` reports the reason
         return tuple(part for state in states for part in (state.st_mtime_ns, state.st_size, state.st_ino))
 
     def _read(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            # An encrypted key must not ask on a terminal.
+            # An encrypted key must not prompt on a terminal.
             context.load_cert_chain(self._files.cert_file, self._files.key_file, password="")
-        except OSError as error:  # of which SSLError is one
+        except OSError as error:  # includes SSLError
             which = f"{self._files.cert_file} and {self._files.key_file}"
             reason = error.strerror or type(error).__name__
             raise AccessError(
@@ -111,7 +112,7 @@ class Certificate:
 
 
 def token_of(authorization: Authorization) -> str:
-    """The token that readers must present. Raises AccessError."""
+    """Return the token that readers must present. Raises AccessError."""
     if authorization.credentials is not None:
         return authorization.credentials.get_secret_value()
     path = authorization.credentials_file
@@ -128,7 +129,7 @@ def token_of(authorization: Authorization) -> str:
 
 
 def _presented(authorization: str) -> bytes:
-    """The token of a header `Authorization`, of either scheme; empty for anything else."""
+    """Return the token in a header `Authorization` of either scheme; empty for anything else."""
     scheme, _, given = authorization.strip().partition(" ")
     if scheme.lower() == "bearer":
         return given.strip().encode("utf-8", "surrogateescape")

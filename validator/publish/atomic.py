@@ -1,4 +1,4 @@
-"""A file that is replaced whole: a reader sees the old content or the new one, also after a crash."""
+"""Atomic replacement of a file: a reader sees the old content or the new one, also after a crash."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def replace_file(path: Path, text: str) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A synced temporary file beside ``path``, which takes its place once it is written. Raises OSError."""
-    # One name per process: two processes on one state are refused elsewhere, a left-over is overwritten here.
+    """Yield a temporary file beside ``path``, which is synced and replaces ``path`` afterwards. Raises OSError."""
+    # One name per process. Two processes on one state are refused elsewhere; a left-over file is removed here.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.unlink(missing_ok=True)
-        # A link that somebody put there is not followed.
+        # A symbolic link of that name is not followed.
         with temporary.open("xb") as file:
             yield file
             file.flush()

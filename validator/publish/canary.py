@@ -1,4 +1,4 @@
-"""What the status page says of the canary: whether the sidecar still sees. Nothing of it is in the report."""
+"""The canary on the status page: whether the sidecar still detects violations. The report has nothing of it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from validator.publish.sentences import clock, ratio
 from validator.publish.times import rfc3339
 
 RECALL_LEAST: Final = 0.9
-"""Below this the alert StreamproofCanaryMissed fires (`dashboards.canary`), and the page says so. Of 40 planted
-violations (10 rounds): a round that was late once is nothing, two of them or a class that is never found are."""
+"""Below this recall the alert StreamproofCanaryMissed fires (`dashboards.canary`), and the page warns. Of 40 planted
+violations (10 rounds), one late round is tolerated; two late rounds, or a class that is never detected, are not."""
 RUNBOOK: Final = runbook_place("StreamproofCanaryMissed")
 
 
 @dataclass(frozen=True)
 class CanaryTold:
-    """``found``: what its last rounds came to, in a word or two. ``doubt``: why what the sidecar says of the pipeline
-    cannot be trusted, as sentences; empty where it can. ``runbook``: what to do then, beside the status page."""
+    """``found``: the outcome of the last rounds, in a word or two. ``doubt``: why the sidecar's statements about the
+    pipeline cannot be trusted, as sentences; empty if they can. ``runbook``: the runbook's place beside the status
+    page."""
 
     found: str
     doubt: str
@@ -28,7 +29,7 @@ class CanaryTold:
 
 
 def canary_told(standing: CanaryStanding | None, now_us: int) -> CanaryTold | None:
-    """``standing`` as it is at the instant ``now_us``; None where no canary is configured."""
+    """Return ``standing`` for the page at the instant ``now_us``; None if no canary is configured."""
     if standing is None:
         return None
     recall, alarms = standing.recall_ratio, standing.false_alarms or 0

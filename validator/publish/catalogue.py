@@ -1,4 +1,4 @@
-"""Every metric, as data: the collector, docs/metrics.md and its test are made from this one list.
+"""Every metric, as data: the collector, docs/metrics.md and its test use this one list.
 
 ``python -m validator.publish.catalogue FILE`` writes the reference.
 """
@@ -30,7 +30,7 @@ DEFINITIONS: Final = ("last_input", "window_close", "first_input")
 
 @dataclass(frozen=True)
 class Label:
-    """A label and, where they are known beforehand, all of its values."""
+    """A label and, if they are known in advance, all of its values."""
 
     name: str
     values: tuple[str, ...] | None = None
@@ -39,7 +39,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric. ``name`` is without prefix; every one has the label `pipeline` before its own ``labels``.
+    """One metric. ``name`` has no prefix. Every metric has the label `pipeline` before its own ``labels``.
 
     ``start`` is the value of each combination of known labels before the first batch; None: no series until then.
     """
@@ -52,18 +52,18 @@ class Metric:
     start: float | None = 0.0
 
     def known_labels(self) -> tuple[tuple[str, ...], ...]:
-        """Every combination of label values that is known beforehand; none where one label is open."""
+        """Return every combination of label values that is known in advance; none if the values of a label are not."""
         if any(label.values is None for label in self.labels):
             return ()
         combined = product(*(label.values or () for label in self.labels))
-        # No value stands twice in one: nothing moves from a class to itself.
+        # A combination does not repeat a value: nothing moves from a class to itself.
         return tuple(values for values in combined if len(set(values)) == len(values))
 
 
 NAN: Final = float("nan")
 CONTRIBUTION: Final = Label("class", tuple(Contribution), "class of a contribution")
 MOVED: Final = tuple(name for name in Contribution if name is not Contribution.EXPECTED)
-"""Classes between which a contribution moves; what is expected stays expected, whatever becomes of it."""
+"""Classes between which a contribution moves. An expected contribution stays expected in any class."""
 VIOLATION: Final = Label("class", tuple(ViolationClass), "class of a violation")
 PHASE: Final = Label("phase", PHASES, "phase of the run")
 TOPIC: Final = Label("topic", None, "a configured topic")
@@ -72,7 +72,7 @@ KIND: Final = Label("kind", None, "kind of the fault")
 
 
 def _canary(name: str, unit: str, meaning: str, labels: tuple[Label, ...] = ()) -> Metric:
-    """A gauge of the canary's last rounds: without a canary there is no series."""
+    """Return a gauge of the canary's last rounds. Without a canary it has no series."""
     return Metric(f"canary_{name}", "gauge", unit, meaning, labels, None)
 
 
@@ -317,15 +317,15 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         ),
     ),
 )
-"""In the contract's order."""
+"""The metrics, in the contract's order."""
 
 BOUNDS_SECONDS: Final[dict[str, tuple[float, ...]]] = {
     "latency_seconds": (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600),
     "detection_delay_seconds": (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600),
     "batch_duration_seconds": (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300),
 }
-"""Upper bounds of the buckets before the first measure; afterwards the snapshot's own. From tens of milliseconds to
-tens of minutes, since streaming latencies under faults span that."""
+"""Upper bounds of the buckets before the first measure; afterwards those of the snapshot apply. They span tens of
+milliseconds to tens of minutes, as streaming latencies under faults do."""
 
 HEAD: Final = """\
 # Metrics
@@ -350,7 +350,7 @@ The sidecar serves these metrics at `/metrics` of `metrics.address:metrics.port`
 
 
 def render() -> str:
-    """The reference as Markdown."""
+    """Return the reference as Markdown."""
     lines = []
     for metric in CATALOGUE:
         labels = "; ".join(_label(label) for label in metric.labels) or "none"

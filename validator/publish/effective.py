@@ -1,8 +1,8 @@
-"""What the engine really guarantees, as whoever runs it read it back: a file beside the pipeline, shown in the report.
+"""The guarantee that the engine really runs with, from a file that its operator writes; it is shown in the report.
 
-The file is JSON: ``{"engine": "flink", "guarantee": "at_least_once", "evidence": ["checkpoint mode ...", ...]}``, and
-where they are known the times and the mode of `_Settings`; further keys are left alone. It may be written anew at any
-time, whole (write another file and rename it). Nothing here touches a verdict: a guarantee that an engine does not have
+The file is JSON: ``{"engine": "flink", "guarantee": "at_least_once", "evidence": ["checkpoint mode ...", ...]}``, with
+the times and the mode of `_Settings`, if known. Other keys are ignored. The operator may replace it at any time, as a
+whole (by writing another file and renaming it). It never changes a verdict: a guarantee that an engine does not have
 may hold in a run by chance, and one that it has may break.
 """
 
@@ -24,7 +24,7 @@ _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _Settings(BaseModel):
-    """What the engine runs with; None: nobody tells, or the engine has no such thing."""
+    """The engine's settings; None: not stated, or the engine has no such setting."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -46,17 +46,17 @@ class _Read(_Settings):
 
 
 def effective_guarantee(path: Path | None, declared: Guarantee) -> dict[str, Any] | None:
-    """The report's block of this name; None where the configuration names no file. Never raises.
+    """Return the report's block of this name; None if the configuration names no file. Never raises.
 
-    ``effective`` is null where it is not known, and ``problem`` says why. ``finding`` is a sentence where an engine
-    that runs so may break what is declared.
+    ``effective`` is null if it is not known; ``problem`` is then the reason. ``finding`` is a sentence if an engine
+    with this guarantee may break the declared one.
     """
     if path is None:
         return None
     known: dict[str, Any] = {"declared": declared.value, "effective": None, "engine": None, "evidence": []}
     known |= dict.fromkeys(_Settings.model_fields)
     try:
-        if not path.is_file():  # nor wait for a writer, as a pipe would
+        if not path.is_file():  # a pipe would block until it has a writer
             return _unknown(known, f"{path} does not exist or is not a file; the operator of the engine writes it")
         with path.open("rb") as file:
             content = file.read(BYTES_MAX + 1)
@@ -75,14 +75,14 @@ def effective_guarantee(path: Path | None, declared: Guarantee) -> dict[str, Any
     known |= {"effective": read.guarantee.value, "engine": read.engine, "evidence": list(read.evidence)}
     known |= read.model_dump(include=set(_Settings.model_fields))
     finding = None
-    if read.guarantee not in (declared, Guarantee.EXACTLY_ONCE):  # exactly once keeps what either of the others claims
+    if read.guarantee not in (declared, Guarantee.EXACTLY_ONCE):  # exactly once implies the other guarantees
         because = f": {'; '.join(read.evidence)}" if read.evidence else ""
         finding = f"{read.engine} is declared {_words(declared)} but runs {_words(read.guarantee)}{because}."
     return {**known, "finding": finding, "problem": None}
 
 
 def sentence(block: dict[str, Any] | None) -> str | None:
-    """What a report's block says, in one sentence; None where there is none, as in reports of before."""
+    """Return a report's block as one sentence; None if there is no block, as in earlier reports."""
     if block is None:
         return None
     if block["effective"] is None:
@@ -94,7 +94,7 @@ def sentence(block: dict[str, Any] | None) -> str | None:
 
 
 def effective_lines(report: Mapping[str, Any]) -> list[str]:
-    """The lines of a report's section on it; none where nobody tells."""
+    """Return the lines of a report's section on the block; none if there is no block."""
     block = report.get("effective_guarantee")
     said = sentence(block)
     if block is None or said is None:
@@ -103,7 +103,7 @@ def effective_lines(report: Mapping[str, Any]) -> list[str]:
 
 
 def effective_settings(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What the engine runs with, each with its name; none where nothing of it is known, as in reports of before."""
+    """Return the engine's settings as (name, value); none if no setting is known, as in earlier reports."""
     block = report.get("effective_guarantee") or {}
     known = {name: block.get(name) for name in _Settings.model_fields}
     if not any(value is not None for value in known.values()):

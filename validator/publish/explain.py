@@ -1,6 +1,6 @@
-"""One event's story, or one cell's, from the tables of a state: what was read where, and what was concluded when.
+"""The story of one event or one cell, from the tables of a state: what was read where, and which verdicts followed.
 
-Reads only; the sidecar may run meanwhile.
+This only reads, so the sidecar may run at the same time.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ _SAID = {
 }
 _ROWS_MOST = 200
 NO_WINDOW = "-"
-"""What stands for the window of a cell that has none."""
+"""Stands for the window of a cell without a window."""
 
 
 def run(spark: SparkSession, state: Path, wanted: str | tuple[str, ...]) -> int:
-    """Print the story of the id ``wanted``, or of the cell ``(window start, key)``; the window start is RFC 3339,
-    microseconds or `NO_WINDOW`. Exit status 0, or 3 where the state knows nothing of it.
+    """Print the story of the id ``wanted``, or of the cell ``(window start, key)``.
+
+    The window start is RFC 3339, microseconds or `NO_WINDOW`. Returns the exit status: 0, or 3 if the state has no
+    record of it.
     """
     if isinstance(wanted, str):
         story = _of_id(spark, state, _unhashed(spark, state, wanted, _ids))
@@ -51,13 +53,13 @@ def run(spark: SparkSession, state: Path, wanted: str | tuple[str, ...]) -> int:
 
 
 def _unhashed(spark: SparkSession, state: Path, text: str, texts: Callable[[DataFrame], DataFrame]) -> str:
-    """The text of the state that is published as ``text``; ``text`` itself where it is not hashed, or nothing fits."""
+    """Return the text that is published as ``text``; ``text`` itself if it is not hashed or matches no text."""
     wanted = HASHED.fullmatch(text)
     if wanted is None or not (state / SECRET_FILE).exists():
         return text
     facts = read(spark, state, Table.FACTS).where(F.col("kind") == Kind.FACT.value)
     given = texts(facts).distinct().withColumn("published", _as_published(F.col("text")))
-    # Bytes, so that half a character in a text is hashed as Python does.
+    # Hashed as bytes, so that half a character in a text has the same hash as in Python.
     whole = F.concat(F.lit(secret_of(state)), F.col("published").cast("binary"))
     digest = F.substring(F.sha2(whole, 256), 1, DIGITS)
     found = given.where(digest == wanted[1]).limit(1).collect()
@@ -65,7 +67,7 @@ def _unhashed(spark: SparkSession, state: Path, text: str, texts: Callable[[Data
 
 
 def _as_published(column: Column) -> Column:
-    """As `validator.model.cut` has it."""
+    """Return the column as `validator.model.cut` publishes it."""
     length, digest = F.length(column), F.substring(F.sha2(column.cast("binary"), 256), 1, 16)
     mark = F.concat(F.lit("…("), F.format_number(length, 0), F.lit(" characters, sha256 "), digest, F.lit(")"))
     return F.when(length <= LONGEST, column).otherwise(F.concat(F.substring(column, 1, KEPT), mark))
@@ -138,7 +140,7 @@ def _starts(window_start_us: int | None) -> Column:
 
 
 def _cell_lines(spark: SparkSession, state: Path, window_start_us: int | None, key: str) -> list[str]:
-    """A cell's verdicts and violations, oldest first."""
+    """Return the verdicts and violations of a cell, oldest first."""
     own = _starts(window_start_us) & (F.col("key") == key)
     window = "" if window_start_us is None else f" of the window that starts at {rfc3339(window_start_us)}"
     lines = [f"Cell {cut(key)}{window}"]
@@ -169,7 +171,7 @@ def _listed(ids: Iterable[str]) -> str:
 
 
 def _is(column: Column, text: str) -> Column:
-    """Whether a text is ``text``, or what ``text`` was cut from."""
+    """Return whether a text is ``text``, or the text that ``text`` shortens."""
     whole = whole_of(text)
     if whole is None:
         return column == text

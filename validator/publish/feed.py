@@ -1,4 +1,4 @@
-"""Server-sent events: what was published last, to all who listen, and a sign of life in between.
+"""Server-sent events: the last update, to all listeners, and a sign of life in between.
 
 Format: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
@@ -15,13 +15,13 @@ from typing import Any, Final
 from validator.model.terminal import plain_json
 
 LISTENERS_MAX: Final = 64
-"""Each holds a connection and what it was not sent yet; whoever comes later is told to poll."""
+"""Most listeners. Each holds a connection and its unsent data; further clients get an answer that asks them to poll."""
 BEAT_SECONDS: Final = 5.0
-"""A listener hears something at least so often, so that it can tell silence from a dead sidecar."""
+"""Longest time between two events, so that a listener can distinguish silence from a dead sidecar."""
 WHOLE_SECONDS: Final = 300.0
-"""The whole history is sent again so often: the server thins old points, a page only adds new ones."""
+"""Interval at which the whole history is sent again: the server thins old points, while a page only adds new ones."""
 RETRY_MS: Final = 1000
-"""What a browser waits before it connects again, milliseconds."""
+"""Time that a browser waits before it connects again, in milliseconds."""
 
 Data = dict[str, Any]
 
@@ -30,7 +30,7 @@ class Feed:
     """Holds the last update; ``publish`` and ``close`` may be called from any thread."""
 
     def __init__(self, whole: Callable[[], Data], beat: Callable[[], Data]) -> None:
-        """``whole`` makes the event `history`, ``beat`` the event `beat`."""
+        """``whole`` returns the data of the event `history`, ``beat`` that of the event `beat`."""
         self._whole = whole
         self._beat = beat
         self._making = threading.Lock()
@@ -42,7 +42,7 @@ class Feed:
         self._closed = threading.Event()
 
     def publish(self, update: Callable[[], Data]) -> None:
-        """Send what ``update`` makes to all listeners; it is not called where there are none."""
+        """Send the data that ``update`` returns to all listeners. It is not called without listeners."""
         with self._making:
             self._update, self._frame = update, None
             self._version += 1
@@ -59,13 +59,13 @@ class Feed:
                 loop.call_soon_threadsafe(news.set)
 
     def listen(self) -> AsyncGenerator[bytes] | None:
-        """The events from now on, the last update first; None where too many listen already."""
+        """Return the events from now on, starting with the last update; None if there are too many listeners."""
         return None if len(self._listeners) >= LISTENERS_MAX else self._events()
 
     async def _events(self) -> AsyncGenerator[bytes]:
         seen, news = 0, asyncio.Event()
         whole_at = float("-inf")
-        # Counted here and not in `listen`: a stream that is not read (HEAD) is never begun and never ended.
+        # Counted here and not in `listen`: a stream that is not read (HEAD) never begins and never ends.
         with self._listening:
             self._listeners[news] = asyncio.get_running_loop()
         try:
@@ -86,14 +86,14 @@ class Feed:
                 else:
                     seen, frame = await asyncio.to_thread(self._made)
                     yield frame
-            # A sidecar that was told to stop must not look like one that died.
+            # A sidecar that was stopped must not look like one that died.
             yield event("end", {})
         finally:
             with self._listening:
                 del self._listeners[news]
 
     def _made(self) -> tuple[int, bytes]:
-        """The newest version and its frame, which is made once for all."""
+        """Return the newest version and its frame, which is made once for all listeners."""
         with self._making:
             assert self._update is not None
             if self._frame is None:
@@ -102,5 +102,5 @@ class Feed:
 
 
 def event(name: str, data: Data) -> bytes:
-    """One event; JSON has no line ends of its own, so it is one line of data."""
+    """Return one event. The JSON has no line ends, so it is one line of data."""
     return f"event: {name}\ndata: {plain_json(data)}\n\n".encode()

@@ -1,4 +1,4 @@
-"""What broke, for a person who was woken up: how much, since when, after which fault, and what to do."""
+"""Confirmed violations for an operator on call: how many, since when, after which fault, and what to do."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ ADVICE: Final[dict[ViolationClass, str]] = {
     "was a new version of the engine deployed?",
     ViolationClass.WRONG_VALUE: "The events are correct and the value is not: check the aggregation of the engine.",
 }
-"""Class -> where to look first."""
+"""Class -> what to check first."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One class of confirmed violations. ``sentence`` goes on where ``count`` ends; ``since`` is RFC 3339 or None."""
+    """One class of confirmed violations. ``sentence`` continues after ``count``. ``since`` is RFC 3339 or None."""
 
     violation: str
     count: int
@@ -44,8 +44,8 @@ class Finding:
 
 
 def findings(report: Mapping[str, Any], violations: Mapping[str, Any] | None, history: History) -> list[Finding]:
-    """One for each class with a confirmed violation, in the order of ``BROKEN``; those that break the declared
-    guarantee come first."""
+    """Return a finding for each class with a confirmed violation, in the order of ``BROKEN``. Those that break the
+    declared guarantee come first."""
     found = []
     for violation, (one, several) in BROKEN.items():
         count = report["violations"]["confirmed"].get(violation.value) or 0
@@ -65,7 +65,7 @@ def findings(report: Mapping[str, Any], violations: Mapping[str, Any] | None, hi
                 tolerated=not breaks(violation, report["guarantee"]),
                 since=_since(report, records, history, violation.value),
                 advice=ADVICE[violation],
-                # What could not be decoded has no id: its records' `ids` are positions.
+                # An undecodable result has no id: the `ids` of its violations are positions.
                 command=None if violation is ViolationClass.UNDECODABLE else _command(records),
             )
         )
@@ -73,10 +73,10 @@ def findings(report: Mapping[str, Any], violations: Mapping[str, Any] | None, hi
 
 
 def _since(report: Mapping[str, Any], records: list[dict[str, Any]], history: History, violation: str) -> str | None:
-    """When the first of those that are confirmed was; None where that was before what is kept.
+    """Return when the first of the confirmed violations was confirmed; None if that was before the kept data.
 
-    A report of before does not say. Then the history tells, which is bounded, and without one the list of violations,
-    which is shorter still.
+    An earlier report does not contain it. Then it follows from the history, which is bounded, and without a history
+    from the list of violations, which is even shorter.
     """
     told = report["violations"].get("first_confirmed", {}).get(violation)
     if told is not None:
@@ -88,5 +88,5 @@ def _since(report: Mapping[str, Any], records: list[dict[str, Any]], history: Hi
 
 
 def _command(records: list[dict[str, Any]]) -> str | None:
-    """The command that tells the story of the newest one's first id."""
+    """Return the command that explains the first id of the newest violation with ids."""
     return next((f"streamproof explain STATE --id{as_value(r['ids'][0])}" for r in records if r["ids"]), None)

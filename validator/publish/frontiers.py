@@ -1,5 +1,8 @@
-"""How far topics and partitions were read, for the status page: a row a topic in each update, a row a partition for
-who asks. An update would have 0.6 MB with 2,000 partitions, of which the page shows nothing until they are unfolded.
+"""How far topics and partitions were read, for the status page: one row per topic in each update, one row per partition
+on request.
+
+With a row per partition an update would have 0.6 MB for 2,000 partitions, which the page does not show until they are
+unfolded.
 """
 
 from __future__ import annotations
@@ -20,14 +23,14 @@ COLUMNS: Final = (
     "expired",
     "read_through",
 )
-"""Columns of a row of a partition, as the page's table has them."""
+"""Columns of a partition's row, as in the page's table."""
 
 Data = dict[str, Any]
 Report = Mapping[str, Any]
 
 
 class Frontiers:
-    """The row of each partition of one report, as JSON that is made when it is first asked for; safe to use from any
+    """The row of each partition of one report, as JSON that is made at the first request. It is safe to use from any
     thread."""
 
     def __init__(self, report: Report) -> None:
@@ -36,8 +39,8 @@ class Frontiers:
         self._encoded: bytes | None = None
 
     def encoded(self) -> bytes:
-        """The rows, and the batch that they are of. Raises what `kept.DAMAGED` names where a file had the report."""
-        # A lock of its own: who waits for the rows holds up nobody who publishes.
+        """Return the rows and their batch. May raise an exception of `kept.DAMAGED` if the report is from a file."""
+        # A lock of its own: a request that waits for the rows does not delay publishing.
         with self._making:
             if self._encoded is None:
                 self._encoded = _json(self._rows())
@@ -54,23 +57,23 @@ class Frontiers:
 
 
 def none_yet() -> bytes:
-    """What is told of partitions before there is a report."""
+    """Return the answer about partitions before there is a report."""
     return _json({"batches": None, "time": None, "columns": list(COLUMNS), "rows": None})
 
 
 def folded(report: Report) -> Data:
-    """``report`` as an update carries it: a row a topic in the place of one a partition, and without the phases, which
-    the page does not show."""
+    """Return ``report`` for an update: with a row per topic instead of a row per partition, and without the phases,
+    which the page does not show."""
     coverage = {name: held for name, held in report["coverage"].items() if name != "partitions"}
     shown = {name: held for name, held in report.items() if name != "phases"}
     return {**shown, "coverage": {**coverage, "topics": by_topic(report["coverage"]["partitions"])}}
 
 
 def by_topic(partitions: list[Data]) -> list[Data]:
-    """One row a topic, in the order of its first partition.
+    """Return one row per topic, in the order of its first partition.
 
-    ``read_through`` is of the partition that is furthest behind, and null where one was never read through;
-    ``newest_event_time`` is the newest that is known.
+    ``read_through`` is that of the partition that is furthest behind, and null if a partition was never read through.
+    ``newest_event_time`` is the newest known one.
     """
     topics: dict[str, Data] = {}
     for partition in partitions:
@@ -90,7 +93,7 @@ def by_topic(partitions: list[Data]) -> list[Data]:
         known["partitions"] += 1
         known["records"] += partition["records"]
         known["lag_events"] += partition["lag_events"]
-        # The report's instants are all written alike, so that texts are in the order of time.
+        # All instants in the report have the same form, so texts sort in the order of time.
         before = known["read_through"]
         known["read_through"] = None if through is None or before is None else min(before, through)
         if newest is not None:

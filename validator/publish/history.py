@@ -1,7 +1,7 @@
-"""The course of a run over time: a bounded list of points, fine where it is new and coarse where it is old.
+"""The course of a run over time: a bounded list of points, dense if recent and sparse if old.
 
-Only what a snapshot says is kept: totals, counts of what is outstanding, lag and the latency histogram of that instant.
-Rates and quantiles are differences of two points (`series`).
+A point has only values of a snapshot: totals, counts of outstanding contributions, lag and the latency histogram of
+that instant. Rates and quantiles are computed from two points (`series`).
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from validator.publish.kept import DAMAGED, Say, text_of, unreadable
 HISTORY_FILE: Final = "history.json"
 SCHEMA: Final = 1
 TIERS: Final = ((600.0, 2.0), (7_200.0, 30.0), (86_400.0, 300.0))
-"""(age, step) in seconds: up to this age one point in each step. What is older than the last age is dropped."""
+"""(age, step) in seconds: up to this age there is one point per step. Points older than the last age are dropped."""
 LATENCIES: Final = ("last_input", "window_close", "first_input")
 PEAKS: Final = ("pending", "overdue", "blocked", "unconsumed", "unresolved", "input_lag", "output_lag")
-"""Counts that rise and fall: where points are merged the largest one stays, for a peak must not be thinned away."""
+"""Counts that rise and fall. If points are merged, the largest count is kept, so that no peak is lost."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One instant. ``time`` is seconds since the epoch; ``read`` and ``processed`` are totals of the run; ``latency``
-    holds the bucket counts so far (empty: no latency is known). The other fields are counts at that instant."""
+    """One instant. ``time`` is in seconds since the epoch. ``read`` and ``processed`` are totals of the run.
+    ``latency`` has the bucket counts so far (empty: no latency is known). The other fields are counts at that
+    instant."""
 
     time: float
     read: int = 0
@@ -54,8 +55,8 @@ COLUMNS: Final = tuple(column.name for column in fields(Point))
 
 @dataclass(frozen=True)
 class History:
-    """Points, oldest first; ``bounds`` are the upper bounds (seconds) of their latency buckets, ``definition`` is the
-    latency that they are of. A new point has at least ``restarts_least`` restarts before it."""
+    """Points, oldest first. ``bounds`` are the upper bounds of their latency buckets in seconds, ``definition`` is the
+    definition of latency. A new point has at least ``restarts_least`` restarts."""
 
     points: tuple[Point, ...] = ()
     bounds: tuple[float, ...] = ()
@@ -63,7 +64,7 @@ class History:
     restarts_least: int = field(default=0, compare=False)
 
     def add(self, snapshot: Snapshot) -> Self:
-        """The history with ``snapshot``, thinned; unchanged where it is no later than the last point."""
+        """Return the history with ``snapshot``, thinned; unchanged if ``snapshot`` is not later than the last point."""
         point = point_of(snapshot)
         point = replace(point, restarts=max(point.restarts, self.restarts_least))
         if point.time <= 0 or (self.points and point.time <= self.points[-1].time):
@@ -78,14 +79,14 @@ class History:
         )
 
     def to_json(self) -> str:
-        """The content of `history.json`: names of columns once, then one array a point."""
+        """Return the content of `history.json`: the names of the columns once, then one array per point."""
         rows = [[getattr(point, column) for column in COLUMNS] for point in self.points]
         plain = {"schema": SCHEMA, "definition": self.definition, "bounds": self.bounds, "columns": COLUMNS}
         return json.dumps({**plain, "points": rows}, separators=(",", ":")) + "\n"
 
 
 def point_of(snapshot: Snapshot) -> Point:
-    """What ``snapshot`` says of its instant; a class that it does not count is 0 here, as in the metrics."""
+    """Return the point of ``snapshot``. A class that the snapshot does not count is 0 here, as in the metrics."""
     counts = snapshot.contributions
     confirmed = snapshot.violations.get("confirmed", {})
     lags = {"input": 0, "output": 0}
@@ -115,14 +116,14 @@ def point_of(snapshot: Snapshot) -> Point:
 
 
 def thinned(points: Iterable[Point], now: float) -> tuple[Point, ...]:
-    """``points`` (oldest first) with at most one in each step of their tier, as seen at ``now`` (seconds)."""
+    """Return ``points`` (oldest first) with at most one in each step of their tier at ``now`` (seconds)."""
     kept: list[Point] = []
     place: tuple[float, int, int] | None = None
     for point in points:
         step = next((step for age, step in TIERS if now - point.time <= age), None)
         if step is None:
             continue
-        # A restart between two points keeps both: the line must break there.
+        # If the sidecar restarted between two points, both are kept: the line must break there.
         own = (step, int(point.time // step), point.restarts)
         if kept and own == place:
             kept[-1] = _merged(kept[-1], point)
@@ -137,7 +138,7 @@ def _merged(older: Point, newer: Point) -> Point:
 
 
 def parsed(text: str) -> History:
-    """The history that ``text`` holds. Raises one of `DAMAGED` where it holds none."""
+    """Return the history in ``text``. Raises one of `DAMAGED` if there is none."""
     plain = json.loads(text)
     if plain["schema"] != SCHEMA or tuple(plain["columns"]) != COLUMNS:
         raise ValueError("the history is of another make")
@@ -145,7 +146,7 @@ def parsed(text: str) -> History:
     definition = plain["definition"]
     if definition is not None and definition not in LATENCIES:
         raise ValueError("the latency of the history is none that is measured")
-    # A history is only read at a start; the one before may have been killed before it was on record.
+    # A history is read at a start only. The previous start may have been killed before it was on record.
     least = points[-1].restarts + 1 if points else 0
     return History(points, _numbers(plain["bounds"]), definition, least)
 
@@ -156,27 +157,27 @@ def _point(row: Sequence[Any]) -> Point:
 
 
 def _numbers(values: Sequence[Any]) -> tuple[Any, ...]:
-    """``values``, which must be numbers: later points are compared with them."""
+    """Return ``values``. Raises ValueError unless they are numbers, since later points are compared with them."""
     if not all(type(value) in (int, float) and isfinite(value) for value in values):
         raise ValueError("a point of the history holds a value that is not a number")
     return tuple(values)
 
 
 def read(state: Path, say: Say = lambda _: None) -> History:
-    """The history in the folder ``state``; empty where none was written or it is damaged. Raises OSError."""
+    """Return the history in the folder ``state``; empty if none was written or it is damaged. Raises OSError."""
     path = state / HISTORY_FILE
     text = text_of(path, say)
     try:
         return History() if text is None else parsed(text)
     except DAMAGED as error:
-        # A picture of the past decides nothing.
+        # No decision depends on the history.
         say(f"{unreadable(path, error)}: the plots of the status page start empty")
         return History()
 
 
 def first_seen(history: History, violation: str) -> float | None:
-    """Since when the class ``violation`` was not 0 in all points that are kept (seconds); None where it is 0 now, is
-    not kept, or was there before the oldest point."""
+    """Return the time (seconds) since which the class ``violation`` is above 0 in all kept points. None if it is 0 now,
+    is not kept, or was above 0 at the oldest point."""
     if violation not in COLUMNS:
         return None
     since: float | None = None
@@ -189,8 +190,8 @@ def first_seen(history: History, violation: str) -> float | None:
 
 
 def quantile(bounds: Sequence[float], counts: Sequence[int], share: float) -> float | None:
-    """Upper bound of the bucket that holds the quantile ``share`` (0 to 1); None where nothing was counted. What is
-    above the last bound is shown as the last bound."""
+    """Return the upper bound of the bucket that contains the quantile ``share`` (0 to 1); None if nothing was counted.
+    Values above the last bound are shown as the last bound."""
     total = sum(counts)
     if total <= 0:
         return None

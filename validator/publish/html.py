@@ -1,4 +1,4 @@
-"""The report as one file, with nothing loaded from elsewhere."""
+"""The report as one HTML file that loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def render(
     windows: Windows | None = None,
     latencies: Sequence[PhaseLatency] = (),
 ) -> str:
-    """``report`` as a page that can be kept, mailed, printed and read without a network.
+    """Return ``report`` as a page that can be kept, mailed, printed and read without a network.
 
-    ``violations`` is the file of this name beside it, ``windows`` what the state's verdicts come to, ``latencies``
-    those of its phases; without these or a ``history`` their parts say so or are left out. ``state`` is the folder that
-    the commands name.
+    ``violations``: the content of violations.json. ``windows``: counts by window, from the state's verdicts.
+    ``latencies``: those of the phases. Without one of these or a ``history``, its part states that or is left out.
+    ``state``: the folder that the commands name.
     """
     course = history or History()
     found = findings(report, violations, course)
@@ -56,7 +56,7 @@ def render(
         f'<p class="dim">{escape(_as_of(report))}</p></header><main>',
         _verdicts(report, found),
         _findings(found, violations, state),
-        # A confirmed violation is said above; a doubt is said nowhere else.
+        # Confirmed violations are listed above. Doubts are listed only here.
         _list(
             "Why", report["reasons"] if report["outcome"] == "unknown" or len(report["reasons"]) > len(found) else []
         ),
@@ -87,7 +87,7 @@ def _as_of(report: dict[str, Any]) -> str:
 def _verdicts(report: dict[str, Any], found: Iterable[Finding]) -> str:
     cards = []
     first = min((finding.since for finding in found if finding.since and not finding.tolerated), default=None)
-    # The declared one first, for it is the outcome; a mark beside the colour, for print and for the colour-blind.
+    # The declared guarantee comes first: its verdict is the outcome. The mark is for print and colour-blind readers.
     for name, verdict in sorted(report["verdicts"].items(), key=lambda entry: entry[0] != report["guarantee"]):
         declared = name == report["guarantee"]
         title = escape(name.replace("_", " ")) + (" (declared)" if declared else "")
@@ -198,6 +198,6 @@ def _violation(record: Record, heads: Iterable[str]) -> str:
 
 
 def _told(head: str, first: str, *more: str) -> str:
-    """A cell of one line, and small ones below it; a phone shows ``head`` beside it."""
+    """Return a table cell with one line, and small lines below it. A phone shows ``head`` beside it."""
     below = "".join(f"<small>{escape(line)}</small>" for line in more)
     return f'<td data-head="{head}"><span>{escape(first)}</span>{below}</td>'

@@ -1,4 +1,4 @@
-"""The report as JUnit XML, for CI systems: one case per guarantee, one per class of violation."""
+"""The report as JUnit XML, for CI systems: one case per guarantee, one per violation class."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ IDS_SHOWN: Final = 8
 
 
 def render(report: dict[str, Any], violations: dict[str, Any] | None = None) -> str:
-    """``report`` as JUnit XML.
+    """Return ``report`` as JUnit XML.
 
-    Only what breaks the declared guarantee is a failure; `unknown` is an error; a guarantee that is not declared and
-    does not hold is skipped with its verdict, since it must not break a build.
+    Only a violation of the declared guarantee is a failure. The verdict `unknown` is an error. Another guarantee that
+    does not pass is skipped with its verdict, since it must not break a build.
     """
     report, violations = plain_values(report), plain_values(violations)
     suite = ET.Element("testsuite", name=f"streamproof.{report['pipeline']}")

@@ -1,6 +1,7 @@
-"""Derived files that an earlier process left in the state: a damaged one is told in a sentence and made anew.
+"""Derived files that an earlier process left in the state: a damaged file is reported in a sentence and rewritten.
 
-Nothing is decided from them, so that none may stop a start; and what was shown before must not be gone in silence.
+No decision depends on them, so a damaged file does not stop a start. But data that was shown before must not disappear
+silently.
 """
 
 from __future__ import annotations
@@ -17,25 +18,25 @@ Say = Callable[[str], None]
 RECORD: Final = (
     "class", "state", "id", "count", "key", "window_start", "fault", "acknowledged", "first", "changed", "ids",
 )  # fmt: skip
-"""What the status page's sentences and commands need of each violation that is listed."""
+"""Fields of each listed violation that the status page's sentences and commands need."""
 
 DAMAGED: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What reading a file raises that holds anything but what we wrote; bytes that are no UTF-8 are a ValueError too."""
+"""Exceptions of reading a file with unexpected content. Bytes that are not UTF-8 raise a ValueError, too."""
 
 
 def unreadable(path: Path, error: BaseException) -> str:
-    """Why ``path`` cannot be used, as the beginning of a sentence."""
+    """Return why ``path`` cannot be used, as the beginning of a sentence."""
     kinds = {UnicodeDecodeError: "it is not UTF-8", json.JSONDecodeError: "it is not JSON"}
     return f"{path} is damaged or of another version ({kinds.get(type(error), 'it is incomplete')})"
 
 
 def not_shown(path: Path, error: BaseException) -> str:
-    """That the status page goes without a file until it is written again."""
+    """Return the sentence that the status page does not show a file until it is written again."""
     return f"{unreadable(path, error)}: it is not shown, and the next batch rewrites it"
 
 
 def text_of(path: Path, say: Say) -> str | None:
-    """The text of a file; None where it is absent or damaged. Raises OSError."""
+    """Return the text of a file; None if it is absent or damaged. Raises OSError."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -46,7 +47,7 @@ def text_of(path: Path, say: Say) -> str | None:
 
 
 def json_of(path: Path, say: Say) -> dict[str, Any] | None:
-    """The object in a JSON file; None where the file is absent or damaged. Raises OSError."""
+    """Return the object in a JSON file; None if the file is absent or damaged. Raises OSError."""
     text = text_of(path, say)
     if text is None:
         return None
@@ -61,7 +62,7 @@ def json_of(path: Path, say: Say) -> dict[str, Any] | None:
 
 
 def violations_of(path: Path, say: Say) -> dict[str, Any] | None:
-    """The violations in a JSON file; None where it is absent or damaged. Raises OSError."""
+    """Return the violations in a JSON file; None if it is absent or damaged. Raises OSError."""
     found = json_of(path, say)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""The table that a person watches while a run goes on: in place on a terminal, plain lines elsewhere."""
+"""The live table of a run: updated in place on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from validator.publish.sentences import number
 
 COLOURS: Final = {"pass": "32", "fail": "31", "unknown": "33"}
 COLUMNS: Final = 5
-"""Counts side by side: with names and numbers of twelve characters they fit a terminal of 80."""
+"""Number of counts per row. With names and numbers of twelve characters they fit a terminal of 80 columns."""
 _TIME_LETTERS: Final = 19
 SHOWN: Final = (
     "expected",
@@ -27,7 +27,7 @@ SHOWN: Final = (
 
 
 def render(report: dict[str, Any]) -> str:
-    """``report`` as a table of a few lines, without colours."""
+    """Return ``report`` as a table of a few lines, without colours."""
     report = plain_values(report)
     lines = [f"{report['pipeline']}  {when(report)}  batch {number(report['validator']['batches'])}"]
     lines += ["  ".join(f"{name} {verdict.upper()}" for name, verdict in report["verdicts"].items())]
@@ -48,26 +48,26 @@ def render(report: dict[str, Any]) -> str:
 
 
 def render_line(report: dict[str, Any]) -> str:
-    """``report`` as one line, for logs."""
+    """Return ``report`` as one line, for logs."""
     counts = " ".join(f"{name}={number(report['contributions'][name])}" for name in SHOWN)
     return f"{when(report)} {report['guarantee']}={report['outcome']} {counts}"
 
 
 def when(report: dict[str, Any]) -> str:
-    """The time of the report, always as wide as one; a report before the first batch has none but 1970."""
+    """Return the time of the report, padded to a fixed width. Before the first batch it is "no batch yet"."""
     told = str(report["time"] or "")[:_TIME_LETTERS] if report["validator"]["batches"] else "no batch yet"
     return told.ljust(_TIME_LETTERS)
 
 
 def coloured(table: str) -> str:
-    """``table`` with its verdicts in colour."""
+    """Return ``table`` with coloured verdicts."""
     for verdict, code in COLOURS.items():
         table = table.replace(f" {verdict.upper()}", f" \x1b[1;{code}m{verdict.upper()}\x1b[0m")
     return table
 
 
 class LiveTable:
-    """Shows one report after another on ``stream``; keeps `NO_COLOR` of ``environment``."""
+    """Shows one report after another on ``stream``. Respects `NO_COLOR` in ``environment``."""
 
     def __init__(self, stream: TextIO, environment: Mapping[str, str]) -> None:
         self._stream = stream
@@ -78,14 +78,14 @@ class LiveTable:
         self._last = ""
 
     def show(self, report: dict[str, Any]) -> None:
-        """Replace the table on a terminal; write a line elsewhere, unless nothing but the time changed."""
+        """Replace the table on a terminal. Elsewhere, write a line, unless only the time changed."""
         if not self._in_place:
             line = render_line(report)
             if line[_TIME_LETTERS:] != self._last:
                 self._stream.write(line + "\n")
                 self._last = line[_TIME_LETTERS:]
         else:
-            # A line that the terminal wraps would be two lines to erase.
+            # A line that the terminal wraps would take two lines to erase.
             columns = shutil.get_terminal_size().columns - 1
             self._table = "\n".join(line[:columns] for line in render(report).splitlines())
             self._redraw("")
@@ -101,7 +101,7 @@ class LiveTable:
         self._stream.flush()
 
     def _redraw(self, above: str) -> None:
-        # Up to where the last table began, then clear to the end of the screen.
+        # Move up to the beginning of the last table, then clear to the end of the screen.
         back = f"\x1b[{self._height}A\r\x1b[J" if self._height else ""
         table = self._table + "\n" if self._table else ""
         self._stream.write(back + above + (coloured(table) if self._colour else table))

@@ -1,4 +1,4 @@
-"""The live status page: one file, with its style, its script and the plotting library in it."""
+"""The live status page: one file that contains its style, its script and the plotting library."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ PARTS: Final = {
     "/*PLOTS*/": ("plots.js",),
     "/*PAGE*/": ("page.js",),
 }
-"""Place in `page.html` -> the files that go there."""
+"""Placeholder in `page.html` -> the files that replace it."""
 
 
 def resource(name: str) -> str:
-    """The text of a file of this package."""
+    """Return the text of a file of this package."""
     return resources.files("validator.publish").joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
 def live_page() -> str:
-    """The status page; it listens to `/events` beside it, and loads nothing else but `/partitions.json` while these are
-    unfolded."""
+    """Return the status page. It listens to `/events` beside it, and only loads `/partitions.json` while the partitions
+    are unfolded."""
     page = resource("page.html")
     for place, names in PARTS.items():
         page = page.replace(place, "\n".join(resource(name) for name in names))

@@ -20,18 +20,19 @@ from validator.publish.catalogue import Metric as Entry
 from validator.publish.samples import Labels, Samples, at_start, of
 
 EXEMPLIFIED: Final = "violations_confirmed_total"
-"""The metric whose samples name a violation."""
+"""The metric whose samples have a violation as exemplar."""
 
 
 class SnapshotCollector(Collector):
-    """Serves what the last :meth:`update` said; safe to scrape from any thread.
+    """Serves the values of the last :meth:`update`. It is safe to scrape from any thread.
 
-    Totals are committed with the facts and restored by the core, so nothing is kept here but the guard: a counter
-    shows the largest value it ever showed in this process, and a bucket likewise.
+    Totals are committed with the facts and restored by the core. The collector only keeps a guard: a counter shows the
+    largest value that it ever showed in this process, and so does a bucket.
     """
 
     def __init__(self, pipeline: str, started_seconds: float = 0.0, scheme: str = "http") -> None:
-        """``started_seconds``: when this process began to serve, since the epoch; ``scheme`` of the port."""
+        """``started_seconds``: instant at which this process began to serve, in seconds since the epoch. ``scheme``:
+        that of the port."""
         self._pipeline = plain(pipeline)
         self._lock = threading.Lock()
         start = at_start(scheme)
@@ -42,7 +43,7 @@ class SnapshotCollector(Collector):
         self._exemplars: Mapping[Labels, Exemplar] = {}
 
     def update(self, snapshot: Snapshot) -> None:
-        """Show ``snapshot`` from the next scrape on."""
+        """Serve ``snapshot`` from the next scrape on."""
         samples = of(snapshot)
         with self._lock:
             for entry in CATALOGUE:
@@ -56,7 +57,7 @@ class SnapshotCollector(Collector):
             self._exemplars = _exemplars(snapshot)
 
     def collect(self) -> Iterator[Metric]:
-        """One family for each entry of the catalogue, in its order."""
+        """Yield one family for each entry of the catalogue, in its order."""
         with self._lock:
             families = [self._family(entry) for entry in CATALOGUE]
         yield from families
@@ -76,7 +77,7 @@ class SnapshotCollector(Collector):
         shown = self._histograms[name]
         for labels, histogram in measured.items():
             before = shown.get(labels)
-            # Only an empty one may change its buckets: a scraper could not tell a bucket that goes from one that falls.
+            # Only an empty histogram may change its buckets: to a scraper, a removed bucket looks like a falling one.
             same = before is not None and (before.bounds == histogram.bounds or before.count)
             shown[labels] = _larger(before, histogram) if before is not None and same else histogram
 
@@ -112,9 +113,9 @@ class SnapshotCollector(Collector):
 
 
 def _exemplars(snapshot: Snapshot) -> dict[Labels, Exemplar]:
-    """(class, phase) -> the newest violation that was confirmed there: an id to look for in `violations.json`.
+    """Return (class, phase) -> the newest confirmed violation, by its id in `violations.json`.
 
-    It is no label, so it makes no series. Only a scrape in OpenMetrics carries them.
+    The id is not a label, so it adds no series. Only a scrape in OpenMetrics has exemplars.
     """
     found: dict[Labels, Exemplar] = {}
     for violation in snapshot.violations_latest:
@@ -134,7 +135,7 @@ def _larger(before: Histogram, now: Histogram) -> Histogram:
 
 
 def registry(collector: SnapshotCollector) -> CollectorRegistry:
-    """A registry of its own with ``collector`` only: one process may serve several pipelines in tests."""
+    """Return a separate registry with ``collector`` only: in tests one process may serve several pipelines."""
     own = CollectorRegistry(auto_describe=False)
     own.register(collector)
     return own

@@ -1,4 +1,4 @@
-"""What a reader can do about what broke: commands that run as they are printed, how far it reaches, the runbook."""
+"""Next steps after a violation: commands that run as printed, the extent of the violation, the runbook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from validator.publish.runbook_pages import runbook_place
 from validator.publish.sentences import clock
 
 STATE: Final = "STATE"
-"""Stands for the state folder where nobody knows it."""
+"""Stands for the state folder if it is not known."""
 RUNBOOK: Final = runbook_place("StreamproofGuaranteeViolated")
 """The runbook's place beside the status page."""
 Record = Mapping[str, Any]
@@ -20,19 +20,22 @@ Record = Mapping[str, Any]
 
 
 def runnable(command: str, state: str) -> str:
-    """``command`` with the path ``state`` in the place of `STATE`."""
+    """Return ``command`` with the path ``state`` in place of `STATE`."""
     return command.replace(f" {STATE} ", f" {_word(state)} ", 1)
 
 
 def acknowledging(records: Iterable[Record], state: str) -> str | None:
-    """The command that takes the newest of ``records`` that is open out of the alert; None where none is."""
+    """Return the command that removes the newest open one of ``records`` from the alert; None if none is open."""
     first = next((record["id"] for record in _open(records)), None)
     return None if first is None else f'streamproof ack {_word(state)} {shell_word(first)} --reason "WHY"'
 
 
 def acknowledging_all(records: Iterable[Record], state: str) -> str | None:
-    """The command that takes all out of the alert that are of the class of ``records``, and of the fault of the newest
-    where another of it is listed; None where fewer than two are open."""
+    """Return the command that removes all violations of the class of ``records`` from the alert; None if fewer than two
+    are open.
+
+    If another open one has the fault of the newest, the command is restricted to that fault.
+    """
     opened = _open(records)
     if len(opened) < 2:
         return None
@@ -43,14 +46,15 @@ def acknowledging_all(records: Iterable[Record], state: str) -> str | None:
 
 
 def reach_of(command: str) -> str:
-    """What a command of `acknowledging_all` takes out of the alert, in words: it may be more than what is listed."""
+    """Return in words which violations a command of `acknowledging_all` removes from the alert. They may be more than
+    the listed ones."""
     return "of this class and fault" if " --fault" in command else "of this class, whatever the fault"
 
 
 def extent(records: Iterable[Record], count: int) -> str | None:
-    """Which windows and how many keys the confirmed ``records`` are of, as a phrase; None where none has a window.
+    """Return the windows and the number of keys of the confirmed ``records``, as a phrase; None if none has a window.
 
-    ``count`` is how many contributions broke in all: the list of violations is bounded, and the phrase says so.
+    ``count``: total number of violating contributions. If the bounded list lacks some of them, the phrase states that.
     """
     confirmed = [record for record in records if record["state"] == "confirmed"]
     windowed = [record for record in confirmed if record["window_start"] is not None]
@@ -73,7 +77,7 @@ def extent(records: Iterable[Record], count: int) -> str | None:
 
 
 def of_class(violations: Mapping[str, Any] | None, violation: str) -> list[Record]:
-    """The listed records of a class."""
+    """Return the listed records of a class."""
     return [record for record in (violations or {}).get("violations", ()) if record["class"] == violation]
 
 

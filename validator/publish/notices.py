@@ -1,5 +1,5 @@
-"""What a person reads who leaves the sidecar running in a terminal or a journal: verdicts that change, new classes of
-violations, and the state of things every minute."""
+"""The lines of a sidecar that runs in a terminal or under a journal: changes of the verdict, new violation classes, and
+the status every minute."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ STATUS_EVERY_SECONDS: Final = 60.0
 
 
 def to_stderr(line: str) -> None:
-    """Print ``line`` on stderr, made `plain`. A reader that has gone (``2>&1 | head``) or a full disk ends nothing."""
+    """Print ``line`` on stderr, after `plain`. A closed reader (``2>&1 | head``) or a full disk is ignored."""
     with suppress(OSError):
         print(plain(line), file=sys.stderr, flush=True)
 
 
 def release_stderr() -> None:
-    """Where stderr takes nothing more, drop what it still holds: Python would end with a status of its own (120)."""
+    """If stderr cannot be written to, discard its buffer. Otherwise Python would exit with its own status (120)."""
     if sys.stderr is None:
         return
     try:
@@ -39,7 +39,7 @@ def release_stderr() -> None:
 
 
 class Notices:
-    """Lines about one report after another, given to ``say``. ``clock``: seconds, monotonic."""
+    """Passes lines about one report after another to ``say``. ``clock``: monotonic, in seconds."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._say = say
@@ -50,11 +50,11 @@ class Notices:
         self._read_at = self._said_at = clock()
 
     def resume(self, report: Mapping[str, Any]) -> None:
-        """Take ``report`` of an earlier process for known: only what changes from here on is news."""
+        """Treat ``report`` of an earlier process as known: only later changes are reported."""
         self._verdict, self._classes = report["outcome"], _confirmed(report)
 
     def read(self, report: dict[str, Any]) -> None:
-        """Say what is new in the report of the newest batch. The first one of a process is followed by its status."""
+        """Report what is new in the report of the newest batch. After the first one of a process the status follows."""
         first = self._report is None
         self._report, self._read_at = report, self._clock()
         if report["outcome"] != self._verdict:
@@ -68,7 +68,7 @@ class Notices:
         self.look(due=first)
 
     def look(self, *, due: bool = False) -> None:
-        """Say the status where that is ``due``, or was last said a minute ago. To be called now and then."""
+        """Write the status if it is ``due``, or if the last one is a minute old. To be called regularly."""
         now = self._clock()
         if self._report is None or not (due or now - self._said_at >= STATUS_EVERY_SECONDS):
             return
@@ -83,7 +83,7 @@ def _confirmed(report: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _why(report: dict[str, Any]) -> str:
-    """The first reason of the declared guarantee's verdict, and how many more there are."""
+    """Return the first reason of the declared guarantee's verdict, and the number of further reasons."""
     broken = what_broke(report)
     doubts: list[str] = report["reasons"][len(broken) :]
     told = {"fail": broken, "unknown": doubts}.get(report["outcome"], [])

@@ -1,8 +1,8 @@
-"""The one thing that the sidecar calls after each commit: report files, metrics and status page from a snapshot.
+"""The publisher, which the sidecar calls after each commit: report files, metrics and status page from a snapshot.
 
 publisher = Publisher(config, config.state.path)
 publisher.start()
-publisher.publish(snapshot)   # after every commit; first of all with the totals that were restored
+publisher.publish(snapshot)   # after every commit; the first time with the restored totals
 publisher.stop()
 """
 
@@ -53,17 +53,18 @@ from validator.publish.server import Answer, Request, Route, Server, Stream, jso
 from validator.publish.times import parse_rfc3339
 
 READY_SECONDS: Final = 30.0
-"""A batch within so many seconds means ready; time advances with a tick, so batches come without traffic too."""
+"""Largest age of the last batch of a ready sidecar. Time advances with a tick, so there are batches without traffic,
+too."""
 HISTORY_EVERY_SECONDS: Final = 10.0
-"""How often `history.json` is written: a kill costs so much of the plots, and nothing else."""
+"""Interval at which `history.json` is written. A kill loses this much of the plots, and nothing else."""
 NEWEST_POINTS: Final = 5
-"""Points that an update repeats: a slow listener is told only the last update, and must miss no point by that."""
+"""Number of points that an update repeats: a slow listener only gets the last update, and must not miss a point."""
 ENDPOINT_FILE: Final = "endpoint.json"
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where the sidecar is served."""
+    """Address, port and scheme of the sidecar's server."""
 
     address: str
     port: int
@@ -77,7 +78,7 @@ class Endpoint:
 
 
 class EndpointError(Exception):
-    """The address and port of the configuration cannot be listened on."""
+    """The sidecar cannot listen on the configured address and port."""
 
     exit_status = 2
 
@@ -87,7 +88,7 @@ class EndpointError(Exception):
 
 
 class Publisher:
-    """Publishes what was committed; nothing here is needed to decide anything."""
+    """Publishes committed state. No decision depends on it."""
 
     def __init__(
         self,
@@ -96,20 +97,20 @@ class Publisher:
         clock: Callable[[], float] = time.monotonic,
         say: Say = lambda _: None,
     ) -> None:
-        """``clock`` (seconds, monotonic) tells how long ago the last batch was; ``say`` is told what is damaged of what
-        an earlier process published."""
+        """``clock``: monotonic, in seconds, for the age of the last batch. ``say`` gets a message about each damaged
+        file that an earlier process published."""
         self._config = config
         self._state = state_path
         self._clock = clock
         self._say = say
         self._lock = threading.Lock()
-        # Links of alerts and dashboards are made of the address that Prometheus scrapes, which has no scheme.
+        # Links in alerts and dashboards are made from the address that Prometheus scrapes, which has no scheme.
         self._scheme = "http" if config.metrics.tls_server_config is None else "https"
         self._collector = SnapshotCollector(config.pipeline, time.time(), self._scheme)
         self._registry = registry(self._collector)
         self._published_at: float | None = None
         self._server: Server | None = None
-        # A state with a report was read before: zeros would be a fall of its counters.
+        # A state with a report was published before: zeros would be a fall of its counters.
         self._restoring = (state_path / REPORT_FILE).exists()
         self._report: str | None = None
         self._plain: dict[str, Any] | None = None
@@ -123,11 +124,11 @@ class Publisher:
         self._show_again(say)
 
     def _show_again(self, say: Say) -> None:
-        """Show what the process before published, until there is a batch."""
+        """Show what the previous process published, until there is a batch."""
         path = self._state / REPORT_FILE
         found = json_of(path, say)
         if self._config.publish == Publish():
-            # Else they may be those of a process that published ids and keys.
+            # Otherwise the violations may be those of a process that published ids and keys.
             self._violations = violations_of(self._state / VIOLATIONS_FILE, say)
         if found is None:
             return
@@ -135,7 +136,7 @@ class Publisher:
             text = render_json(found)
             if found.get("schema") == SCHEMA:
                 self._plain, self._frontiers = found, Frontiers(found)
-                # Made once here: it takes all that an update is made of, and that it can be sent.
+                # Made once here as a check: the report must have all parts of an update, and the update must be valid.
                 event("update", self._update())
                 self._frontiers.encoded()
         except DAMAGED as error:
@@ -147,7 +148,7 @@ class Publisher:
             self._feed.publish(self._update)
 
     def start(self) -> Endpoint:
-        """Listen, and write where to `endpoint.json`; the caller prints it.
+        """Listen, and write the endpoint to `endpoint.json`. Returns it, for the caller to print.
 
         Raises EndpointError, AccessError, OSError.
         """
@@ -177,12 +178,12 @@ class Publisher:
 
     @property
     def shown(self) -> dict[str, Any] | None:
-        """The report that is shown now: at first that of an earlier process, if there was one."""
+        """The report that is shown now: at first that of an earlier process, if there is one."""
         with self._lock:
             return self._plain
 
     def publish(self, snapshot: Snapshot) -> dict[str, Any]:
-        """Make ``snapshot`` what is shown, in files, metrics and page; returns the report. Raises OSError."""
+        """Show ``snapshot`` in files, metrics and page. Returns the report. Raises OSError."""
         if self._redaction is None:
             self._redaction = Redaction(self._config.publish, self._state)
         snapshot = self._redaction.of(snapshot)
@@ -202,7 +203,7 @@ class Publisher:
         return report
 
     def stop(self) -> None:
-        """Stop serving, remove `endpoint.json` and write the history; the report stays. Raises OSError."""
+        """Stop serving, remove `endpoint.json` and write the history. The report stays. Raises OSError."""
         self._feed.close()
         if self._server is not None:
             self._server.stop()
@@ -272,25 +273,26 @@ class Publisher:
     def _partitions_json(self, _: Request) -> Answer:
         with self._lock:
             told = self._frontiers
-        # No error before the first batch: a browser would write one to the console of a page that asks too early.
+        # No error status before the first batch: a browser would log it to the console of a page that asks too early.
         return Answer(none_yet() if told is None else told.encoded(), server.JSON)
 
     def _whole(self) -> dict[str, Any]:
-        """The event `history`."""
+        """Return the data of the event `history`."""
         with self._lock:
             history = self._history
         return series.plain(history)
 
     def _beat(self) -> dict[str, Any]:
-        """The event `beat`: seconds since the last batch, null before the first of this process."""
+        """Return the data of the event `beat`: seconds since the last batch, null before the first of this process."""
         with self._lock:
             at = self._published_at
         return {"age_seconds": None if at is None else round(self._clock() - at, 1)}
 
     def _update(self) -> dict[str, Any]:
-        """The event `update`: all that the page shows but partitions and the history, and the newest rows of that.
+        """Return the data of the event `update`: everything that the page shows except partitions and history, and the
+        newest rows of the history.
 
-        Other people's data in it neither turns a sentence round nor hides a part of it.
+        Untrusted data in it neither changes the writing direction of a sentence nor hides a part of it.
         """
         with self._lock:
             report, violations = self._plain, self._violations
@@ -312,12 +314,12 @@ class Publisher:
             "restarts": series.restarts(history),
             "definition": history.definition,
         }
-        # Last: a command is for a shell, and has escaped what it needs by now.
+        # This comes last: by now each command has been escaped for a shell.
         shown: dict[str, Any] = plain_values(update)
         return shown
 
     def _told(self, finding: Finding, violations: dict[str, Any] | None) -> dict[str, Any]:
-        """``finding`` for the page: also where, and with commands that run on this machine as they are."""
+        """Return ``finding`` for the page, with its extent and with commands that run on this machine unchanged."""
         records, state = of_class(violations, finding.violation), str(self._state.absolute())
         whole = acknowledging_all(records, state)
         return {
@@ -331,7 +333,7 @@ class Publisher:
 
 
 def _runs_with(report: dict[str, Any]) -> list[str]:
-    """What the report has as a table, in one sentence."""
+    """Return the engine's settings, a table in the report, as one sentence."""
     said = ", ".join(f"{name} {value}" for name, value in effective_settings(report))
     return [f"It runs with {said}."] if said else []
 
@@ -341,8 +343,8 @@ def _runbook(name: str, _: Request) -> Answer:
 
 
 def changed_after(violations: dict[str, Any], after: str) -> dict[str, Any]:
-    """``violations`` with only those that changed after the RFC 3339 time ``after``. Raises ValueError."""
-    # In a query an unescaped + of a zone arrives as a blank.
+    """Return ``violations`` with only those that changed after the RFC 3339 time ``after``. Raises ValueError."""
+    # In a query, the unescaped + of a zone arrives as a space.
     bound = parse_rfc3339(after.replace(" ", "+"))
     newer = [v for v in violations["violations"] if v["changed"] is not None and parse_rfc3339(v["changed"]) > bound]
     return {**violations, "violations": newer}

@@ -1,8 +1,8 @@
-"""Ids and keys of records as they are published: plain, hashed, or not at all. The state keeps them plain.
+"""Ids and keys of records in publications: plain, hashed, or hidden. The state keeps them plain.
 
-A hashed text is the start of SHA-256 over a secret of the state and the text as it would be published plain: equal
-texts stay equal, and a text cannot be guessed without the secret. Spark computes the same, so that `explain` finds it
-again.
+A hashed text is the beginning of SHA-256 over a secret of the state and the text as it would be published plain. Equal
+texts stay equal, and a text cannot be guessed without the secret. Spark computes the same hash, so `explain` finds the
+text again.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ HASHED: Final = re.compile(rf"hashed:([0-9a-f]{{{DIGITS}}})")
 
 
 class Redaction:
-    """What a pipeline's `publish` says of ids and keys."""
+    """The redaction of ids and keys by a pipeline's `publish`."""
 
     def __init__(self, rules: Publish, state: Path) -> None:
-        """Raises OSError where the secret can be neither read nor made."""
+        """Raises OSError if the secret can be neither read nor made."""
         secret = secret_of(state) if "hashed" in (rules.ids, rules.keys) else b""
         shown: dict[str, Callable[[str], str]] = {
             "plain": lambda text: text,
@@ -41,7 +41,7 @@ class Redaction:
         self._id, self._key = shown[rules.ids], shown[rules.keys]
 
     def of(self, snapshot: Snapshot) -> Snapshot:
-        """``snapshot`` as it is published."""
+        """Return ``snapshot`` as it is published."""
         return replace(snapshot, violations_latest=tuple(map(self._of_record, snapshot.violations_latest)))
 
     def _of_record(self, record: ViolationRecord) -> ViolationRecord:
@@ -52,7 +52,7 @@ class Redaction:
 
 
 def secret_of(state: Path) -> bytes:
-    """The secret of a state, which is made where there is none. Raises OSError."""
+    """Return the secret of a state, which is made if there is none. Raises OSError."""
     path = state / SECRET_FILE
     if not path.exists():
         made = path.with_name(f".{SECRET_FILE}.{os.getpid()}")
@@ -63,5 +63,5 @@ def secret_of(state: Path) -> bytes:
 
 
 def hashed(secret: bytes, text: str) -> str:
-    """``text`` as it is published under ``secret``."""
+    """Return ``text`` as it is published, hashed with ``secret``."""
     return f"hashed:{hashlib.sha256(secret + text.encode('utf-8', 'surrogatepass')).hexdigest()[:DIGITS]}"

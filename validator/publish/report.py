@@ -1,6 +1,6 @@
 """The report: the contract's `report.json` and the violations beside it, as functions of a snapshot.
 
-Every key of the contract is always present; a measure that the snapshot does not have is null, never 0.
+Every key of the contract is always present. A measure that the snapshot does not have is null, never 0.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ LATE_COUNTS: Final = ("read", "undecodable")
 CELL_COUNTS: Final = ("seen", "closed", "verified", "violated", "open", "estimated", "sampled")
 
 Report = dict[str, Any]
-"""What :func:`build` makes: plain data, ready for JSON."""
+"""The result of :func:`build`: plain data, ready for JSON."""
 
 
 def build(snapshot: Snapshot, effective: Report | None = None) -> Report:
-    """The report of ``snapshot``, as the contract has it (and `time`, `input_watermark`, `waiting_for` besides).
+    """Return the report of ``snapshot``, by the contract, and also with `time`, `input_watermark` and `waiting_for`.
 
-    ``effective`` is the block of `validator.publish.effective`; None where nobody tells what the engine guarantees.
+    ``effective`` is the block of `validator.publish.effective`; None if the configuration names no file for it.
     """
     return {
         "schema": SCHEMA,
@@ -66,7 +66,7 @@ def build(snapshot: Snapshot, effective: Report | None = None) -> Report:
         "phases": [_phase(phase) for phase in snapshot.phases],
         "faults": [_fault(fault, snapshot) for fault in snapshot.faults],
         "violations": {
-            # A class that the core does not name has no violation: here 0 is a finding, not an absent measure.
+            # A class that the core does not name has no violation: here 0 is a result, not an absent measure.
             state: {name.value: snapshot.violations.get(state, {}).get(name, 0) for name in ViolationClass}
             for state in STATES
         }
@@ -97,9 +97,9 @@ def build(snapshot: Snapshot, effective: Report | None = None) -> Report:
 
 
 def build_violations(snapshot: Snapshot) -> Report:
-    """The violations that the snapshot carries, newest first.
+    """Return the violations of the snapshot, newest first.
 
-    ``counts`` are the contributions and results that they concern, in all; the list is bounded.
+    The list is bounded. ``counts`` are the total numbers of contributions and results in violations.
     """
     records = sorted(snapshot.violations_latest, key=lambda record: (-record.changed_us, record.id))
     return {
@@ -112,21 +112,21 @@ def build_violations(snapshot: Snapshot) -> Report:
 
 
 def render_json(report: Report) -> str:
-    """``report`` as JSON text for people and scripts."""
+    """Return ``report`` as JSON text for people and scripts."""
     return plain_json(report, indent=2) + "\n"
 
 
 def write(state: Path, snapshot: Snapshot, effective: Report | None = None) -> Report:
-    """Replace `report.json` and `violations.json` in the folder ``state``; returns the report. Raises OSError."""
+    """Replace `report.json` and `violations.json` in the folder ``state``. Returns the report. Raises OSError."""
     report = build(snapshot, effective)
-    # Violations first: a reader who sees a count in the report then finds the evidence.
+    # Violations first, so that a reader who sees a count in the report finds the evidence.
     replace_file(state / VIOLATIONS_FILE, render_json(build_violations(snapshot)))
     replace_file(state / REPORT_FILE, render_json(report))
     return report
 
 
 def settled_ratio(snapshot: Snapshot, measure: str) -> float | None:
-    """``measure`` (`handled` or `exact`) over expected, in settled cells; None where nothing settled or not counted."""
+    """Return ``measure`` (`handled` or `exact`) over expected, in settled cells; None if nothing settled or counted."""
     expected = snapshot.settled.get("expected")
     counted = snapshot.settled.get(measure)
     return counted / expected if expected and counted is not None else None
@@ -145,7 +145,7 @@ def _contributions(counts: Mapping[str, int]) -> dict[str, int | None]:
     for name in Contribution:
         if name is Contribution.MISPLACED:
             parts = [counts.get(Contribution.MISPLACED), counts.get(Contribution.UNKNOWN_ID)]
-            # Half a sum would be a wrong number.
+            # A partial sum would be a wrong number.
             known["incorrect"] = None if None in parts else sum(part or 0 for part in parts)
         known[name.value] = counts.get(name)
     return known
@@ -179,7 +179,7 @@ def _phase(phase: Phase) -> Report:
 
 
 def fault_measure(snapshot: Snapshot, fault: FaultWindow, measure: str) -> float | None:
-    """A measure of one fault (`recovered`: 0 or 1); the snapshot has it under the fault's id or name."""
+    """Return a measure of one fault (`recovered`: 0 or 1). The snapshot has it under the fault's id or name."""
     return _measures(snapshot, fault).get(measure)
 
 

@@ -23,7 +23,7 @@ TONES: Final = {
     "undecodable": "t6",
     "wrong_value": "t3",
 }
-"""Class of a violation -> class of the style sheet: one colour for it wherever it is drawn."""
+"""Violation class -> class of the style sheet: the class has the same colour in all plots."""
 OUTSTANDING: Final = "Outstanding, not answered or not explained"
 TIMELINE: Final[tuple[tuple[str, Mapping[str, str]], ...]] = (
     ("Throughput, events per second", {"read_per_second": "t1", "processed_per_second": "t3"}),
@@ -39,7 +39,7 @@ TIMELINE: Final[tuple[tuple[str, Mapping[str, str]], ...]] = (
 )
 """Title of a plot -> column of the series -> class of its line."""
 COUNTED: Final = (OUTSTANDING, "Violations, confirmed so far")
-"""The plots of counts, which stay until the next point says otherwise; the others are means since the point before."""
+"""The plots of counts, which hold until the next point. The other plots show means since the previous point."""
 NAMES: Final = {
     "read_per_second": "inputs read",
     "processed_per_second": "processed",
@@ -52,14 +52,14 @@ PHASES_SHOWN: Final = 8
 
 @dataclass(frozen=True)
 class PhaseLatency:
-    """What the results of a phase took, by definition; ``name`` is for people."""
+    """Latencies of the results of a phase, by definition. ``name``: shown to people."""
 
     name: str
     latency: Mapping[str, Histogram]
 
 
 def timeline(report: Mapping[str, Any], history: History) -> str:
-    """Four plots over time; a sentence where no history was kept."""
+    """Return four plots over time, or a sentence if no history was kept."""
     if len(history.points) < 2:
         return _section("Timeline", _note("No history was kept: the run has fewer than two batches on record."))
     rows = series.rows(history)
@@ -72,7 +72,7 @@ def timeline(report: Mapping[str, Any], history: History) -> str:
         lines = [
             Line(NAMES.get(name, name.replace("_", " ")), columns[name], tone, form) for name, tone in tones.items()
         ]
-        # What was 0 throughout would hide the rest on the floor of the plot; it is named below it instead.
+        # A line that is 0 throughout would hide others at the bottom of the plot. It is named below the plot instead.
         drawn = [line for line in lines if any(line.values)]
         flat = [line.name for line in lines if line not in drawn and any(v is not None for v in line.values)]
         if not drawn and not flat:
@@ -90,7 +90,7 @@ def timeline(report: Mapping[str, Any], history: History) -> str:
 
 
 def latency_by_phase(phases: Sequence[PhaseLatency]) -> str:
-    """A distribution of latency for each of the newest phases and each definition; nothing where none is known."""
+    """Return a latency distribution for each of the newest phases and each definition; empty if none is known."""
     measured = [phase for phase in phases if any(told.count for told in phase.latency.values())]
     newest = measured[-PHASES_SHOWN:]
     parts = []
@@ -109,7 +109,7 @@ def latency_by_phase(phases: Sequence[PhaseLatency]) -> str:
 
 
 def _distributions(told: Sequence[tuple[str, Histogram]]) -> str:
-    """One plot each, all over the same buckets."""
+    """Return one plot for each, all over the same buckets."""
     used = [i for _, latency in told for i, count in enumerate(latency.counts) if count]
     buckets = range(min(used), max(used) + 1)
     figures = []
@@ -122,7 +122,7 @@ def _distributions(told: Sequence[tuple[str, Histogram]]) -> str:
 
 
 def coverage(report: Mapping[str, Any]) -> str:
-    """The validator's books in a sentence, and for each partition how much of it was read."""
+    """Return the record sums in a sentence, and the share of each partition that was read."""
     sums = report["coverage"]["sums"]
     balance = "balance" if report["coverage"]["complete"] else "do NOT balance"
     said = (
@@ -150,7 +150,7 @@ def coverage(report: Mapping[str, Any]) -> str:
 def _partition(part: Mapping[str, Any]) -> str:
     spanned = part["high_watermark"] - part["first_offset"]
     share = 1.0 if spanned <= 0 else min(1.0, (part["next_offset"] - part["first_offset"]) / spanned)
-    # Cut, not rounded: what is not read to its end must not be shown as 100 %.
+    # Truncated, not rounded: a partition that is not read to its end must not be shown as 100 %.
     percent = f"{int(share * 1000) / 10:g} %"
     bar = (
         '<svg class="share" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'

@@ -1,6 +1,6 @@
-"""The runbooks as pages beside the status page: readable by whoever was woken up, also where nobody published them.
+"""The runbooks as pages beside the status page, so that an operator can read them even if they are not published.
 
-`runbooks` is a link to `docs/runbooks`: the pages are data of this package, and stay where readers look for them.
+`runbooks` is a symbolic link to `docs/runbooks`: the pages are data of this package, and stay in the documentation.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Final
 from validator.publish.live_page import resource
 
 FOLDER: Final = "runbooks"
-"""In this package."""
+"""Folder in this package."""
 _STYLE: Final = "pre { white-space: pre-wrap; overflow-wrap: anywhere; font: .9rem/1.5 ui-monospace, monospace; }"
 
 
 def runbook_names() -> tuple[str, ...]:
-    """The alerts that have a runbook."""
+    """Return the alerts that have a runbook."""
     found = (file.name for file in resources.files("validator.publish").joinpath(FOLDER).iterdir())
     return tuple(sorted(name.removesuffix(".md") for name in found if name.endswith(".md")))
 
 
 def runbook_place(name: str) -> str:
-    """Where the runbook of alert ``name`` is served, from the status page on."""
+    """Return where the runbook of alert ``name`` is served, relative to the status page."""
     return f"{FOLDER}/{name}"
 
 
 @cache
 def runbook_page(name: str) -> str:
-    """The runbook of alert ``name`` as HTML: headings, links to other runbooks, and the rest as it is written."""
+    """Return the runbook of alert ``name`` as HTML: headings, links to other runbooks, and the rest as written."""
     text = resource(f"{FOLDER}/{name}.md")
     parts = [_part(part) for part in re.split(r"^(#+ .*)$", text, flags=re.MULTILINE) if part.strip()]
     return "\n".join(
@@ -53,6 +53,6 @@ def _part(text: str) -> str:
     if text.startswith("#"):
         return f"<h{len(marks)}>{escape(heading)}</h{len(marks)}>"
     linked = re.sub(r"\[([^]]+)\]\((\w+)\.md\)", r'<a href="\2">\1</a>', escape(text.strip("\n")))
-    # Other pages of the repository are not here.
+    # Other pages of the repository are not served.
     plain = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", linked)
     return f"<pre>{plain}</pre>"

@@ -22,20 +22,21 @@ FAULT_MEASURES: Final = (
     "fault_latency_penalty_ratio",
 )
 FAULTS_SHOWN: Final = 50
-"""Faults per metric, those that are active first, then the newest: a plan that names each repetition anew must not
-grow a scrape for ever, and what is not healed must not leave its alert."""
+"""Most faults per metric: active ones first, then the newest. A plan that gives each repetition a new name must not
+grow a scrape forever, and a fault that is not healed must not leave its alert."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Metric name -> label values -> value; histograms apart."""
+    """Metric name -> label values -> value. Histograms are separate."""
 
     plain: Mapping[str, Mapping[Labels, float]]
     histograms: Mapping[str, Mapping[Labels, Histogram]]
 
 
 def at_start(scheme: str = "http") -> Samples:
-    """What a new state shows before its first batch: every known class at its start value. ``scheme``: the port's."""
+    """Return the samples of a new state before its first batch: every known class at its start value. ``scheme``: that
+    of the port."""
     plain: dict[str, dict[Labels, float]] = {}
     histograms: dict[str, dict[Labels, Histogram]] = {}
     for metric in CATALOGUE:
@@ -53,9 +54,9 @@ def at_start(scheme: str = "http") -> Samples:
 
 
 def of(snapshot: Snapshot) -> Samples:
-    """The values that ``snapshot`` has; a class that it does not count stays at 0, a ratio or time at NaN."""
+    """Return the samples of ``snapshot``. A class that it does not count stays at 0, a ratio or time at NaN."""
     contributions = snapshot.contributions
-    # Without totals of its own a snapshot still shows at least what is in each class; the collector keeps the maximum.
+    # A snapshot without totals still shows the present count of each class. The collector keeps the maximum.
     classified = snapshot.classified_total or contributions
     results, processed = snapshot.results_total or snapshot.results, snapshot.processed_total
     opened = snapshot.violations_open
@@ -84,7 +85,7 @@ def of(snapshot: Snapshot) -> Samples:
         },
         "reliable_events_total": {(): contributions.get(Contribution.PROCESSED, 0) if processed is None else processed},
         "input_watermark_timestamp_seconds": {(): _seconds(snapshot.input_watermark_us)},
-        # A sidecar that waits for its first topic is published without a batch, as of the epoch.
+        # A sidecar that waits for its first topic publishes without a batch, with the epoch as its time.
         "last_batch_timestamp_seconds": {(): _seconds(snapshot.taken_us or None)},
         "coverage_complete": {(): float(snapshot.coverage_complete)},
         "state_bytes": {(table,): size for table, size in snapshot.state_bytes.items()},
@@ -130,7 +131,7 @@ def _lags(snapshot: Snapshot) -> dict[str, dict[Labels, float]]:
         read_through = partition.read_through_us
         behind = NAN if read_through is None else max(0.0, (snapshot.taken_us - read_through) / 1e6)
         before = seconds.get(topic, 0.0)
-        # A partition never read through makes the topic's lag unknown, whatever the others say.
+        # A partition that was never read through makes the topic's lag unknown, whatever the others show.
         seconds[topic] = NAN if behind != behind or before != before else max(before, behind)
     return {"read_lag_events": events, "read_lag_seconds": seconds}
 
@@ -146,14 +147,14 @@ def _faults(snapshot: Snapshot) -> dict[str, dict[Labels, float]]:
         active[place] = max(active.get(place, 0.0), float(now))
         for metric, values in measures.items():
             measured = fault_measure(snapshot, fault, metric.removeprefix("fault_"))
-            # A fault that a plan repeats under one name shows its latest measure.
+            # If a plan repeats a fault under one name, the latest measure is shown.
             if measured is not None:
                 values[name, fault.kind] = measured
     return {"fault_active": active, **measures}
 
 
 def _canary(standing: CanaryStanding | None) -> dict[str, dict[Labels, float]]:
-    """No series of a measure that there is none of."""
+    """Return the canary's samples. An absent measure has no series."""
     if standing is None:
         return {}
     delay_us = standing.delay_us_max
@@ -184,7 +185,7 @@ def _latencies(snapshot: Snapshot) -> dict[Labels, Histogram]:
             parts = [p.latency[definition] for p in snapshot.phases if p.phase == phase and definition in p.latency]
             if parts:
                 latencies[definition, phase] = _sum(parts)
-        # Without faults the whole run is control; with faults a sum over all phases is none of them.
+        # Without faults the whole run is control. With faults, a sum over all phases belongs to no phase.
         if definition in snapshot.latency and not snapshot.phases:
             latencies[definition, "control"] = snapshot.latency[definition]
     return latencies

@@ -1,4 +1,4 @@
-"""What a report says in words: what broke, what is outstanding, what each fault cost. For text, HTML and JUnit."""
+"""The sentences of a report, for text, HTML and JUnit: violations, outstanding contributions, costs of faults."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ BROKEN: Final[dict[ViolationClass, tuple[str, str]]] = {
         "results have the correct events and a wrong value",
     ),
 }
-"""Class -> the sentence for one contribution or result, and for several."""
+"""Class -> sentence for one contribution or result, and for several."""
 
 PHASES_SHOWN: Final = 20
 _TOGETHER_SHOWN: Final = 3
 _RAISED_LEAST: Final = 1.1
-"""A steady output gives up to so much by chance."""
+"""A steady output reaches ratios up to this by chance."""
 
 OUTSTANDING: Final[dict[str, str]] = {
     "pending": "not due yet",
@@ -54,22 +54,23 @@ OUTSTANDING: Final[dict[str, str]] = {
 
 
 def number(value: float | None) -> str:
-    """A count or measure for people: grouped, four digits of a fraction, a dash where absent."""
+    """Return a count or measure for people: with thousands separators; fractions with four significant digits; a dash
+    if absent."""
     if value is None:
         return "-"
     if isinstance(value, int):
         return f"{value:,}"
-    # Four digits would write a large one as 1.5e+04.
+    # Four significant digits would show a large number as 1.5e+04.
     return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def ratio(value: float | None) -> str:
-    """A share of one, cut after six digits: what is below 1 must not be shown as 1."""
+    """Return a ratio, truncated after six digits: a ratio below 1 must not be shown as 1."""
     return "-" if value is None else f"{math.floor(value * 1_000_000) / 1_000_000:.6f}".rstrip("0").rstrip(".")
 
 
 def headline(report: dict[str, Any]) -> str:
-    """The outcome in one sentence."""
+    """Return the outcome in one sentence."""
     guarantee = report["guarantee"].replace("_", " ")
     said = {
         "pass": f"keeps its guarantee, {guarantee}",
@@ -80,12 +81,12 @@ def headline(report: dict[str, Any]) -> str:
 
 
 def breaks(violation: ViolationClass, guarantee: str) -> bool:
-    """Whether ``violation`` breaks ``guarantee`` (the tolerance table)."""
+    """Return whether ``violation`` breaks ``guarantee``, by the tolerance table."""
     return violation in VIOLATES[Guarantee(guarantee)]
 
 
 def what_broke(report: dict[str, Any]) -> list[str]:
-    """A sentence for each class of violation with a confirmed one; the worst for the declared guarantee first."""
+    """Return a sentence for each class with a confirmed violation; classes that break the declared guarantee first."""
     lines: list[tuple[bool, str]] = []
     for violation, (one, several) in BROKEN.items():
         count = report["violations"]["confirmed"].get(violation.value) or 0
@@ -99,7 +100,8 @@ def what_broke(report: dict[str, Any]) -> list[str]:
 
 
 def blamed(faults: list[dict[str, Any]], name: str, count: int) -> str:
-    """How many of the ``count`` violations of a class were seen in or after which fault, as a sentence; or nothing."""
+    """Return a sentence on how many of the ``count`` violations of a class occurred in or after which fault; empty if
+    none did."""
     shares = [(fault, (fault["violations"] or {}).get(name) or 0) for fault in faults]
     told = [
         f"{'all' if share >= count else f'{share:,}'} after fault {fault['name'] or fault['kind']} on "
@@ -115,28 +117,28 @@ def blamed(faults: list[dict[str, Any]], name: str, count: int) -> str:
 
 
 def some_ids(record: Mapping[str, Any], most: int) -> str:
-    """A sample of the ids of a violation, at most ``most``, and how many more there are; nothing where none is told."""
+    """Return at most ``most`` ids of a violation, and how many more there are; empty if the record has no ids."""
     return some(record["ids"], most, record["count"])
 
 
 def some(names: Sequence[str], most: int, count: int | None = None) -> str:
-    """At most ``most`` of the names, and how many more there are of the ``count`` (None: of the names)."""
+    """Return at most ``most`` of the names, and how many more there are of ``count`` (None: of the names)."""
     shown = names[:most]
     more = (len(names) if count is None else count) - len(shown)
     return ", ".join(shown) + (f" and {number(more)} more" if shown and more > 0 else "")
 
 
 def listed(classes: list[str]) -> str:
-    """Names of classes as a person reads them: `missing and unknown id`."""
+    """Return the names of classes for people, such as `missing and unknown id`."""
     names = [name.replace("_", " ") for name in classes]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def outstanding(report: dict[str, Any]) -> list[str]:
-    """A sentence for each kind of contribution that has no answer and is no violation."""
+    """Return a sentence for each kind of outstanding contribution that is not a violation."""
     found = [(report["contributions"].get(name), said) for name, said in OUTSTANDING.items()]
     lines = [f"{plural(count, 'event')} {'is' if count == 1 else 'are'} {said}." for count, said in found if count]
-    # Their cells have time again, for a late event came: what was told of them stands until they are answered.
+    # A late event has restarted the time of their cells: the recorded violations stand until the cells are answered.
     told = (report["violations"]["confirmed"].get("missing") or 0) - (report["contributions"].get("missing") or 0)
     if lines and told > 0:
         lines.append(f"Of these, {plural(told, 'event')} {'was' if told == 1 else 'were'} counted as lost earlier.")
@@ -144,7 +146,7 @@ def outstanding(report: dict[str, Any]) -> list[str]:
 
 
 def of_faults(report: dict[str, Any]) -> list[str]:
-    """A sentence for each fault: when, what it cost, what it broke."""
+    """Return a sentence for each fault: its time, its cost, and its violations."""
     lines = []
     together = _together(report["faults"])
     for fault in report["faults"]:
@@ -172,10 +174,10 @@ def of_faults(report: dict[str, Any]) -> list[str]:
         outcome = f"violations after it: {', '.join(broken)}" if broken else "no violation after it"
         if fault["violations"] is None:
             outcome = "its violations cannot be separated from those of other faults"
-        # A report of before has no reasons, and says nothing of a plan.
+        # An earlier report has neither reasons nor the expectations of a plan.
         if fault.get("expects"):
             outcome += f" (its plan expects {listed(fault['expects'])})"
-        # Only a report of today has it.
+        # An earlier report lacks it.
         early = f" It ended early: {fault['over_because']}" if fault.get("over_because") else ""
         reasons = [f" {reason[0].upper()}{reason[1:]}." for reason in fault.get("absent_because", ())]
         others = together.get(fault["id"], [])
@@ -189,13 +191,15 @@ def of_faults(report: dict[str, Any]) -> list[str]:
 
 
 def _baseline(fault: dict[str, Any]) -> str:
-    """What its figures are compared with: not always the whole phase before it. A report of before says nothing."""
+    """Return the control phase of the comparison, which is not always the whole phase before the fault; empty for an
+    earlier report, which lacks it."""
     start, end = fault.get("control_start"), fault.get("control_end")
     return f" Compared with control from {clock(start)} to {clock(end)}." if start and end else ""
 
 
 def _together(faults: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """Id of a fault -> names of those that were in while it was. RFC 3339 in UTC, of one length: sorted as text."""
+    """Return id of a fault -> names of the faults that were active at the same time. Times are RFC 3339 in UTC with one
+    length, so they sort as text."""
     found: dict[str, list[str]] = {}
     struck = sorted((fault for fault in faults if fault["start"]), key=lambda fault: str(fault["start"]))
     for number_, fault in enumerate(struck):
@@ -208,15 +212,16 @@ def _together(faults: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def _why_above_one(key: str, ratio: float) -> str:
-    """What it may mean where a fault seems to have raised the throughput: the failure phase ends when it is seen gone,
-    and answers come in bursts, as those of a window do, of which a short phase may hold one more than its share."""
+    """Return the possible reasons if a fault seems to have raised the throughput. The failure phase ends when the fault
+    is verified healed. Answers may come in bursts, as for windows, and a short phase may have one more than its share.
+    """
     if key != "throughput_penalty_ratio" or ratio < _RAISED_LEAST:
         return ""
     return ": buffered output was drained, the input rate rose, or the phase was too short"
 
 
 def of_phases(report: dict[str, Any]) -> list[str]:
-    """A sentence for each of the newest phases: when, throughput, latency."""
+    """Return a sentence for each of the newest phases: time, throughput, latency."""
     lines = []
     for phase in report["phases"][-PHASES_SHOWN:]:
         name = phase["phase"] + (f" ({phase['fault']})" if phase["fault"] else "")
@@ -235,7 +240,7 @@ def of_phases(report: dict[str, Any]) -> list[str]:
 
 
 def resolution(measured: dict[str, Any]) -> str:
-    """A sentence on how exactly the instants are known that the figures come from, where topics have CreateTime."""
+    """Return a sentence on the precision of the instants behind the figures, if topics have CreateTime."""
     seconds = measured.get("resolution_seconds", 0)
     if seconds is None:
         return " The resolution of these figures is unknown: the sidecar read a backlog."
@@ -243,12 +248,12 @@ def resolution(measured: dict[str, Any]) -> str:
 
 
 def clock(time: str | None) -> str:
-    """An RFC 3339 time for people, to the second."""
+    """Return an RFC 3339 time for people, to the second."""
     return "-" if time is None else time[:19].replace("T", " ")
 
 
 def settled_positions(report: dict[str, Any]) -> list[str]:
-    """Undecodable records that an operator, or the pipeline itself, settled: a sentence each."""
+    """Return a sentence for each range of undecodable records that an operator or the pipeline itself settled."""
     said = []
     for one in report.get("settled_positions") or []:
         first, last = one["first_offset"], one["last_offset"]

@@ -1,4 +1,4 @@
-"""A history as the rows that plots draw: rates and latency between neighbours, counts as they are."""
+"""A history as rows for plots: rates and latency between neighbouring points, and counts."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ Row = list[float | None]
 
 
 def rows(history: History, after: int = 0) -> list[Row]:
-    """One row for each point from the index ``after`` on. Between two starts of the sidecar stands a row of nothing:
-    what happened meanwhile is not known, and no line may cross it."""
+    """Return one row for each point from the index ``after`` on. Between two starts of the sidecar there is an empty
+    row: the time between is not known, and no line may cross it."""
     made: list[Row] = []
     for i in range(max(0, after), len(history.points)):
         point, before = history.points[i], history.points[i - 1] if i else None
@@ -48,12 +48,12 @@ def rows(history: History, after: int = 0) -> list[Row]:
 
 
 def restarts(history: History) -> list[float]:
-    """The first instant (seconds since the epoch) of each start but the first that is kept."""
+    """Return the first instant (seconds since the epoch) of each start of the sidecar, except the first kept one."""
     return [after.time for before, after in pairwise(history.points) if before.restarts != after.restarts]
 
 
 def plain(history: History) -> dict[str, Any]:
-    """All rows, with the names of their columns."""
+    """Return all rows, with the names of their columns."""
     return {
         "columns": COLUMNS,
         "rows": rows(history),
@@ -71,7 +71,7 @@ def _row(history: History, before: Point | None, point: Point) -> Row:
     return [
         point.time,
         round(max(0, point.read - before.read) / seconds, 3),
-        # A contribution can be judged anew: a total that fell says nothing about speed.
+        # A contribution can be judged again, so the total may fall: a negative rate has no meaning.
         round(max(0, point.processed - before.processed) / seconds, 3),
         quantile(history.bounds, made, 0.5),
         quantile(history.bounds, made, 0.99),
@@ -80,7 +80,7 @@ def _row(history: History, before: Point | None, point: Point) -> Row:
 
 
 def latency_between(before: Point, after: Point) -> tuple[int, ...]:
-    """What each bucket counted from one point to the next; nothing where one has no latency or the counts fell."""
+    """Return the count of each bucket between two points; empty if one has no latency or a count fell."""
     if not before.latency or len(before.latency) != len(after.latency):
         return ()
     counts = tuple(new - old for old, new in zip(before.latency, after.latency, strict=True))

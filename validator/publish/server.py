@@ -1,7 +1,7 @@
-"""The HTTP server beside a pipeline: status page, metrics, health, report. Reads only; standard library only.
+"""The HTTP server beside a pipeline: status page, metrics, health, report. Read-only; standard library only.
 
-One thread holds all connections, a few more make the answers. A client that sends slowly, or nothing, costs a socket
-until the deadline; a connection beyond the cap takes the place of the one that has waited longest.
+One thread has all connections, and a few more make the answers. A client that sends slowly, or nothing, costs a socket
+until the deadline. A connection beyond the limit replaces the one that has waited longest.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ from validator.model.terminal import plain_json
 from validator.publish.access import CHALLENGE, Access, AccessError
 
 CONNECTIONS_MAX: Final = 256
-"""Open at once, those that listen to events included (`feed.LISTENERS_MAX`)."""
+"""Most open connections, including listeners to events (`feed.LISTENERS_MAX`)."""
 THREADS: Final = 4
-"""Make answers."""
+"""Number of threads that make answers."""
 HEAD_SECONDS: Final = 5.0
-"""From the first byte of a request, or the opening of its connection, to the end of its headers and body."""
+"""Longest time from the first byte of a request, or the opening of a connection, to the end of its headers and body."""
 KEPT_SECONDS: Final = 90.0
-"""A connection may be silent between two requests: Prometheus scrapes once a minute by default, and keeps it."""
+"""Longest silence of a connection between two requests. By default Prometheus scrapes once a minute and keeps the
+connection."""
 ANSWER_SECONDS: Final = 30.0
-"""A reader takes a whole answer, or a piece of a stream, within."""
+"""Longest time in which a reader receives a whole answer, or a piece of a stream."""
 ENDING_SECONDS: Final = 2.0
-"""At the end, what is being answered has so long."""
+"""Time for answers in progress when the server stops."""
 HEAD_BYTES: Final = 16 * 1024
 BODY_BYTES: Final = 64 * 1024
-"""A body within is read and ignored."""
+"""Largest body of a request. It is read and ignored."""
 PIECE_BYTES: Final = 64 * 1024
-"""What is held of an answer, beside the answer itself, for a reader that is slow."""
+"""Largest buffer for a slow reader, in addition to the answer itself."""
 
 HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -54,7 +55,7 @@ HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 CLOSED_POLICY: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-"""The content security policy of what is no page: nothing is loaded, nothing may frame it."""
+"""The content security policy of answers that are not pages: nothing is loaded, and nothing may frame them."""
 JSON: Final = "application/json; charset=utf-8"
 HTML: Final = "text/html; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -65,7 +66,7 @@ _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 @dataclass(frozen=True)
 class Request:
-    """What a route may look at: the first value of each query parameter, and the header `Accept`."""
+    """The part of a request that a route gets: the first value of each query parameter, and the header `Accept`."""
 
     query: Mapping[str, str]
     accept: str
@@ -73,7 +74,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a route answers."""
+    """The answer of a route."""
 
     body: bytes
     content_type: str
@@ -82,13 +83,13 @@ class Answer:
 
 
 def json_answer(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
-    """``value`` as a JSON answer."""
+    """Return ``value`` as a JSON answer."""
     return Answer((plain_json(value) + "\n").encode(), JSON, status)
 
 
 @dataclass(frozen=True)
 class Stream:
-    """An answer that goes on until ``chunks`` end, the reader leaves, or the server stops."""
+    """An answer that lasts until ``chunks`` end, the reader disconnects, or the server stops."""
 
     chunks: AsyncGenerator[bytes]
     content_type: str = EVENTS
@@ -101,7 +102,7 @@ class Server:
     """Serves ``routes`` (path -> function that runs in a thread) on one address."""
 
     def __init__(self, address: str, port: int, routes: Mapping[str, Route], access: Access) -> None:
-        """Bind the port (0: a free one). Raises OSError if the address cannot be had."""
+        """Bind the port (0: a free one). Raises OSError if the address cannot be bound."""
         self._socket = _listening(address, port)
         self._routes = routes
         self._access = access
@@ -113,18 +114,18 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The port on which the server listens."""
         return int(self._socket.getsockname()[1])
 
     def start(self) -> None:
-        """Answer requests from now on."""
+        """Start answering requests."""
         self._thread.start()
         self._running.wait()
 
     def stop(self) -> None:
-        """Stop listening, free the port and let no connection ask again; does nothing the second time."""
+        """Stop listening, free the port and accept no further request. A second call does nothing."""
         if self._thread.is_alive() and self._loop is not None and self._stopping is not None:
-            with contextlib.suppress(RuntimeError):  # it ends just now
+            with contextlib.suppress(RuntimeError):  # the loop may have ended just now
                 self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join()
         self._socket.close()
@@ -152,7 +153,7 @@ class Server:
             try:
                 connection, _ = await loop.sock_accept(self._socket)
             except OSError:
-                # The one that asked left again, or the process has no descriptor left until another one leaves.
+                # The client has disconnected, or the process has no free descriptor until a connection closes.
                 await asyncio.sleep(0.05)
                 continue
             if len(self._seats) >= CONNECTIONS_MAX:
@@ -163,13 +164,13 @@ class Server:
             self._seats.add(seat)
             seat.task = asyncio.create_task(self._connected(seat))
             seat.task.add_done_callback(partial(self._left, seat))
-            await asyncio.sleep(0)  # a queue of connections must not hold up those that were accepted
+            await asyncio.sleep(0)  # a queue of connections must not delay the accepted ones
 
     def _left(self, seat: _Seat, done: asyncio.Task[None]) -> None:
         self._seats.discard(seat)
         seat.close()
         error = None if done.cancelled() else done.exception()
-        # A reader who went away, or whose patience or ours ended, is no trouble of ours.
+        # A reader that disconnected, or a timeout of either side, is not an error of the server.
         if error is not None and not isinstance(error, OSError | TimeoutError | EOFError):
             traceback.print_exception(error, file=sys.stderr)
 
@@ -237,7 +238,7 @@ def _listening(address: str, port: int) -> socket.socket:
 
 
 class Refused(Exception):
-    """A request that gets no answer of a route; its connection ends with the refusal."""
+    """A request that no route answers. Its connection ends with the refusal."""
 
     def __init__(self, status: HTTPStatus, said: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(said)
@@ -256,35 +257,36 @@ class _Seat:
         self.waits()
 
     def waits(self) -> None:
-        """Nothing is being answered from now on."""
+        """Note that no request is being answered now."""
         self.answering = False
         self._since = monotonic()
 
     def rank(self) -> tuple[bool, bool, float]:
-        """Who leaves first: those who never asked, then those who may ask again, the longest first."""
+        """Return the sort key of eviction: first connections without a request, then idle ones, then those that are
+        being answered; within each, the longest wait first."""
         return self.answering, self.has_asked, self._since
 
     def leave(self) -> None:
-        """End it at once."""
+        """End the connection at once."""
         if self.task is not None:
             self.task.cancel()
         self.close()
 
     def close(self) -> None:
-        """Free the socket, whatever is left to be sent."""
+        """Free the socket, even if data is left to be sent."""
         if self._transport is not None:
             self._transport.abort()
         elif not self._opening:
             self._connection.close()
 
     async def open(self, access: Access) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Reader and writer, after the handshake of TLS."""
+        """Return reader and writer, after the TLS handshake if there is one."""
         loop, encryption = asyncio.get_running_loop(), access.encryption()
         reader = asyncio.StreamReader(limit=HEAD_BYTES, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         limits = {} if encryption is None else {"ssl_handshake_timeout": HEAD_SECONDS, "ssl_shutdown_timeout": 1.0}
         self._connection.setblocking(False)
-        self._opening = True  # from now on asyncio closes the socket, also where this is cancelled
+        self._opening = True  # from now on asyncio closes the socket, also if this is cancelled
         transport, _ = await loop.connect_accepted_socket(lambda: protocol, self._connection, ssl=encryption, **limits)
         transport.set_write_buffer_limits(high=0)
         self._transport = transport
@@ -305,7 +307,7 @@ class _Asked:
 
 
 async def _read_request(reader: asyncio.StreamReader, first: bytes) -> _Asked:
-    """The next request, whose first byte was read (RFC 9112). Raises Refused."""
+    """Read the next request, whose first byte was read already (RFC 9112). Raises Refused."""
     try:
         head = first + await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
@@ -318,7 +320,7 @@ async def _read_request(reader: asyncio.StreamReader, first: bytes) -> _Asked:
     for text in lines:
         name, colon, value = text.partition(":")
         name = name.lower()
-        # One that is repeated, folded or has a blank before its colon is read in two ways by two servers in a row.
+        # Servers in a chain differ in how they read a repeated or folded header, or one with a space before its colon.
         if not colon or not _TOKEN.fullmatch(name) or "\n" in value or (name in headers and name in _ONCE):
             raise Refused(HTTPStatus.BAD_REQUEST, "A header cannot be read.\n")
         headers[name] = value.strip(" \t")
@@ -346,7 +348,7 @@ _ONCE: Final = frozenset({"host", "content-length", "transfer-encoding", "author
 
 
 async def _read_body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> None:
-    """Read a body to its end, so that it cannot be taken for the next request."""
+    """Read a body to its end, so that it cannot be read as the next request. Raises Refused."""
     if "transfer-encoding" in headers:
         raise Refused(HTTPStatus.LENGTH_REQUIRED, "A body in pieces is not read.\n")
     length = headers.get("content-length", "0")
@@ -362,7 +364,7 @@ async def _write(writer: asyncio.StreamWriter, answer: Answer | Stream, *, head_
     headers = {"Content-Type": answer.content_type, **HEADERS}
     if isinstance(answer, Stream):
         headers |= {"Content-Security-Policy": CLOSED_POLICY, "Connection": "close"}
-        # For a proxy in between, which would hold back events to fill a buffer.
+        # A proxy in between would hold back events to fill a buffer.
         headers["X-Accel-Buffering"] = "no"
     else:
         policy = page_policy(answer.body) if answer.content_type == HTML else CLOSED_POLICY
@@ -389,7 +391,7 @@ async def _write(writer: asyncio.StreamWriter, answer: Answer | Stream, *, head_
 
 @lru_cache(maxsize=4)
 def page_policy(page: bytes) -> str:
-    """The content security policy of a page that is one file: its own scripts and styles run, and nothing else does."""
+    """Return the content security policy of a page in one file: only its own scripts and styles are allowed."""
     allowed = {}
     for tag in ("script", "style"):
         parts = re.findall(rb"<%b>(.*?)</%b>" % (tag.encode(), tag.encode()), page, re.DOTALL)

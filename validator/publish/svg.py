@@ -1,6 +1,6 @@
 """Small plots as SVG text, for a page that is mailed and printed: no script, colours from the style sheet's classes.
 
-Each plot has a `role="img"` and a label that says in words what it shows.
+Each plot has a `role="img"` and a label that describes its content in words.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ HEIGHT: Final = 190
 LEFT, RIGHT, TOP, BOTTOM = 48, 12, 20, 22
 TIME_TICKS_MAX: Final = 6
 TIME_STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
-"""Seconds between two ticks of time: round on a clock."""
+"""Seconds between two ticks of a time axis: round steps of a clock."""
 CHARACTER: Final = 6.8
-"""Width of a character of a label, in the units of the plot: enough to keep labels apart."""
+"""Width of a character of a label, in units of the plot; wide enough to keep labels apart."""
 
 
 @dataclass(frozen=True)
 class Line:
     """A line over time; None is a gap. ``tone`` is a class of the style sheet, `t1` to `t6`.
 
-    ``form``: `held`, each until the next: a count that was first seen at an instant must not seem to have grown before
-    it. Or `stretches`, each since the one before: a mean over a stretch of time must not seem to slope within it.
+    ``form``: with `held`, a value holds until the next one, since a count must not seem to have grown before the
+    instant at which it was first seen. With `stretches`, a value holds since the one before, since a mean over a
+    stretch of time must not seem to slope within it.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Band:
-    """A stretch of time (seconds since the epoch) that is shaded, with its name."""
+    """A shaded stretch of time (seconds since the epoch), with its name."""
 
     name: str
     start: float
@@ -47,7 +48,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Stack:
-    """One bar: its label under the axis, and the heights of its parts from below."""
+    """One bar: its label under the axis, and the heights of its parts from the bottom."""
 
     label: str
     parts: Sequence[float]
@@ -55,7 +56,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Shade:
-    """The bars from number ``first`` to ``last`` are shaded, with a name."""
+    """Shaded bars, from number ``first`` to ``last``, with a name."""
 
     name: str
     first: int
@@ -65,7 +66,7 @@ class Shade:
 def over_time(
     label: str, times: Sequence[float], lines: Sequence[Line], bands: Sequence[Band], marks: Sequence[float]
 ) -> str:
-    """Lines over ``times`` (seconds since the epoch, UTC on the axis), ``bands`` shaded, ``marks`` dashed."""
+    """Return lines over ``times`` (seconds since the epoch, UTC on the axis), ``bands`` shaded, ``marks`` dashed."""
     first, last = times[0], max(times[-1], times[0] + 1)
     high = max((v for line in lines for v in line.values if v is not None), default=0) * 1.2 or 1.0
 
@@ -89,11 +90,11 @@ def over_time(
 
 
 def stacks(label: str, bars: Sequence[Stack], tones: Sequence[tuple[str, str]], shades: Sequence[Shade] = ()) -> str:
-    """Bars side by side; ``tones`` are (name, class) of their parts."""
+    """Return bars side by side. ``tones``: (name, class) of their parts."""
     high = max((sum(bar.parts) for bar in bars), default=0) * 1.1 or 1.0
     each = (WIDTH - LEFT - RIGHT) / max(len(bars), 1)
     wide = min(each * 0.8, 40)
-    # Labels that would run into each other are left out, evenly.
+    # Labels are left out at regular intervals, so that they do not overlap.
     longest = max((len(bar.label) for bar in bars), default=1)
     every = math.ceil(longest * CHARACTER / each)
     parts = [_shaded(shade.name, LEFT + each * shade.first, LEFT + each * (shade.last + 1)) for shade in shades]
@@ -113,7 +114,7 @@ def stacks(label: str, bars: Sequence[Stack], tones: Sequence[tuple[str, str]], 
 
 
 def _legend(keys: Iterable[tuple[str, str]]) -> str:
-    """Names beside a drawn key, as HTML."""
+    """Return names beside their drawn keys, as HTML."""
     items = "".join(
         f'<li><svg class="key" viewBox="0 0 24 8" aria-hidden="true">{drawn}</svg>{escape(name)}</li>'
         for name, drawn in keys
@@ -132,7 +133,7 @@ def _drawn(line: Line, xs: Sequence[float], y: Callable[[float], float]) -> list
         path.append(f"H{xs[i]:.1f}V{y(value):.1f}" if pen_down else f"M{xs[i]:.1f} {y(value):.1f}")
         after = line.values[i + 1] if i + 1 < len(line.values) else None
         if not pen_down and after is None:
-            # A value between two gaps would have no line to be seen by.
+            # A value between two gaps would have no visible line.
             alone.append(f'<circle class="{line.tone}" cx="{xs[i]:.1f}" cy="{y(value):.1f}" r="2"/>')
         pen_down = True
     return [f'<path class="{line.tone} line" d="{"".join(path)}"/>', *alone] if path else []
@@ -167,13 +168,13 @@ def _value_axis(high: float) -> str:
 
 
 def _round_step(least: float) -> float:
-    """The smallest of 1, 2, 5 times a power of ten that is at least ``least``."""
+    """Return the smallest of 1, 2, 5 times a power of ten that is at least ``least``."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * 0.999)
 
 
 def _ticks(first: float, last: float) -> list[float]:
-    """Round instants between the two, none so near an end that its label would be cut."""
+    """Return round instants between the two, none so near the end that its label would be cut off."""
     step = next((s for s in TIME_STEPS if (last - first) / s <= TIME_TICKS_MAX), (last - first) / TIME_TICKS_MAX)
     margin = (last - first) * 4 * CHARACTER / (WIDTH - LEFT)
     count = int(last // step) - int(first // step)

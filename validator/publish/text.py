@@ -1,7 +1,7 @@
 """The report for a terminal: sentences first, then aligned columns; at most 100 columns wide.
 
-Commands are longer where they must be: each has a line of its own, so that it can be pasted. Nothing that comes from
-records is obeyed by the terminal (:mod:`validator.model.terminal`).
+Only commands may be longer: each has a line of its own, so that it can be pasted. The terminal obeys nothing that comes
+from records (:mod:`validator.model.terminal`).
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def render(
     history: History | None = None,
     state: str = STATE,
 ) -> str:
-    """``report`` as text; with ``violations`` (violations.json) also the newest of them.
+    """Return ``report`` as text; with ``violations`` (violations.json) also the newest of them.
 
-    ``history`` tells since when; ``state`` is the folder that the commands name.
+    ``history``: shows when violations were first confirmed. ``state``: the folder that the commands name.
     """
     lines = _summary(report, violations, history or History(), state)
     report, violations = plain_values(report), plain_values(violations)
@@ -75,8 +75,8 @@ def render(
 def summary(
     report: dict[str, Any], violations: dict[str, Any] | None, history: History | None = None, state: str = STATE
 ) -> str:
-    """The first part of `render`: the verdict, what broke, what is outstanding and where to look; and the command that
-    prints the rest."""
+    """Return the first part of `render`: the verdict, the violations, outstanding contributions and where to look; and
+    the command that prints the rest."""
     lines = _summary(report, violations, history or History(), state)
     lines += _section("Outstanding", outstanding(plain_values(report)))
     lines += ["", "The whole report:", f"  streamproof report {shell_word(state)}"]
@@ -92,7 +92,7 @@ def _summary(report: dict[str, Any], violations: dict[str, Any] | None, history:
     lines += [f"{when}, after {plural(report['validator']['batches'], 'batch', 'batches')}.", ""]
     lines += _verdicts(report)
     broken = what_broke(report)
-    if len(report["reasons"]) > len(broken):  # a doubt is among them; else they repeat what broke
+    if len(report["reasons"]) > len(broken):  # there is a doubt among them; otherwise they repeat the violations
         lines += _section("Why", report["reasons"])
     lines += _section("What broke", _broken(broken, found, violations) or ["Nothing: no violation is confirmed."])
     lines += _where_to_look(found, commands)
@@ -115,7 +115,7 @@ def _section(title: str, sentences: Iterable[str]) -> list[str]:
 
 
 def _broken(sentences: list[str], found: list[Finding], violations: dict[str, Any] | None) -> list[str]:
-    """Each of ``sentences``, which are in the order of ``found``, with since when and where."""
+    """Return each of ``sentences``, which are in the order of ``found``, with the first confirmation and the extent."""
     told = []
     for sentence, finding in zip(sentences, found, strict=True):
         since = f"at {clock(finding.since)} UTC" if finding.since else "before the kept history"
@@ -127,7 +127,8 @@ def _broken(sentences: list[str], found: list[Finding], violations: dict[str, An
 def _commands(
     report: dict[str, Any], violations: dict[str, Any] | None, state: str
 ) -> dict[str, list[tuple[str, str]]]:
-    """Class of a violation -> (what for, command), of the data as it is: escaped for people, an id is another."""
+    """Return violation class -> (purpose, command). Commands have the unescaped data: an id that is escaped for people
+    is another id."""
     offered: dict[str, list[tuple[str, str]]] = {}
     for finding in findings(report, violations, History()):
         story = [("One event's story", runnable(finding.command, state))] if finding.command else []

@@ -1,4 +1,4 @@
-"""Instants as people and scripts read them: RFC 3339, UTC, with microseconds."""
+"""Instants for people and scripts: RFC 3339, UTC, with microseconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def rfc3339(instant_us: int | None) -> str | None:
-    """``instant_us`` (microseconds since the epoch) as text; None for none, or where the calendar has no such year."""
+    """Return ``instant_us`` (microseconds since the epoch) as text; None if it is None or outside the calendar."""
     if instant_us is None:
         return None
     try:
@@ -20,7 +20,7 @@ def rfc3339(instant_us: int | None) -> str | None:
 
 
 def parse_rfc3339(text: str) -> int:
-    """Microseconds since the epoch; raises ValueError for a text that is no time with a zone."""
+    """Return microseconds since the epoch. Raises ValueError if the text is not a time with a zone."""
     instant = datetime.fromisoformat(text.strip())
     if instant.tzinfo is None:
         raise ValueError(f"{text!r} has no zone; write one, as in 2026-01-31T12:00:00Z")

@@ -1,4 +1,4 @@
-"""In which windows violations fell, beside the faults: bars per window and class, and the worst windows as a table."""
+"""Violations by window, with the faults: bars per window and class, and the worst windows as a table."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from validator.publish.times import parse_rfc3339, rfc3339
 from validator.reconcile.judge import VIOLATIONS
 
 Windows = Mapping[int, Mapping[str, int]]
-"""Start of a window (microseconds since the epoch) -> class of contribution -> count."""
+"""Start of a window (microseconds since the epoch) -> contribution class -> count."""
 
 BROKEN: Final = {name: TONES[name] for name in VIOLATIONS}
-"""Class of contribution that is a violation -> class of the style sheet."""
+"""Violation class of contributions -> class of the style sheet."""
 ALL: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "processed": ("t3", ("processed",)),
     "late or rejected": ("t1", ("late", "rejected", "dropped_late")),
     "outstanding": ("t6", ("pending", "overdue", "blocked", "unconsumed", "unresolved")),
     "violations": ("t5", tuple(BROKEN)),
 }
-"""Part of a bar -> its class of the style sheet, and the classes of contributions that it sums."""
+"""Part of a bar -> its class of the style sheet, and the contribution classes that it sums."""
 BARS_MOST: Final = 60
 ROWS_MOST: Final = 20
 
 
 @dataclass(frozen=True)
 class _Bar:
-    """Neighbouring windows that are drawn as one: from ``start_us`` until ``end_us``, with their counts."""
+    """Adjacent windows that are drawn as one bar: from ``start_us`` until ``end_us``, with their counts."""
 
     start_us: int
     end_us: int
@@ -43,7 +43,7 @@ class _Bar:
 
 
 def classes_by_window(report: Mapping[str, Any], windows: Windows) -> str:
-    """The section of this name; nothing where no window was judged."""
+    """Return the section of this name; empty if no window was judged."""
     if not windows:
         return ""
     starts = sorted(windows)
@@ -103,7 +103,7 @@ def _part(bar: _Bar, classes: Sequence[str]) -> int:
 
 
 def label_of(bar: _Bar, bars: Sequence[_Bar]) -> str:
-    """The start of a bar: of the day where all are within one, else with the day."""
+    """Return the start of a bar: the time of day if all bars are within one day, else also the date."""
     first, last = clock(rfc3339(bars[0].start_us)), clock(rfc3339(bars[-1].start_us))
     said = clock(rfc3339(bar.start_us))
     return said[11:] if first[:10] == last[:10] else said[5:16]
@@ -120,7 +120,7 @@ def _shades(faults: Sequence[Mapping[str, Any]], now: str | None, bars: Sequence
 
 
 def _in_force(fault: Mapping[str, Any], now: str | None) -> tuple[int, int] | None:
-    """From when until when, in microseconds; None where it never began."""
+    """Return the start and the end (now if not healed) of a fault, in microseconds; None if it never began."""
     if fault["start"] is None:
         return None
     start = parse_rfc3339(fault["start"])
@@ -129,7 +129,7 @@ def _in_force(fault: Mapping[str, Any], now: str | None) -> tuple[int, int] | No
 
 
 def _table(report: Mapping[str, Any], bad: Windows, size_us: int) -> str:
-    """The worst of the windows with violations, in the order of time."""
+    """Return the table of the worst windows with violations, in the order of time."""
     worst = sorted(sorted(bad, key=lambda start: (-_broken(bad[start]), start))[:ROWS_MOST])
     used = [name for name in BROKEN if any(counts.get(name) for counts in bad.values())]
     heads = ["window", *(listed([name]) for name in used), "expected", "fault in force"]
