@@ -87,7 +87,7 @@ class Suspicion:
 
     def withdrawn(self, books: Books, sums: Sums) -> frozenset[str]:
         """Return the violation classes of which nothing is confirmed any more: the configuration fits (nearly) no
-        record, or it fits nearly no late or rejected record, and then up to the number of these."""
+        record, or it fits nearly no late or rejected record and these are enough to explain the class."""
         misnamed = asides_that_fit_by_chance(sums.asides)
         by_asides = self._by_numbers(sums, 0, 0, misnamed) if misnamed else frozenset()
         return configuration_doubt.withdrawn(books, sums.counts, sums.carried, sums.inputs) | by_asides

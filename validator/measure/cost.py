@@ -190,7 +190,7 @@ def _recovery(
             f"deviation of {band.deviation:.4g} over {detector.moving_seconds} s: there is no rate to come back to"
         )
         return None, None
-    # A second that is not over yet would look like a drop.
+    # An incomplete second would look like a drop.
     complete_s = min(extent.end_s, extent.until_us // SECOND_US)
     rates = moving_rates(series.contributions(first_s, complete_s), detector.moving_seconds)
     healed = None if extent.healed_s is None else extent.healed_s - extent.start_s

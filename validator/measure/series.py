@@ -10,10 +10,9 @@ from typing import Final
 from validator.measure.output import Output, whole
 
 FINE_SECONDS: Final = 900
-"""Age in seconds up to which seconds are kept one by one. Older seconds are, only while a fault is measured on them."""
+"""Age up to which seconds are kept one by one. Older seconds are kept so only while a fault is measured on them."""
 FINE_SECONDS_MOST: Final = 7_200
-"""Age in seconds above which no second is kept, whatever the faults: a fault that is never healed must not hold them
-forever."""
+"""Age above which seconds are never kept one by one: a fault that is never healed must not require them forever."""
 COARSE_SECONDS: Final = 60
 KEPT_SECONDS: Final = 86_400
 

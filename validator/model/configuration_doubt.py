@@ -118,8 +118,8 @@ def inputs_in_doubt(
 
 
 def asides_in_doubt(asides: Mapping[str, InputCounts]) -> dict[str, int]:
-    """Return side (late, rejected) -> number of ids in such records that are not of their cell, for the sides of which
-    (nearly) no id is.
+    """Return side (late, rejected) -> number of ids in its records that are not of their cell, for the sides with
+    (nearly) no id of its cell.
 
     Their field ``id`` may name another id, so each record may answer an outstanding event.
     """
@@ -127,8 +127,8 @@ def asides_in_doubt(asides: Mapping[str, InputCounts]) -> dict[str, int]:
 
 
 def asides_that_fit_by_chance(asides: Mapping[str, InputCounts]) -> int:
-    """Return the number of ids in late and rejected records that are not of their cell, for the sides of which nearly
-    no id is.
+    """Return the number of ids in late and rejected records that are not of their cell, for the sides with nearly no id
+    of its cell.
 
     Ids that are not known yet count as right here, as in `withdrawn`.
     """

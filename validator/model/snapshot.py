@@ -74,8 +74,8 @@ class FaultWindow:
     verified_us: int | None
     heal_started_us: int | None
     healed_us: int | None
-    expects: frozenset[str] = frozenset()  # of `EXPECTABLE`: what its plan says that it brings
-    over_because: str | None = None  # why it was over before its time, in the words of who injected it
+    expects: frozenset[str] = frozenset()  # classes of `EXPECTABLE` that its plan expects
+    over_because: str | None = None  # why it ended early, in the words of the fault runner
 
 
 @dataclass(frozen=True)
@@ -195,18 +195,18 @@ class Snapshot:
     settled: Mapping[str, int] = field(default_factory=dict)  # over settled cells: expected, handled, exact
     classified_total: Mapping[str, int] = field(default_factory=dict)  # class -> classifications ever made
     reclassified_total: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (from, to) -> moves ever made
-    violations_open: Mapping[str, int] | None = None  # class -> confirmed and not acknowledged; None: not told apart
+    violations_open: Mapping[str, int] | None = None  # class -> confirmed and not acknowledged; None: not known
     violations_expected: Mapping[str, int] = field(
         default_factory=dict
-    )  # class -> confirmed, as plans of faults expect
-    violations_unexpected: Mapping[str, int] | None = None  # class -> of those open, what no plan expects; None: all
-    expected_now: frozenset[str] = frozenset()  # classes that the plan of a fault of now expects
+    )  # class -> confirmed violations that plans of faults expect
+    violations_unexpected: Mapping[str, int] | None = None  # class -> open ones that no plan expects; None: all of them
+    expected_now: frozenset[str] = frozenset()  # classes that the plan of a fault expects at this instant
     fault_violations: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # fault id -> class -> confirmed
-    first_confirmed_us: Mapping[str, int] = field(default_factory=dict)  # class -> since when it is not 0
-    batch_durations: Histogram | None = None  # of all batches, restored; None: the publisher counts since its start
+    first_confirmed_us: Mapping[str, int] = field(default_factory=dict)  # class -> instant since which it is not 0
+    batch_durations: Histogram | None = None  # all batches, restored; None: the publisher counts since its start
     canary: CanaryStanding | None = None  # None: not configured
-    results_total: Mapping[str, int] = field(default_factory=dict)  # class -> the most that it ever was
+    results_total: Mapping[str, int] = field(default_factory=dict)  # class -> largest count so far
     settled_positions: tuple[SettledPositions, ...] = ()  # undecodable records that hide nothing
-    unconsumed_overdue: int = 0  # contributions that would be missing, but that the engine's group has not consumed
-    unconsumed_due_us: int | None = None  # since when the first of them is due
-    processed_total: int | None = None  # the most that were processed at any time; None: not kept
+    unconsumed_overdue: int = 0  # contributions that would be missing if the engine's group had consumed them
+    unconsumed_due_us: int | None = None  # instant since which the first of them is due
+    processed_total: int | None = None  # largest number of processed contributions so far; None: not kept

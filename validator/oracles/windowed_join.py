@@ -219,7 +219,7 @@ def allocated(
 
 
 def _of_the_other(fact: Bools, cell: Ints, is_right: Bools) -> Bools:
-    """Whether ``fact`` holds for some id of the other side in the same cell."""
+    """Return whether ``fact`` holds for some id of the other side in the same cell."""
     size = int(cell.max()) + 1 if len(cell) else 0
     left, right = np.zeros(size, dtype=np.bool_), np.zeros(size, dtype=np.bool_)
     left[cell[fact & ~is_right]] = True

@@ -1,4 +1,4 @@
-"""Derived files that an earlier process left in the state: a damaged file is reported in a sentence and rewritten.
+"""Derived files that an earlier process left in the state. A damaged file is reported in a sentence and rewritten.
 
 No decision depends on them, so a damaged file does not stop a start. But data that was shown before must not disappear
 silently.

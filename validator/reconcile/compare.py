@@ -70,8 +70,8 @@ class Compared:
 
 @dataclass(frozen=True)
 class _Items:
-    """Contributions, one entry each: cell (number among the compared), side, place, offset, whether the id is a text,
-    and the id or the text's number."""
+    """Contributions, one entry each: cell (number among the compared cells), side, place, offset, whether the id is a
+    text, and the id or the text's number."""
 
     cell: Ints
     side: Ints
@@ -81,7 +81,7 @@ class _Items:
     id: Ints
 
     def sorted(self) -> _Items:
-        """By cell and id, and within them in the order of (place, offset)."""
+        """Return the contributions by cell and id, and within these in the order of (place, offset)."""
         return self.of(np.lexsort((self.offset, self.place, self.id, self.is_text, self.cell)))
 
     def of(self, chosen: Ints | Bools) -> _Items:

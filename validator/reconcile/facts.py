@@ -34,15 +34,15 @@ class Side(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a row of the facts table is."""
+    """Kinds of rows of the facts table."""
 
     FACT = "fact"
     """Records of one partition that fell into one cell (or did not decode) in one batch."""
     FRONTIER = "frontier"
     """How far one partition was read, and what its broker returned at the batch's instant."""
     MARK = "mark"
-    """A decision that a replay must repeat: `rest` (every cell known by then is closed), `retired` (totals of
-    what retention dropped)."""
+    """A decision that a replay must repeat: `rest` (every cell known at that time is closed), `retired` (totals of the
+    facts that retention dropped)."""
 
 
 FRONTIER_TYPE: Final = StructType(

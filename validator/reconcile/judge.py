@@ -43,7 +43,7 @@ RESULTS: Final = ("correct", "incomplete", "excess", "misplaced_results")
 """Columns of a verdict that count result records."""
 
 EXCESS: Final = ("duplicate", "misplaced", "unknown_id")
-"""The violations that one more input record would explain."""
+"""The violations that a further input record would explain."""
 
 VIOLATIONS: Final = ("missing", *EXCESS)
 """Classes of contributions that are violations (of one guarantee or another)."""

@@ -1,10 +1,10 @@
 """Lateness in facts: the offset of an input partition after which a window's end was past, or may have been past.
 
-An engine judges lateness by the event's own partition at most. A record there that the engine read and the sidecar
-could not may have advanced the engine's time to any instant up to `max_ahead` after the batch that met the record
-(docs/decisions/0092). Therefore the facts of such records, and of expired offsets, are undecodable and still have a
-reach. An event further ahead than `max_ahead` does not advance the sidecar's time, but fully advances that of an engine
-without such a limit: its fact has a reach, and no event time that counts.
+To an engine an event is late at most because of earlier records of its own partition. A record there that the engine
+could read and the sidecar could not may have advanced the engine's time to any instant up to `max_ahead` after the
+batch that met the record (docs/decisions/0092). Therefore the facts of such records, and of expired offsets, are
+undecodable and still have a reach. An event further ahead than `max_ahead` does not advance the sidecar's time, but
+fully advances that of an engine without such a limit: its fact has a reach, and no event time that counts.
 """
 
 from __future__ import annotations
