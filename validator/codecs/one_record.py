@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 DEEPEST: Final = 500
 """Largest number of nested objects and arrays in a value."""
 TOO_LARGE: Final = b"\x00too large: "
-"""Replaces a value above the limit; its size follows (`validator.codecs.scalars.within`)."""
+"""Replaces a value above the limit; its size follows (`validator.stream.kafka_reading`)."""
 LONGEST_NUMBER: Final = 1_000
 """Largest number of characters of a number, as written and without an exponent."""
 

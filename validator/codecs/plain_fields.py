@@ -58,7 +58,7 @@ class Ids:
 
     @staticmethod
     def joined(parts: list[Ids]) -> Ids:
-        """Several as one."""
+        """Return the ids of several parts as one."""
         texts = [pa.nulls(len(part.integers), pa.string()) if part.texts is None else part.texts for part in parts]
         return Ids(
             np.concatenate([part.integers for part in parts]),
@@ -101,7 +101,7 @@ class Keys:
 
     @staticmethod
     def joined(parts: list[Keys]) -> Keys:
-        """Several as one."""
+        """Return the keys of several parts as one."""
         starts = np.cumsum([0, *(len(part.texts) for part in parts)])
         codes = np.concatenate([part.codes + start for part, start in zip(parts, starts[:-1], strict=True)])
         encoded = pa.concat_arrays([part.texts for part in parts]).dictionary_encode()

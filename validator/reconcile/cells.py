@@ -65,8 +65,9 @@ EXPANSION_FIELDS: Final = (
     "misplaced",
 )
 """Result of the last comparison of a cell's ids. ``version``: the cell's version then (`validator.reconcile.judge`).
-``known``, ``unknown``: observed ids that the cell does not expect and that some input has, or none. ``late_expected``,
-``rejected_expected``: late and rejected contributions of ids that the cell has. The last four count its results."""
+``known``, ``unknown``: observations of ids that the cell does not expect; some input has the known ones, and no input
+the unknown ones. ``late_expected``, ``rejected_expected``: late and rejected contributions of ids that the cell has.
+The last four count its results."""
 
 OF_INPUT: Final = ("given", "matched", "lacking")
 """Counts of each input topic in a cell: its events, and by the last comparison how many of them are in results and how

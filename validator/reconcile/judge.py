@@ -481,7 +481,7 @@ def _of_asides(cells: Columns, it: _Decisions) -> dict[str, dict[str, Ints]]:
 
 
 def _of_unclear_inputs(cells: Columns, rules: Rules, it: _Decisions) -> Bools:
-    """Return the cells that agree, but whose counts leave open for some input whether results or late records carry its
+    """Return the agreeing cells whose counts do not show, for some input, whether results or late records carry its
     events."""
     set_aside = cells["late_count"] + cells["rejected_count"]
     unclear = np.full(len(cells), False)

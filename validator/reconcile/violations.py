@@ -143,10 +143,10 @@ def confirmed_of(
 ) -> Ints:
     """Return how much of each cell's violation of class ``name`` is confirmed.
 
-    Of a suspected part no more is confirmed than is proven by now: what ended the suspicion may not be read yet. If a
-    part of the violation was confirmed before, the engine's error in that cell is proven, and new contributions are
-    confirmed as well. The same holds for contributions that were confirmed as incorrect and have changed to the other
-    incorrect class because an input with their id was read.
+    A part that was only suspected is confirmed only as far as it is proven now: the records that ended the suspicion
+    may not be read yet. If a part of the violation was confirmed before, the engine's error in that cell is proven, and
+    new contributions are confirmed as well. The same applies to contributions that were confirmed as incorrect and have
+    changed to the other incorrect class because an input with their id was read.
     """
     before = cells[f"confirmed_{name}"]
     if name in withdrawn:
