@@ -63,7 +63,8 @@ class Facts(Protocol):
         """Add the facts of a batch that was appended."""
 
     def of_windows(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
-        """Yield tables with all facts since ``oldest_batch`` of windows that start from ``first_us`` to ``last_us``."""
+        """Yield tables with all facts since ``oldest_batch`` of windows that start within ``first_us`` to ``last_us``,
+        both included."""
 
     def to_fold(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
         """Yield the same facts in the form that `Cells.fold` accepts."""

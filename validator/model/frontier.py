@@ -329,7 +329,8 @@ class Clock:
     - ``unheld_inputs_us``: the same, apart from records that open transactions hold back.
     - ``outputs_us``: every output, late and rejected partition was read through this instant.
     - ``unheld_outputs_us``: the same for those partitions that no open transaction holds back.
-    - ``inputs_held``, ``outputs_held``: an open transaction holds back an input; one of the other partitions.
+    - ``inputs_held``: an open transaction holds back an input. ``outputs_held``: the same for an output, late or
+      rejected partition.
     - ``horizon_us``: cells that start before it are out of scope.
     - ``gone_us``: answers expired before they were read; until this instant their partitions had been read through (0:
       never, or events expired before the engine surely had read them). ``unprovable_offsets`` grows with each such gap.
@@ -355,7 +356,7 @@ class Clock:
     outages: Outages = ()
 
     def due_through_us(self, proof_us: int | None, after_us: int) -> int | None:
-        """Return the latest due instant after which ``after_us`` have passed at ``proof_us``; None if it is None."""
+        """Return the latest due instant since which ``after_us`` have passed at ``proof_us``; None for None."""
         return None if proof_us is None else counted_back_us(proof_us, after_us, self.outages)
 
 
