@@ -42,7 +42,7 @@ def test_an_expired_transaction_loses_what_its_checkpoint_calls_done(
             attempts += 1
             run.await_answers(uncommitted=True)
             await_checkpoint(tmp_path / "engine")
-            # The JobManager is stopped first, since it tells the sinks to commit.
+            # The JobManager is stopped first, since it makes the sinks commit.
             engine.process(engine.jobmanager).send_signal(signal.SIGSTOP)
             engine.kill()
             await_abort(run)

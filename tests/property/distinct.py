@@ -36,7 +36,7 @@ class DistinctReferee(Referee):
 
 
 class DistinctEngine(Engine):
-    """Passes the first event of each ``told_apart`` value. A correct engine tells events apart by cell and id.
+    """Passes the first event of each ``told_apart`` value. A correct engine distinguishes events by cell and id.
 
     If an event was dropped as late, later ones with its id may or may not pass.
     """

@@ -1,10 +1,12 @@
-"""Text that users read keeps to docs/style.md. A page that is rewritten is added to `PAGES`."""
+"""Text that users and contributors read keeps to docs/style.md: pages, strings, docstrings and comments."""
 
 from __future__ import annotations
 
 import ast
+import io
 import re
-from collections.abc import Iterator
+import tokenize
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,10 @@ PAGES = (
 )
 PACKAGES = ("chaosstreamproof", "dashboards", "faults", "generator", "testbed", "validator")
 """Packages whose strings users read: help, errors, status lines, reports, alerts."""
+CODE = (*PACKAGES, "bench", "scripts", "tests")
+"""Folders whose docstrings and comments contributors read."""
+QUOTED = re.compile(r"`+[^`]+`+")
+"""A name of the code, which may have any word."""
 TEXTS = (
     "dashboards/generated/**/*.json",
     "dashboards/generated/**/*.yaml",
@@ -63,8 +69,8 @@ SCRIPT_PART = re.compile(
 """A comment, or a string as its first group."""
 FORBIDDEN = re.compile(
     r"\b(mend(s|ed|ing)?|told|tells|nobody|of before|on the average|so long as|comes? again|came again|(was|were) gone"
-    r"|(is|are) not there|is no (JSON|number|text|state|run|verdict|loss|violation|event|record|mapping|list|scalar"
-    r"|known|assignment|reference|character|whole|multiple|property|ASCII|UTF-8))\b",
+    r"|(is|are) not there|(?<!there )is no (JSON|number|text|state|run|verdict|loss|violation|event|record|mapping|list"
+    r"|scalar|known|assignment|reference|character|whole|multiple|property|ASCII|UTF-8))\b",
     re.IGNORECASE,
 )
 
@@ -76,43 +82,61 @@ def test_a_page_has_no_forbidden_word(page: Path) -> None:
     assert not found, f"{page.relative_to(ROOT)} has words that docs/style.md forbids: {found}"
 
 
+def _docstrings(tree: ast.AST) -> list[ast.Constant]:
+    """Return the strings that stand alone, those below attributes included."""
+    alone = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    return [node for node in alone if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
 def _strings(source: str) -> Iterator[tuple[int, str]]:
     """(line, text) of each string in ``source`` that has a space: not docstrings, names or keys."""
     tree = ast.parse(source)
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    docstrings = set(map(id, _docstrings(tree)))
     for node in ast.walk(tree):
         is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value
         if is_text and id(node) not in docstrings:
             yield node.lineno, node.value
 
 
-def _forbidden_strings(source: str) -> list[str]:
-    found = (
-        (line, match[0]) for line, text in _strings(source) for match in FORBIDDEN.finditer(" ".join(text.split()))
-    )
+def _remarks(source: str) -> Iterator[tuple[int, str]]:
+    """(line, text) of each docstring and comment in ``source``, without the names that they quote."""
+    for node in _docstrings(ast.parse(source)):
+        yield node.lineno, QUOTED.sub("", str(node.value))
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], QUOTED.sub("", token.string)
+
+
+def _forbidden(texts: Iterable[tuple[int, str]]) -> list[str]:
+    """Return line and word of each forbidden word in ``texts``."""
+    found = ((line, match[0]) for line, text in texts for match in FORBIDDEN.finditer(" ".join(text.split())))
     return [f"{line}: {word}" for line, word in found]
 
 
-def test_a_forbidden_word_in_a_string_is_found_and_one_in_a_name_is_not() -> None:
+def test_a_forbidden_word_is_found_in_strings_and_remarks_and_not_in_names() -> None:
     source = '''
 def tell(told: str) -> str:
-    """Nobody tells."""
-    print(f"{told} is gone; mend that.", told["told"])
+    """Nobody reads `told`, ``mend`` or "told"."""
+    print(f"{told} is gone; mend that.", told["told"])  # who tells?
     return "the log"  " is not there"
 '''
-    assert sorted(_forbidden_strings(source)) == ["4: mend", "5: is not there"]
+    assert sorted(_forbidden(_strings(source))) == ["4: mend", "5: is not there"]
+    assert sorted(_forbidden(_remarks(source))) == ["3: Nobody", "3: told", "4: tells"]
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_string_has_no_forbidden_word(package: str) -> None:
-    files = sorted((ROOT / package).rglob("*.py"))
+@pytest.mark.parametrize(
+    ("folder", "texts"),
+    [*((package, _strings) for package in PACKAGES), *((folder, _remarks) for folder in CODE)],
+)
+def test_code_has_no_forbidden_word(folder: str, texts: Callable[[str], Iterator[tuple[int, str]]]) -> None:
+    files = sorted((ROOT / folder).rglob("*.py"))
     assert files
     found = [
         f"{file.relative_to(ROOT)}:{one}"
         for file in files
-        for one in _forbidden_strings(file.read_text(encoding="utf-8"))
+        for one in _forbidden(texts(file.read_text(encoding="utf-8")))
     ]
-    assert not found, f"strings have words that docs/style.md forbids: {found}"
+    assert not found, f"there are words that docs/style.md forbids: {found}"
 
 
 @pytest.mark.parametrize("pattern", TEXTS)

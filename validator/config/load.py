@@ -28,7 +28,7 @@ def load(
 ) -> Config:
     """The configuration in the file at ``path``; ``environment`` is the process's unless given.
 
-    Raises ConfigError (one of its kinds) with one sentence for each thing to mend.
+    Raises ConfigError (one of its kinds) with one sentence for each thing to fix.
     """
     file = Path(path)
     return _build(read_document(file), str(path), file.resolve().parent, assignments, environment)

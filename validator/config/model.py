@@ -65,7 +65,7 @@ SET_ELSEWHERE: Final[dict[str, str]] = {
     "group.id": "leave it out, the sidecar joins no group",
     "enable.auto.commit": "leave it out, the sidecar commits no offsets",
 }
-"""Client options that the sidecar decides itself -> the mend."""
+"""Client options that the sidecar decides itself -> how to fix the setting."""
 
 
 def _against_the_file(value: Any, info: ValidationInfo) -> Any:

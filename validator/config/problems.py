@@ -1,4 +1,4 @@
-"""pydantic's findings as sentences: file, field, what is wrong, the mend."""
+"""pydantic's findings as sentences: file, field, what is wrong, how to fix it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ TYPES: Final[dict[str, str]] = {
     "model_type": "write a mapping of keys to values",
     "model_attributes_type": "write a mapping of keys to values",
 }
-"""pydantic's type errors -> the mend."""
+"""pydantic's type errors -> how to fix them."""
 
 
 def sentences(errors: Iterable[ErrorDetails], source: str, origins: Mapping[Location, str]) -> list[str]:
-    """One sentence for each of ``errors``; ``origins`` tells which places were set from outside ``source``."""
+    """One sentence for each of ``errors``; ``origins``: the places that were set from outside ``source``."""
     details = list(errors)
     kept = details
     # pydantic also calls a list too short whose entries it rejected.

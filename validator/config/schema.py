@@ -39,7 +39,7 @@ def _default_as_written(rendered: dict[str, Any]) -> None:
     elif isinstance(rendered.get("default"), dict) and rendered.get("type") == "string":
         rendered["default"] = rendered["default"]["kind"]
     elif isinstance(rendered.get("default"), dict):
-        # A part's default is that of its keys, which its own definition tells.
+        # A part's default follows from its keys, and its own definition has them.
         del rendered["default"]
 
 
@@ -71,7 +71,7 @@ def _known_schema() -> dict[str, Any]:
 
 
 def keys_at(location: tuple[str | int, ...]) -> tuple[str, ...]:
-    """The keys that a mapping at ``location`` of the file may have; empty where it is no mapping of known keys. Where
+    """The keys that a mapping at ``location`` of the file may have; empty if it is not a mapping of known keys. If
     there are several kinds of mapping, the location names the kind."""
     schema = _known_schema()
     node: dict[str, Any] = schema

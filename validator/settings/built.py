@@ -53,7 +53,7 @@ COMBINATIONS: Final = (CUMULATIVE, MIXED_DUPLICATES, ID_SPACES)
 
 
 def refuse_unbuilt(setting: str, value: object, built: tuple[str, ...] = ()) -> None:
-    """Raise the refusal (PydanticCustomError) if ``setting`` with ``value`` is in the table; ``built`` is the mend."""
+    """Raise the refusal (PydanticCustomError) if the table has ``setting`` with ``value``; ``built``: how to fix it."""
     refused = NOT_BUILT.get(setting, frozenset())
     if "*" in refused:
         if value:
