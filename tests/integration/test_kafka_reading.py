@@ -6,12 +6,9 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import re
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,19 +17,22 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from testbed.broker import EmbeddedBroker
+from tests.integration.isolated_reads import offsets_and_values
 from validator.codecs.one_record import TOO_LARGE
 from validator.codecs.times import FARTHEST_US
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
 from validator.stream import kafka_reading
+from validator.stream.bounded import Ended, bounded
 from validator.stream.decode import Reader
-from validator.stream.in_child import in_child
 from validator.stream.kafka_reading import Range, ReadFailed, Reading
 from validator.stream.sources import readers_of, reading_of, sources_of
 
 pytestmark = pytest.mark.timeout(300)
 NAMES = itertools.count()
+WORKER_BYTES_MIN = 402_653_184
+"""The minimum of `limits.worker_bytes`."""
 Headers = list[tuple[str, bytes | None]]
 Told = tuple[int, bytes | None, bytes | None, Headers]
 
@@ -322,25 +322,12 @@ def test_a_record_is_read_alone_however_busy_its_reader_is(broker: EmbeddedBroke
     for value in (b"x" * 400_000_000, b"small", b"x" * 400_000_000):
         producer.produce(topic, value, partition=0)
         assert producer.flush(120) == 0
-    # This process is forked, so no client thread may hold a lock at that time.
-    del producer
     config = configured(broker)
-    data_kbytes = re.search(r"VmData:\s+(\d+)", Path("/proc/self/status").read_text(encoding="ascii"))
-    assert data_kbytes is not None
-    reading = replace(reading_of(config).spared(isolated=True), memory_bytes=int(data_kbytes[1]) * 1024 + 300 * 2**20)
-    small = Range(0, topic, 0, 1, 2)
-
-    def read_small() -> tuple[list[int | None], list[pa.RecordBatch]]:
-        found = list(reading.each(Message.offset, [small])), list(reading.records(small, reader_of(config).decoder))
-        # A consumer of this process would fetch the following records in this time, and exceed the memory limit.
-        time.sleep(3)
-        return found
-
-    # The worker of this test is a child process with bounded memory.
-    (offset,), (batch,) = in_child(read_small, 120)
-    assert offset == 1
-    assert batch["value"].to_pylist() == [b"small"]
+    reading = replace(reading_of(config).spared(isolated=True), memory_bytes=WORKER_BYTES_MIN)
+    decoder = reader_of(config).decoder
+    found = list(bounded(120, offsets_and_values, reading, decoder, Range(0, topic, 0, 1, 2)))
+    assert found == [[1], [b"small"]]
     for neighbour in (0, 2):
-        large = Range(0, topic, 0, neighbour, neighbour + 1)
-        with pytest.raises(MemoryError):
-            in_child(lambda wanted=large: list(reading.each(Message.offset, [wanted])), 120)
+        with pytest.raises(Ended) as ended:
+            list(bounded(120, offsets_and_values, reading, decoder, Range(0, topic, 0, neighbour, neighbour + 1)))
+        assert ended.value.by_memory

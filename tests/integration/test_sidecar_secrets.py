@@ -136,6 +136,7 @@ def test_spark_answers_and_writes_for_nobody_else(spark: SparkSession) -> None:
     assert environment.serializerManager().encryptionEnabled()
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason="/proc is Linux's")
 def test_no_secret_is_seen_and_no_stranger_is_served(pipeline: Pipeline) -> None:
     pipeline.create()

@@ -32,7 +32,7 @@ from validator.stream.run_record import RunRecord
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.property, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.property, pytest.mark.timeout(1200)]
 
 CAUSAL: Final = 600
 FAULTY: Final = 1450
