@@ -17,11 +17,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
+from validator.stream.in_child import ENDED_BY_MEMORY
+
 MEMORY_BYTES: Final = 768 * 2**20
 """Limit of the process's heap, data and stacks. librdkafka has a thread per broker, with a stack of 8 MiB."""
 _OUT_OF_MEMORY: Final = 52
-_ENDED_BY_MEMORY: Final = (_OUT_OF_MEMORY, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGKILL)
-"""Exit statuses for lack of memory: librdkafka aborts if an allocation fails, and the kernel kills the process."""
+_ENDED_BY_MEMORY: Final = (_OUT_OF_MEMORY, *(-number for number in ENDED_BY_MEMORY))
+"""Exit statuses of a process that had too little memory."""
 
 _Given = ParamSpec("_Given")
 _Item = TypeVar("_Item")
