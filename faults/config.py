@@ -39,14 +39,14 @@ PlanName = Literal[
 
 
 class RandomSection(Section):
-    """A schedule that is drawn from the seed within budgets. It ends when one of them is used up."""
+    """Budgets of a random schedule. The seed draws the faults until one budget is used up."""
 
     length: Seconds
     faults_at_most: Annotated[int, Field(ge=1, le=1000)]
     down_at_most: Seconds
-    """Sum of what the faults last."""
+    """Budget for the sum of the durations of all faults."""
     gap: Range
-    """From healed to the next fault."""
+    """Time from the verified end of a fault to the start of the next one."""
 
 
 class ScheduleSection(Section):
@@ -57,10 +57,11 @@ class ScheduleSection(Section):
     recovery: Seconds = 0.0
     repeat: Annotated[int, Field(ge=1, le=10_000)] = 1
     periodic: bool = False
-    """Faults come at fixed distances: what injecting and healing one took is taken from the wait for the next."""
+    """Whether faults start at fixed intervals: the wait for the next fault is shorter by the time for injection and
+    healing."""
     faults: Annotated[tuple[Spec, ...], Field(min_length=1)]
     random: RandomSection | None = None
-    """The faults are then drawn from ``faults``, and control, recovery, repeat and periodic are left out."""
+    """Draws the faults from ``faults`` within these budgets. Excludes control, recovery, repeat and periodic."""
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
@@ -76,16 +77,16 @@ class NamedPlanSection(Section):
 
     name: PlanName
     type: Literal["process", "namespace", "container", "pods"] = "process"
-    """What is hit: processes of this machine (with their links and topics), network namespaces, which only plans that
-    delay can hit, containers of Docker, or pods."""
+    """Type of the targets: processes of this machine with their links and topics, network namespaces (only for plans
+    that delay), Docker containers, or pods."""
     target: Selector = Selector()
-    """Whose name, labels or input narrow the targets; how many are hit is the plan's."""
+    """Limits the targets by name, labels or input. The plan sets how many of them are hit."""
     faster: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    """All phases are shorter by this factor. Delays and rates stay, since they are measured against timeouts."""
+    """The durations of all phases are divided by this factor. Delays and rates stay: they relate to timeouts."""
     expects: Expects = ()
-    """As of a fault; it holds for all of the plan."""
+    """Classes of violations that any fault of the plan is expected to cause, as in `FaultSpec.expects`."""
     failure_free: Seconds = 0.0
-    """How long a run takes without a fault; streambench-node kills at half of it."""
+    """Duration of a run without a fault. Only ``streambench-node`` uses it: it kills a node after half of this time."""
 
     @field_validator("target")
     @classmethod
@@ -96,25 +97,26 @@ class NamedPlanSection(Section):
 
 
 class KafkaSection(Section):
-    """The brokers and the name of the faults topic. The listener must not be behind a link of the proxy."""
+    """The cluster and the name of the faults topic. Use a listener that is not behind a link of the proxy."""
 
     bootstrap_servers: str
     topic: str = "faults"
     options: Annotated[dict[str, str | int | float | bool], AfterValidator(fitting)] = Field(default_factory=dict)
-    """librdkafka producer options, security included (docs/security.md)."""
+    """librdkafka producer options, including security options (docs/security.md)."""
 
 
 class LimitsSection(Section):
-    """Limits on the targets that a run hits, and on the times of probes."""
+    """Limits on the number of targets that are hit at the same time, and timeouts of probes."""
 
     targets_at_once: Annotated[int, Field(ge=1)] | None = None
+    """Maximum number of targets of one fault or one group of faults. Each pod is a target. None: no limit."""
     verified_within: Annotated[Seconds, Field(gt=0)] = 10.0
-    """How long a probe may take to show that a fault is in."""
+    """Time within which a probe must show that the fault is active."""
     healed_within: Annotated[Seconds, Field(gt=0)] = 60.0
-    """How long a probe may take to show that it is gone."""
+    """Time within which a probe must show that the fault has ended, counted from the start of healing."""
     survives: Annotated[Seconds, Field(ge=0)] = 10.0
-    """How long a run watches, at its end, a process that was paused and goes on. One that lost its session asks for
-    something and ends within a few heartbeats (3 s each with Kafka's defaults)."""
+    """Time for which a process must run after a pause. At the end of a run, the runner watches it until then. A process
+    whose session expired ends within a few heartbeats (3 s each with Kafka's defaults)."""
 
 
 class FaultConfig(Section):
@@ -125,7 +127,7 @@ class FaultConfig(Section):
     state: Path = Path("faults-state")
     """Folder of the journal, the lock and the proxy's socket; relative to the file."""
     kafka: KafkaSection | None = None
-    """None: fault windows are in the journal only."""
+    """None: the windows of the faults are written to the journal only."""
     targets: Annotated[dict[str, Target], Field(min_length=1)]
     limits: LimitsSection = LimitsSection()
     plan: NamedPlanSection | None = None

@@ -8,12 +8,12 @@ from faults.section import Section
 
 
 class KnownProcess(Section):
-    """A process. Its start distinguishes it from a later process with the same id."""
+    """A process. ``started`` distinguishes it from a later process with the same id."""
 
     target: str
     pid: int
     started: str
-    """When it started, as the system says it; the same text for the same process."""
+    """Start of the process, as the system states it; the same text for the same process."""
 
 
 class KnownContainer(Section):
@@ -23,11 +23,11 @@ class KnownContainer(Section):
     id: str
     started: str
     endpoints: dict[str, str] = Field(default_factory=dict)
-    """Network that the fault takes -> how to connect it again."""
+    """Name of a network that the fault disconnects -> the endpoint's configuration with which it is connected again."""
 
 
 class KnownPartition(Section):
-    """A partition of Kafka before the fault, and the broker that is to lead it."""
+    """A partition of Kafka before the fault, and the broker that leads it during the fault (``to``)."""
 
     target: str
     topic: str
@@ -35,7 +35,7 @@ class KnownPartition(Section):
     leader: int
     to: int
     replicas: tuple[int, ...]
-    """In their order: the first is the preferred leader."""
+    """Ids of the brokers in the order of the replica list; the first is the preferred leader."""
 
     @property
     def place(self) -> tuple[str, int]:
@@ -48,23 +48,24 @@ class KnownPartition(Section):
 
 
 class Facts(Section):
-    """Facts that are measured before the injection, or that the injection creates."""
+    """Facts from a measurement before the injection, or from the injection itself."""
 
     processes: tuple[KnownProcess, ...] = ()
-    """Those that are hit, or that press on the machine."""
+    """Processes that the fault hits, or that create the pressure on the machine."""
     containers: tuple[KnownContainer, ...] = ()
     round_trip_seconds: dict[str, float] = Field(default_factory=dict)
-    """Link -> a small message there and back, before the fault."""
+    """Link -> round trip of a small message before the fault, in seconds."""
     partitions: tuple[KnownPartition, ...] = ()
     offsets: dict[str, int] = Field(default_factory=dict)
-    """Topic/partition -> offset of the last record that the fault wrote there."""
+    """``TOPIC/PARTITION`` -> offset of the last record that the fault wrote there."""
     ready_pods: dict[str, int] = Field(default_factory=dict)
-    """Target -> pods that were ready before."""
+    """Target -> number of pods that were ready before the fault."""
     records: dict[str, int] = Field(default_factory=dict)
-    """Target -> records that the fault wrote and the broker acknowledged."""
+    """Target -> number of the fault's records that the broker acknowledged."""
     control_groups: dict[int, str] = Field(default_factory=dict)
-    """Process id -> control group in which it was."""
+    """Process id -> control group of the process before the fault."""
     libraries: dict[str, str] = Field(default_factory=dict)
-    """Target -> file of the library by which its clock is moved."""
+    """Target -> file of the library that moves the target's clock."""
     loss_by: str | None = None
-    """What loses the packets of a namespace: ``netem``, or the program of the packet filter."""
+    """Program that loses the packets of a namespace: ``netem``, or the program of the packet filter. None if a relay
+    loses them, and for other kinds of fault."""

@@ -106,7 +106,7 @@ class Step:
     lasts_seconds: float
     others: tuple[tuple[float, Fault], ...] = ()
     own_seconds: Mapping[str, float] = field(default_factory=dict)
-    """Fault id -> seconds for which it is active, if it does not end with its group."""
+    """Fault id -> seconds for which the fault is active. A fault without an entry ends with its group."""
 
     @property
     def parts(self) -> tuple[tuple[float, Fault], ...]:
@@ -132,7 +132,7 @@ class Timeline:
     steps: tuple[Step, ...]
     recovery_seconds: float
     periodic: bool = False
-    """Waits are shortened by the time that injecting and healing took, so that faults start at fixed intervals."""
+    """Whether faults start at fixed intervals: waits are shortened by the time that injection and healing took."""
 
     @property
     def seconds(self) -> float:

@@ -20,7 +20,7 @@ NO_PARAMETERS: Final = NoParameters()
 
 
 class RestartLoopParameters(Section):
-    """``interval``: time from one kill to the next. The process is killed if it runs again by then."""
+    """``interval``: time from one kill to the next. A process that does not run again by then is not killed."""
 
     interval: Annotated[Seconds, Field(ge=0.05)] = 1.0
 
@@ -46,14 +46,14 @@ class PartitionParameters(Section):
 
 
 class BandwidthParameters(Section):
-    """``bytes_per_second`` of the link in each direction, shared by all its connections."""
+    """Each impaired direction of the link carries at most ``bytes_per_second``, shared by all connections."""
 
     bytes_per_second: Annotated[Bytes, Field(ge=1000, le=10_000_000)]
     direction: Direction = "both"
 
 
 class ContainerRestartParameters(Section):
-    """Docker asks the container to stop, and kills it after ``stop_within``, rounded to whole seconds."""
+    """Docker sends the container its stop signal, and kills it after ``stop_within``, rounded to whole seconds."""
 
     stop_within: Annotated[Seconds, Field(le=25)] = 10.0
 
@@ -65,11 +65,11 @@ class DisconnectParameters(Section):
 
 
 class NamespacePartitionParameters(Section):
-    """``direction``: outgoing packets (``to``), incoming ones (``from``) or ``both``; ``peers``: only with these."""
+    """Outgoing packets (``to``), incoming packets (``from``) or ``both`` are dropped."""
 
     direction: Literal["to", "from", "both"] = "to"
     peers: Annotated[tuple[Peer, ...], Field(max_length=16)] = ()
-    """IPv4 addresses with ports, outside the namespace; all traffic where there are none."""
+    """IPv4 addresses with ports, outside the namespace. Only packets to or from them are dropped; empty: all are."""
 
 
 class NamespaceDelayParameters(Section):
@@ -86,7 +86,7 @@ class NamespaceDelayParameters(Section):
 
 
 class NamespaceBandwidthParameters(Section):
-    """``bytes_per_second`` that may leave the namespace, shared by all its connections."""
+    """At most ``bytes_per_second`` leave the namespace, shared by all connections."""
 
     bytes_per_second: Annotated[Bytes, Field(ge=10_000, le=10_000_000)]
 
@@ -98,7 +98,7 @@ class NamespaceLossParameters(Section):
 
 
 class PodParameters(Section):
-    """``pods``: how many of the target's pods Chaos Mesh draws: ``one``, a number, a share (``50%``), or ``all``."""
+    """``pods``: number of the target's pods that Chaos Mesh draws: ``one``, a number, a share (``50%``) or ``all``."""
 
     pods: str | int = "one"
 
@@ -111,7 +111,10 @@ class PodParameters(Section):
 
 
 class _PodNetworkParameters(PodParameters):
-    """``direction``: packets that the pods send (``to``), receive (``from``) or ``both``; ``peers``: their labels."""
+    """``direction``: packets that the pods send (``to``), receive (``from``) or ``both``.
+
+    ``peers``: labels of the pods at the other end; empty: any other end.
+    """
 
     direction: Literal["to", "from", "both"] = "to"
     peers: dict[str, str] = Field(default_factory=dict)
@@ -124,7 +127,7 @@ class _PodNetworkParameters(PodParameters):
 
 
 class PodDelayParameters(_PodNetworkParameters):
-    """Delay and jitter as for a link, with a resolution of 1 ms, by netem in the pod's network."""
+    """netem in the pod's network delays packets by ``delay`` plus or minus up to ``jitter``. Resolution: 1 ms."""
 
     delay: Annotated[Seconds, Field(ge=0.001, le=60)]
     jitter: Seconds = 0.0
@@ -137,7 +140,7 @@ class PodLossParameters(_PodNetworkParameters):
 
 
 class PodPartitionParameters(_PodNetworkParameters):
-    """No packet passes."""
+    """All packets in ``direction`` are dropped."""
 
 
 class PodCpuParameters(PodParameters):
@@ -154,7 +157,7 @@ class PodMemoryParameters(PodParameters):
 
 
 class PodDiskParameters(PodParameters):
-    """``percent`` of the calls on files of ``volume``, a mount path, take longer by ``delay``."""
+    """``percent`` of the calls on files below the mount path ``volume`` are delayed by ``delay``."""
 
     volume: Annotated[str, Field(pattern="^/")]
     delay: Annotated[Seconds, Field(ge=0.001, le=60)]
@@ -168,7 +171,7 @@ class PodClockParameters(PodParameters):
 
 
 class ClockParameters(Section):
-    """The wall clock is off by ``offset``: ``-10m`` is behind, ``5s`` ahead. It jumps by the offset, and back."""
+    """The wall clock jumps by ``offset`` (``-10m`` back, ``5s`` ahead), and returns when the fault is healed."""
 
     offset: Annotated[str, Field(pattern=r"^-?[0-9]+(ms|s|m|h)$")]
 
@@ -198,21 +201,22 @@ class MemoryParameters(Section):
 
 
 class TransactionParameters(Section):
-    """A transaction on ``partition``. The broker aborts it after ``timeout``."""
+    """A transaction with one record in ``partition``, which stays open until healing."""
 
     partition: Annotated[int, Field(ge=0)] = 0
     timeout: Annotated[Seconds, Field(ge=1)] = 900.0
-    """At most the broker's ``transaction.max.timeout.ms``, 15 minutes unless set."""
+    """Time after which the broker aborts the transaction. The broker accepts at most its
+    ``transaction.max.timeout.ms`` (15 minutes by default)."""
 
 
 class DemoteParameters(Section):
-    """``to``: id of the broker that leads instead; default: the first other in-sync replica."""
+    """``to``: id of the broker that becomes the leader; None: the broker of the first other in-sync replica."""
 
     to: Annotated[int, Field(ge=0)] | None = None
 
 
 class LeaderMoveParameters(DemoteParameters):
-    """``partition``: the partition whose leader is moved; default: all partitions of the topic."""
+    """``partition``: the partition whose leader is moved; None: all partitions of the topic."""
 
     partition: Annotated[int, Field(ge=0)] | None = None
 
@@ -221,15 +225,15 @@ class PoisonParameters(Section):
     """Records of ``form``, at the rate ``per_second``, until ``at_most`` records are sent."""
 
     form: Literal["not_utf8", "not_json", "no_object", "empty", "null", "each"] = "not_json"
-    """``each``: all of them in turn."""
+    """``each`` writes all other forms in turn."""
     per_second: Annotated[float, Field(gt=0, le=1000)] = 10.0
     at_most: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
 
 
 class DiskParameters(Section):
-    """A file of ``bytes``; smaller if the file system is full before.
+    """A file of ``bytes`` is written; it is smaller if the file system becomes full before.
 
-    The fault is refused if less than ``reserve`` would stay free. A ``reserve`` of 0 allows a full file system.
+    The fault is refused if less than ``reserve`` bytes would stay free. With 0 the file system may become full.
     """
 
     bytes: Annotated[Bytes, Field(gt=0)]

@@ -26,13 +26,13 @@ class Selection:
 
     kind: str
     names: tuple[str, ...]
-    """In the order of the file."""
+    """Names of the targets, in the order of the file."""
     replicas: frozenset[str]
-    """The targets of its type with the selector's labels. Not all of them may be hit unless asked for explicitly."""
+    """The targets of the same type with the selector's labels. All of them are hit only if ``asked`` has them."""
     asked: frozenset[str]
-    """The targets that are asked for explicitly: by name, ``all`` or ``leader``. For a node loss, the whole host."""
+    """The targets that are requested explicitly: by name, ``all`` or ``leader``. For a node loss, the whole host."""
     units: int
-    """Number of separate targets that are hit; for targets of pods, the number of pods."""
+    """Number of separate objects that are hit. A pod counts as one object."""
 
 
 def select(

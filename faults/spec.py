@@ -27,14 +27,15 @@ Expects = Annotated[tuple[str, ...], AfterValidator(expected_classes)]
 
 
 class Selector(Section):
-    """The targets that a fault hits: one by ``name``, or ``pick`` of those with all ``labels`` and this ``input``."""
+    """The targets of a fault: one by ``name``, or ``pick`` of the targets with all ``labels`` and this ``input``."""
 
     name: str | None = None
     labels: dict[str, str] = Field(default_factory=dict)
     input: bool | None = None
-    """Only targets that take the pipeline's input, or only others; None: any."""
+    """True: only targets that consume the pipeline's input. False: only the others. None: both."""
     pick: Pick = "one"
-    """``one``, a number, a share (``50%``, rounded up), ``all``, or ``leader``; the seed draws which."""
+    """How many of the matching targets are hit: ``one``, a number, a share (``50%``, rounded up) or ``all``. The seed
+    draws them. ``leader`` selects the target that the file marks as leader."""
 
     @model_validator(mode="before")
     @classmethod
@@ -82,11 +83,11 @@ class FaultSpec(Section):
     kind: str
     target: Selector = Selector()
     lasts: Annotated[Lasts, Field(alias="for")] = 0.0
-    """From verified in to the start of healing."""
+    """Time from the verification of the fault to the start of its healing; 0: healing starts at once."""
     name: str | None = None
     parameters: AnyParameters = NoParameters()
     expects: Expects = ()
-    """Classes of violations that it is expected to bring: alerts leave them out (docs/faults.md)."""
+    """Classes of violations that the fault is expected to cause. Alerts ignore such violations (docs/faults.md)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -131,7 +132,7 @@ class TogetherSpec(FaultSpec):
     """One fault of a group. It ends with the group, or after its own ``for``."""
 
     after: Seconds = 0.0
-    """From the start of the group to its injection."""
+    """Time from the start of the group to the injection of this fault."""
 
     @property
     def after_seconds(self) -> float:
@@ -152,11 +153,11 @@ class TogetherSpec(FaultSpec):
 
 
 class GroupSpec(Section):
-    """Overlapping faults: all are injected and verified, then healed in reverse order, or after their own time."""
+    """Overlapping faults. All are injected and verified, then healed in reverse order or after their own ``for``."""
 
     together: Annotated[tuple[TogetherSpec, ...], Field(min_length=2)]
     lasts: Annotated[Lasts, Field(alias="for")] = 0.0
-    """From the last verified in to the start of healing."""
+    """Time from the last verification to the start of healing."""
 
     @property
     def parts(self) -> tuple[FaultSpec, ...]:

@@ -19,34 +19,36 @@ class Selectable(Section):
     """The properties of any target that a selector uses."""
 
     leader: bool = False
+    """Whether ``pick: leader`` selects the target."""
     input: bool = False
-    """It takes the pipeline's input; a selector can leave such targets out, or take only them."""
+    """Whether the target consumes the pipeline's input. A selector can include or exclude such targets."""
     labels: dict[str, str] = Field(default_factory=dict)
 
 
 class LocalProcess(Selectable):
-    """A process on this machine, how it is found, and how it is started again after a kill."""
+    """A process on this machine: how to find it, and how to restart it after a kill."""
 
     pid: Annotated[int, Field(gt=1)] | None = None
-    """Its id. A restart gives it another one, so that a kill needs ``pid_file`` instead."""
+    """Process id. A restarted process has another id, so faults that end the process need ``pid_file`` instead."""
     pid_file: Path | None = None
-    """A file that holds its id, read anew each time."""
+    """File with the process id. It is read again at each use."""
     group: bool = False
-    """All of its process group, not only this process."""
+    """Whether a fault hits the whole process group of the process."""
     in_group_of: Path | None = None
-    """The file with the id of the process that leads its group, so that a plan knows it before either runs."""
+    """``pid_file`` of the process that leads the process group. With it, a plan knows the group before the processes
+    run."""
     start: tuple[str, ...] = ()
-    """The command that is the process; run to heal a kill, and its id is written to ``pid_file``."""
+    """Command that becomes the process. To heal a kill, the runner runs it and writes the new id to ``pid_file``."""
     supervised: bool = False
-    """Something else (systemd, a script) starts it again and writes ``pid_file``; healing waits for that."""
+    """Whether a supervisor (systemd, a script) restarts the process and writes ``pid_file``. Healing waits for that."""
     ready: Address | None = None
-    """After a kill it counts as healed only when this address takes a connection."""
+    """A kill is healed only when this address accepts a connection; None: when the process runs."""
     clock_file: Path | None = None
-    """The file that its agent or libfaketime reads, for clock_skew."""
+    """For ``clock_skew``: the file from which the clock agent or libfaketime reads the offset."""
     folder: Path = Path()
-    """Where ``start`` runs; default: the folder of the configuration."""
+    """Folder in which ``start`` runs, relative to the file; default: the folder of the file."""
     host: str | None = None
-    """The node it stands for; a node loss kills all processes of one host."""
+    """Name of the node that the process belongs to. A node loss kills all processes of one host."""
 
     @model_validator(mode="after")
     def _one_way_each(self) -> Self:
@@ -70,9 +72,10 @@ class BrokerTarget(LocalProcess):
 
     type: Literal["broker"]
     address: Address
-    """A listener of this very broker, where a client asks it for metadata."""
+    """A listener of this broker. A client requests metadata there to probe it."""
     options_file: Path | None = None
-    """librdkafka options, ``name=value`` a line: how a client reaches it. A file, since options may be secret."""
+    """File with the client's librdkafka options, one ``name=value`` per line. The options may contain secrets, which
+    must not be written to the journal."""
 
 
 class SidecarTarget(LocalProcess):
@@ -80,7 +83,7 @@ class SidecarTarget(LocalProcess):
 
     type: Literal["sidecar"]
     state: Path | None = None
-    """Its state folder; who holds the lock of it is the process."""
+    """State folder of the sidecar. The process that holds the folder's lock is the target."""
 
     @model_validator(mode="after")
     def _one_way_each(self) -> Self:
@@ -100,7 +103,7 @@ class TopicTarget(Selectable):
     bootstrap_servers: str
     topic: str
     options_file: Path | None = None
-    """As a broker's."""
+    """As `BrokerTarget.options_file`."""
 
 
 class ContainerTarget(Selectable):
@@ -108,9 +111,9 @@ class ContainerTarget(Selectable):
 
     type: Literal["container"]
     container: Annotated[str, Field(min_length=1)]
-    """Its name or id."""
+    """Name or id of the container."""
     socket: Path = Path("/var/run/docker.sock")
-    """Docker's."""
+    """Unix socket of Docker's API."""
 
 
 class PodsTarget(Selectable):
@@ -119,9 +122,9 @@ class PodsTarget(Selectable):
     type: Literal["pods"]
     namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
     match: Annotated[dict[str, str], Field(min_length=1)]
-    """Labels that the pods carry."""
+    """Labels that the pods have."""
     server: Annotated[str, Field(pattern=r"^https?://[^/\s]+$")] | None = None
-    """The API server; default: that of the cluster that we run in."""
+    """URL of the API server; None: the API server of the cluster that the runner itself runs in."""
     token_file: Path | None = None
     ca_file: Path | None = None
 
@@ -132,12 +135,12 @@ class NamespaceTarget(Selectable):
     type: Literal["namespace"]
     namespace: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
     device: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,14}$")]
-    """By which its traffic leaves."""
+    """Network device by which packets leave the namespace."""
     probe: Address
-    """What takes a connection from inside, through the device."""
+    """Address that accepts connections from inside the namespace, through the device."""
     relay: IPv4Network | None = None
-    """The network of a packet relay, which `streamproof faults proxy` makes: this host has its first address, the
-    namespace the second one and no other way out."""
+    """Network of a packet relay, which `streamproof faults proxy` creates. This host has the first address of the
+    network, the namespace has the second. No other route leaves the namespace. None: there is no relay."""
 
     @field_validator("relay")
     @classmethod
@@ -154,20 +157,20 @@ class LinkTarget(Selectable):
 
     type: Literal["link"]
     listen: Address
-    """Where clients connect to."""
+    """Address at which the proxy accepts the connections of clients."""
     upstream: Address
-    """Where the proxy leads them."""
+    """Address to which the proxy connects for each of them."""
 
 
 class FolderTarget(Selectable):
-    """A folder. Its file system is filled, or its disk is slowed for the process that works in the folder."""
+    """A folder. A fault fills its file system, or slows its disk for one process that uses the folder."""
 
     type: Literal["folder"]
     path: Path
     pid_file: Path | None = None
-    """A file with the id of that process, for disk_slow."""
+    """For ``disk_slow``: file with the id of that process."""
     group: bool = False
-    """All of its process group, not only that process."""
+    """Whether ``disk_slow`` slows the whole process group of that process."""
 
 
 class MachineTarget(Selectable):

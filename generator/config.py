@@ -38,27 +38,29 @@ class GeneratorConfigError(ValueError):
 
 
 class GeneratorConfig(Section):
-    """Everything that determines a run except the clock."""
+    """Everything that determines a run, except the clock."""
 
     kafka: KafkaSection
     topic: str = "click"
     update_topic: str = "update"
     """Topic for the updates of workload `mst`."""
     workload: Literal["sst", "mst"] = "sst"
-    """Workloads of PGVal: clicks only (`sst`), or clicks and updates (`mst`)."""
+    """Workload of PGVal: clicks only (`sst`), or clicks and updates (`mst`)."""
     keys: KeysSection = KeysSection()
     id: IdSection = IdSection()
     window: Annotated[Milliseconds, Field(gt=0)] = 60_000
     events_per_window: Count = 5000
-    """Clicks per window and key from each producer (PGVal's ``events``)."""
+    """Clicks that each producer sends per window and key (PGVal's ``events``)."""
     update_percent: Annotated[float, Field(ge=0, lt=100)] = 0.0
-    """Percentage of events that is reserved for updates, which reduces the number of clicks; PGVal's default is 2. Only
-    workload `mst` sends the updates.
+    """Percentage of ``events_per_window`` that is reserved for updates (PGVal's default is 2). The number of clicks is
+    smaller by this percentage. Only workload `mst` sends the updates.
     """
     start: Literal["epoch", "now"] | int = "epoch"
-    """Event time zero: the epoch (as in PGVal), the start of the current window, or milliseconds since the epoch."""
+    """Where event time starts: at the epoch (as in PGVal), at the start of the current window (``now``), or at a number
+    of milliseconds since the epoch."""
     creation_timestamp: Literal["wall_clock", "event_time"] = "wall_clock"
-    """PGVal writes the wall clock; with ``event_time`` every run produces the same bytes."""
+    """Clock of the field ``creationTimestamp``. PGVal writes the wall clock. With ``event_time`` every run produces the
+    same bytes."""
     producers: Count = 1
     processes: Count = 1
     rate: AnyRate = MaxRate()
@@ -66,10 +68,10 @@ class GeneratorConfig(Section):
     lateness: LatenessSection = LatenessSection()
     duplicates: DuplicatesSection = DuplicatesSection()
     sessions: SessionsSection | None = None
-    """Bursts and silences per key; None: each key has a click in every step."""
+    """Bursts and silences of each key; None: each key has a click at every step."""
     limit: LimitSection = LimitSection()
     flush_windows: bool = False
-    """Send one final event per key, far enough ahead in event time to close all earlier windows."""
+    """Whether the run ends with one event per key, far enough ahead in event time to close all earlier windows."""
     delivery: DeliverySection = DeliverySection()
     journal: Path | None = None
     """Folder for the journal, with one file per producer; None: no journal."""

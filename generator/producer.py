@@ -24,7 +24,7 @@ WAIT_SECONDS: Final = 0.002
 
 @dataclass(frozen=True)
 class Totals:
-    """What one producer did. ``events`` counts distinct ids; ``sends`` includes second copies."""
+    """Totals of one producer. ``events`` counts distinct ids; ``sends`` includes second copies."""
 
     events: int
     sends: int
@@ -37,9 +37,9 @@ class Totals:
     newest_time_ms: int
     """Event time of the newest event sent, in milliseconds; -1 if none was sent."""
     next_number: int
-    """Lower bound: no event of this producer has this id number or a larger one."""
+    """Upper bound of the id numbers of this producer's events: all of them are below it."""
     next_update_number: int = 1
-    """Lower bound: no update of this producer has this id number or a larger one."""
+    """Upper bound of the id numbers of this producer's updates: all of them are below it."""
     fatal: str | None = None
     """Fatal error of the client, if it had one."""
 

@@ -44,24 +44,24 @@ class GenerationProgress:
 
 @dataclass(frozen=True)
 class GenerationSummary:
-    """What a run did. ``events`` counts distinct ids including flush events; ``sends`` includes second copies."""
+    """Totals of a run. ``events`` counts distinct ids, including flush events; ``sends`` includes second copies."""
 
     topic: str
     seed: int
     start_ms: int
-    """Event time zero, milliseconds since the epoch."""
+    """Start of event time, in milliseconds since the epoch."""
     events: int
     sends: int
     acknowledged: int
     rejected: int
     indeterminate: int
     kinds: Mapping[str, int]
-    """Sends by kind: plain, delayed, late, second_copy, flush."""
+    """Kind of send (plain, delayed, late, second_copy, flush) -> number of sends."""
     errors: Mapping[str, int]
     acknowledged_by_partition: Mapping[str, int]
     newest_time_ms: int
     seconds: float
-    """From the start of the first producer to the last delivery report."""
+    """Seconds from the start of the first producer to the last delivery report."""
     events_per_second: float
     journal: str | None
     fatal: tuple[str, ...]

@@ -55,7 +55,7 @@ class KeysSection(Section):
 
     pages: Count = 6
     regions: Annotated[int, Field(ge=0)] = 0
-    """Above 0 the key is composite: every page is combined with every region."""
+    """Number of regions. Above 0 the key is composite: each page is combined with each region."""
 
 
 class IdSection(Section):
@@ -69,7 +69,7 @@ class IdSection(Section):
 
 
 class MaxRate(Section):
-    """As fast as the producers can send."""
+    """The producers send as fast as they can."""
 
     shape: Literal["max"] = "max"
 
@@ -90,7 +90,7 @@ class ConstantRate(Section):
 
 
 class EventTimeRate(Section):
-    """Follows event time, multiplied by ``speed``: at speed 1 a window of 60 s takes 60 s."""
+    """The rate at which event time advances ``speed`` times as fast as the clock: at 1, a window of 60 s takes 60 s."""
 
     shape: Literal["event_time"]
     speed: Rate = 1.0
@@ -101,7 +101,7 @@ class EventTimeRate(Section):
 
 
 class RampRate(Section):
-    """Linear change from one rate to another, which is then kept."""
+    """A linear change from one rate to another within ``over``. The second rate is then kept."""
 
     shape: Literal["ramp"]
     from_events_per_second: Annotated[float, Field(ge=0)]
@@ -114,7 +114,7 @@ class RampRate(Section):
 
 
 class BurstRate(Section):
-    """A base rate, and a higher rate during the last ``burst`` of every ``every``."""
+    """A base rate, and a higher rate for the time ``burst`` at the end of each period ``every``."""
 
     shape: Literal["burst"]
     events_per_second: Rate
@@ -138,11 +138,11 @@ class DisorderSection(Section):
 
     share: Share = 0.0
     within: Milliseconds = 0
-    """Maximum delay in event time; an event that is delayed more is late."""
+    """Maximum delay in event time. An event with a longer delay is late."""
 
 
 class LatenessSection(Section):
-    """A share of events is sent later than that bound."""
+    """A share of events is sent with a longer delay than ``disorder.within``."""
 
     share: Share = 0.0
     beyond: Milliseconds = 0
@@ -165,22 +165,22 @@ class SessionsSection(Section):
 
 
 class LimitSection(Section):
-    """When the run ends: at the first limit that is reached; without limits, when stopped."""
+    """The run ends at the first limit that is reached. Without limits it ends when it is stopped."""
 
     events: Count | None = None
-    """Distinct ids of all producers, without second copies and flush events."""
+    """Number of distinct ids of all producers together, without second copies and flush events."""
     windows: Count | None = None
-    """Windows of event time, for every producer."""
+    """Number of windows of event time that each producer fills."""
     duration: Milliseconds | None = None
 
 
 class DeliverySection(Section):
-    """Acknowledgement of sends."""
+    """How Kafka's client sends and acknowledges events."""
 
     acks: Literal["0", "1", "all"] = "all"
     idempotent: bool = True
     flush_deadline: Milliseconds = 30_000
-    """How long to wait for delivery reports at the end; a send without a report is then indeterminate."""
+    """Time to wait for delivery reports at the end of the run. A send without a report by then is indeterminate."""
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "lz4"
     linger: Milliseconds = 50
 

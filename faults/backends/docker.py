@@ -35,14 +35,14 @@ class Container:
     is_restarting: bool
     """The container ended, and Docker is about to start it again under its restart policy."""
     is_healthy: bool
-    """By its own health check; True if it has none."""
+    """Whether the container's own health check reports it as healthy; True if it has none."""
     is_removed_at_end: bool
-    """``docker run --rm``: Docker removes the container when it ends, so that it cannot be started again."""
+    """Whether Docker removes the container when it ends (``docker run --rm``), so that it cannot be restarted."""
     layer: str | None
     """Folder of the container's writable layer; None if the storage driver reports none."""
     started: str
     endpoints: dict[str, str]
-    """Network -> the endpoint's configuration, as the JSON with which it is connected again."""
+    """Network -> configuration of the endpoint, as the JSON that reconnects it."""
 
 
 class NoSuchContainer(FaultRefused):

@@ -11,13 +11,13 @@ WAYS: tuple[Way, ...] = ("to_upstream", "to_client")
 
 
 class Impairment(Section):
-    """The default impairs nothing. ``ways`` are the directions that are impaired; a reset ignores them."""
+    """The impairment of a link or relay in the directions ``ways``; by default none. A reset ignores ``ways``."""
 
     ways: tuple[Way, ...] = WAYS
     delay_seconds: float = 0.0
     jitter_seconds: float = 0.0
     lost_share: float = 0.0
-    """Of the packets of a relay, 0 to 1; a link has no packets."""
+    """Share of a relay's packets that are dropped, 0 to 1. A link has no packets."""
     bytes_per_second: int | None = None
     is_blocked: bool = False
     is_reset: bool = False
@@ -29,14 +29,14 @@ class LinkStatus(Section):
     listen: str
     upstream: str
     probe_port: int
-    """A port of 127.0.0.1 that leads through the same link to an echo inside the proxy; 0 for a relay."""
+    """Port of 127.0.0.1 that is connected through the same link to an echo inside the proxy; 0 for a relay."""
     probe_bytes: int
-    """What that echo has received; the packets that a relay has passed on."""
+    """Bytes that the echo has received. For a relay: number of packets that it has forwarded."""
     lost_packets: int = 0
-    """By the present impairment of a relay."""
+    """Packets that the present impairment of a relay has dropped."""
     dropped_packets: int = 0
-    """By a relay since its start, because too many were waiting."""
+    """Packets that a relay has dropped since its start because too many were waiting."""
     is_lost: bool = False
-    """A relay whose device somebody deleted: nothing passes until the proxy is started again."""
+    """Whether the device of a relay was deleted. No packet then passes until the proxy is restarted."""
     connections: int
     impairment: Impairment

@@ -17,18 +17,19 @@ ROUNDS_OPEN_MOST: Final = 1_000
 
 
 class Canary(Frozen):
-    """Known violations that the sidecar plants on two topics of its own, in rounds: metrics show how many of them it
-    finds, and how soon (docs/guide). The report does not contain them. `validate --once` plants none."""
+    """Known violations that the sidecar plants on two topics of its own, in rounds. Metrics state how many of them it
+    finds, and after how long (docs/guide). The report does not contain them. `validate --once` plants none."""
 
     input: Topic
     """Topic for the canary's events. Only the sidecar may read or write it. The sidecar needs Write on it; one
     partition is enough."""
     output: Topic
-    """Topic for the canary's results; as `input`."""
+    """Topic for the canary's results, with the same requirements as `input`."""
     every: PositiveDuration = 60_000_000
-    """How often a round is planted; at least 1 s."""
+    """Time between two rounds; at least 1 s."""
     found_within: PositiveDuration = 60_000_000
-    """A planted violation counts as missed if it is not reported within this time after `timing.missing_after`."""
+    """A planted violation counts as missed if the sidecar does not report it within this time after
+    `timing.missing_after`."""
 
     @field_validator("every")
     @classmethod

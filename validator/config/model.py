@@ -83,8 +83,8 @@ class Kafka(Frozen):
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
     """Which records are visible. Use the level of the consumers of the pipeline's results."""
     options: ClientOptions = Field(default_factory=Options)
-    """Further client options, including security: one set for both clients (docs/security.md). Write secrets as
-    `${ENV}` or `${file:PATH}`."""
+    """Further client options, including security options. Both Kafka clients of the sidecar use them
+    (docs/security.md). Write secrets as `${ENV}` or `${file:PATH}`."""
 
     @field_validator("bootstrap_servers", mode="before")
     @classmethod
@@ -127,15 +127,15 @@ class Engine(Frozen):
     """The engine that is checked."""
 
     consumer_group: str | None = None
-    """Its consumer group: events at or past its committed offsets are unconsumed, not missing. If they stay so
-    beyond `timing.missing_after`, the verdicts on at-least-once and exactly-once are unknown."""
+    """Consumer group of the engine. Events at or past its committed offsets are unconsumed, not missing. If events
+    stay unconsumed beyond `timing.missing_after`, the verdicts on at-least-once and exactly-once are unknown."""
     effective: LocalPath | None = None
     """JSON file in which the operator of the engine states its effective guarantee (docs/report.md). A mismatch with
     `guarantee` is a finding in the report; it changes no verdict."""
 
 
 class Timing(Frozen):
-    """The disorder of the inputs, and the time until an event needs an answer."""
+    """The disorder of the inputs, and the time until an event needs a result."""
 
     max_disorder: Duration = 0
     """How far an event's time may be behind the newest event time of its partition."""
@@ -144,20 +144,20 @@ class Timing(Frozen):
     lateness_scope: Annotated[Literal["partition", "topic"], Built("lateness_scope")] = "partition"
     """Whether an event is late relative to the newest event time of its partition or of its topic."""
     idle_after: PositiveDuration = 10_000_000
-    """A partition without records for this long does not hold back the watermark."""
+    """A partition without records for this long is idle and does not hold back the watermark."""
     max_ahead: PositiveDuration = 3_600_000_000
-    """An event further ahead of the clock moves no watermark. With `late_policy: drop`, and in joins, the engine may
-    have dropped later events of the same partition correctly; they are not missing."""
+    """An event whose time is further ahead of the clock than this moves no watermark. With `late_policy: drop`, and in
+    joins, the engine may have dropped later events of the same partition correctly; they are not missing."""
     overdue_after: Duration = 30_000_000
-    """An event without an answer is overdue this long after its window closed: an alert, not a violation."""
+    """An event without a result is overdue this long after its window closed. This is an alert, not a violation."""
     missing_after: PositiveDuration = 120_000_000
-    """An event without an answer is missing this long after its window closed; at least `overdue_after`."""
+    """An event without a result is missing this long after its window closed; at least `overdue_after`."""
     clock_skew: Duration = 100_000
     """Largest difference between the clocks of two brokers; shown with latencies as their error bound."""
     late_policy: Literal["report", "drop"] = "report"
     """Whether an event that the engine drops as late is missing (`report`) or tolerated (`drop`)."""
     tick: PositiveDuration = 1_000_000
-    """How often time advances if no records arrive."""
+    """Interval at which the sidecar's time advances if no records arrive."""
 
     @model_validator(mode="after")
     def _overdue_before_missing(self) -> Timing:
@@ -175,11 +175,11 @@ class Measures(Frozen):
     latency: Literal["last_input", "window_close", "first_input"] = "window_close"
     """The latency from which failure cost and latency penalty are computed."""
     warm_up: Duration = 0
-    """Time after the first output that belongs to no control phase."""
+    """Time after the first result that does not count as a control phase."""
     control_least: PositiveDuration = 10_000_000
     """Shortest control phase that serves as a baseline. If one is shorter, the control phase before it is used."""
     control_most: PositiveDuration = 180_000_000
-    """Length of the baseline of the recovery detector: the newest part of the control phase."""
+    """Longest baseline of the recovery detector. From a longer control phase, only the newest part is used."""
     moving_rate: PositiveDuration = 5_000_000
     """Window of the moving average for the output rate."""
     band_ratio: float = Field(default=0.15, gt=0, lt=1)
@@ -188,7 +188,7 @@ class Measures(Frozen):
     """The output has recovered when its rate has stayed in the band for this long."""
     give_up_after: PositiveDuration = 300_000_000
     """Recovery timeout, counted from the healing of the fault. An expected violation mutes an alert if it is confirmed
-    within this time plus the time that confirming a loss takes: a window, disorder and `missing_after`."""
+    within this timeout plus the time that confirming a loss takes (a window, `max_disorder` and `missing_after`)."""
 
     @model_validator(mode="after")
     def _baseline_fits(self) -> Measures:
@@ -282,10 +282,10 @@ class Publish(Frozen):
     have no ids or keys; the state holds them in plain text."""
 
     ids: Literal["plain", "hashed", "hidden"] = "plain"
-    """`plain`, `hidden`, or `hashed` with a secret from the state folder. `explain STATE --id` also takes a hashed
-    id."""
+    """As they are (`plain`), as hashes with a secret from the state folder (`hashed`), or not at all (`hidden`).
+    `explain STATE --id` also accepts a hashed id."""
     keys: Literal["plain", "hashed", "hidden"] = "plain"
-    """As `ids`. `explain STATE --cell` also takes a hashed key."""
+    """As `ids`. `explain STATE --cell` also accepts a hashed key."""
 
 
 class Config(Frozen):
@@ -316,7 +316,7 @@ class Config(Frozen):
     start: StartValue = EARLIEST
     """Where a new state begins: `earliest`, `latest`, an RFC 3339 time, or `group:ID`."""
     timing: Timing = Timing()
-    """The disorder of the inputs, and the time until an event needs an answer."""
+    """The disorder of the inputs, and the time until an event needs a result."""
     measures: Measures = Measures()
     """How phases and faults are measured."""
     state: State

@@ -37,7 +37,8 @@ class Passthrough(Oracle):
 
     noun: ClassVar[str] = "bucket from"
     bucket: PositiveDuration = BUCKET_US
-    """Length of a bucket: events are judged by key and bucket of event time. A whole multiple of the units of times."""
+    """Length of a bucket. Events are judged per key and per bucket of event time. The length must be a whole multiple
+    of the unit of each output's `event_time`."""
 
     result_time: ClassVar[Literal["window_start", "event_time"]] = "event_time"
 
@@ -134,7 +135,7 @@ _Number = Annotated[
 
 
 class Where(Frozen):
-    """The condition under which an event needs a result: a field has one of some values, or is within bounds."""
+    """The condition under which an event needs a result: a field has one of the listed values, or is within bounds."""
 
     path: str
     """Path into the value, `$key` or `$header.NAME`. An event without the field is undecodable."""
@@ -145,9 +146,9 @@ class Where(Frozen):
     ] = None
     """The values that pass. A number and its text are the same, as in keys."""
     at_least: _Number | None = None
-    """The lowest number that passes. A field that is not a number is undecodable."""
+    """Lower bound: this number and higher ones pass. An event whose field is not a number is undecodable."""
     below: _Number | None = None
-    """Numbers that pass are below this one."""
+    """Upper bound: only lower numbers pass. An event whose field is not a number is undecodable."""
 
     @field_validator("path")
     @classmethod

@@ -48,9 +48,9 @@ class WindowedJoin(Windows):
     join: Literal["inner", "left"]
     """`inner`: a result needs an event of both sides; `left`: a left event without a partner has a result, too."""
     left: str
-    """The input topic on the left; the larger one, if there is a choice."""
+    """The left input topic. If either topic can be on the left, name the larger one here."""
     right: str
-    """The input topic on the right."""
+    """The right input topic."""
 
     refuses: ClassVar[tuple[Combination, ...]] = (LOCAL_TIME, SELF_JOIN, WIDE_JOIN, COLLAPSE_IN_JOIN)
     compares_all: ClassVar[bool] = True

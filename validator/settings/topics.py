@@ -199,7 +199,7 @@ class PositionFields(Frozen):
     partition: FieldPath
     """The partition: a number, or four or eight bytes of a header, big-endian."""
     offset: FieldPath
-    """The offset, in the same form."""
+    """The offset, in the same form as the partition."""
 
     @model_validator(mode="after")
     def _units(self) -> PositionFields:
@@ -211,8 +211,8 @@ class SetAsideFields(EventFields):
     """The fields that hold a set-aside event's id, key and time."""
 
     position: PositionFields | None = None
-    """Where a rejected record names its input record. It is used if the rejected record itself does not decode: it then
-    settles that input record, if that is undecodable too."""
+    """Fields of a rejected record that name its input record. They are used if the rejected record does not decode. If
+    the named input record is undecodable too, the rejected record settles it."""
 
 
 class Late(_Entry):
