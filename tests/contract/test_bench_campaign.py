@@ -29,7 +29,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_plan_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_absent_plan_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert campaign.main(["absent"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("bench: ")
@@ -37,7 +37,7 @@ def test_a_plan_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[
 
 
 @needs_pidfd
-def test_it_leads_a_session_of_its_own_and_resumes(
+def test_the_campaign_leads_its_own_session_and_is_resumed(
     plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     telling = "import os, sys; print(os.getpid(), os.getsid(0), *sys.argv[1:])"
@@ -51,7 +51,7 @@ def test_it_leads_a_session_of_its_own_and_resumes(
     assert os.getsid(0) != pid
 
 
-def test_a_table_that_is_not_what_its_results_say_is_told(plan: Path) -> None:
+def test_a_table_that_differs_from_its_results_is_reported(plan: Path) -> None:
     assert campaign.check() == []
     loaded = load(plan)
     first, second, *_ = runs(matrix(loaded).cells, loaded)

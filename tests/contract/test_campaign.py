@@ -79,7 +79,7 @@ def test_a_campaign_leaves_a_result_a_run_and_three_tables(plan: Path, capsys: p
     assert f"Complete: all {RUNS} runs are done." in said
 
 
-def test_a_folder_and_an_error_command_no_terminal(
+def test_names_and_errors_contain_no_control_characters(
     plan: Path, stage: type[FakeEnvironment], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def one_fails(run: Run) -> RunResult:
@@ -96,7 +96,7 @@ def test_a_folder_and_an_error_command_no_terminal(
     assert "odd\\x1b[2J/table.md" in said
 
 
-def test_what_is_there_is_not_overwritten_and_not_done_again(
+def test_existing_results_are_not_overwritten_and_their_runs_not_repeated(
     plan: Path, stage: type[FakeEnvironment], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["campaign", str(plan), "--only", "engine=flink", "--only", "repetition=1"]) == 0
@@ -125,7 +125,9 @@ def test_a_run_without_a_result_is_status_3_and_a_row(plan: Path, stage: type[Fa
     assert "OSError: no space left" in text
 
 
-def test_interrupted_it_ends_with_130_and_a_table_that_says_so(plan: Path, stage: type[FakeEnvironment]) -> None:
+def test_an_interrupted_campaign_exits_with_130_and_a_table_that_says_so(
+    plan: Path, stage: type[FakeEnvironment]
+) -> None:
     def interrupted(run: Run) -> RunResult:
         raise KeyboardInterrupt
 
@@ -173,7 +175,7 @@ with CampaignJournal(plan.results, plan).open(resumes=True) as kept:
 """
 
 
-def test_killed_in_the_middle_it_goes_on_and_tells_what_was_cut_off(
+def test_a_killed_campaign_is_resumed_and_reports_the_interrupted_run(
     plan: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for cut in ("flink-sst-at_least_once-none-1", "flink-sst-exactly_once-crash-1"):

@@ -67,13 +67,13 @@ def test_the_sidecar_and_the_fault_runner_accept_what_ci_values_configure(file: 
         assert {target.type for target in targets.values()} <= {"pods", "topic"}
 
 
-def test_the_fault_runner_is_off_and_may_make_what_it_renders() -> None:
+def test_the_fault_runner_is_off_by_default_and_has_the_rights_for_its_objects() -> None:
     assert FaultRunner().enabled is False
     [resources] = re.findall(r"apiGroups: \[chaos-mesh\.org\]\n +resources: \[(.*)\]", TEMPLATES)
     assert set(resources.split(", ")) == {kind.lower() for kind in KIND_OF.values()}
 
 
-def test_the_chart_is_of_this_version_and_has_no_copies() -> None:
+def test_the_chart_has_this_version_and_no_copied_file() -> None:
     assert read("Chart.yaml")["appVersion"] == __version__
     generated = CHART.parents[1] / "dashboards" / "generated"
     assert (CHART / "files" / "rules.yaml").resolve() == generated / "prometheus" / "rules.yaml"

@@ -86,7 +86,7 @@ def test_manifests_are_valid(release: str, schemas: Path) -> None:
     assert problems("\n---\n".join(map(rendered, VALUES)), release, schemas) == ""
 
 
-def test_a_field_that_no_release_knows_is_found(schemas: Path) -> None:
+def test_a_field_unknown_to_every_release_is_found(schemas: Path) -> None:
     broken = rendered(CHART / "ci" / "secured-values.yaml").replace("replicas: 1", "replicaz: 1")
     found = problems(broken.replace("endpoints:", "endpointz:"), RELEASES[-1], schemas)
     assert "replicaz" in found
@@ -119,7 +119,7 @@ def test_lint_finds_nothing_and_the_sidecar_reads_its_file(values: Path, tmp_pat
         assert [problems(named_pod, release, schemas) for release in RELEASES] == ["", "", ""]
 
 
-def test_dashboards_and_rules_are_those_that_are_generated() -> None:
+def test_dashboards_and_rules_are_the_generated_ones() -> None:
     manifests = objects(rendered(CHART / "ci" / "secured-values.yaml"))
     boards = {name: text for found in manifests if found["kind"] == "ConfigMap" for name, text in found["data"].items()}
     for path in (CHART / "files" / "dashboards").glob("*.json"):
@@ -130,7 +130,7 @@ def test_dashboards_and_rules_are_those_that_are_generated() -> None:
     assert text.count("docs/runbooks/") > 5
 
 
-def test_what_the_fault_runner_makes_is_valid(tmp_path: Path, schemas: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_of_the_fault_runner_are_valid(tmp_path: Path, schemas: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [config] = [
         found["data"]["faults.yaml"]
         for found in objects(rendered(CHART / "ci" / "secured-values.yaml"))
@@ -186,7 +186,7 @@ def test_the_charts_own_unit_tests_pass() -> None:
         ([*FAULTS, "faultRunner.config.targets.w.type=process"], "reaches pods and topics only"),
     ],
 )  # fmt: skip
-def test_bad_values_are_refused_in_a_sentence(assignments: list[str], words: str) -> None:
+def test_invalid_values_are_refused_in_one_sentence(assignments: list[str], words: str) -> None:
     done = helm("template", "trial", CHART, "--values", MINIMAL, *(f"--set={given}" for given in assignments))
     assert done.returncode == 1
     assert words in done.stderr

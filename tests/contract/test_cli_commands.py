@@ -73,7 +73,7 @@ def unsure() -> Snapshot:
     return replace(clean(), verdicts={**clean().verdicts, Guarantee.EXACTLY_ONCE: Verdict.UNKNOWN})
 
 
-def test_every_command_of_the_contract_is_known_or_refused() -> None:
+def test_every_command_of_the_contract_is_built_or_refused() -> None:
     rows = (ROOT / "docs" / "CONTRACT.md").read_text(encoding="utf-8").split("## Commands", 1)[1].split("## Conf", 1)[0]
     named = {
         row.split("`streamproof ", 1)[1].split()[0].rstrip("`") for row in rows.splitlines() if "`streamproof " in row
@@ -82,7 +82,7 @@ def test_every_command_of_the_contract_is_known_or_refused() -> None:
 
 
 @pytest.mark.parametrize("refused", REFUSED, ids=lambda refused: refused.command)
-def test_what_is_not_built_is_refused_whatever_follows(streamproof: Command, refused: Any) -> None:
+def test_a_command_that_is_not_built_is_refused_with_any_arguments(streamproof: Command, refused: Any) -> None:
     ran = streamproof(refused.command, "run", "x.yaml", "--seed", "3")
     assert (ran.status, ran.out) == (2, "")
     assert ran.err == f"streamproof: {refused.command} is not built yet; {refused.instead}.\n"
@@ -108,7 +108,7 @@ def test_config_init_is_refused(streamproof: Command) -> None:
         ("ack", "s", "v"),
     ],
 )
-def test_bad_usage_is_one_sentence_and_2(streamproof: Command, arguments: tuple[str, ...]) -> None:
+def test_bad_usage_is_one_sentence_and_status_2(streamproof: Command, arguments: tuple[str, ...]) -> None:
     ran = streamproof(*arguments)
     assert (ran.status, ran.out) == (2, "")
     assert len(ran.err.splitlines()) == 1
@@ -116,17 +116,17 @@ def test_bad_usage_is_one_sentence_and_2(streamproof: Command, arguments: tuple[
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS, "config check"])
-def test_every_command_has_a_help(streamproof: Command, command: str) -> None:
+def test_every_command_has_help(streamproof: Command, command: str) -> None:
     ran = streamproof(*command.split(), "--help")
     assert ran.status == 0
     assert ran.out.startswith("usage: streamproof")
 
 
-def test_version_is_said_both_ways(streamproof: Command) -> None:
+def test_version_is_printed_by_option_and_command(streamproof: Command) -> None:
     assert streamproof("version").out == streamproof("--version").out == f"streamproof {__version__}\n"
 
 
-def test_config_check_says_valid_or_each_thing_to_mend(streamproof: Command, pipeline: Path) -> None:
+def test_config_check_prints_valid_or_each_problem(streamproof: Command, pipeline: Path) -> None:
     ran = streamproof("config", "check", pipeline)
     assert ran == Ran(0, f"{pipeline}: valid; pipeline clickstream, exactly_once, 1 input and 1 output topics.\n", "")
     ran = streamproof("config", "check", pipeline, "--set", "timing.tick=0s", "--set", "nonsense=1")
@@ -167,7 +167,7 @@ def test_the_status_of_a_report_is_its_verdicts(
         ET.fromstring(ran.out)
 
 
-def test_report_of_no_state_says_what_to_name(streamproof: Command, tmp_path: Path) -> None:
+def test_report_without_a_state_asks_for_one(streamproof: Command, tmp_path: Path) -> None:
     ran = streamproof("report", tmp_path)
     assert ran.err == (
         f"streamproof: {tmp_path}/report.json: there is no report; "
@@ -196,7 +196,7 @@ def room(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Any) -> None:
     monkeypatch.setitem(sys.modules, name, module)
 
 
-def test_validate_hands_the_configuration_to_the_sidecar(
+def test_validate_passes_the_configuration_to_the_sidecar(
     streamproof: Command, pipeline: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[Config, bool, bool, bool]] = []
@@ -226,7 +226,9 @@ def test_validate_hands_the_configuration_to_the_sidecar(
 
 
 @pytest.mark.parametrize("option", ["--leave-open", "--at-rest"])
-def test_what_is_about_the_end_is_refused_without_once(option: str, streamproof: Command, pipeline: Path) -> None:
+def test_options_for_the_end_of_a_run_are_refused_without_once(
+    option: str, streamproof: Command, pipeline: Path
+) -> None:
     ran = streamproof("validate", pipeline, option)
     assert (ran.status, ran.err) == (
         2,
@@ -249,7 +251,7 @@ StateLocked.__module__ = "validator.state.lock"
         (OSError(28, "No space left on device", "/x"), 3, "/x: No space left on device; fix that and try again."),
     ],
 )
-def test_an_error_is_a_sentence_and_its_status(
+def test_an_error_is_one_sentence_and_its_status(
     streamproof: Command, pipeline: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, said: str
 ) -> None:
     def run(_: Config, **__: bool) -> int:
@@ -263,7 +265,7 @@ def test_an_error_is_a_sentence_and_its_status(
     assert "Traceback" in streamproof("--debug", "validate", pipeline).err
 
 
-def test_an_interrupt_is_130(streamproof: Command, pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_is_status_130(streamproof: Command, pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(_: Config, **__: bool) -> int:
         raise KeyboardInterrupt
 
@@ -271,7 +273,7 @@ def test_an_interrupt_is_130(streamproof: Command, pipeline: Path, monkeypatch: 
     assert streamproof("validate", pipeline) == Ran(130, "", "")
 
 
-def test_demo_hands_its_arguments_on(streamproof: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_passes_its_arguments_on(streamproof: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Namespace] = []
 
     def run(given: Namespace) -> int:
@@ -284,7 +286,7 @@ def test_demo_hands_its_arguments_on(streamproof: Command, monkeypatch: pytest.M
     assert (given.engine, given.fault, given.seconds, given.seed, given.open) == ("mutant", None, 20, 1, True)
 
 
-def test_ack_hands_its_arguments_on(streamproof: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ack_passes_its_arguments_on(streamproof: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[Path, str, str]] = []
 
     def many(state: Path, reason: str, *, violation_class: str | None, fault: str | None) -> list[SimpleNamespace]:
@@ -329,7 +331,7 @@ def test_generate_prints_its_summary_as_json(
     assert ran.err == "1 s: 5 sent, 4 acknowledged\n"
 
 
-def test_a_part_that_is_not_installed_is_named(streamproof: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extra_that_is_not_installed_is_named(streamproof: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "testbed", None)
     monkeypatch.delitem(sys.modules, "testbed.demo.command", raising=False)
     ran = streamproof("demo")
@@ -337,14 +339,14 @@ def test_a_part_that_is_not_installed_is_named(streamproof: Command, monkeypatch
     assert "the testbed is not part of this installation" in ran.err
 
 
-def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_stdout_is_not_an_error(tmp_path: Path) -> None:
     write(tmp_path, broken())
     command = f'"{sys.executable}" -m validator.cli.main report "{tmp_path}" --format html | head -c 1'
     ran = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (ran.stdout, ran.stderr) == ("<", "")
 
 
-def test_what_needs_no_spark_and_no_kafka_starts_without_them() -> None:
+def test_commands_without_spark_and_kafka_start_without_them() -> None:
     code = (
         "import sys; from validator.cli.main import main; main(['version']); main(['config', 'schema']);"
         "bad = {'pyspark', 'delta', 'confluent_kafka', 'pandas', 'generator', 'testbed'} & set(sys.modules); "

@@ -57,13 +57,13 @@ def found(findings: Iterable[Finding]) -> dict[str, Finding]:
     return {finding.subject: finding for finding in findings}
 
 
-def test_this_machine_is_fit_or_each_problem_says_its_mend() -> None:
+def test_each_problem_of_this_machine_comes_with_its_fix() -> None:
     findings = list(machine.check())
     assert [f.subject for f in findings][:2] == ["python", "java"]
     assert all(f.said.endswith(".") for f in findings)
 
 
-def test_brokers_that_do_not_answer_are_one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_brokers_are_one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "TIMEOUT_SECONDS", 1.0)
     monkeypatch.setattr(machine, "check", list)
     stream = io.StringIO()
@@ -74,12 +74,12 @@ def test_brokers_that_do_not_answer_are_one_problem(tmp_path: Path, monkeypatch:
     assert lines[-3].endswith("127.0.0.1:1 (nothing listens there): check kafka.bootstrap_servers.")
 
 
-def test_a_machine_without_problems_is_0() -> None:
+def test_a_machine_without_problems_is_status_0() -> None:
     assert tell([Finding("ok", "a", "fine."), Finding("note", "b", "so it is.")], io.StringIO()) == 0
 
 
 @pytest.mark.integration
-def test_a_pipeline_beside_a_real_broker(broker: EmbeddedBroker, tmp_path: Path) -> None:
+def test_a_pipeline_is_checked_against_a_real_broker(broker: EmbeddedBroker, tmp_path: Path) -> None:
     click, output, absent = (f"doctor-{name}-{uuid.uuid4().hex[:8]}" for name in ("click", "output", "absent"))
     broker.create_topics({click: 3}, {"message.timestamp.type": "CreateTime"})
     broker.create_topics({output: 1}, {"message.timestamp.type": "LogAppendTime"})
@@ -105,9 +105,7 @@ def test_a_pipeline_beside_a_real_broker(broker: EmbeddedBroker, tmp_path: Path)
 
 
 @pytest.mark.integration
-def test_topics_whose_records_may_be_gone_before_they_are_read_are_named(
-    broker: EmbeddedBroker, tmp_path: Path
-) -> None:
+def test_topics_whose_records_may_expire_before_they_are_read_are_named(broker: EmbeddedBroker, tmp_path: Path) -> None:
     click, output, late = (f"doctor-{name}-{uuid.uuid4().hex[:8]}" for name in ("click", "output", "late"))
     broker.create_topics({click: 1}, {"retention.bytes": "1000000"})
     broker.create_topics({output: 1}, {"cleanup.policy": "compact,delete", "retention.ms": "1000"})
@@ -134,7 +132,7 @@ def test_topics_whose_records_may_be_gone_before_they_are_read_are_named(
         assert expected in said
 
 
-def test_a_state_that_is_held_is_a_problem_and_the_check_holds_nothing(tmp_path: Path) -> None:
+def test_a_locked_state_is_a_problem_and_the_check_takes_no_lock(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
     lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT)
@@ -150,7 +148,7 @@ def test_a_state_that_is_held_is_a_problem_and_the_check_holds_nothing(tmp_path:
         os.close(lock)
 
 
-def test_a_state_of_another_pipeline_is_a_problem_before_the_sidecar_refuses_it(tmp_path: Path) -> None:
+def test_a_state_of_another_pipeline_is_a_problem(tmp_path: Path) -> None:
     given = config(tmp_path)
     given.state.path.mkdir()
     assert list(pipeline._identity(given)) == []
@@ -163,7 +161,7 @@ def test_a_state_of_another_pipeline_is_a_problem_before_the_sidecar_refuses_it(
     assert finding.said == f"the state {given.state.path} belongs to another pipeline: {difference}; {mend}"
 
 
-def test_a_port_that_is_taken_is_a_problem(tmp_path: Path) -> None:
+def test_a_port_in_use_is_a_problem(tmp_path: Path) -> None:
     import socket
 
     with socket.socket() as taken:

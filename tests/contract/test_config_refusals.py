@@ -119,7 +119,7 @@ def test_a_condition_of_a_filter_is_a_column() -> None:
 
 
 @pytest.mark.parametrize("assignment", NOT_BUILT_SENTENCES)
-def test_what_is_not_built_is_refused_with_one_sentence(assignment: str) -> None:
+def test_a_setting_that_is_not_built_is_refused_with_one_sentence(assignment: str) -> None:
     assert problems(assignment) == (f"c.yaml: {NOT_BUILT_SENTENCES[assignment]}",)
 
 
@@ -208,7 +208,7 @@ RULES = {
 
 
 @pytest.mark.parametrize("assignment", RULES)
-def test_each_broken_rule_has_its_sentence(assignment: str) -> None:
+def test_each_broken_rule_has_its_own_sentence(assignment: str) -> None:
     assert problems(assignment) == (f"c.yaml: {RULES[assignment]}",)
 
 
@@ -255,7 +255,7 @@ OF_A_JOIN = {
 
 
 @pytest.mark.parametrize("assignment", OF_A_JOIN)
-def test_a_join_that_is_not_whole_says_what_it_lacks(assignment: str) -> None:
+def test_an_incomplete_join_names_the_missing_setting(assignment: str) -> None:
     assert problems(assignment, example="join") == (f"c.yaml: {OF_A_JOIN[assignment]}",)
 
 
@@ -345,7 +345,7 @@ OF_A_FILTER = {
 
 
 @pytest.mark.parametrize("assignment", OF_A_FILTER)
-def test_a_filter_that_does_not_fit_says_what_to_write(assignment: str) -> None:
+def test_an_invalid_filter_is_refused_with_the_valid_form(assignment: str) -> None:
     assert problems(assignment, example="filter") == (f"c.yaml: {OF_A_FILTER[assignment]}",)
 
 
@@ -405,7 +405,7 @@ OF_A_RUNNING_AGGREGATE = {
 
 
 @pytest.mark.parametrize("assignment", OF_A_RUNNING_AGGREGATE)
-def test_what_a_running_aggregate_cannot_do_is_refused(assignment: str) -> None:
+def test_settings_that_a_running_aggregate_cannot_have_are_refused(assignment: str) -> None:
     assert problems(*RUNNING, assignment) == (f"c.yaml: {OF_A_RUNNING_AGGREGATE[assignment]}",)
 
 
@@ -427,7 +427,7 @@ def test_each_of_several_problems_has_a_sentence() -> None:
     assert len(problems("timing.tick=0s", "metrics.port=x", "nonsense=1")) == 3
 
 
-def test_no_error_shows_what_an_option_holds() -> None:
+def test_no_error_shows_the_value_of_an_option() -> None:
     for assignment in (
         "kafka.options={sasl.password: [hunter2]}",
         "spark.options={x: {a: hunter2}}",
@@ -440,7 +440,7 @@ def test_the_reference_is_current() -> None:
     assert (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8") == render()
 
 
-def test_contract_and_reference_mark_all_that_is_refused() -> None:
+def test_contract_and_reference_mark_every_refused_setting() -> None:
     for page in ("CONTRACT.md", "configuration.md"):
         text = (ROOT / "docs" / page).read_text(encoding="utf-8")
         rows = [f"| `{setting}` | {refused} |" for setting, refused in refusals().items()]
@@ -456,7 +456,7 @@ def test_contract_and_reference_mark_all_that_is_refused() -> None:
         assert any(f"streamproof {command.command} " in row and "**not built yet**" in row for row in contract), command
 
 
-def test_the_table_of_what_is_refused_is_the_only_one() -> None:
+def test_refused_settings_are_listed_in_one_table_only() -> None:
     sources = [*(ROOT / "validator" / "config").glob("*.py"), *(ROOT / "validator" / "settings").glob("*.py")]
     said = re.compile(r'[(=,]\s*f?"[^"\n]*not built')
     assert {path.name for path in sources if said.search(path.read_text(encoding="utf-8"))} == {

@@ -73,14 +73,14 @@ def refused(capsys: pytest.CaptureFixture[str], host: Host, *arguments: str) -> 
 
 
 @pytest.mark.parametrize("engine", ["reference", "mutant", *REGISTRY])
-def test_without_java_each_engine_says_so(capsys: pytest.CaptureFixture[str], host: Host, engine: str) -> None:
+def test_each_engine_without_java_is_refused(capsys: pytest.CaptureFixture[str], host: Host, engine: str) -> None:
     status, line = refused(capsys, host, "--engine", engine)
     assert status == 3
     assert "No Java was found through the PATH: streamproof needs Java 17 to 21; install it with" in line
 
 
 @pytest.mark.parametrize("engine", COMPILED)
-def test_without_a_compiler_the_engines_of_java_say_so(
+def test_java_engines_without_a_compiler_are_refused(
     capsys: pytest.CaptureFixture[str], host: Host, engine: str
 ) -> None:
     java = host.has("java", JAVA)
@@ -90,7 +90,7 @@ def test_without_a_compiler_the_engines_of_java_say_so(
 
 
 @pytest.mark.parametrize("engine", ["reference", "spark"])
-def test_without_network_the_jars_of_broker_and_sidecar_are_told(
+def test_missing_jars_of_broker_and_sidecar_are_named_without_network(
     capsys: pytest.CaptureFixture[str], host: Host, engine: str
 ) -> None:
     host.has("java", JAVA)
@@ -102,7 +102,7 @@ def test_without_network_the_jars_of_broker_and_sidecar_are_told(
 
 
 @pytest.mark.parametrize("engine", REGISTRY)
-def test_without_network_the_jars_of_an_engine_are_told(
+def test_missing_jars_of_an_engine_are_named_without_network(
     capsys: pytest.CaptureFixture[str], host: Host, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.has("java", JAVA)
@@ -150,7 +150,7 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("spark", ("--fault", "disk_slow"), "disk_slow cannot be done on this host"),
     ],
 )
-def test_without_root_what_needs_it_is_refused(
+def test_a_fault_that_needs_root_is_refused_without_it(
     capsys: pytest.CaptureFixture[str], host: Host, engine: str, arguments: tuple[str, ...], sentence: str
 ) -> None:
     status, line = refused(capsys, host, "--engine", engine, *arguments)

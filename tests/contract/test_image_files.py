@@ -42,7 +42,7 @@ def pins(lock: Path) -> dict[str, str]:
     return {name: version + hashes for name, version, hashes in found}
 
 
-def test_the_dockerfile_does_what_the_test_of_the_tree_does(image_tree: ModuleType) -> None:
+def test_the_dockerfile_has_the_steps_of_the_tested_tree(image_tree: ModuleType) -> None:
     assert "RUN --mount=type=bind,source=image/base-layer,target=/base-layer sh /base-layer\n" in DOCKERFILE
     assert "/source/scripts/image-tree /tree\n" in DOCKERFILE
     [user] = re.findall(r"useradd --uid (\d+)", (IMAGE / "base-layer").read_text())
@@ -55,13 +55,13 @@ def test_the_dockerfile_does_what_the_test_of_the_tree_does(image_tree: ModuleTy
         assert (IMAGE / command).stat().st_mode & 0o111
 
 
-def test_the_image_has_the_versions_that_are_tested() -> None:
+def test_the_image_has_the_tested_versions() -> None:
     tested, shipped = pins(ROOT / "requirements.lock"), pins(IMAGE / "requirements.lock")
     assert "pyspark" in shipped
     assert shipped.items() <= tested.items()
 
 
-def test_what_is_left_out_fits_the_installed_packages(image_tree: ModuleType) -> None:
+def test_every_exclusion_matches_an_installed_file(image_tree: ModuleType) -> None:
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None

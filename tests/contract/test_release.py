@@ -110,7 +110,7 @@ def test_a_part_without_a_licence_stops_the_release(monkeypatch: pytest.MonkeyPa
             sbom.document()
 
 
-def test_only_a_tag_of_the_version_is_released(tagged: Path, tmp_path: Path) -> None:
+def test_only_the_tag_of_the_version_is_released(tagged: Path, tmp_path: Path) -> None:
     git(tagged, "tag", "--force", "v999")
     for tag, said in (
         ("v998", "tag v998 does not exist"),

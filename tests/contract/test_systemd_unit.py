@@ -34,7 +34,7 @@ def test_systemd_accepts_every_line(tmp_path: Path) -> None:
     assert "ProtectSystemm" in analyzed(tmp_path, text.replace("ProtectSystem=", "ProtectSystemm="), "verify").stderr
 
 
-def test_the_unit_is_shut_off(tmp_path: Path) -> None:
+def test_the_unit_is_sandboxed(tmp_path: Path) -> None:
     text = UNIT.read_text(encoding="utf-8")
     judge = ("security", "--offline=yes", f"--threshold={EXPOSURE_MOST}")
     done = analyzed(tmp_path, text, *judge)

@@ -64,7 +64,7 @@ def test_outcomes_are_totalled_over_the_parts(suite: Suite, capfd: pytest.Captur
     assert said.index("==> unit") < said.index("==> contract")
 
 
-def test_all_good_is_success(suite: Suite, capfd: pytest.CaptureFixture[str]) -> None:
+def test_passed_tests_are_a_success(suite: Suite, capfd: pytest.CaptureFixture[str]) -> None:
     assert suite(unit="def test_good(): pass").main([]) == 0
     assert closing_line(capfd) == "1 passed, 0 failed, 0 skipped"
 
@@ -80,18 +80,20 @@ def test_arguments_select(suite: Suite, capfd: pytest.CaptureFixture[str], argum
 
 
 @pytest.mark.parametrize("arguments", [[], ["unit", "-k", "no_such_test"]])
-def test_nothing_run_is_no_success(suite: Suite, capfd: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+def test_a_run_without_tests_is_a_failure(
+    suite: Suite, capfd: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
     assert suite(**({"unit": "def test_one(): pass"} if arguments else {})).main(arguments) == 1
     assert closing_line(capfd) == "0 passed, 0 failed, 0 skipped"
 
 
-def test_a_part_that_breaks_down_counts_as_failed(suite: Suite, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_part_that_aborts_counts_as_failed(suite: Suite, capfd: pytest.CaptureFixture[str]) -> None:
     assert suite(unit="import os\ndef test_exit(): os._exit(3)").main([]) == 1
     assert closing_line(capfd) == "0 passed, 1 failed, 0 skipped"
 
 
 @needs_pidfd
-def test_a_part_over_its_budget_is_stopped_with_all_it_started(
+def test_a_part_over_its_budget_is_stopped_with_its_processes(
     suite: Suite, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     runner = suite(

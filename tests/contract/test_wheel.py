@@ -54,7 +54,7 @@ def run(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, check=False, capture_output=True, text=True, cwd=installed, env=environment)
 
 
-def test_it_claims_no_name_that_others_have(wheel: Path) -> None:
+def test_the_wheel_has_no_common_top_level_name(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as packed:
         names = packed.namelist()
     assert {name.split("/")[0] for name in names} == {
@@ -79,7 +79,7 @@ def test_every_module_is_imported_under_the_one_name(installed: Path) -> None:
     assert not set(PACKAGES) & set(eval(tops)), "no module of the checkout, and none under its old name"
 
 
-def test_its_command_works(installed: Path) -> None:
+def test_the_command_of_the_wheel_works(installed: Path) -> None:
     [points] = installed.glob("*.dist-info/entry_points.txt")
     assert "streamproof = streamproof.validator.cli.main:main" in points.read_text()
     done = run(installed, "-m", "streamproof.validator.cli.main", "--version")
@@ -90,7 +90,7 @@ def test_its_command_works(installed: Path) -> None:
         assert "usage: streamproof" in done.stdout
 
 
-def test_a_command_that_lacks_an_extra_names_it(installed: Path, tmp_path: Path) -> None:
+def test_a_command_without_its_extra_names_it(installed: Path, tmp_path: Path) -> None:
     without = "import sys; sys.modules['requests'] = sys.modules['grafana_api'] = None; "
     main = "from streamproof.validator.cli.main import main; sys.exit(main(sys.argv[1:]))"
     done = run(installed, "-c", without + main, "dashboards", "check", "--prometheus", "http://127.0.0.1:1")

@@ -47,7 +47,7 @@ def run(folder: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_pip_installs_all_that_it_needs(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_pip_installs_every_requirement(pipeline: Pipeline, tmp_path: Path) -> None:
     wheel = run(ROOT, sys.executable, ROOT / "scripts" / "lib" / "wheel.py", tmp_path).stdout.strip()
     pins = [line.split()[0] for line in (ROOT / "requirements.lock").read_text().splitlines() if "==" in line]
     (tmp_path / "pins").write_text("\n".join(pins))

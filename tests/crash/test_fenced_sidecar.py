@@ -57,7 +57,7 @@ def test_an_older_writer_commits_nothing_to_any_table(tmp_path: Path) -> None:
     assert _rows(tmp_path) == [1, 2]
 
 
-def test_a_commit_that_is_under_way_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_in_progress_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The takeover happens between the ownership check and the commit."""
     first = StateTables(tmp_path)
     first.take_over()
@@ -86,7 +86,7 @@ StateTables(pathlib.Path(sys.argv[1])).take_over()
 @needs_namespaces
 @pytest.mark.extended  # five starts of a sidecar: a minute and a half; the tests above cover the fence itself
 @pytest.mark.timeout(900)
-def test_two_hosts_on_one_folder(sidecars: Sidecars) -> None:
+def test_the_second_of_two_hosts_on_one_folder_is_refused(sidecars: Sidecars) -> None:
     state, view, other_lock = sidecars.state("shared"), sidecars.state("view"), sidecars.folder / "other-lock"
     view.mkdir()
     other_lock.write_bytes(b"")
@@ -140,7 +140,7 @@ _MOUNTS = """\
 """
 
 
-def test_a_mount_that_keeps_locks_to_its_host_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mount_with_local_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [lock.mount_of(Path(name), _MOUNTS) for name in ("/srv", "/srv/a b/state", "/srv/old/x", "/srv/old/win/x")]
     assert [(mount.type, bool(mount.options & lock.REFUSED_OPTIONS)) for mount in found if mount is not None] == [
         ("ext4", False),

@@ -47,7 +47,7 @@ def has_child(process: OwnedProcess, what: str) -> bool:
         pytest.param(signal.SIGINT, "the first batch", marks=pytest.mark.extended),
     ],
 )
-def test_a_signal_to_all_processes_ends_it_with_the_verdict(
+def test_a_signal_to_all_processes_ends_the_sidecar_with_its_verdict(
     sidecars: Sidecars, number: signal.Signals, moment: str
 ) -> None:
     history.append(sidecars.servers, history.clicks(sidecars.name, range(2)))
@@ -81,7 +81,7 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.timeout(600)
-def test_ctrl_c_ends_it_with_the_verdict(sidecars: Sidecars) -> None:
+def test_ctrl_c_ends_the_sidecar_with_its_verdict(sidecars: Sidecars) -> None:
     history.append(sidecars.servers, history.clicks(sidecars.name, range(2)))
     process = sidecars.start("interrupted")
     try:
@@ -98,7 +98,7 @@ def test_ctrl_c_ends_it_with_the_verdict(sidecars: Sidecars) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_a_jvm_that_is_killed_is_told_in_a_sentence(sidecars: Sidecars) -> None:
+def test_a_killed_jvm_is_reported_in_one_sentence(sidecars: Sidecars) -> None:
     history.append(sidecars.servers, history.clicks(sidecars.name, range(2)))
     process = sidecars.start("interrupted")
     try:

@@ -34,13 +34,13 @@ KILLED = -signal.SIGKILL
 JVM_GONE = 3
 
 
-def test_every_failpoint_is_in_the_sequence() -> None:
+def test_the_sequence_has_every_failpoint() -> None:
     assert {step.split(":")[0] for step in (*STEPS, *AT_REST, *RETIRING)} == set(NAMES)
 
 
 @pytest.mark.extended
 @pytest.mark.timeout(3000)
-def test_killed_at_every_step_the_counts_are_those_of_an_undisturbed_run(sidecars: Sidecars) -> None:
+def test_kills_at_every_step_leave_the_counts_of_an_undisturbed_run(sidecars: Sidecars) -> None:
     state, scraper = sidecars.state("killed"), Scraper()
     append(sidecars, range(12))
     with scraper.watching(state):

@@ -21,7 +21,7 @@ WINDOW = "250ms"
 
 
 @pytest.mark.timeout(600)
-def test_killed_under_a_fault_it_tells_of_it_what_an_undisturbed_one_tells(pipeline: Pipeline) -> None:
+def test_a_sidecar_killed_during_a_fault_reports_it_as_an_undisturbed_one(pipeline: Pipeline) -> None:
     faults = f"{pipeline.name}-faults"
     # With broker time, a violation is attributed by when it happened, not by when it was read.
     pipeline.create(config={"message.timestamp.type": "LogAppendTime"})

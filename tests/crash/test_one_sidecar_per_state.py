@@ -23,7 +23,7 @@ from validator.state.lock import StateLocked, acquire
 
 
 @pytest.mark.timeout(600)
-def test_a_second_one_is_refused_until_driver_and_jvm_are_gone(sidecars: Sidecars) -> None:
+def test_a_second_sidecar_is_refused_until_driver_and_jvm_have_ended(sidecars: Sidecars) -> None:
     state = sidecars.state("one")
     history.append(sidecars.servers, history.clicks(sidecars.name, range(2)))
     first = sidecars.start("one")

@@ -14,7 +14,7 @@ ROW = {"generation": 1, "started_us": 1, "version": "1", "schema": 1, "configura
 
 
 @pytest.mark.parametrize("attempt", range(10))
-def test_an_append_and_the_maker_of_tables_meet(tmp_path: Path, attempt: int) -> None:
+def test_an_append_concurrent_with_table_creation_is_kept(tmp_path: Path, attempt: int) -> None:
     rows = rows_of(Table.RUNS, [ROW])
     together = threading.Barrier(2)
 
@@ -32,7 +32,7 @@ def test_an_append_and_the_maker_of_tables_meet(tmp_path: Path, attempt: int) ->
     assert [part.to_pylist() for part in StateTables(tmp_path).scan(Table.RUNS)] == [[ROW]]
 
 
-def test_an_append_that_comes_again_changes_nothing(tmp_path: Path) -> None:
+def test_a_repeated_append_changes_nothing(tmp_path: Path) -> None:
     rows = rows_of(Table.RUNS, [ROW])
     for process in range(2):
         tables = StateTables(tmp_path)

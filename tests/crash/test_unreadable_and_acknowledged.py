@@ -15,7 +15,7 @@ from validator.cli.main import main
 
 @pytest.mark.extended
 @pytest.mark.timeout(1200)
-def test_results_that_cannot_be_read_are_told_once_and_stay_acknowledged(sidecars: Sidecars) -> None:
+def test_undecodable_results_are_reported_once_and_stay_acknowledged(sidecars: Sidecars) -> None:
     state = sidecars.state("killed")
     history.append(sidecars.servers, history.clicks(sidecars.name, range(1)))
     # One result decodes, so the engine is at fault, not the configuration.

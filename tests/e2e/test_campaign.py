@@ -56,7 +56,7 @@ def left(scratch: Path) -> list[tuple[int, str]]:
 
 @pytest.mark.extended
 @pytest.mark.timeout(1200)
-def test_a_killed_campaign_is_resumed_and_its_table_tells_what_the_crash_did(tmp_path: Path) -> None:
+def test_a_killed_campaign_is_resumed_and_its_table_shows_the_cost_of_the_crash(tmp_path: Path) -> None:
     plan, scratch = tmp_path / "two.yaml", tmp_path / "scratch"
     scratch.mkdir()
     plan.write_text(yaml.safe_dump(PLAN), encoding="utf-8")

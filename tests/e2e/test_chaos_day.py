@@ -46,7 +46,7 @@ def told_of(name: str, running: Demo) -> str:
 
 
 @pytest.mark.timeout(600)
-def test_two_faults_of_a_file_are_done_healed_and_answered_for(tmp_path: Path) -> None:
+def test_two_faults_of_a_file_are_injected_healed_and_reported(tmp_path: Path) -> None:
     # Exactly once, so that neither fault may cause violations.
     kill = {"kind": "process_kill", "target": WORKER, "for": "1s", "name": "kill-a-worker"}
     pause = {"kind": "process_pause", "target": "reference-worker-0", "for": "2s", "name": "pause-a-worker"}
@@ -62,7 +62,7 @@ def test_two_faults_of_a_file_are_done_healed_and_answered_for(tmp_path: Path) -
 
 @pytest.mark.extended
 @pytest.mark.timeout(600)
-def test_a_named_plan_is_done_healed_and_answered_for(tmp_path: Path) -> None:
+def test_a_named_plan_is_injected_healed_and_reported(tmp_path: Path) -> None:
     # 95 s of control, 90 of failure and 90 of recovery.
     arguments = ("--engine", "reference:exactly_once", "--plan", "pgval-crash", "--faster", "15")
     running = ended(tmp_path, *arguments)
@@ -115,7 +115,7 @@ def test_leaders_move_to_a_second_broker_and_back(tmp_path: Path) -> None:
 
 @pytest.mark.extended
 @pytest.mark.timeout(900)
-def test_either_of_two_brokers_is_killed_and_comes_back(tmp_path: Path) -> None:
+def test_each_of_two_brokers_is_killed_and_started_again(tmp_path: Path) -> None:
     kills = [{"kind": "broker_kill", "target": name, "name": f"kill-{name}"} for name in ("broker-2", "broker")]
     running = ended(
         tmp_path, "--engine", "reference:exactly_once", *scenario(tmp_path, *kills, control="6s", recovery="10s")
@@ -128,7 +128,7 @@ def test_either_of_two_brokers_is_killed_and_comes_back(tmp_path: Path) -> None:
 @pytest.mark.extended
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(disk.why_not_here() is not None, reason=f"disks of their own: {disk.why_not_here()}")
-def test_a_full_disk_stops_the_answers_of_flink_until_it_is_healed(tmp_path: Path) -> None:
+def test_a_full_disk_stops_the_results_of_flink_until_it_is_healed(tmp_path: Path) -> None:
     skip_without("flink")
     running = ended(tmp_path, "--engine", "flink", "--fault", "disk_full", "--seconds", "36")
     assert "FAULT failure: disk-full on flink-disk is in, for 6s" in running.said()
@@ -144,7 +144,7 @@ def test_a_full_disk_stops_the_answers_of_flink_until_it_is_healed(tmp_path: Pat
 @pytest.mark.extended
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(disk.why_not_here() is not None, reason=f"disks of their own: {disk.why_not_here()}")
-def test_killed_while_a_disk_is_full_it_leaves_no_mount(tmp_path: Path) -> None:
+def test_a_demo_that_is_killed_during_a_full_disk_leaves_no_mount(tmp_path: Path) -> None:
     skip_without("kafka_streams")
     full = {"kind": "disk_full", "target": "kafka_streams-disk", "for": "10m", "parameters": DISK}
     arguments = ("--engine", "kafka_streams", *scenario(tmp_path, full, control="2s", recovery="2s"))
@@ -175,7 +175,7 @@ def test_a_plan_that_kills_two_workers_leaves_one_of_three(tmp_path: Path) -> No
 
 @pytest.mark.extended
 @pytest.mark.timeout(600)
-def test_interrupted_in_a_fault_it_heals_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_demo_that_is_interrupted_during_a_fault_heals_it_and_leaves_nothing(tmp_path: Path) -> None:
     partition = {"kind": "net_partition", "target": "reference-link", "for": "10m"}
     with demo(tmp_path / "demo", *scenario(tmp_path, partition, control="2s", recovery="2s")) as running:
         running.await_line("FAULT failure: net-partition on reference-link is in")
@@ -186,7 +186,7 @@ def test_interrupted_in_a_fault_it_heals_and_leaves_nothing(tmp_path: Path) -> N
 
 @pytest.mark.extended
 @pytest.mark.timeout(900)
-def test_a_broker_that_was_killed_comes_back_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_a_killed_broker_is_started_again_and_nothing_is_lost(tmp_path: Path) -> None:
     kill = {"kind": "broker_kill", "target": "broker"}
     arguments = scenario(tmp_path, kill, control="6s", recovery="10s")
     running = ended(tmp_path, "--engine", "reference:exactly_once", *arguments)
@@ -196,7 +196,7 @@ def test_a_broker_that_was_killed_comes_back_and_nothing_is_lost(tmp_path: Path)
 
 @pytest.mark.extended
 @pytest.mark.timeout(900)
-def test_a_worker_of_kafka_streams_is_killed_and_then_a_link_is_slow(tmp_path: Path) -> None:
+def test_kafka_streams_survives_a_killed_worker_and_then_a_slow_link(tmp_path: Path) -> None:
     skip_without("kafka_streams")
     kill = {"kind": "process_kill", "target": WORKER, "for": "3s"}
     delay = {
@@ -217,7 +217,7 @@ def test_a_worker_of_kafka_streams_is_killed_and_then_a_link_is_slow(tmp_path: P
 
 @pytest.mark.extended
 @pytest.mark.timeout(900)
-def test_spark_stands_still_for_as_long_as_its_clock_jumps_back(tmp_path: Path) -> None:
+def test_spark_pauses_for_as_long_as_its_clock_steps_back(tmp_path: Path) -> None:
     """Expectation: Spark waits for the time of day of its next batch, and loses nothing."""
     skew = {"kind": "clock_skew", "target": "spark-driver", "for": "10s", "parameters": {"offset": "30s"}}
     running = ended(tmp_path, "--engine", "spark", *scenario(tmp_path, skew, control="15s", recovery="40s"))

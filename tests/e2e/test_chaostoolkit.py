@@ -158,7 +158,7 @@ def test_the_toolkit_describes_what_the_extension_offers(toolkit: Path, tmp_path
     ]  # fmt: skip
 
 
-def test_without_the_faults_topic_an_experiment_ends_before_it_breaks_anything(
+def test_without_the_faults_topic_an_experiment_ends_before_its_method(
     pipeline: Pipeline, toolkit: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "somebody_elses.py").write_text(FOREIGN)

@@ -107,7 +107,7 @@ def assert_nothing_left(ended: Demo) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_it_tells_what_the_kill_broke(tmp_path: Path) -> None:
+def test_the_demo_reports_the_violations_of_its_kill(tmp_path: Path) -> None:
     with demo(tmp_path / "demo", "--seconds", "20", "--seed", "7") as running:
         assert running.process.wait(SECONDS_MAX) == 1, running.said()
         said = " ".join(running.said().split())
@@ -138,7 +138,7 @@ def test_it_tells_what_the_kill_broke(tmp_path: Path) -> None:
         ("the load has ended", signal.SIGINT),
     ],
 )
-def test_interrupted_it_leaves_nothing(tmp_path: Path, line: str, number: signal.Signals) -> None:
+def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, line: str, number: signal.Signals) -> None:
     with demo(tmp_path / "demo", "--seconds", "10") as running:
         running.await_line(line)
         assert running.end(number) == 130, running.said()
@@ -147,7 +147,7 @@ def test_interrupted_it_leaves_nothing(tmp_path: Path, line: str, number: signal
 
 
 @pytest.mark.timeout(300)
-def test_killed_it_leaves_no_process_and_the_next_one_removes_its_folder(tmp_path: Path) -> None:
+def test_a_killed_demo_leaves_no_process_and_the_next_one_removes_its_folder(tmp_path: Path) -> None:
     with demo(tmp_path / "demo", "--seconds", "10") as first:
         first.await_line("FAULT")
         assert first.end(signal.SIGKILL) == -signal.SIGKILL
@@ -161,7 +161,7 @@ def test_killed_it_leaves_no_process_and_the_next_one_removes_its_folder(tmp_pat
 
 @pytest.mark.extended
 @pytest.mark.timeout(300)
-def test_what_its_jvms_unpack_goes_into_its_folder(tmp_path: Path) -> None:
+def test_jvms_of_the_demo_unpack_into_its_folder(tmp_path: Path) -> None:
     with demo(tmp_path / "demo", "--seconds", "10") as running:
         running.await_line("the broker is at")
         until(lambda: len(javas(running)) >= 2, SECONDS_MAX, running.said)
@@ -191,7 +191,7 @@ def javas(running: Demo) -> list[str]:
         (("--seconds", "3"), "--seconds 3 is too short"),
     ],
 )
-def test_it_refuses_with_one_sentence(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
+def test_the_demo_refuses_with_one_sentence(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
     with demo(tmp_path / "demo", *arguments) as refused:
         assert refused.process.wait(60) == 2
         assert sentence in refused.said()

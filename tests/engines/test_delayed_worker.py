@@ -66,7 +66,7 @@ def listening(relay: NodeRelay) -> Iterator[EmbeddedBroker]:
         ),
     ],
 )
-def test_a_worker_whose_packets_come_too_late_loses_nothing(
+def test_a_delayed_worker_loses_nothing(
     listening: EmbeddedBroker,
     relay: NodeRelay,
     topic_names: Callable[[str], str],

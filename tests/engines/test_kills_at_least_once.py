@@ -37,7 +37,7 @@ UNDER_WAY_SECONDS = 1.0
 
 
 @pytest.mark.parametrize("name", ["spark", "storm"])
-def test_out_again_comes_what_each_kill_foretells(broker: EmbeddedBroker, tmp_path: Path, name: str) -> None:
+def test_each_kill_repeats_exactly_the_predicted_results(broker: EmbeddedBroker, tmp_path: Path, name: str) -> None:
     topics = Topics(broker, f"{name}-kills", input_partitions=1)
     deaths = []
     with make(name, topics, tmp_path / "engine") as engine:

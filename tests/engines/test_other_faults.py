@@ -57,7 +57,7 @@ def test_a_killed_jobmanager_loses_and_repeats_nothing(run: KilledRun, tmp_path:
     assert_exactly_once(run, tmp_path / "sidecar", effective)
 
 
-def test_a_standby_does_the_tasks_of_a_worker_that_never_comes_back(run: KilledRun, tmp_path: Path) -> None:
+def test_a_standby_takes_over_from_a_worker_that_stays_dead(run: KilledRun, tmp_path: Path) -> None:
     with run.engine("flink", tmp_path / "engine", parallelism=1, standby=1) as engine:
         assert isinstance(engine, FlinkEngine)
         engine.start()

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(120)
 BEFORE = 300
 
 
-def test_a_topic_that_is_written_to_all_the_time_is_read_to_where_it_was(
+def test_a_growing_topic_is_read_up_to_its_end_at_the_start(
     broker: EmbeddedBroker, topic_names: Callable[[str], str]
 ) -> None:
     topic = topic_names("busy")
@@ -45,7 +45,7 @@ def test_a_topic_that_is_written_to_all_the_time_is_read_to_where_it_was(
     assert found == list(range(len(found)))  # no record is repeated or missing
 
 
-def test_what_is_not_committed_is_left_out(broker: EmbeddedBroker, topic_names: Callable[[str], str]) -> None:
+def test_uncommitted_records_are_left_out(broker: EmbeddedBroker, topic_names: Callable[[str], str]) -> None:
     topic = topic_names("transactions")
     broker.create_topics({topic: 2})  # the second partition stays empty
 

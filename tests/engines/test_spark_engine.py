@@ -24,9 +24,7 @@ pytestmark = pytest.mark.timeout(400)
 WINDOW_MS = 2_000
 
 
-def test_a_kill_before_the_commit_repeats_exactly_the_results_that_were_out(
-    broker: EmbeddedBroker, tmp_path: Path
-) -> None:
+def test_a_kill_before_the_commit_repeats_exactly_the_written_results(broker: EmbeddedBroker, tmp_path: Path) -> None:
     topics = Topics(broker, "spark")
     settings = RealEngineSettings(
         bootstrap_servers=broker.bootstrap_servers,

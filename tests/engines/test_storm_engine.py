@@ -30,9 +30,7 @@ GROUP = "storm-test"
 LATE_IDS = (10_000_001, 10_000_002, 10_000_003)
 
 
-def test_a_killed_worker_repeats_exactly_what_its_offsets_had_not_reached(
-    broker: EmbeddedBroker, tmp_path: Path
-) -> None:
+def test_a_killed_worker_repeats_exactly_the_uncommitted_events(broker: EmbeddedBroker, tmp_path: Path) -> None:
     topics = Topics(broker, "storm", input_partitions=1)
     with StormEngine(settings_for(topics, "at_least_once"), tmp_path / "engine") as engine:
         engine.start()

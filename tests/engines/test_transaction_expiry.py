@@ -26,7 +26,7 @@ LOAD_SECONDS = 100
 """An attempt takes up to 20 s."""
 
 
-def test_an_expired_transaction_loses_what_its_checkpoint_calls_done(
+def test_an_expired_transaction_loses_results_of_a_completed_checkpoint(
     broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
 ) -> None:
     run = KilledRun(broker, topic_names, LOAD_SECONDS)

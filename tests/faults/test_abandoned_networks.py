@@ -36,7 +36,7 @@ def the_next_demo_starts() -> None:
         pass
 
 
-def test_the_network_of_a_killed_demo_goes_with_the_start_of_the_next(tmp_path: Path) -> None:
+def test_the_next_demo_removes_the_network_of_a_killed_one(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _OWNER, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
         try:
@@ -71,7 +71,7 @@ def made(name: str) -> Iterator[Path]:
             subprocess.run(["ip", "netns", "del", name], check=True)
 
 
-def test_an_owner_is_known_by_its_start_as_well() -> None:
+def test_an_owner_is_identified_by_its_id_and_start_time() -> None:
     """The process id may belong to another process by now."""
     own = see(os.getpid())
     assert own is not None
@@ -80,7 +80,7 @@ def test_an_owner_is_known_by_its_start_as_well() -> None:
         assert (mine.exists(), others.exists()) == (True, False)
 
 
-def test_an_abandoned_network_stays_while_somebody_is_in_it() -> None:
+def test_an_abandoned_network_stays_while_a_process_is_in_it() -> None:
     with made(f"streamproof-{os.getpid()}-1") as path:
         with ExitStack() as inside:
             command = ["ip", "netns", "exec", path.name, "sh", "-c", "echo in; exec sleep 600"]

@@ -88,7 +88,7 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def test_workers_links_and_broker_are_broken_in_turn_and_all_are_healed(tmp_path: Path, stack: ExitStack) -> None:
+def test_faults_of_workers_links_and_broker_are_injected_in_turn_and_healed(tmp_path: Path, stack: ExitStack) -> None:
     worker = {"labels": {"role": "worker"}}
     scene = Scene(
         tmp_path, stack,
@@ -119,7 +119,7 @@ def test_workers_links_and_broker_are_broken_in_turn_and_all_are_healed(tmp_path
     ]
 
 
-def test_it_ends_healed_when_it_is_stopped_in_the_middle(tmp_path: Path, stack: ExitStack) -> None:
+def test_a_stopped_run_heals_its_fault(tmp_path: Path, stack: ExitStack) -> None:
     pause = {"kind": "process_pause", "target": "reference-worker-1", "for": "1h"}
     scene = Scene(tmp_path, stack, pause)
     assert scene.proxy is None, "no fault hits a link"

@@ -91,7 +91,7 @@ def collections(server: RealCluster, version: str) -> dict[str, str]:
     }
 
 
-def test_a_release_lives(server: RealCluster) -> None:
+def test_a_server_accepts_a_release_of_the_chart(server: RealCluster) -> None:
     release(server, "observing", "install", "trial", CHART, "--values", SECURED)
     pod = f"/apis/apps/v1/{_IN}/statefulsets/trial-streamproof"
     first = server.call("GET", pod)["spec"]["template"]

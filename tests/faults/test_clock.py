@@ -48,7 +48,7 @@ class Clock:
 
 @needs_library
 @pytest.mark.parametrize(("offset", "seconds"), [("10m", 600), ("-1h", -3600)])
-def test_a_process_sees_another_time_until_it_is_healed(stage: Stage, offset: str, seconds: float) -> None:
+def test_a_process_sees_a_shifted_time_until_the_fault_is_healed(stage: Stage, offset: str, seconds: float) -> None:
     clock = Clock(stage, LD_PRELOAD=LIBRARY)
     seen: list[float] = []
     fault = {"kind": "clock_skew", "target": "c", "parameters": {"offset": offset}}
@@ -62,7 +62,7 @@ def test_a_process_sees_another_time_until_it_is_healed(stage: Stage, offset: st
 
 @needs_library
 @pytest.mark.parametrize("healer", HEALERS)
-def test_the_clock_of_a_killed_runner_is_put_right(stage: Stage, healer: str) -> None:
+def test_the_clock_fault_of_a_killed_runner_is_healed(stage: Stage, healer: str) -> None:
     clock = Clock(stage, LD_PRELOAD=LIBRARY)
     fault = {"kind": "clock_skew", "target": "c", "parameters": {"offset": "10m"}}
     abandoned(stage, fault, healer, lambda: clock.offset_seconds() > 500)
@@ -71,7 +71,7 @@ def test_the_clock_of_a_killed_runner_is_put_right(stage: Stage, healer: str) ->
     clock.process.wait()
 
 
-def test_a_process_without_the_library_is_refused_with_how_to_start_it(stage: Stage) -> None:
+def test_a_process_without_the_library_is_refused_with_its_start_command(stage: Stage) -> None:
     clock = Clock(stage)
     fault = {"kind": "clock_skew", "target": "c", "parameters": {"offset": "10m"}}
     with pytest.raises(
@@ -86,7 +86,7 @@ def test_a_process_without_the_library_is_refused_with_how_to_start_it(stage: St
     clock.process.wait()
 
 
-def test_what_a_killed_jvm_with_the_same_id_has_told_is_not_told_by_this_process(stage: Stage) -> None:
+def test_a_clock_report_of_an_earlier_jvm_with_the_same_id_is_ignored(stage: Stage) -> None:
     clock = Clock(stage)
     left = stage.folder / f"clock.{clock.process.pid}"
     left.write_text("1700000000000\n")

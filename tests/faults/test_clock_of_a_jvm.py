@@ -106,7 +106,7 @@ def skew(offset: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("offset", "seconds"), [("10m", 600), ("-1h", -3600)])
-def test_all_ways_of_asking_see_another_time_until_it_is_healed(
+def test_every_java_clock_call_is_shifted_until_the_fault_is_healed(
     stage: Stage, program: Program, offset: str, seconds: float
 ) -> None:
     seen: list[list[float]] = []
@@ -118,7 +118,9 @@ def test_all_ways_of_asking_see_another_time_until_it_is_healed(
 
 @pytest.mark.parametrize("java", ["beside"], indirect=True)
 @pytest.mark.parametrize(("offset", "seconds"), [("10m", 600), ("-1h", -3600)])
-def test_so_they_do_in_another_java(stage: Stage, program: Program, offset: str, seconds: float) -> None:
+def test_every_clock_call_is_shifted_in_another_java(
+    stage: Stage, program: Program, offset: str, seconds: float
+) -> None:
     """From Java 21 on, one form of ``parkUntil`` calls the other."""
     seen: list[list[float]] = []
     stage.during(skew(offset), lambda: seen.append(program.off_by()))
@@ -140,7 +142,7 @@ def test_a_file_may_have_any_name(variable: str, tmp_path: Path) -> None:
     assert int(said) / 1000 == pytest.approx(time.time() - 3600, abs=30)
 
 
-def test_what_it_tells_is_removed_also_after_a_program_that_ends_at_once(tmp_path: Path) -> None:
+def test_the_clock_report_of_a_program_that_ends_at_once_is_removed(tmp_path: Path) -> None:
     """Spark's launcher may end at once. The agent's thread would be too late to remove the file, and print an error."""
     file = tmp_path / "clock"
     file.write_text("+0\n")
@@ -164,7 +166,7 @@ def test_what_it_tells_is_removed_also_after_a_program_that_ends_at_once(tmp_pat
 
 
 @pytest.mark.parametrize("rest", ["", "="])
-def test_without_its_file_the_agent_says_how_it_is_told(rest: str) -> None:
+def test_the_agent_without_its_file_prints_its_usage(rest: str) -> None:
     command = [str(find_java().executable), f"-javaagent:{clock_agent.jar()}{rest}", "-version"]
     ran = subprocess.run(command, check=False, capture_output=True, text=True)
     assert ran.returncode != 0
@@ -172,18 +174,18 @@ def test_without_its_file_the_agent_says_how_it_is_told(rest: str) -> None:
 
 
 @pytest.mark.parametrize("healer", HEALERS)
-def test_the_clock_of_a_killed_runner_is_put_right(stage: Stage, program: Program, healer: str) -> None:
+def test_the_clock_fault_of_a_killed_runner_is_healed(stage: Stage, program: Program, healer: str) -> None:
     abandoned(stage, skew("10m"), healer, lambda: program.off_by()[0] > 500)
     assert program.off_by() == [pytest.approx(0, abs=5)] * 6
 
 
-def test_a_jvm_that_is_killed_meanwhile_has_no_clock_that_is_off(stage: Stage, program: Program) -> None:
+def test_a_jvm_that_was_killed_has_no_shifted_clock(stage: Stage, program: Program) -> None:
     stage.during(skew("10m"), program.process.kill)
     assert stage.unhealed() == []
 
 
 @pytest.mark.parametrize("is_left", [False, True])
-def test_where_its_folder_is_gone_a_clock_is_off_only_of_a_jvm_that_is_left(
+def test_without_its_folder_only_a_live_jvm_has_a_shifted_clock(
     stage: Stage, program: Program, *, is_left: bool
 ) -> None:
     def lose() -> None:
@@ -201,7 +203,7 @@ def test_where_its_folder_is_gone_a_clock_is_off_only_of_a_jvm_that_is_left(
         stage.during(skew("10m"), lose)
 
 
-def test_a_jvm_of_another_user_can_read_what_is_written(stage: Stage, program: Program) -> None:
+def test_a_jvm_of_another_user_can_read_the_clock_file(stage: Stage, program: Program) -> None:
     before = os.umask(0o077)
     try:
         stage.during(skew("10m"), lambda: None)
@@ -210,7 +212,7 @@ def test_a_jvm_of_another_user_can_read_what_is_written(stage: Stage, program: P
     assert program.clock_file.stat().st_mode & 0o444 == 0o444
 
 
-def test_one_that_does_not_tell_its_clock_is_refused(stage: Stage, program: Program) -> None:
+def test_a_jvm_that_does_not_report_its_clock_is_refused(stage: Stage, program: Program) -> None:
     told = Path(f"{program.clock_file}.{program.process.pid}")
     wait_until(told.exists, "the agent tells")
     program.process.send_signal(signal.SIGSTOP)

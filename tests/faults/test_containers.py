@@ -75,7 +75,7 @@ def is_well(engine: Engine) -> bool:
 
 @in_versions
 @pytest.mark.parametrize("kind", IS_IN)
-def test_a_container_is_broken_and_mended_by_the_documented_calls(stage: Stage, engine: Engine, kind: str) -> None:
+def test_injecting_and_healing_use_the_documented_calls(stage: Stage, engine: Engine, kind: str) -> None:
     seen: list[bool] = []
     stage.during({"kind": kind, "target": "web"}, lambda: seen.append(IS_IN[kind](engine)))
     assert seen == [True]
@@ -88,14 +88,14 @@ def test_a_container_is_broken_and_mended_by_the_documented_calls(stage: Stage, 
 )
 @pytest.mark.parametrize("healer", HEALERS)
 @pytest.mark.parametrize("kind", IS_IN)
-def test_the_container_of_a_killed_runner_is_mended(stage: Stage, engine: Engine, kind: str, healer: str) -> None:
+def test_the_container_of_a_killed_runner_is_healed(stage: Stage, engine: Engine, kind: str, healer: str) -> None:
     abandoned(stage, {"kind": kind, "target": "web"}, healer, lambda: IS_IN[kind](engine))
     assert asked(engine) == calls(engine, kind)
     assert is_well(engine)
 
 
 @in_versions
-def test_a_container_comes_back_to_its_network_with_its_names_and_address(stage: Stage, engine: Engine) -> None:
+def test_a_container_is_reconnected_with_its_names_and_address(stage: Stage, engine: Engine) -> None:
     engine.networks["shop_default"]["IPAMConfig"] = {"IPv4Address": "172.18.0.9"}
     stage.during({"kind": "container_disconnect", "target": "web"}, lambda: None)
     aliases = ["web"] if engine.api_version == NEWEST else ["web", SHORT_ID]
@@ -103,7 +103,7 @@ def test_a_container_comes_back_to_its_network_with_its_names_and_address(stage:
     assert engine.bodies == [{"Container": ID, "Force": False}, {"Container": ID, "EndpointConfig": endpoint}]
 
 
-def test_a_container_comes_back_to_its_network_with_all_that_it_was_given_there(stage: Stage, engine: Engine) -> None:
+def test_a_container_is_reconnected_with_all_settings_of_its_endpoint(stage: Stage, engine: Engine) -> None:
     endpoint = {
         "IPAMConfig": {"IPv4Address": "172.18.0.9", "LinkLocalIPs": ["169.254.34.68"]},
         "Links": ["shop-db-1:db"],
@@ -116,7 +116,7 @@ def test_a_container_comes_back_to_its_network_with_all_that_it_was_given_there(
     assert engine.bodies == [{"Container": ID, "Force": False}, {"Container": ID, "EndpointConfig": endpoint}]
 
 
-def test_a_network_that_was_removed_does_not_keep_the_container_off_the_others(stage: Stage, engine: Engine) -> None:
+def test_a_removed_network_does_not_prevent_reconnection_to_the_others(stage: Stage, engine: Engine) -> None:
     engine.networks = {"back": {"Aliases": []}, **engine.networks}
 
     def remove() -> None:
@@ -137,7 +137,7 @@ def test_a_killed_container_is_healed_only_when_it_is_healthy(stage: Stage, engi
     assert asked(engine) == calls(engine, "container_kill")  # it was started once
 
 
-def test_a_docker_that_is_gone_keeps_no_container_of_another_from_being_mended(stage: Stage, socket_path: Path) -> None:
+def test_an_unreachable_docker_does_not_prevent_healing_on_another(stage: Stage, socket_path: Path) -> None:
     engines = {}
     with ExitStack() as running:
         for name in ("web", "db"):
@@ -183,7 +183,7 @@ def _during(stage: Stage, fault: dict[str, Any], **more: Any) -> None:
         ),
     ],
 )
-def test_what_cannot_be_done_is_refused_and_nothing_changed(
+def test_a_fault_that_cannot_be_injected_is_refused_before_any_change(
     stage: Stage, engine: Engine, change: dict[str, Any], kind: str, words: str
 ) -> None:
     for name, value in change.items():
@@ -194,7 +194,7 @@ def test_what_cannot_be_done_is_refused_and_nothing_changed(
 
 
 @pytest.mark.parametrize("change", [{"is_removed_at_end": True, "kind": "container_restart"}, {"health": "unhealthy"}])
-def test_what_can_be_mended_is_not_refused(stage: Stage, engine: Engine, change: dict[str, Any]) -> None:
+def test_a_container_that_can_be_healed_is_accepted(stage: Stage, engine: Engine, change: dict[str, Any]) -> None:
     kind = change.pop("kind", "container_pause")
     for name, value in change.items():
         setattr(engine, name, value)
@@ -214,7 +214,7 @@ def test_the_runners_own_container_is_refused(
     assert asked(engine) == []
 
 
-def test_a_host_that_is_called_like_the_start_of_an_id_is_no_container(
+def test_a_host_name_that_begins_like_an_id_is_not_a_container(
     stage: Stage, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: ID[:1])
@@ -223,21 +223,21 @@ def test_a_host_that_is_called_like_the_start_of_an_id_is_no_container(
 
 
 @in_versions
-def test_a_container_that_is_not_there_is_said_as_docker_says_it(stage: Stage, engine: Engine) -> None:
+def test_an_absent_container_is_reported_in_the_words_of_docker(stage: Stage, engine: Engine) -> None:
     stage.targets["web"]["container"] = "other"
     with pytest.raises(FaultRefused, match="No such container: other"):
         stage.during({"kind": "container_kill", "target": "web"}, lambda: None)
     assert asked(engine) == []
 
 
-def test_no_docker_is_said_in_a_sentence(socket_path: Path) -> None:
+def test_an_absent_socket_is_named(socket_path: Path) -> None:
     with pytest.raises(FaultRefused, match="no Docker answers there") as caught:
         Docker(socket_path).version()
     assert str(socket_path) in str(caught.value)
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="needs root, to become another user")
-def test_a_socket_that_we_may_not_use_is_said_so(engine: Engine, socket_path: Path) -> None:
+def test_a_socket_without_permission_is_reported(engine: Engine, socket_path: Path) -> None:
     asked = (
         "import os, pathlib; from faults.backends.docker import why_not_here as why; os.setuid(65534); "
         f"print(why(pathlib.Path('{socket_path}')))"
@@ -246,7 +246,7 @@ def test_a_socket_that_we_may_not_use_is_said_so(engine: Engine, socket_path: Pa
     assert said.endswith("(Permission denied); run this as a member of the group that has the socket, or as root.\n")
 
 
-def test_the_list_looks_where_the_targets_say(
+def test_the_list_checks_the_sockets_of_the_targets(
     stage: Stage, engine: Engine, socket_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stage.targets["other"] = {**stage.targets["web"], "socket": str(socket_path.with_name("none"))}
@@ -258,7 +258,7 @@ def test_the_list_looks_where_the_targets_say(
     assert f"  other: {socket_path.with_name('none')}: no Docker answers there" in not_here
 
 
-def test_a_newer_engine_is_spoken_to_in_our_version(engine: Engine, socket_path: Path) -> None:
+def test_a_newer_engine_is_called_in_our_version(engine: Engine, socket_path: Path) -> None:
     engine.api_version, engine.oldest_version = "1.80", "1.44"
     assert Docker(socket_path).version() == VERSIONS[-1]
     assert Docker(socket_path).inspect(NAME).id == ID

@@ -26,7 +26,7 @@ def socket_path() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("version", SHOWN)
-def test_all_that_we_ask_and_read_is_described_in_the_version(socket_path: Path, version: str) -> None:
+def test_every_call_and_field_is_described_in_the_version(socket_path: Path, version: str) -> None:
     engine = Engine(api_version=version, health="healthy")
     with served(engine, socket_path):
         client = Docker(socket_path)
@@ -44,7 +44,7 @@ def test_all_that_we_ask_and_read_is_described_in_the_version(socket_path: Path,
 
 
 @pytest.mark.parametrize("version", [SHOWN[0], SHOWN[-1]])
-def test_what_the_engine_refuses_is_said_in_its_words(socket_path: Path, version: str) -> None:
+def test_a_refusal_of_the_engine_keeps_its_words(socket_path: Path, version: str) -> None:
     engine = Engine(api_version=version, is_running=False)
     with served(engine, socket_path):
         client = Docker(socket_path)
@@ -62,7 +62,7 @@ def test_what_the_engine_refuses_is_said_in_its_words(socket_path: Path, version
             client.disconnect(ID, "other")
 
 
-def test_the_versions_that_we_speak_are_those_described() -> None:
+def test_the_versions_in_use_are_the_described_ones() -> None:
     spoken = (docker._OLDEST, docker._NEWEST)
     assert spoken == (VERSIONS[0], VERSIONS[-1])
 
@@ -98,7 +98,7 @@ def connecting(**endpoint: Any) -> dict[str, Any]:
         ("POST", CONNECT.replace("1.43", "1.52"), {"EndpointConfig": {}}, "body.Container: is missing"),
     ],
 )
-def test_a_request_that_is_not_described_fails_the_test(
+def test_an_undescribed_request_fails(
     socket_path: Path, method: str, path: str, body: dict[str, Any] | None, words: str
 ) -> None:
     with pytest.raises(AssertionError, match=words), served(Engine(api_version=SHOWN[-1]), socket_path):
@@ -122,9 +122,7 @@ STATE: dict[str, Any] = {"Running": True, "Paused": False, "StartedAt": "2026-11
         ("pause", 204, {}, r"answer.204: \{\} is no nothing"),
     ],
 )
-def test_an_answer_that_is_not_described_fails_the_test(
-    socket_path: Path, call: str, status: int, said: Said, words: str
-) -> None:
+def test_an_undescribed_answer_fails(socket_path: Path, call: str, status: int, said: Said, words: str) -> None:
     class Other(Engine):
         def answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, Said]:
             return (status, said) if f"/{ID}/" in path else super().answer(method, path, body)
@@ -135,7 +133,7 @@ def test_an_answer_that_is_not_described_fails_the_test(
 
 
 @pytest.mark.parametrize(("late", "since"), SAID_LATE.items())
-def test_what_is_said_late_was_never_said_before(late: tuple[str, str], since: Version) -> None:
+def test_a_field_of_a_later_version_is_in_no_earlier_one(late: tuple[str, str], since: Version) -> None:
     assert described(*late) == [(since, VERSIONS[-1])]
 
 
@@ -163,7 +161,7 @@ CALL = """  /networks/{id}/disconnect:
 """
 
 
-def test_facts_are_read_through_definitions_with_the_versions_that_say_so() -> None:
+def test_facts_follow_references_and_name_their_versions() -> None:
     text = DESCRIBED + OTHERS + CALL
     plain = text.replace(", OPTIONS", "")
     more = text.replace("OPTIONS", "Options: {type: object, additionalProperties: {type: integer}}")

@@ -67,7 +67,7 @@ def test_without_a_reserve_no_byte_can_be_written_until_it_is_healed(stage: Stag
 
 
 @pytest.mark.parametrize("healer", HEALERS)
-def test_the_disk_that_a_killed_runner_filled_is_free_again(stage: Stage, small: Path, healer: str) -> None:
+def test_the_disk_that_a_killed_runner_filled_is_freed(stage: Stage, small: Path, healer: str) -> None:
     before = free_bytes(small)
     abandoned(stage, FULL, healer, lambda: refusal_of_a_write(small) == errno.ENOSPC)
     assert free_bytes(small) == before

@@ -37,7 +37,7 @@ def during(stage: Stage, *faults: dict[str, Any], look: Callable[[str], None] = 
     run(config, timeline(config), look, threading.Event())
 
 
-def test_all_of_a_group_are_in_at_one_time_and_healed_backwards(pair: Stage) -> None:
+def test_faults_of_a_group_are_active_together_and_healed_in_reverse_order(pair: Stage) -> None:
     first, seen = pair.pid("w1"), []
 
     def look(line: str) -> None:
@@ -59,7 +59,7 @@ def test_all_of_a_group_are_in_at_one_time_and_healed_backwards(pair: Stage) -> 
 @pytest.mark.parametrize(
     ("pause", "kill", "first"), [("100ms", "1s", "process_pause"), ("2s", "100ms", "process_kill")]
 )
-def test_a_fault_with_a_time_of_its_own_is_healed_while_the_other_goes_on(
+def test_a_fault_with_its_own_duration_is_healed_while_the_other_stays_active(
     pair: Stage, pause: str, kill: str, first: str
 ) -> None:
     during(pair, {"together": [{**PAUSE, "for": pause}, {**KILL, "after": "50ms", "for": kill}]})
@@ -75,7 +75,7 @@ def test_a_fault_with_a_time_of_its_own_is_healed_while_the_other_goes_on(
     assert is_alive(pair.pid("w1"))
 
 
-def test_what_has_no_time_of_its_own_ends_with_the_group_before_what_has(pair: Stage) -> None:
+def test_a_fault_without_its_own_duration_ends_with_the_group(pair: Stage) -> None:
     during(pair, {"together": [{**PAUSE, "for": "2s"}, KILL], "for": "100ms"})
     pause, kill = entries(pair)
     assert kill.states["healed"] < pause.states["heal_started"]
@@ -89,7 +89,7 @@ def test_the_next_step_waits_until_all_of_a_group_are_healed(pair: Stage) -> Non
     assert after.states["injected"] > max(entry.states["healed"] for entry in group)
 
 
-def test_a_loop_of_a_group_goes_on_while_the_others_come(pair: Stage) -> None:
+def test_a_loop_of_a_group_continues_while_others_are_injected(pair: Stage) -> None:
     loop = {"kind": "restart_loop", "target": "w1", "parameters": {"interval": "50ms"}}
     pids: set[int] = set()
     config = pair.write({"together": [loop, {**PAUSE, "after": "600s"}]})
@@ -105,7 +105,7 @@ def test_a_loop_of_a_group_goes_on_while_the_others_come(pair: Stage) -> None:
     assert pair.unhealed() == []
 
 
-def test_where_one_is_not_seen_all_are_healed_and_the_run_ends(pair: Stage) -> None:
+def test_an_unverified_fault_ends_the_run_with_all_healed(pair: Stage) -> None:
     first = pair.pid("w1")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("faults.backends.processes.is_stopped", lambda _: False)
@@ -116,7 +116,7 @@ def test_where_one_is_not_seen_all_are_healed_and_the_run_ends(pair: Stage) -> N
     assert pair.unhealed() == []
 
 
-def test_where_one_does_not_come_back_the_others_are_healed_all_the_same(pair: Stage) -> None:
+def test_a_process_that_does_not_return_does_not_prevent_healing_the_others(pair: Stage) -> None:
     pair.targets["w1"]["ready"] = "127.0.0.1:1"
     with pytest.raises(NotHealed, match=r"^process-kill on w1 is not healed: .*CONFIG`\.$"):
         during(pair, {"together": [PAUSE, KILL]}, limits={"healed_within": "300ms"})

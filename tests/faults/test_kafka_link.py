@@ -45,7 +45,7 @@ def test_a_delayed_link_delays_acknowledgements(kafka: tuple[Stage, Producer]) -
     wait_until(lambda: delivery_seconds(producer) < 0.3, "acknowledgements are fast again")
 
 
-def test_a_partition_holds_records_back_and_delivers_them_after(kafka: tuple[Stage, Producer]) -> None:
+def test_a_partition_holds_records_until_it_is_healed(kafka: tuple[Stage, Producer]) -> None:
     stage, producer = kafka
     delivered: list[object] = []
     waiting: list[int] = []
@@ -63,7 +63,7 @@ def test_a_partition_holds_records_back_and_delivers_them_after(kafka: tuple[Sta
     assert delivered == [None]
 
 
-def test_a_reset_link_breaks_connections_and_the_client_comes_back(kafka: tuple[Stage, Producer]) -> None:
+def test_a_reset_link_breaks_connections_and_the_client_reconnects(kafka: tuple[Stage, Producer]) -> None:
     stage, producer = kafka
     stage.during({"kind": "net_reset", "target": "link"}, lambda: None)
     assert delivery_seconds(producer) < WITHIN_SECONDS

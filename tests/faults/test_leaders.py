@@ -65,7 +65,7 @@ def takes_a_record(cluster: Cluster, topic: str, partition: int) -> bool:
         ("broker_demote", "broker-1", {}, [2, 2, 2]),
     ],
 )
-def test_others_lead_until_it_is_healed(
+def test_other_brokers_lead_until_the_fault_is_healed(
     stage: Stage,
     cluster: Cluster,
     topic: str,
@@ -84,7 +84,7 @@ def test_others_lead_until_it_is_healed(
     assert are_as(cluster, topic, before)
 
 
-def test_a_leader_that_was_not_the_preferred_one_is_so_again(stage: Stage, cluster: Cluster, topic: str) -> None:
+def test_a_leader_that_was_not_preferred_is_restored(stage: Stage, cluster: Cluster, topic: str) -> None:
     kafka_protocol.alter(cluster.bootstrap_servers, {(topic, 0): [2, 1]})
     before = cluster.led(topic) | {0: PartitionLeadership(1, (2, 1), frozenset({1, 2}))}
     assert are_as(cluster, topic, before)
@@ -100,7 +100,7 @@ def test_a_leader_that_was_not_the_preferred_one_is_so_again(stage: Stage, clust
 @pytest.mark.parametrize(
     ("kind", "target", "meanwhile"), [("leader_move", "events", [2, 1, 2]), ("broker_demote", "broker-1", [2, 2, 2])]
 )
-def test_the_leaders_of_a_killed_runner_move_back(
+def test_leaders_moved_by_a_killed_runner_are_restored(
     stage: Stage, cluster: Cluster, topic: str, kind: str, target: str, meanwhile: list[int], healer: str
 ) -> None:
     before = cluster.led(topic)
@@ -108,7 +108,7 @@ def test_the_leaders_of_a_killed_runner_move_back(
     assert are_as(cluster, topic, before)
 
 
-def test_a_leader_of_before_that_was_down_meanwhile_leads_again(stage: Stage, cluster: Cluster, topic: str) -> None:
+def test_a_previous_leader_that_was_down_leads_again(stage: Stage, cluster: Cluster, topic: str) -> None:
     """It is not in sync yet when healing starts, so one election is not enough."""
     fault = {"kind": "leader_move", "target": "events", "parameters": {"partition": 1}}
 
@@ -122,9 +122,7 @@ def test_a_leader_of_before_that_was_down_meanwhile_leads_again(stage: Stage, cl
     assert are_as(cluster, topic, before)
 
 
-def test_a_transaction_is_seen_to_be_over_though_another_broker_led_meanwhile(
-    stage: Stage, cluster: Cluster, topic: str
-) -> None:
+def test_the_end_of_a_transaction_is_seen_after_a_leader_move(stage: Stage, cluster: Cluster, topic: str) -> None:
     def look() -> None:
         for order in ([2, 1], [1, 2]):
             kafka_protocol.alter(cluster.bootstrap_servers, {(topic, 0): order})
@@ -157,7 +155,7 @@ def test_a_partition_without_another_replica_in_sync_is_refused(
         ({"partition": 9}, "events: the topic has 3 partitions; take a lower one to move"),
     ],
 )
-def test_a_move_that_cannot_be_is_refused(
+def test_an_impossible_move_is_refused(
     stage: Stage, cluster: Cluster, topic: str, parameters: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(FaultRefused, match=words):

@@ -69,7 +69,7 @@ def test_bytes_survive_any_impairments(seed: int) -> None:
     assert asyncio.run(scene()) == contents
 
 
-def test_a_changed_impairment_lets_go_of_what_waits() -> None:
+def test_a_changed_impairment_releases_waiting_bytes() -> None:
     async def scene() -> list[bool]:
         upstream = await asyncio.start_server(_echo, "127.0.0.1", 0)
         port = free_port()

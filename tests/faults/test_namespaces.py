@@ -117,7 +117,7 @@ def test_a_partition_one_way_lets_the_other_pass(stage: Stage, name: str, direct
     "direction",
     ["to", pytest.param("from", marks=pytest.mark.extended), pytest.param("both", marks=pytest.mark.extended)],
 )
-def test_a_partial_partition_holds_off_its_peers_only(stage: Stage, name: str, direction: str) -> None:
+def test_a_partial_partition_blocks_its_peers_only(stage: Stage, name: str, direction: str) -> None:
     with socket.create_server((_HOST, 0), backlog=100) as other:
         peer = f"{_HOST}:{other.getsockname()[1]}"
         probe = stage.targets["node"]["probe"]
@@ -133,7 +133,7 @@ def test_a_partial_partition_holds_off_its_peers_only(stage: Stage, name: str, d
         assert seen == [(True, False), (False, False)]
 
 
-def test_a_peer_that_takes_no_connection_before_is_refused(stage: Stage, name: str) -> None:
+def test_a_peer_that_accepts_no_connection_before_the_fault_is_refused(stage: Stage, name: str) -> None:
     before = rule(name)
     fault = {"kind": "namespace_partition", "target": "node", "parameters": {"peers": [f"{_HOST}:1"]}}
     with pytest.raises(FaultRefused, match=f"the peer {_HOST}:1 takes no connection|with peers cannot be done"):
@@ -141,7 +141,7 @@ def test_a_peer_that_takes_no_connection_before_is_refused(stage: Stage, name: s
     assert rule(name) == before
 
 
-def test_what_comes_by_a_device_without_another_end_here_is_refused(stage: Stage, name: str) -> None:
+def test_a_device_without_an_end_on_this_host_is_refused(stage: Stage, name: str) -> None:
     stage.targets["node"] |= {"device": "lo"}
     with pytest.raises(FaultRefused, match="the other end of lo is no veth"):
         stage.during(
@@ -219,14 +219,14 @@ def test_a_device_with_a_rule_of_its_own_is_refused_and_keeps_it(stage: Stage, n
     assert read(stage.folder / "st") == {}
 
 
-def test_a_namespace_that_is_not_there_is_refused(stage: Stage, name: str) -> None:
+def test_a_namespace_that_does_not_exist_is_refused(stage: Stage, name: str) -> None:
     stage.targets["node"]["namespace"] = "nowhere"
     with pytest.raises(FaultRefused, match="namespace nowhere: tc refused"):
         stage.during({"kind": "namespace_partition", "target": "node"}, lambda: None)
 
 
 @needs_tbf
-def test_only_so_many_bytes_leave_a_slow_namespace(stage: Stage, name: str) -> None:
+def test_a_slow_namespace_limits_the_bytes_that_leave_it(stage: Stage, name: str) -> None:
     taken: list[float] = []
 
     def send_through() -> float:
@@ -295,6 +295,6 @@ def datagrams(stage: Stage) -> int:
 
 
 @pytest.mark.skipif(namespaces.why_no_netem() is None, reason="this kernel has netem")
-def test_without_netem_and_without_a_relay_delay_is_refused_with_what_lacks(stage: Stage, name: str) -> None:
+def test_a_delay_without_netem_and_relay_is_refused_with_the_reason(stage: Stage, name: str) -> None:
     with pytest.raises(FaultRefused, match=r"the kernel takes no netem .*relay"):
         stage.during({"kind": "namespace_delay", "target": "node", "parameters": {"delay": "1s"}}, lambda: None)

@@ -44,12 +44,12 @@ def owner(folder: Path, how: str) -> subprocess.Popen[str]:
     )
 
 
-def test_it_is_small_for_all_that_its_owner_starts_and_goes_when_asked(tmp_path: Path) -> None:
+def test_processes_of_the_owner_see_a_small_disk_until_it_is_unmounted(tmp_path: Path) -> None:
     said, _ = owner(tmp_path / "state", "unmount").communicate(timeout=30)
     assert said.split() == [str(disk.SIZE_BYTES), str(disk.SIZE_BYTES), "False"]
 
 
-def test_nobody_else_sees_it_and_it_goes_with_a_killed_owner(tmp_path: Path) -> None:
+def test_no_other_process_sees_the_disk_and_it_ends_with_a_killed_owner(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     with owner(folder, "stay") as running:
         assert running.stdout is not None

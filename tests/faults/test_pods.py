@@ -62,12 +62,12 @@ def fault(kind: str, **more: Any) -> dict[str, Any]:
     return {"kind": kind, "target": "workers", "parameters": PARAMETERS[kind], **more}
 
 
-def test_every_kind_is_tried() -> None:
+def test_every_kind_of_pod_fault_is_tested() -> None:
     assert set(PARAMETERS) == set(SPEC) == set(KIND_OF)
 
 
 @pytest.mark.parametrize("kind", KIND_OF)
-def test_a_fault_is_an_object_from_injected_to_recovered(stage: Stage, cluster: Cluster, kind: str) -> None:
+def test_a_fault_is_an_object_until_it_has_recovered(stage: Stage, cluster: Cluster, kind: str) -> None:
     seen: list[int] = []
 
     def look() -> None:
@@ -84,7 +84,7 @@ def test_a_fault_is_an_object_from_injected_to_recovered(stage: Stage, cluster: 
     assert cluster.is_recovered_before_deletion == [kind != "pod_kill"]
 
 
-def test_nothing_is_made_by_the_check_before(stage: Stage, cluster: Cluster) -> None:
+def test_the_check_before_injection_creates_no_object(stage: Stage, cluster: Cluster) -> None:
     stage.during(fault("pod_failure"), lambda: None)
     posts = [request for request in cluster.requests if request.startswith("POST")]
     assert [request.endswith("?dryRun") for request in posts] == [True, True, False]
@@ -95,13 +95,13 @@ _SHORT = ("pod_failure", "pod_kill")
 
 @pytest.mark.parametrize("healer", HEALERS)
 @pytest.mark.parametrize("kind", [k if k in _SHORT else pytest.param(k, marks=pytest.mark.extended) for k in KIND_OF])
-def test_the_object_of_a_killed_runner_is_taken_back(stage: Stage, cluster: Cluster, kind: str, healer: str) -> None:
+def test_the_object_of_a_killed_runner_is_deleted(stage: Stage, cluster: Cluster, kind: str, healer: str) -> None:
     abandoned(stage, fault(kind), healer, lambda: len(cluster.objects) == 1)
     assert cluster.objects == {}
     assert cluster.is_recovered_before_deletion == [kind != "pod_kill"]
 
 
-def test_an_object_that_selects_no_pod_is_no_fault_and_is_removed(stage: Stage, cluster: Cluster) -> None:
+def test_an_object_that_selects_no_pod_is_refused_and_deleted(stage: Stage, cluster: Cluster) -> None:
     cluster.is_selecting = False
     with pytest.raises(NotVerified, match="no probe showed it"):
         during(stage, cluster, limits={"verified_within": "200ms"})
@@ -109,7 +109,7 @@ def test_an_object_that_selects_no_pod_is_no_fault_and_is_removed(stage: Stage, 
     assert cluster.objects == {}
 
 
-def test_a_fault_is_gone_only_when_as_many_pods_are_ready_as_before(stage: Stage, cluster: Cluster) -> None:
+def test_a_fault_is_healed_when_as_many_pods_are_ready_as_before(stage: Stage, cluster: Cluster) -> None:
     with pytest.raises(NotHealed, match="pod-kill on workers is not healed"):
         during(stage, cluster, kind="pod_kill", lost=1, limits={"healed_within": "200ms"})
     assert cluster.objects == {}
@@ -157,7 +157,7 @@ def during(
         ),
     ],
 )
-def test_what_cannot_be_done_is_refused_and_nothing_made(
+def test_a_pod_fault_that_cannot_be_injected_is_refused_and_creates_no_object(
     stage: Stage, cluster: Cluster, change: dict[str, Any], words: str
 ) -> None:
     for name, value in change.items():
@@ -168,9 +168,7 @@ def test_what_cannot_be_done_is_refused_and_nothing_made(
 
 
 @pytest.mark.parametrize(("ready", "pods"), [(2, 2), (2, 3), (1, "one"), (2, "60%")])
-def test_all_pods_are_hit_only_where_that_is_asked_for(
-    stage: Stage, cluster: Cluster, ready: int, pods: str | int
-) -> None:
+def test_all_pods_are_selected_only_on_request(stage: Stage, cluster: Cluster, ready: int, pods: str | int) -> None:
     cluster.ready_pods = ready
     failure = {"kind": "pod_failure", "target": "workers"}
     with pytest.raises(FaultRefused, match=f"workers: {pods} of {ready} ready pods would be all replicas"):
@@ -188,7 +186,7 @@ def test_a_token_is_read_from_its_file(stage: Stage, cluster: Cluster) -> None:
     assert len(cluster.made) == 1
 
 
-def test_what_the_server_does_not_know_is_refused_as_it_says(
+def test_an_unknown_kind_is_refused_in_the_words_of_the_server(
     stage: Stage, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(SPECS["PodChaos"]["properties"], "mode")
@@ -197,7 +195,7 @@ def test_what_the_server_does_not_know_is_refused_as_it_says(
     assert cluster.made == []
 
 
-def test_no_cluster_is_said_in_a_sentence(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_cluster_is_reported(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     stage.targets["workers"] = {"type": "pods", "namespace": "shop", "match": {"app": "worker"}}
     with pytest.raises(FaultRefused, match="we do not run inside a cluster; give the target a server"):
@@ -244,7 +242,9 @@ def test_the_objects_of_a_plan_are_shown_as_they_are_sent(stage: Stage, capsys: 
     assert capsys.readouterr().out == shown
 
 
-def test_what_is_shown_is_what_a_run_sends(stage: Stage, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_shown_objects_are_those_that_a_run_sends(
+    stage: Stage, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     stage.during(fault("pod_net_loss"), lambda: None)
     assert main(["faults", "plan", str(stage.file), "--render"]) == 0
     shown, (sent,) = yaml.safe_load(capsys.readouterr().out), cluster.made
@@ -261,7 +261,7 @@ def test_what_is_shown_is_what_a_run_sends(stage: Stage, cluster: Cluster, capsy
         ("run", "--render goes with plan"),
     ],
 )
-def test_objects_that_are_not_there_are_a_sentence(
+def test_render_without_pod_faults_is_refused(
     stage: Stage, capsys: pytest.CaptureFixture[str], action: str, words: str
 ) -> None:
     stage.targets["w0"] = {"type": "process", "pid": 4711}
@@ -271,7 +271,7 @@ def test_objects_that_are_not_there_are_a_sentence(
 
 
 @pytest.mark.parametrize("kind", KIND_OF)
-def test_chaos_mesh_takes_each_object_and_no_unknown_field_in_it(stage: Stage, cluster: Cluster, kind: str) -> None:
+def test_chaos_mesh_accepts_each_object_and_no_unknown_field(stage: Stage, cluster: Cluster, kind: str) -> None:
     made = made_for(stage, kind)
     assert refusals(made) == []
     for where in ("metadata", "spec"):

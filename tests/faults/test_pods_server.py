@@ -21,7 +21,7 @@ from tests.faults.test_pods import during, fault, planned
 
 
 @pytest.mark.parametrize(("method", "status"), [("GET", 503), ("PATCH", 503), ("DELETE", 503), ("PATCH", 403)])
-def test_a_server_that_is_away_while_a_fault_is_healed_is_asked_again(
+def test_healing_is_retried_while_the_server_is_unreachable(
     stage: Stage, cluster: Cluster, method: str, status: int
 ) -> None:
     cluster.away_status, left = status, 2
@@ -40,7 +40,7 @@ def test_a_server_that_is_away_while_a_fault_is_healed_is_asked_again(
     assert cluster.is_recovered_before_deletion == [True]
 
 
-def test_a_server_that_stays_away_is_told_and_healed_when_it_is_back(stage: Stage, cluster: Cluster) -> None:
+def test_an_unreachable_server_is_reported_and_healed_when_it_returns(stage: Stage, cluster: Cluster) -> None:
     def go() -> None:
         cluster.is_away = lambda _: True
 
@@ -53,7 +53,7 @@ def test_a_server_that_stays_away_is_told_and_healed_when_it_is_back(stage: Stag
     assert cluster.objects == {}
 
 
-def test_a_server_that_is_away_says_nothing_about_a_fault(stage: Stage, cluster: Cluster) -> None:
+def test_an_unreachable_server_leaves_the_state_of_a_fault_unknown(stage: Stage, cluster: Cluster) -> None:
     injection = Pods(planned(stage, "pod_failure"), Facts(), stage.folder)
     injection.prepare()
     injection.inject()
@@ -66,7 +66,7 @@ def test_a_server_that_is_away_says_nothing_about_a_fault(stage: Stage, cluster:
 
 
 @pytest.mark.parametrize("who", ["deletes", "pauses"])
-def test_a_fault_that_somebody_else_ends_is_no_longer_told_to_be_in(stage: Stage, cluster: Cluster, who: str) -> None:
+def test_a_fault_that_was_ended_by_another_client_is_no_longer_active(stage: Stage, cluster: Cluster, who: str) -> None:
     def look() -> None:
         (name,) = cluster.objects
         if who == "deletes":
@@ -84,7 +84,7 @@ def test_a_fault_that_somebody_else_ends_is_no_longer_told_to_be_in(stage: Stage
 
 
 @pytest.mark.parametrize("operation", ["Apply", "Recover"])
-def test_why_chaos_mesh_cannot_inject_or_recover_is_told(stage: Stage, cluster: Cluster, operation: str) -> None:
+def test_the_reason_of_chaos_mesh_is_reported(stage: Stage, cluster: Cluster, operation: str) -> None:
     cluster.failing[operation] = "rpc error: code = Unavailable\n desc = no chaos-daemon on node-2"
     limits = {"healed_within": "3s", "verified_within": "3s"}
     why = r" \(workers: Chaos Mesh says rpc error: code = Unavailable desc = no chaos-daemon on node-2\); "
@@ -104,9 +104,7 @@ def test_why_chaos_mesh_cannot_inject_or_recover_is_told(stage: Stage, cluster: 
 
 
 @pytest.mark.parametrize("refusing", [0, 1])
-def test_a_cluster_that_refuses_does_not_keep_another_from_being_healed(
-    stage: Stage, cluster: Cluster, refusing: int
-) -> None:
+def test_a_refusing_cluster_does_not_prevent_healing_on_another(stage: Stage, cluster: Cluster, refusing: int) -> None:
     clusters = (cluster, Cluster())
     with served(clusters[1]) as address:
         stage.targets["others"] = {**stage.targets["workers"], "server": address}
@@ -124,7 +122,7 @@ def test_a_cluster_that_refuses_does_not_keep_another_from_being_healed(
 
 
 @pytest.mark.parametrize("why", [{"forbidden": frozenset({"watch"})}, {"is_forgetful": True}])
-def test_what_cannot_be_watched_is_asked_for_now_and_then(cluster: Cluster, stage: Stage, why: dict[str, Any]) -> None:
+def test_an_object_that_cannot_be_watched_is_polled(cluster: Cluster, stage: Stage, why: dict[str, Any]) -> None:
     for name, value in why.items():
         setattr(cluster, name, value)
     server = Kubernetes(Server(stage.targets["workers"]["server"], None, None))

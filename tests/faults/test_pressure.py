@@ -34,7 +34,7 @@ def test_processors_are_kept_busy(stage: Stage) -> None:
 
 
 @linux_only
-def test_memory_is_held_and_given_back(stage: Stage) -> None:
+def test_memory_is_held_until_the_fault_is_healed(stage: Stage) -> None:
     during: list[tuple[int, float]] = []
     fault = {"kind": "memory_pressure", "target": "here", "parameters": {"bytes": "64MiB"}}
     stage.during(fault, lambda: during.extend(usage_of(stage)))
@@ -50,7 +50,7 @@ def test_more_memory_than_there_is_is_refused(stage: Stage) -> None:
         stage.during(fault, lambda: None)
 
 
-def test_a_folder_is_filled_and_emptied(stage: Stage) -> None:
+def test_a_folder_is_filled_until_the_fault_is_healed(stage: Stage) -> None:
     sizes: list[int] = []
 
     def look() -> None:

@@ -23,7 +23,7 @@ from testbed.ports import free_port
 from tests.faults.stage import WITHIN_SECONDS, Stage, is_alive, state_of, wait_until
 
 
-def test_a_killed_process_is_dead_and_comes_back(stage: Stage) -> None:
+def test_a_killed_process_is_dead_until_it_is_started_again(stage: Stage) -> None:
     stage.add_worker("w0")
     first = stage.pid("w0")
     stage.during({"kind": "process_kill", "target": "w0", "for": "100ms"}, lambda: _are_dead(first))
@@ -44,7 +44,7 @@ def test_a_kill_is_healed_only_when_the_process_takes_connections(stage: Stage) 
     socket.create_connection(("127.0.0.1", port), 1).close()
 
 
-def test_a_paused_process_stands_still_and_goes_on(stage: Stage) -> None:
+def test_a_paused_process_is_stopped_until_the_fault_is_healed(stage: Stage) -> None:
     stage.add_worker("w0")
     pid = stage.pid("w0")
 
@@ -56,7 +56,7 @@ def test_a_paused_process_stands_still_and_goes_on(stage: Stage) -> None:
     assert state_of(pid) != "T"
 
 
-def test_a_process_that_is_stopped_already_is_refused(stage: Stage) -> None:
+def test_a_process_that_is_already_stopped_is_refused(stage: Stage) -> None:
     stage.add_worker("w0")
     os.kill(stage.pid("w0"), signal.SIGSTOP)
     wait_until(lambda: state_of(stage.pid("w0")) == "T", "w0 is stopped")
@@ -65,7 +65,7 @@ def test_a_process_that_is_stopped_already_is_refused(stage: Stage) -> None:
     assert state_of(stage.pid("w0")) == "T"
 
 
-def test_a_pause_that_somebody_else_ends_is_over(stage: Stage) -> None:
+def test_a_pause_that_was_ended_by_another_process_is_over(stage: Stage) -> None:
     stage.add_worker("w0")
     config = stage.write({"kind": "process_pause", "target": "w0", "for": "60s"})
 
@@ -110,7 +110,7 @@ def test_a_process_that_ends_because_of_its_pause_is_not_healed(stage: Stage, wh
         worker.communicate()
 
 
-def test_a_paused_process_that_is_replaced_is_told(stage: Stage) -> None:
+def test_a_paused_process_that_is_replaced_is_reported(stage: Stage) -> None:
     stage.add_worker("w0")
     first, said = stage.pid("w0"), list[str]()
     config = stage.write({"kind": "process_pause", "target": "w0"})
@@ -131,7 +131,7 @@ def test_a_paused_process_that_is_replaced_is_told(stage: Stage) -> None:
     assert stage.unhealed() == []
 
 
-def test_a_process_that_ends_after_its_pause_was_healed_is_told(stage: Stage) -> None:
+def test_a_process_that_ends_after_its_pause_was_healed_is_reported(stage: Stage) -> None:
     """The process learns later that its session is lost. The run goes on, and its result reports the end."""
     stage.add_worker("w0")
     first, said = stage.pid("w0"), list[str]()
@@ -175,7 +175,7 @@ def test_a_group_is_paused_as_a_whole(stage: Stage) -> None:
         shell.wait()
 
 
-def test_a_restart_loop_kills_what_comes_back(stage: Stage) -> None:
+def test_a_restart_loop_kills_the_restarted_process(stage: Stage) -> None:
     stage.add_worker("w0")
     killed: list[int] = []
     real = os.kill
@@ -194,7 +194,7 @@ def test_a_restart_loop_kills_what_comes_back(stage: Stage) -> None:
     assert is_alive(stage.pid("w0"))
 
 
-def test_a_loop_that_ends_with_a_kill_brings_back_what_it_killed(stage: Stage) -> None:
+def test_a_loop_that_ends_with_a_kill_starts_the_process_again(stage: Stage) -> None:
     stage.add_worker("w0")
     spec = {"kind": "restart_loop", "target": "w0", "for": "1s", "parameters": {"interval": "50ms"}}
     fault = timeline(stage.write(spec)).steps[0].fault
@@ -246,7 +246,7 @@ def test_a_supervised_process_is_waited_for(stage: Stage) -> None:
         supervisor.wait()
 
 
-def test_a_process_that_does_not_come_back_is_said_and_blocks_the_next_fault(stage: Stage) -> None:
+def test_a_process_that_does_not_return_is_reported_and_blocks_the_next_fault(stage: Stage) -> None:
     # Without a readiness address, a process that has not exited yet would count as running again.
     stage.add_worker("w0", start=["false"], ready="127.0.0.1:1")
     with pytest.raises(NotHealed, match="process-kill on w0 is not healed"):
@@ -256,7 +256,7 @@ def test_a_process_that_does_not_come_back_is_said_and_blocks_the_next_fault(sta
         _run(stage, {"kind": "disk_full", "target": "disk", "parameters": {"bytes": 1}})
 
 
-def test_one_that_cannot_be_brought_back_keeps_no_other_from_it(stage: Stage) -> None:
+def test_a_process_that_cannot_be_started_does_not_prevent_starting_the_others(stage: Stage) -> None:
     stage.add_worker("w0", pid_file="run/w0.pid", labels={"role": "worker"})
     stage.add_worker("w1", labels={"role": "worker"})
     folder, first = stage.folder / "run", stage.pid("w1")
@@ -283,7 +283,7 @@ def test_a_fault_that_no_probe_shows_is_healed_and_ends_the_run(stage: Stage) ->
     assert stage.states() == ["injected", "heal_started", "healed"]
 
 
-def test_what_does_not_run_is_refused_before_anything_is_touched(stage: Stage) -> None:
+def test_a_process_that_does_not_run_is_refused_before_any_change(stage: Stage) -> None:
     stage.add_worker("w0")
     (stage.folder / "gone.pid").write_text("999999999")
     stage.targets["gone"] = {**stage.targets["w0"], "pid_file": "gone.pid"}
@@ -295,7 +295,7 @@ def test_what_does_not_run_is_refused_before_anything_is_touched(stage: Stage) -
     (stage.folder / "gone.pid").unlink()
 
 
-def test_what_ended_since_the_run_began_ends_it_and_is_no_mistake_of_the_file(stage: Stage) -> None:
+def test_a_process_that_ended_during_the_run_ends_it_as_not_verified(stage: Stage) -> None:
     for name in ("w0", "w1"):
         stage.add_worker(name)
     config = stage.write(*({"kind": "process_pause", "target": name} for name in ("w0", "w1")))
@@ -311,7 +311,7 @@ def test_what_ended_since_the_run_began_ends_it_and_is_no_mistake_of_the_file(st
     assert stage.unhealed() == []
 
 
-def test_the_runner_does_not_hit_itself(stage: Stage) -> None:
+def test_the_runner_itself_is_refused_as_a_target(stage: Stage) -> None:
     stage.targets["me"] = {"type": "process", "pid": os.getpid()}
     with pytest.raises(FaultRefused, match="would hit the fault runner itself"):
         _run(stage, {"kind": "process_pause", "target": "me"})
@@ -322,7 +322,7 @@ def _run(stage: Stage, *faults: dict[str, object], **more: object) -> None:
     run(config, timeline(config), lambda _: None, threading.Event())
 
 
-def test_ps_and_proc_see_the_same(stage: Stage) -> None:
+def test_ps_and_proc_report_the_same_process(stage: Stage) -> None:
     stage.add_worker("w0")
     pid = stage.pid("w0")
     by_ps, by_us = see_with_ps(pid), see(pid)
@@ -366,7 +366,7 @@ def test_a_file_that_is_older_than_the_process_with_its_id_is_refused(stage: Sta
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the start is read from /proc")
-def test_a_file_that_tells_the_start_of_its_process_is_believed_whatever_was_done_to_the_clock(stage: Stage) -> None:
+def test_a_file_with_the_start_of_its_process_is_accepted_after_a_clock_step(stage: Stage) -> None:
     stage.add_worker("w0")
     file, pid = stage.folder / "w0.pid", stage.pid("w0")
     written, seen = file.stat().st_mtime, see(pid)

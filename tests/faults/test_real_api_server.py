@@ -57,7 +57,7 @@ def real(stage: Stage, server: RealCluster) -> Iterator[RealCluster]:
 
 
 @pytest.mark.parametrize("kind", KIND_OF)
-def test_each_object_is_taken_injected_and_recovered_before_it_goes(stage: Stage, real: RealCluster, kind: str) -> None:
+def test_each_object_is_accepted_injected_and_recovered(stage: Stage, real: RealCluster, kind: str) -> None:
     seen: list[list[dict[str, Any]]] = []
     stage.during(fault(kind), lambda: seen.append(real.objects()))
     ((made,),) = seen
@@ -68,7 +68,7 @@ def test_each_object_is_taken_injected_and_recovered_before_it_goes(stage: Stage
 
 @pytest.mark.parametrize("healer", HEALERS)
 @pytest.mark.parametrize("kind", ["pod_failure", "pod_kill"])
-def test_the_object_of_a_killed_runner_is_taken_back(stage: Stage, real: RealCluster, kind: str, healer: str) -> None:
+def test_the_object_of_a_killed_runner_is_deleted(stage: Stage, real: RealCluster, kind: str, healer: str) -> None:
     abandoned(stage, fault(kind), healer, lambda: len(real.objects()) == 1)
 
 
@@ -97,7 +97,7 @@ def test_the_watchdog_waits_for_a_server_that_is_stopped(stage: Stage, real: Rea
     wait_until(lambda: stage.unhealed() == [], "the watchdog has healed")
 
 
-def test_a_fault_is_not_gone_before_chaos_mesh_lets_go_of_its_object(stage: Stage, real: RealCluster) -> None:
+def test_a_fault_is_active_until_chaos_mesh_releases_its_object(stage: Stage, real: RealCluster) -> None:
     """A finalizer keeps the object until Chaos Mesh recovers the pods."""
     config = stage.write(fault("pod_failure"), limits={"healed_within": "1s"})
 
@@ -115,7 +115,7 @@ def test_a_fault_is_not_gone_before_chaos_mesh_lets_go_of_its_object(stage: Stag
 
 
 @pytest.mark.parametrize("kind", ["pod_failure", "pod_kill"])
-def test_a_fault_that_somebody_deletes_is_no_longer_told_to_be_in(stage: Stage, real: RealCluster, kind: str) -> None:
+def test_a_fault_whose_object_was_deleted_is_no_longer_active(stage: Stage, real: RealCluster, kind: str) -> None:
     def delete() -> None:
         for seen in real.objects():
             real.call("DELETE", f"{collection(KIND_OF[kind], 'shop')}/{seen['metadata']['name']}")
@@ -125,7 +125,7 @@ def test_a_fault_that_somebody_deletes_is_no_longer_told_to_be_in(stage: Stage, 
     assert stage.unhealed() == []
 
 
-def test_a_pod_that_came_to_its_end_is_not_drawn(stage: Stage, real: RealCluster) -> None:
+def test_a_completed_pod_is_not_selected(stage: Stage, real: RealCluster) -> None:
     real.add_pod("a-job", {"app": "worker"})
     real.say_ready("a-job", is_ready=False, phase="Succeeded")
     hit: list[str] = []
@@ -152,7 +152,7 @@ def test_a_pod_that_came_to_its_end_is_not_drawn(stage: Stage, real: RealCluster
         ({"scheme": "http"}, "refused GET .*: Client sent an HTTP request to an HTTPS server"),
     ],
 )
-def test_what_the_server_refuses_is_said_and_nothing_made(
+def test_a_refusal_of_the_server_is_reported_and_no_object_created(
     stage: Stage, real: RealCluster, change: dict[str, Any], words: str
 ) -> None:
     target = stage.targets["workers"]
@@ -172,14 +172,14 @@ def test_what_the_server_refuses_is_said_and_nothing_made(
     assert real.objects() == []
 
 
-def test_the_cluster_that_we_run_in_is_found(stage: Stage, real: RealCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cluster_of_the_own_pod_is_found(stage: Stage, real: RealCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(real.port))
     del stage.targets["workers"]["server"]
     stage.during(fault("pod_failure"), lambda: None)
 
 
-def test_a_cluster_without_chaos_mesh_is_told(stage: Stage, real: RealCluster) -> None:
+def test_a_cluster_without_chaos_mesh_is_reported(stage: Stage, real: RealCluster) -> None:
     real.forget("TimeChaos")
     try:
         with pytest.raises(FaultRefused, match="the cluster knows no TimeChaos; install Chaos Mesh"):
@@ -189,7 +189,7 @@ def test_a_cluster_without_chaos_mesh_is_told(stage: Stage, real: RealCluster) -
 
 
 @pytest.mark.parametrize("kind", SPECS)
-def test_what_we_know_of_a_kind_refuses_what_the_server_refuses(real: RealCluster, kind: str) -> None:
+def test_the_recorded_schema_refuses_the_same_as_the_server(real: RealCluster, kind: str) -> None:
     """Each field with valid and invalid values: the fake server judges objects as a real one does."""
     specs = list(_variants(SPECS[kind]))
     assert len(specs) > 50

@@ -45,7 +45,7 @@ LIFE = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_container_is_broken_and_then_all_is_as_before(docker: RealDocker, stage: Stage, kind: str) -> None:
+def test_a_container_is_as_before_after_the_fault(docker: RealDocker, stage: Stage, kind: str) -> None:
     before = docker.inspect(NAME)
     network = docker.network_of(NAME)
     seen: list[bool] = []
@@ -86,12 +86,12 @@ def _endpoints(inspected: Any) -> dict[str, dict[str, Any]]:
         *(extended(kind, "stopped") for kind in KINDS),
     ],
 )
-def test_the_container_of_a_killed_runner_is_mended(docker: RealDocker, stage: Stage, kind: str, healer: str) -> None:
+def test_the_container_of_a_killed_runner_is_healed(docker: RealDocker, stage: Stage, kind: str, healer: str) -> None:
     abandoned(stage, {"kind": kind, "target": "web"}, healer, lambda: IS_IN[kind](docker))
     wait_until(lambda: log(docker) == LIFE[kind] == log(docker, WEB_BACK), "it answers as it did")
 
 
-def test_only_the_named_network_is_taken(docker: RealDocker, stage: Stage) -> None:
+def test_only_the_named_network_is_disconnected(docker: RealDocker, stage: Stage) -> None:
     fault = {"kind": "container_disconnect", "target": "web", "parameters": {"network": SHOP}}
 
     def look() -> None:
@@ -104,7 +104,7 @@ def test_only_the_named_network_is_taken(docker: RealDocker, stage: Stage) -> No
 
 @pytest.mark.extended
 @pytest.mark.parametrize("policy", ["always", "unless-stopped", "on-failure"])
-def test_docker_does_not_start_what_was_killed_before_it_is_healed(
+def test_docker_does_not_restart_a_killed_container_before_healing(
     docker: RealDocker, stage: Stage, policy: str
 ) -> None:
     docker.ask("POST", f"/containers/{NAME}/update", {"RestartPolicy": {"Name": policy}})
@@ -153,7 +153,7 @@ PLAYED: list[tuple[str, str, dict[str, str] | None]] = [
 ]  # fmt: skip
 
 
-def test_the_server_that_plays_docker_answers_as_docker_does(docker: RealDocker) -> None:
+def test_the_fake_engine_answers_as_docker_does(docker: RealDocker) -> None:
     spoken = docker.ask("GET", "/version")["ApiVersion"]
     if spoken != "1.41":
         pytest.skip(f"the server that plays Docker has the words of API 1.41, and this Docker is of {spoken}")

@@ -39,7 +39,7 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
 ]
 
 
-def test_what_cannot_be_done_is_refused_and_nothing_changed(docker: RealDocker, stage: Stage) -> None:
+def test_a_fault_that_cannot_be_injected_is_refused_before_any_change(docker: RealDocker, stage: Stage) -> None:
     for name, more in REFUSED_MAKES.items():
         docker.run(name, "busybox", "sleep", "600", **more)
     docker.ask("POST", "/containers/ended/kill")
@@ -56,7 +56,7 @@ def test_what_cannot_be_done_is_refused_and_nothing_changed(docker: RealDocker, 
     assert read(stage.folder / "st") == {}
 
 
-def test_a_container_is_found_by_its_name_and_id_and_hit_once(docker: RealDocker, stage: Stage) -> None:
+def test_a_container_that_is_named_twice_is_affected_once(docker: RealDocker, stage: Stage) -> None:
     known, seen = docker.inspect(NAME), Docker(docker.socket)
     assert seen.inspect(known["Name"]) == seen.inspect(NAME) == seen.inspect(known["Id"][:12])
     target(stage, docker, "same", known["Id"])
@@ -66,23 +66,19 @@ def test_a_container_is_found_by_its_name_and_id_and_hit_once(docker: RealDocker
 
 
 @pytest.mark.parametrize("kind", ["container_pause", extended("container_disconnect")])
-def test_a_container_that_was_removed_meanwhile_has_nothing_to_mend(
-    docker: RealDocker, stage: Stage, kind: str
-) -> None:
+def test_a_container_that_was_removed_needs_no_healing(docker: RealDocker, stage: Stage, kind: str) -> None:
     during(stage, {"kind": kind, "target": "web"}, lambda: docker.ask("DELETE", f"/containers/{NAME}?force=1"))
     assert stage.unhealed() == []
 
 
 @pytest.mark.extended
-def test_a_paused_container_that_somebody_killed_has_nothing_to_mend(docker: RealDocker, stage: Stage) -> None:
+def test_a_paused_container_that_was_killed_needs_no_healing(docker: RealDocker, stage: Stage) -> None:
     during(stage, {"kind": "container_pause", "target": "web"}, lambda: docker.ask("POST", f"/containers/{NAME}/kill"))
     assert stage.unhealed() == []
     assert docker.inspect(NAME)["State"]["Status"] == "exited"
 
 
-def test_a_killed_container_that_was_removed_is_told_and_the_others_are_started(
-    docker: RealDocker, stage: Stage
-) -> None:
+def test_a_removed_container_is_reported_and_the_others_are_started(docker: RealDocker, stage: Stage) -> None:
     docker.run("worker", *SERVER, network=SHOP, endpoint={"IPAMConfig": {"IPv4Address": "10.213.1.10"}})
     target(stage, docker, "worker", "worker")
     fault = {"kind": "container_kill", "target": {"pick": "all"}}
@@ -92,7 +88,7 @@ def test_a_killed_container_that_was_removed_is_told_and_the_others_are_started(
 
 
 @pytest.mark.parametrize("kind", ["container_kill", extended("container_pause"), extended("container_disconnect")])
-def test_what_docker_left_when_it_ended_is_mended_when_it_is_back(docker: RealDocker, stage: Stage, kind: str) -> None:
+def test_containers_are_healed_when_docker_runs_again(docker: RealDocker, stage: Stage, kind: str) -> None:
     with pytest.raises(NotHealed) as caught:
         during(stage, {"kind": kind, "target": "web"}, docker.stop, limits={"healed_within": "100ms"})
     said = str(caught.value)
@@ -105,7 +101,7 @@ def test_what_docker_left_when_it_ended_is_mended_when_it_is_back(docker: RealDo
 
 
 @pytest.mark.parametrize("kind", [*map(extended, KINDS[:-1]), KINDS[-1]])
-def test_a_docker_that_is_killed_and_started_during_a_fault_is_no_harm(
+def test_a_restart_of_docker_during_a_fault_does_not_prevent_healing(
     docker: RealDocker, stage: Stage, kind: str
 ) -> None:
     def again() -> None:
@@ -142,7 +138,7 @@ def test_healing_waits_for_a_docker_that_is_being_started(docker: RealDocker, st
     ],
     ids=["named", "on-host", "beside", "network-of"],
 )
-def test_a_runner_in_a_container_does_not_hit_itself(
+def test_a_runner_in_a_container_refuses_its_own_container(
     docker: RealDocker, stage: Stage, network: str, hit: str, more: dict[str, Any]
 ) -> None:
     target(stage, docker, "it", hit)

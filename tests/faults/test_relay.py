@@ -54,7 +54,7 @@ def datagrams(stage: Stage) -> list[int]:
         return found
 
 
-def test_packets_leave_late_while_the_delay_is_in_and_at_once_after_it(stage: Stage, name: str) -> None:
+def test_packets_are_delayed_only_while_the_fault_is_active(stage: Stage, name: str) -> None:
     times = [connect_seconds(stage)]
     stage.during(DELAY, lambda: times.append(connect_seconds(stage)))
     times.append(connect_seconds(stage))
@@ -73,7 +73,7 @@ def test_a_delay_keeps_the_order_and_jitter_lets_packets_overtake(stage: Stage, 
     assert sorted(shaken) == late != shaken
 
 
-def test_about_as_many_packets_are_lost_as_asked_for(stage: Stage, name: str) -> None:
+def test_the_share_of_lost_packets_is_about_the_configured_one(stage: Stage, name: str) -> None:
     arrived = [len(datagrams(stage))]
     stage.during(_LOSS, lambda: arrived.append(len(datagrams(stage))))
     arrived.append(len(datagrams(stage)))
@@ -82,7 +82,7 @@ def test_about_as_many_packets_are_lost_as_asked_for(stage: Stage, name: str) ->
     assert 120 <= meanwhile <= 280
 
 
-def test_what_waits_arrives_when_the_delay_is_healed(stage: Stage, name: str) -> None:
+def test_waiting_packets_arrive_when_the_delay_is_healed(stage: Stage, name: str) -> None:
     """The healing releases a datagram long before its delay is over."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind((HOST, 0))
@@ -97,7 +97,7 @@ def test_what_waits_arrives_when_the_delay_is_healed(stage: Stage, name: str) ->
         assert receiver.recv(8) == b"0"
 
 
-def test_a_partition_by_the_kernel_works_on_a_relay_as_well(stage: Stage, name: str) -> None:
+def test_the_kernel_can_partition_a_relay(stage: Stage, name: str) -> None:
     seen: list[float | None] = []
     address = stage.targets["node"]["probe"]
     stage.during(CUT, lambda: seen.append(namespaces.connect_seconds(name, address, 1.0)))
@@ -147,7 +147,7 @@ def test_a_run_whose_relay_lost_its_device_says_so(stage: Stage, name: str) -> N
     assert stage.unhealed() == ["namespace-delay"]
 
 
-def test_a_network_that_this_host_knows_is_refused(stage: Stage) -> None:
+def test_a_network_with_a_route_on_this_host_is_refused(stage: Stage) -> None:
     stage.targets["node"] = {**node("sptaken"), "relay": "127.0.0.0/30"}
     stage.write()
     ran = subprocess.run([*STREAMPROOF, "proxy", stage.file], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -32,7 +32,7 @@ def empty(stage: Stage) -> Iterator[str]:
     assert not is_left
 
 
-def test_a_namespace_that_a_killed_proxy_made_goes_with_the_last_one_that_takes_it(stage: Stage, empty: str) -> None:
+def test_the_last_proxy_removes_the_namespace_of_a_killed_one(stage: Stage, empty: str) -> None:
     with served(stage) as proxy:
         kill(proxy)
         with ExitStack() as inside:
@@ -57,7 +57,7 @@ def test_healing_removes_the_empty_namespace_of_a_killed_proxy(stage: Stage, emp
         assert not Path("/run/netns", empty).exists()
 
 
-def test_a_namespace_that_somebody_else_made_stays(stage: Stage, empty: str) -> None:
+def test_a_foreign_namespace_stays(stage: Stage, empty: str) -> None:
     subprocess.run(["ip", "netns", "add", empty], check=True)
     with served(stage):
         pass

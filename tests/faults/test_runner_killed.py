@@ -109,7 +109,7 @@ def run(full: Stage) -> Iterator[Callable[[str], Runner]]:
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_a_killed_runner_is_healed_after_by_its_watchdog(full: Stage, run: Run, kind: str) -> None:
+def test_the_watchdog_heals_the_faults_of_a_killed_runner(full: Stage, run: Run, kind: str) -> None:
     is_healthy = signs_of_health(full)[kind]
     runner = run(kind)
     if kind != "restart_loop":  # a restart loop looks healthy between kills
@@ -137,7 +137,7 @@ main(["faults", "run", sys.argv[1]])
 
 
 @pytest.mark.parametrize("line", range(1, 7), ids=["begun", "injected", "facts", "verified", "heal_started", "healed"])
-def test_a_runner_that_is_killed_at_any_step_leaves_nothing_broken(full: Stage, line: int) -> None:
+def test_a_runner_that_is_killed_at_any_step_leaves_no_fault_active(full: Stage, line: int) -> None:
     first = full.pid("w0")
     full.write({"kind": "process_kill", "target": "w0"})
     ran = subprocess.run([sys.executable, "-c", DYING_RUNNER, full.file, str(line)], cwd=ROOT, check=False)
@@ -153,7 +153,7 @@ MOST_EXTENDED = [kind if kind in _SHORT else pytest.param(kind, marks=pytest.mar
 
 
 @pytest.mark.parametrize("kind", MOST_EXTENDED)
-def test_a_stopped_runner_heals_what_it_broke(full: Stage, run: Run, kind: str) -> None:
+def test_a_stopped_runner_heals_its_faults(full: Stage, run: Run, kind: str) -> None:
     is_healthy = signs_of_health(full)[kind]
     runner = run(kind)
     assert "stopped; all is healed" in runner.stop()
@@ -175,7 +175,7 @@ def test_a_stopped_runner_heals_before_it_ends(full: Stage, run: Run, number: si
 
 
 @pytest.mark.parametrize("kind", MOST_EXTENDED)
-def test_heal_mends_what_nobody_was_left_to_heal(full: Stage, run: Run, kind: str) -> None:
+def test_heal_heals_faults_without_runner_and_watchdog(full: Stage, run: Run, kind: str) -> None:
     is_healthy = signs_of_health(full)[kind]
     runner = run(kind)
     os.kill(runner.watchdog(), signal.SIGKILL)
@@ -190,7 +190,7 @@ def test_heal_mends_what_nobody_was_left_to_heal(full: Stage, run: Run, kind: st
     assert "Nothing is broken" in faults(full.file, "heal", status=0)
 
 
-def test_healing_leaves_a_run_that_is_at_work_alone(full: Stage, run: Run) -> None:
+def test_heal_leaves_a_running_run_alone(full: Stage, run: Run) -> None:
     run("process_pause")
     assert "at work here" in faults(full.file, "heal", status=2)
     assert state_of(full.pid("w0")) == "T"
@@ -210,7 +210,7 @@ sys.exit(main(["faults", "run", sys.argv[1]]))
 """
 
 
-def test_an_error_that_nobody_thought_of_leaves_nothing_broken(pair: Stage) -> None:
+def test_an_unexpected_error_leaves_no_fault_active(pair: Stage) -> None:
     """The other fault is healed nevertheless, and the watchdog heals the rest."""
     both = [{"kind": "process_pause", "target": "w1"}, {"kind": "process_pause", "target": "w0"}]
     pair.write({"together": both}, limits={"targets_at_once": 2})
@@ -223,7 +223,7 @@ def test_an_error_that_nobody_thought_of_leaves_nothing_broken(pair: Stage) -> N
     assert state_of(pair.pid("w0")) != "T"
 
 
-def test_a_watchdog_whose_log_cannot_be_written_heals_all_the_same(full: Stage, run: Run) -> None:
+def test_a_watchdog_without_a_writable_log_heals(full: Stage, run: Run) -> None:
     (full.folder / "st").mkdir()
     (full.folder / "st" / LOG_FILE).symlink_to("/dev/full")
     run("process_pause").kill()
@@ -248,7 +248,7 @@ def test_a_runner_whose_terminal_hangs_up_heals_to_the_end(pair: Stage) -> None:
     assert pair.unhealed() == []
 
 
-def test_a_runner_outlives_a_terminal_that_it_is_told_to_outlive(pair: Stage) -> None:
+def test_a_runner_with_nohup_outlives_its_terminal(pair: Stage) -> None:
     """As with nohup, which ignores the signal."""
     pair.write({"kind": "process_pause", "target": "w0", "for": "1s"})
     ignored = (

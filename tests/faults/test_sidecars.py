@@ -51,7 +51,9 @@ def sidecar(stage: Stage) -> Iterator[Callable[[], int]]:
 
 
 @pytest.mark.parametrize("kind", ["sidecar_kill", "sidecar_restart"])
-def test_a_sidecar_is_ended_and_comes_back_with_its_lock(stage: Stage, sidecar: Callable[[], int], kind: str) -> None:
+def test_a_sidecar_is_killed_and_its_successor_holds_the_lock(
+    stage: Stage, sidecar: Callable[[], int], kind: str
+) -> None:
     first, inode = sidecar(), (stage.folder / "state" / "lock").stat().st_ino
 
     def look() -> None:
@@ -63,7 +65,7 @@ def test_a_sidecar_is_ended_and_comes_back_with_its_lock(stage: Stage, sidecar: 
     assert (stage.folder / "state" / "lock").stat().st_ino == inode, "the lock is another file, which lets a second in"
 
 
-def test_a_paused_sidecar_stands_still_and_goes_on(stage: Stage, sidecar: Callable[[], int]) -> None:
+def test_a_paused_sidecar_is_stopped_until_the_fault_is_healed(stage: Stage, sidecar: Callable[[], int]) -> None:
     seen: list[str] = []
     stage.during({"kind": "sidecar_pause", "target": "sidecar"}, lambda: seen.append(state_of(sidecar())))
     assert seen == ["T"]
@@ -72,7 +74,7 @@ def test_a_paused_sidecar_stands_still_and_goes_on(stage: Stage, sidecar: Callab
 
 @pytest.mark.parametrize("healer", HEALERS)
 @pytest.mark.parametrize("kind", ["sidecar_kill", "sidecar_pause", "sidecar_restart"])
-def test_the_sidecar_of_a_killed_runner_goes_on(
+def test_the_paused_sidecar_of_a_killed_runner_is_continued(
     stage: Stage, sidecar: Callable[[], int], kind: str, healer: str
 ) -> None:
     first = sidecar()
@@ -89,7 +91,7 @@ def test_the_sidecar_of_a_killed_runner_goes_on(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the locks that are held")
-def test_an_id_that_an_ended_sidecar_left_in_the_lock_is_nobody(stage: Stage) -> None:
+def test_the_id_of_an_ended_sidecar_is_not_a_process(stage: Stage) -> None:
     stage.add_worker("w0")  # another process with the ended sidecar's id
     (stage.folder / "state").mkdir()
     (stage.folder / "state" / "lock").write_text(f"{stage.pid('w0')}\n")

@@ -118,7 +118,7 @@ def test_the_disk_of_a_killed_runner_is_fast_again(stage: Stage, writer: Writer,
     assert writer.seconds() < 0.4
 
 
-def test_a_process_that_ends_meanwhile_is_no_reason_to_stay(stage: Stage, writer: Writer) -> None:
+def test_a_disk_fault_is_healed_after_its_process_ended(stage: Stage, writer: Writer) -> None:
     def end() -> None:
         writer.process.kill()
         writer.process.wait()
@@ -126,7 +126,7 @@ def test_a_process_that_ends_meanwhile_is_no_reason_to_stay(stage: Stage, writer
     stage.during(FAULT, end)
 
 
-def test_a_process_that_is_started_again_meanwhile_is_slow_too(stage: Stage, writer: Writer) -> None:
+def test_a_process_that_is_started_again_is_slow_too(stage: Stage, writer: Writer) -> None:
     config = stage.write({**FAULT, "for": "600s"})
     is_in, stop, ended = threading.Event(), threading.Event(), threading.Event()
 
@@ -168,7 +168,7 @@ def test_a_folder_on_no_disk_is_refused(stage: Stage, writer: Writer) -> None:
 
 
 @pytest.mark.skipif(block_throttle.why_not_here() is None, reason="this host can")
-def test_a_host_that_cannot_says_why(stage: Stage) -> None:
+def test_an_unfit_host_gives_the_reason(stage: Stage) -> None:
     stage.targets["data"] = {"type": "folder", "path": ".", "pid_file": "writer.pid"}
     with pytest.raises(FaultRefused, match="disk_slow cannot be done on this host: "):
         stage.during(FAULT, lambda: None)

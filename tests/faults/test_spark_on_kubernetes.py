@@ -90,7 +90,7 @@ def executors(server: RealCluster) -> list[dict[str, Any]]:
     return found
 
 
-def test_executors_are_made_as_the_chart_says(server: RealCluster, tmp_path: Path) -> None:
+def test_executors_are_created_as_the_chart_says(server: RealCluster, tmp_path: Path) -> None:
     """The test creates the StatefulSet's pod, since no controller does. Spark has only the chart's Role."""
     template = server.call("GET", f"/apis/apps/v1/namespaces/observing/statefulsets/{_NAME}")["spec"]["template"]
     own = server.call("POST", f"{_CORE}/pods", {**template, "metadata": {**template["metadata"], "name": f"{_NAME}-0"}})
@@ -145,7 +145,7 @@ def test_executors_are_made_as_the_chart_says(server: RealCluster, tmp_path: Pat
     assert [name for name in left if "spark" in name] == []
 
 
-def test_the_driver_may_do_no_more(server: RealCluster) -> None:
+def test_the_driver_has_no_further_right(server: RealCluster) -> None:
     account = f"observing:{_NAME}"
     for verb, resource in [("create", "pods"), ("deletecollection", "pods"), ("create", "configmaps")]:
         assert may(server, account, verb, "", resource, "observing")

@@ -103,7 +103,7 @@ def test_each_fault_of_a_group_has_a_window_of_its_own(
         assert [entry.is_published for entry in journal.entries.values()] == [True, True]
 
 
-def test_the_window_of_a_paused_broker_is_told_when_it_is_back(
+def test_the_window_of_a_paused_broker_is_published_when_it_answers(
     stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
 ) -> None:
     topic = topic_names("faults")
@@ -126,7 +126,7 @@ def test_the_window_of_a_paused_broker_is_told_when_it_is_back(
     assert window.heal_started_us - window.verified_us >= 200_000
 
 
-def test_an_absent_topic_is_refused_before_anything_is_touched(
+def test_an_absent_topic_is_refused_before_any_change(
     stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str]
 ) -> None:
     stage.add_worker("w0")
@@ -137,7 +137,7 @@ def test_an_absent_topic_is_refused_before_anything_is_touched(
         assert journal.entries == {}
 
 
-def test_what_was_not_told_is_told_by_heal(
+def test_heal_publishes_unpublished_windows(
     stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
 ) -> None:
     topic = topic_names("faults")
@@ -156,7 +156,7 @@ def test_what_was_not_told_is_told_by_heal(
     assert (window.id, window.healed_us) == (entry.fault.id, round(entry.states["healed"].timestamp() * 1e6))
 
 
-def test_a_killed_runners_window_is_told_by_its_watchdog(
+def test_the_watchdog_publishes_the_window_of_a_killed_runner(
     stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
 ) -> None:
     topic = topic_names("faults")
@@ -177,7 +177,7 @@ def test_a_killed_runners_window_is_told_by_its_watchdog(
 
 
 # The last test of this file: the restarted broker is not a child of the fixture's process.
-def test_a_killed_broker_is_started_again_and_its_window_is_told(
+def test_a_killed_broker_is_started_again_and_its_window_published(
     stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
 ) -> None:
     topic = topic_names("faults")

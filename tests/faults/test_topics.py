@@ -139,20 +139,20 @@ def test_a_transaction_is_ended_when_the_broker_answers_again(
     assert ends(own_broker, topic, "read_committed") == ends(own_broker, topic, "read_uncommitted") == 2
 
 
-def test_a_transaction_that_the_broker_would_end_before_its_time_is_refused(stage: Stage, topic: str) -> None:
+def test_a_transaction_beyond_the_timeout_of_the_broker_is_refused(stage: Stage, topic: str) -> None:
     fault = {"kind": "transaction_hang", "target": "events", "for": "10s", "parameters": {"timeout": "10s"}}
     with pytest.raises(FaultRefused, match="the broker ends a transaction after timeout, 10 s"):
         timeline(stage.write(fault))
 
 
-def test_a_partition_that_is_not_there_is_refused(stage: Stage, own_broker: EmbeddedBroker, topic: str) -> None:
+def test_a_partition_that_does_not_exist_is_refused(stage: Stage, own_broker: EmbeddedBroker, topic: str) -> None:
     fault = {"kind": "transaction_hang", "target": "events", "parameters": {"partition": 1}}
     with pytest.raises(FaultRefused, match="events: the topic has 1 partitions"):
         stage.during(fault, lambda: None)
     assert ends(own_broker, topic, "read_uncommitted") == 0
 
 
-def test_poison_is_counted_and_stops(stage: Stage, own_broker: EmbeddedBroker, topic: str) -> None:
+def test_poison_is_counted_and_stops_when_it_is_healed(stage: Stage, own_broker: EmbeddedBroker, topic: str) -> None:
     send(own_broker, topic, b"good")
     parameters = {"form": "each", "per_second": 1000, "at_most": 7}
     stage.during({"kind": "poison", "target": "events", "for": "200ms", "parameters": parameters}, lambda: None)
@@ -177,7 +177,7 @@ def test_the_poison_of_a_killed_runner_stops_with_it(
     assert values(own_broker, topic, "read_uncommitted") == [FORMS["not_json"]] * end
 
 
-def test_a_topic_that_is_not_there_is_refused(stage: Stage, topic: str) -> None:
+def test_a_topic_that_does_not_exist_is_refused(stage: Stage, topic: str) -> None:
     stage.targets["events"]["topic"] = "nowhere"
     with pytest.raises(FaultRefused, match="events: there is no topic nowhere"):
         stage.during({"kind": "poison", "target": "events"}, lambda: None)
@@ -217,7 +217,7 @@ def add_broker(stage: Stage, broker: EmbeddedBroker) -> int:
     return pid
 
 
-def test_a_paused_broker_answers_nobody_and_goes_on(stage: Stage, own_broker: EmbeddedBroker) -> None:
+def test_a_paused_broker_does_not_answer_until_it_is_healed(stage: Stage, own_broker: EmbeddedBroker) -> None:
     pid = add_broker(stage, own_broker)
     seen: list[tuple[str, bool]] = []
     try:
@@ -231,7 +231,9 @@ def test_a_paused_broker_answers_nobody_and_goes_on(stage: Stage, own_broker: Em
 
 
 @pytest.mark.parametrize("healer", HEALERS)
-def test_the_paused_broker_of_a_killed_runner_goes_on(stage: Stage, own_broker: EmbeddedBroker, healer: str) -> None:
+def test_the_paused_broker_of_a_killed_runner_is_continued(
+    stage: Stage, own_broker: EmbeddedBroker, healer: str
+) -> None:
     pid = add_broker(stage, own_broker)
     try:
         abandoned(stage, {"kind": "broker_pause", "target": "broker"}, healer, lambda: state_of(pid) == "T")
@@ -242,7 +244,7 @@ def test_the_paused_broker_of_a_killed_runner_goes_on(stage: Stage, own_broker: 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("healer", HEALERS)
-def test_the_killed_broker_of_a_killed_runner_answers_again(stage: Stage, tmp_path: Path, healer: str) -> None:
+def test_the_killed_broker_of_a_killed_runner_is_started_again(stage: Stage, tmp_path: Path, healer: str) -> None:
     with EmbeddedBroker(folder=tmp_path / "broker") as broker:
         pid = add_broker(stage, broker)
         try:
@@ -254,7 +256,7 @@ def test_the_killed_broker_of_a_killed_runner_answers_again(stage: Stage, tmp_pa
                 os.kill(stage.pid("broker"), signal.SIGKILL)
 
 
-def test_a_broker_that_does_not_answer_before_is_refused(stage: Stage, own_broker: EmbeddedBroker) -> None:
+def test_a_broker_that_does_not_answer_before_the_fault_is_refused(stage: Stage, own_broker: EmbeddedBroker) -> None:
     pid = add_broker(stage, own_broker)
     (stage.folder / "broker.pid").rename(stage.folder / "kept")
     stage.targets["broker"] |= {"address": "127.0.0.1:1", "pid_file": "kept"}

@@ -54,14 +54,14 @@ def read_with_timestamps(broker: EmbeddedBroker, topic: str, isolation: str) -> 
     return found
 
 
-def test_records_come_back_in_order(broker: EmbeddedBroker, topic_names: Names) -> None:
+def test_records_are_read_in_order(broker: EmbeddedBroker, topic_names: Names) -> None:
     topic = topic_names("input")
     broker.create_topics({topic: 1})
     produce(broker, topic, "a", "b", "c")
     assert read(broker, topic) == ["a", "b", "c"]
 
 
-def test_the_broker_gives_the_time_unless_told_otherwise(broker: EmbeddedBroker, topic_names: Names) -> None:
+def test_the_broker_sets_the_timestamp_by_default(broker: EmbeddedBroker, topic_names: Names) -> None:
     appended, created = topic_names("appended"), topic_names("created")
     broker.create_topics({appended: 1})
     broker.create_topics({created: 1}, config={"message.timestamp.type": "CreateTime"})

@@ -229,7 +229,7 @@ def test_at_most_once_only_loses(bench: Bench) -> None:
     assert set(found) < set(range(1, events + 1))
 
 
-def test_an_instance_that_never_returns_is_replaced(bench: Bench) -> None:
+def test_an_instance_that_stays_dead_is_replaced(bench: Bench) -> None:
     settings = bench.settings(static_membership=False, idle_after_seconds=None)
     run.generate(bench.load(limit={"events": 12_000}))
     with ReferenceEngine(settings, bench.folder / "engine", instances=2) as engine:
@@ -254,7 +254,7 @@ def test_results_are_those_of_the_input(bench: Bench) -> None:
     assert first["windowEnd"] == "1970-01-01T00:01:00.000"
 
 
-def test_the_end_without_closing_leaves_windows_open_for_the_next_run(bench: Bench) -> None:
+def test_windows_left_open_are_emitted_by_the_next_run(bench: Bench) -> None:
     settings = bench.settings(idle_after_seconds=None)
     run.generate(bench.load(limit={"events": 6000}))
     with ReferenceEngine(settings, bench.folder / "engine", arguments=["--stop-at-end"]) as engine:
@@ -265,7 +265,7 @@ def test_the_end_without_closing_leaves_windows_open_for_the_next_run(bench: Ben
     assert bench.handled() == Counter(range(1, 6001))
 
 
-def test_input_that_is_no_event_goes_to_rejected(bench: Bench) -> None:
+def test_undecodable_input_goes_to_the_rejected_topic(bench: Bench) -> None:
     producer = Producer({"bootstrap.servers": bench.broker.bootstrap_servers})
     producer.produce(bench.topic("click"), b"{no json", b"k")
     assert producer.flush(10) == 0
@@ -288,7 +288,7 @@ def test_an_engine_that_cannot_start_says_why(bench: Bench) -> None:
 
 # Withdrawals need emission `cumulative`; tests/e2e covers them.
 @pytest.mark.parametrize("mutation", [mutation for mutation in Mutation if mutation is not Mutation.WITHDRAW])
-def test_the_mutants_output_shows_what_its_truth_says(bench: Bench, mutation: Mutation) -> None:
+def test_the_output_of_the_mutant_agrees_with_its_truth_file(bench: Bench, mutation: Mutation) -> None:
     settings = bench.settings(
         mutations={mutation: 0.1}, mutation_seed=3, truth=bench.folder / "truth", delay_seconds=0.3,
         delay_beyond_seconds=0.6, idle_after_seconds=None,
@@ -326,7 +326,7 @@ def _minute(timestamp: str) -> str:
     return timestamp[:16]
 
 
-def test_an_aborted_result_is_there_for_those_who_read_uncommitted(bench: Bench) -> None:
+def test_an_aborted_result_is_visible_to_read_uncommitted(bench: Bench) -> None:
     settings = bench.settings(mutations={Mutation.ABORT: 1.0}, truth=bench.folder / "truth")
     run.generate(bench.load(limit={"events": 600}))
     with MutantEngine(settings, bench.folder / "e", arguments=("--stop-at-end", "--close-at-end")) as engine:

@@ -16,7 +16,9 @@ ODD = "it's \x1b[2J\n\x9b31m\u202e'7"
 
 
 @pytest.mark.timeout(300)
-def test_the_story_of_an_event_and_of_a_cell(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_lists_the_history_of_an_event_and_of_a_cell(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 2), click(ODD, 3, ODD), click(LONG, 4, LONG))
     pipeline.answers(answer([1, 1]), answer([ODD, ODD], 0, ODD), answer([LONG, LONG], 0, LONG))

@@ -29,7 +29,7 @@ state: {{path: ./state}}
 """
 
 
-def test_each_poll_takes_all_that_is_there(
+def test_each_poll_returns_all_available_records(
     broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
 ) -> None:
     topic = topic_names("faults")

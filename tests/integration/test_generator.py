@@ -98,7 +98,7 @@ def test_librdkafkas_partitioner_agrees_with_ours(broker: EmbeddedBroker, topic:
     assert {m.key(): m.partition() for m in read_all(broker, topic)} == {k: partition_of(k, 3) for k in keys}
 
 
-def test_a_rate_is_kept_and_a_stop_is_obeyed(broker: EmbeddedBroker, topic: str, tmp_path: Path) -> None:
+def test_the_rate_is_kept_and_a_stop_ends_the_load(broker: EmbeddedBroker, topic: str, tmp_path: Path) -> None:
     stop, seen = threading.Event(), []
 
     def on_progress(progress: run.GenerationProgress) -> None:
@@ -144,7 +144,7 @@ def test_a_record_that_the_broker_refuses_is_rejected(broker: EmbeddedBroker, tm
     assert summary.errors == {"MSG_SIZE_TOO_LARGE": 10}
 
 
-def test_sends_to_a_broker_that_is_gone_are_never_acknowledged(tmp_path: Path) -> None:
+def test_sends_to_an_absent_broker_are_never_acknowledged(tmp_path: Path) -> None:
     with EmbeddedBroker() as doomed:
         doomed.create_topics({"click": 3})
         stop = threading.Event()
@@ -173,9 +173,7 @@ def test_a_missing_topic_is_one_sentence(broker: EmbeddedBroker, tmp_path: Path)
         run.generate(configured(broker, "nowhere", tmp_path))
 
 
-def test_producer_processes_end_with_the_one_that_started_them(
-    broker: EmbeddedBroker, topic: str, tmp_path: Path
-) -> None:
+def test_producer_processes_end_with_their_parent(broker: EmbeddedBroker, topic: str, tmp_path: Path) -> None:
     """A run that is killed by SIGKILL leaves journals that are marked incomplete, and no process."""
     script = (
         "import sys; from pathlib import Path; from generator import config, run\n"

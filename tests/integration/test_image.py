@@ -81,7 +81,7 @@ def until(process: subprocess.Popen[str], holds: Callable[[], bool]) -> None:
             process.wait(0.1)
 
 
-def test_the_tree_holds_what_runs_and_nothing_else(tree: Path, container: Container) -> None:
+def test_the_tree_holds_only_files_that_are_needed(tree: Path, container: Container) -> None:
     files = [path for path in tree.rglob("*") if path.is_file() and not path.is_symlink()]
     names = [str(path.relative_to(tree)) for path in files]
     size = sum(path.stat().st_size for path in files)
@@ -105,7 +105,7 @@ def test_the_tree_holds_what_runs_and_nothing_else(tree: Path, container: Contai
     assert said.stdout.split()[-1] == str(image_tree.USER_ID)
 
 
-def test_once_in_a_network_that_has_only_kafka(servers: str, container: Container) -> None:
+def test_once_needs_no_network_but_kafka(servers: str, container: Container) -> None:
     produce(servers, "in", *(click(number, number) for number in range(30)))
     produce(servers, "out", answer(range(10), 0), answer(range(10, 20), 1), answer([*range(20, 29), "ghost"], 2))
     (container.work / "config" / "pipeline.yaml").write_text(CONFIG.format(servers=servers, port=PORT))
@@ -118,7 +118,7 @@ def test_once_in_a_network_that_has_only_kafka(servers: str, container: Containe
     assert (told.returncode, "ghost" in told.stdout) == (0, True), told
 
 
-def test_live_until_sigterm(servers: str, container: Container) -> None:
+def test_the_image_runs_live_until_sigterm(servers: str, container: Container) -> None:
     (container.work / "config" / "pipeline.yaml").write_text(CONFIG.format(servers=servers, port=PORT))
     with container.start("streamproof", "validate", "/etc/streamproof/pipeline.yaml") as process:
         produce(servers, "in", *(click(number, number) for number in range(30)))
@@ -140,7 +140,7 @@ def test_live_until_sigterm(servers: str, container: Container) -> None:
     assert process.returncode == 0, said
 
 
-def test_a_signal_that_comes_at_the_very_start_ends_it(container: Container) -> None:
+def test_a_signal_at_the_start_ends_the_container(container: Container) -> None:
     (container.work / "config" / "pipeline.yaml").write_text(CONFIG.format(servers="127.0.0.1:1", port=PORT))
     with container.start("streamproof", "validate", "/etc/streamproof/pipeline.yaml") as process:
         name = ""
@@ -153,7 +153,7 @@ def test_a_signal_that_comes_at_the_very_start_ends_it(container: Container) -> 
     assert process.returncode in {130, 143}
 
 
-def test_a_jar_that_is_not_the_locked_one_stops_the_start(servers: str, container: Container) -> None:
+def test_a_jar_that_differs_from_the_lock_stops_the_start(servers: str, container: Container) -> None:
     (container.work / "config" / "pipeline.yaml").write_text(CONFIG.format(servers=servers, port=PORT))
     [jar] = (container.tree / "opt" / "streamproof" / "jars").rglob("kafka-clients-*.jar")
     other = container.work / "other.jar"

@@ -222,7 +222,7 @@ class Joined:
 
 
 @pytest.mark.parametrize("join", ["inner", "left"])
-def test_an_engine_that_is_killed_and_joins_as_it_should_passes(
+def test_a_correct_join_passes_through_kills(
     join: Join, load: Load, broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path
 ) -> None:
     joined = Joined(f"join-honest-{join}", join, load, broker, spark, tmp_path)
@@ -252,7 +252,7 @@ def test_an_engine_that_is_killed_and_joins_as_it_should_passes(
 
 
 @pytest.mark.parametrize("join", ["inner", "left"])
-def test_every_mutation_is_found_in_its_cells_and_ids_and_nowhere_else(
+def test_every_mutation_of_a_join_is_found_in_exactly_its_cells_and_ids(
     join: Join, load: Load, broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path
 ) -> None:
     joined = Joined(f"join-mutant-{join}", join, load, broker, spark, tmp_path)

@@ -188,7 +188,7 @@ def offset_after(broker: EmbeddedBroker, topic: str, partition: int = 0) -> int:
     return high
 
 
-def test_nothing_that_happens_to_a_topic_shortens_a_range(broker: EmbeddedBroker) -> None:
+def test_no_event_of_the_topic_shortens_a_range(broker: EmbeddedBroker) -> None:
     """While a range is read, records are deleted, the broker is killed, or the topic is recreated or deleted."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
 
@@ -232,7 +232,7 @@ def test_nothing_that_happens_to_a_topic_shortens_a_range(broker: EmbeddedBroker
                 list(batches)
 
 
-def test_a_time_that_a_producer_wrote_is_kept_or_beyond_all_times(broker: EmbeddedBroker) -> None:
+def test_a_producer_timestamp_is_kept_or_out_of_range(broker: EmbeddedBroker) -> None:
     topic = f"log-{next(NAMES)}"
     any_time = {f"message.timestamp.{side}.max.ms": str(2**63 - 1) for side in ("before", "after")}
     broker.create_topics({topic: 1}, {"message.timestamp.type": "CreateTime", **any_time})
@@ -267,7 +267,7 @@ def test_a_range_ends_before_an_open_transaction(broker: EmbeddedBroker) -> None
         held.abort_transaction(30)
 
 
-def test_what_is_gone_fails_the_range_and_the_next_one_is_read(broker: EmbeddedBroker) -> None:
+def test_an_expired_record_fails_its_range_and_the_next_one_is_read(broker: EmbeddedBroker) -> None:
     """Records that retention removed, offsets that never existed, and a topic that does not exist."""
     topic = f"log-{next(NAMES)}"
     broker.create_topics({topic: 1})
@@ -294,7 +294,7 @@ def test_what_is_gone_fails_the_range_and_the_next_one_is_read(broker: EmbeddedB
         assert read(reading, reader, Range(0, topic, 0, 4, 10))["offset"].to_pylist() == list(range(4, 10))
 
 
-def test_a_worker_goes_on_with_one_consumer(broker: EmbeddedBroker) -> None:
+def test_a_worker_keeps_one_consumer(broker: EmbeddedBroker) -> None:
     topic = f"log-{next(NAMES)}"
     broker.create_topics({topic: 2})
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -312,7 +312,7 @@ def test_a_worker_goes_on_with_one_consumer(broker: EmbeddedBroker) -> None:
     assert len(seen) == 1
 
 
-def test_a_record_is_read_alone_however_busy_its_reader_is(broker: EmbeddedBroker) -> None:
+def test_a_record_is_read_alone_by_a_busy_reader(broker: EmbeddedBroker) -> None:
     """The neighbours do not fit into the reader's memory. They end neither the reader nor the process that requested
     the record."""
     topic = f"log-{next(NAMES)}"

@@ -65,7 +65,7 @@ def test_a_past_interval_is_verified_in_a_state_of_its_own(pipeline: Pipeline) -
 
 
 @pytest.mark.extended
-def test_an_answer_that_became_due_while_the_brokers_were_away(
+def test_a_result_that_became_due_in_an_outage_is_not_missing(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """test_sidecar_outage.py tests the outage itself with a killed broker. Here the outage is longer than

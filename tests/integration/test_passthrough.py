@@ -80,7 +80,7 @@ def complete(pipeline: Pipeline, owed: Sequence[int]) -> None:
 
 
 @pytest.mark.parametrize("oracle", [f"{{kind: {PASSED}}}", "{kind: map, bucket: 1s}", FILTERED, BOUNDED])
-def test_a_pipeline_without_windows_passes_and_is_accused_of_what_is_done_to_it(
+def test_a_passthrough_passes_and_each_of_its_deviations_is_counted(
     pipeline: Pipeline, oracle: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     owed = passed(oracle)
@@ -130,7 +130,7 @@ def test_an_event_without_the_field_of_the_condition_leaves_the_verdict_unknown(
     assert run.verdicts == ("unknown", "unknown", "unknown")
 
 
-def test_a_condition_may_be_in_a_header_which_only_it_reads(pipeline: Pipeline) -> None:
+def test_a_header_that_only_the_condition_reads_is_decoded(pipeline: Pipeline) -> None:
     pipeline.create()
     for number in EVENTS:
         header = [("kind", b"good" if number % 2 else b"bad")]

@@ -39,7 +39,7 @@ def test_the_whole_group_ends(tmp_path: Path, end: str) -> None:
     assert process.terminate() == status, "ending what has ended is no error"
 
 
-def test_a_deaf_process_is_killed_after_the_grace(tmp_path: Path) -> None:
+def test_a_process_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:
     program = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
     process = OwnedProcess([sys.executable, "-c", program], log=tmp_path / "log")
     assert first_line_of(process.log) == "deaf"
@@ -52,7 +52,7 @@ def test_a_paused_process_ends(tmp_path: Path) -> None:
     assert process.terminate() == -signal.SIGTERM
 
 
-def test_a_process_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:
+def test_a_process_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
     started: list[OwnedProcess] = []
     thread = threading.Thread(target=lambda: started.append(OwnedProcess(["sleep", "600"], log=tmp_path / "log")))
     thread.start()
@@ -75,7 +75,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 
 @needs_pidfd
-def test_nothing_survives_the_parents_sigkill(tmp_path: Path) -> None:
+def test_no_process_survives_the_sigkill_of_its_parent(tmp_path: Path) -> None:
     program = (
         "import sys, pathlib; from testbed.processes import OwnedProcess\n"
         f"process = OwnedProcess(['bash', '-c', {FAMILY!r}], log=pathlib.Path(sys.argv[1]))\n"

@@ -24,7 +24,7 @@ def test_it_does_so_in_a_state_of_its_own(streamproof):
 """
 
 
-def test_a_run_is_a_report_and_a_broken_guarantee_an_error(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_validate_returns_a_report_and_raises_on_a_broken_guarantee(pipeline: Pipeline, tmp_path: Path) -> None:
     pipeline.create()
     config = tmp_path / "pipeline.yaml"
     config.write_text(_CONFIG.format(name=pipeline.name, servers=pipeline.servers, state="state"))

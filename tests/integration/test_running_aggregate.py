@@ -64,7 +64,7 @@ def test_each_event_in_one_list_of_its_key_passes(pipeline: Pipeline) -> None:
     assert run.status == 0
 
 
-def test_what_lists_do_wrong_is_counted(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+def test_deviations_of_lists_are_counted(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
     fed(pipeline)
     a, b, odd = map(ids_of, KEYS)
     # One id of a is dropped and one is repeated. One id of b is also in a list of a. One id was never sent.
@@ -111,7 +111,7 @@ def test_lists_that_replace_each_other_pass(pipeline: Pipeline) -> None:
     assert run.verdicts == ("pass", "pass", "pass")
 
 
-def test_the_newest_list_is_what_counts(pipeline: Pipeline) -> None:
+def test_the_newest_list_counts(pipeline: Pipeline) -> None:
     fed(pipeline)
     a, b, odd = map(ids_of, KEYS)
     # A later list corrects the errors of an earlier one.
@@ -147,7 +147,7 @@ def test_a_key_on_two_partitions_is_in_doubt(pipeline: Pipeline) -> None:
     assert any(reason.startswith("1 key has results on several partitions") for reason in run.report["reasons"])
 
 
-def test_ids_of_a_key_of_two_fields_one_by_one(pipeline: Pipeline) -> None:
+def test_a_running_aggregate_may_have_a_key_of_two_fields(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(*[click(number, number, "x", user=number % 2) for number in range(6)])
     one = [json.dumps({"page": "x", "user": number % 2, "clickId": number}) for number in range(6)]
@@ -192,7 +192,7 @@ def test_two_inputs_whose_repeats_collapse(pipeline: Pipeline) -> None:
     assert run.report["results"]["tombstone"] == 1
 
 
-def test_what_is_withdrawn_is_missing_in_time_and_found_again_by_another_process(pipeline: Pipeline) -> None:
+def test_a_withdrawn_id_is_missing_until_a_later_run_reads_it_again(pipeline: Pipeline) -> None:
     fed(pipeline)
     # Later than all others, so that the watermark passes their cells.
     pipeline.clicks(click("last", EVENTS, "a"))

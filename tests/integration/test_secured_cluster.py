@@ -280,7 +280,7 @@ def refusals(cluster: Cluster) -> dict[str, tuple[Config, str]]:
     }
 
 
-def test_each_refusal_has_its_sentence(cluster: Cluster) -> None:
+def test_each_refusal_has_its_own_sentence(cluster: Cluster) -> None:
     cases = refusals(cluster)
 
     def said(config: Config) -> str:
@@ -308,7 +308,7 @@ def test_the_java_client_is_refused_with_the_same_sentences(cluster: Cluster, ja
     assert found == {name: sentence for name, (_, sentence) in cases.items()}
 
 
-def test_a_refused_run_says_why_before_spark_starts(cluster: Cluster) -> None:
+def test_a_refused_run_gives_the_reason_before_spark_starts(cluster: Cluster) -> None:
     with pytest.raises(BrokersRefuse, match=rf"the password of user {cluster.user} is wrong"):
         cluster.pipeline.once(*cluster.settings({**cluster.options, "sasl.password": "wrong"}))
     cluster.broker.revoke(cluster.user, "READ", "TOPIC", cluster.pipeline.late)
@@ -390,7 +390,7 @@ def test_each_documented_right_is_missed_by_name(cluster: Cluster, java: Any, mo
         broker.allow(user, right, kind, name)
 
 
-def test_load_and_faults_reach_it_too(cluster: Cluster, tmp_path: Path) -> None:
+def test_generator_and_fault_runner_reach_a_secured_cluster(cluster: Cluster, tmp_path: Path) -> None:
     made, user = cluster.pipeline, cluster.user
     kafka = {"bootstrap_servers": cluster.broker.servers_of("SCRAM"), "options": dict(cluster.options)}
     load = GeneratorConfig.model_validate(

@@ -68,7 +68,7 @@ BAD_RESULTS: dict[str, str | bytes | None] = {
 BAD_LATE: dict[str, str | bytes | None] = {"no id": '{"page": "a"}', "a null value": None}
 
 
-def test_an_event_after_a_bad_record_of_its_partition_may_be_late_where_the_engine_drops(pipeline: Pipeline) -> None:
+def test_an_event_after_an_undecodable_record_may_be_late(pipeline: Pipeline) -> None:
     """The bad record may be newer than everything read so far. A restarted sidecar keeps this."""
     pipeline.create(inputs=2)
     pipeline.clicks(click(1, 1), "click!", click(2, 2), click(3, 21))
@@ -84,7 +84,7 @@ def test_an_event_after_a_bad_record_of_its_partition_may_be_late_where_the_engi
     assert pipeline.once(state="report").counts("missing", "overdue") == {"missing": 5, "overdue": 0}
 
 
-def test_bad_records_are_counted_and_what_they_may_hide_is_not_claimed(pipeline: Pipeline) -> None:
+def test_undecodable_records_are_counted_and_hold_back_what_they_may_hide(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 2), *BAD_EVENTS.values())
     # A bad event may have had id 900. No event has key b. Id 2 belongs to another cell, unless a bad event was a second
@@ -147,7 +147,7 @@ def test_bad_records_are_counted_and_what_they_may_hide_is_not_claimed(pipeline:
     assert run.report["reasons"][0] == f"{misplaced} contributions are in a cell where their event does not belong"
 
 
-def test_what_was_acknowledged_stays_so_over_a_restart_and_what_comes_later_is_open(pipeline: Pipeline) -> None:
+def test_acknowledged_violations_stay_acknowledged_after_a_restart_and_later_ones_are_open(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1))
     pipeline.answers(answer([1]), "answer!", "another")
@@ -176,7 +176,7 @@ def test_unknown_ids_beside_undecodable_input_leave_the_verdict_unknown(pipeline
     assert run.status == 3
 
 
-def test_nothing_read_is_unknown(pipeline: Pipeline) -> None:
+def test_a_run_that_read_nothing_is_unknown(pipeline: Pipeline) -> None:
     pipeline.create()
     run = pipeline.once()
     assert run.counts() == {}

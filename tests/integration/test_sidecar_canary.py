@@ -82,7 +82,7 @@ def of_the_pipeline(report: Report) -> dict[str, Any]:
     return kept
 
 
-def test_it_finds_all_that_it_planted_until_it_cannot_see_and_the_report_is_as_without_it(pipeline: Pipeline) -> None:
+def test_the_canary_finds_its_violations_until_it_is_blind_and_leaves_the_report_unchanged(pipeline: Pipeline) -> None:
     pipeline.create()
     create_canary(pipeline)
     pipeline.clicks(click(1, 1), click(2, 2), click(3, 11), click(4, 21))

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(900)
 COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "segment.ms": "1"}
 
 
-def test_what_compaction_removed_before_it_was_read_proves_no_loss_and_no_invention(pipeline: Pipeline) -> None:
+def test_records_removed_by_compaction_confirm_neither_loss_nor_unknown_id(pipeline: Pipeline) -> None:
     clean_often(pipeline)
     pipeline.create(config=COMPACTED)
     for second in (1, 11, 21):

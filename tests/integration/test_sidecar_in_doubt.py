@@ -43,7 +43,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_field_accuses_nobody_and_is_named(pipeline: Pipeline, wrong: str) -> None:
+def test_a_wrong_field_is_named_and_confirms_no_violation(pipeline: Pipeline, wrong: str) -> None:
     rejected = perfect(pipeline)
     topic, named = WRONG[wrong]
 
@@ -59,7 +59,7 @@ def test_a_wrong_field_accuses_nobody_and_is_named(pipeline: Pipeline, wrong: st
     assert pipeline.once(rejected, state="right").report["outcome"] == "pass"
 
 
-def test_corrected_fields_let_the_state_go_on(pipeline: Pipeline) -> None:
+def test_a_state_continues_with_corrected_fields(pipeline: Pipeline) -> None:
     """Topics that never decoded are read again. The fields of a topic that did decode cannot change."""
     rejected = perfect(pipeline)
     wrong_output, wrong_late = "outputs.0.fields.ids=[eventIds]", "late.0.fields.id=id"
@@ -82,7 +82,7 @@ def test_corrected_fields_let_the_state_go_on(pipeline: Pipeline) -> None:
     assert pipeline.once(rejected).counts() == right.counts()
 
 
-def test_a_settled_position_ends_the_doubt_for_good(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_settled_position_ends_the_doubt(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1), "click!", "another", click(2, 2), click(3, 3), "a third", click(4, 21))
     pipeline.answers(answer([1, 2, 3]), answer([2], window=5), answer([4], window=2))

@@ -59,7 +59,7 @@ def test_a_sidecar_outlives_an_outage_of_its_brokers(
 
 
 @pytest.mark.extended
-def test_what_became_due_in_an_outage_has_its_time_afterwards(
+def test_results_due_in_an_outage_get_their_time_afterwards(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The brokers are killed for longer than `missing_after`. The engine answers one event after the first batches
@@ -104,7 +104,7 @@ def test_brokers_that_never_answered_are_refused(
         pipeline.once()
 
 
-def test_topics_that_do_not_exist_are_none_and_are_not_made(
+def test_absent_topics_are_not_created(
     topic_names: Callable[[str], str], tmp_path: Path, spark: SparkSession, broker: EmbeddedBroker
 ) -> None:
     there, absent = topic_names("there"), topic_names("absent")

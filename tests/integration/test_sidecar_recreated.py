@@ -54,7 +54,7 @@ def test_an_output_recreated_before_the_first_commit_of_facts_proves_no_loss(
 
 
 @pytest.mark.parametrize("role", ["output", "late"])
-def test_what_a_topic_held_that_was_recreated_between_two_runs_is_not_known(pipeline: Pipeline, role: str) -> None:
+def test_the_records_of_a_topic_recreated_between_two_runs_are_unknown(pipeline: Pipeline, role: str) -> None:
     """A duplicate may have been appended after the last lookup. The new topic has one partition less, and event time
     goes on."""
     pipeline.broker.create_topics({pipeline.input: 1, pipeline.output: 2, pipeline.late: 2})
@@ -111,7 +111,7 @@ def test_a_faults_topic_that_is_recreated_is_read_from_its_start_and_named(pipel
 
 
 @pytest.mark.parametrize("role", ["input", "output"])
-def test_a_log_that_was_cut_back_confirms_nothing(spark: SparkSession, tmp_path: Path, role: str) -> None:
+def test_a_truncated_log_confirms_nothing(spark: SparkSession, tmp_path: Path, role: str) -> None:
     """Simulates an unclean leader election: the same topic, without the records that were read last."""
     with EmbeddedBroker(folder=tmp_path / "kafka") as broker:
         pipeline = Pipeline("cut", broker.bootstrap_servers, tmp_path, broker, spark)

@@ -27,7 +27,7 @@ def during_the_run(monkeypatch: pytest.MonkeyPatch, write: Callable[[], None]) -
     monkeypatch.setattr(batch, "reach", reach)
 
 
-def test_once_beside_a_running_pipeline_decides_only_what_time_has_proven(
+def test_once_beside_a_running_pipeline_decides_only_by_elapsed_time(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline.create()
@@ -65,7 +65,7 @@ def test_once_beside_a_running_pipeline_decides_only_what_time_has_proven(
     assert run.report["reasons"][0].startswith("1 expected")
 
 
-def test_an_open_transaction_is_no_rest_and_at_rest_overrides_it(pipeline: Pipeline) -> None:
+def test_a_pipeline_with_an_open_transaction_is_not_at_rest_unless_declared(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 11))
     pipeline.answers(answer([1]))
@@ -82,7 +82,7 @@ def test_an_open_transaction_is_no_rest_and_at_rest_overrides_it(pipeline: Pipel
     producer.abort_transaction(30)
 
 
-def test_what_a_dead_engine_has_not_consumed_is_no_loss_and_no_pass(pipeline: Pipeline) -> None:
+def test_input_not_consumed_by_a_dead_engine_is_neither_missing_nor_a_pass(pipeline: Pipeline) -> None:
     """For every condition of its group: no offset, an offset past the end of the log, a valid offset, and a deleted
     group."""
     pipeline.create()

@@ -28,7 +28,7 @@ def judged(run: Run) -> dict[str, Any]:
     return {name: run.report[name] for name in names} | {"cells": cells} | told
 
 
-def test_what_comes_for_settled_cells_after_a_restart_is_judged_the_same(pipeline: Pipeline) -> None:
+def test_records_of_settled_cells_are_judged_the_same_after_a_restart(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(*(click(number, 1, f"k{number}") for number in range(KEYS)), click(KEYS, 60, "last"))
     pipeline.answers(*(answer([number], 0, f"k{number}") for number in range(KEYS)), answer([KEYS], 6, "last"))

@@ -125,7 +125,7 @@ def told(port: int, *lines: str) -> bytes:
             return b""
 
 
-def test_spark_answers_and_writes_for_nobody_else(spark: SparkSession) -> None:
+def test_spark_serves_no_other_user(spark: SparkSession) -> None:
     """Other users of the host find ports that require a secret, and encrypted files."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
@@ -138,7 +138,7 @@ def test_spark_answers_and_writes_for_nobody_else(spark: SparkSession) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason="/proc is Linux's")
-def test_no_secret_is_seen_and_no_stranger_is_served(pipeline: Pipeline) -> None:
+def test_no_secret_is_visible_and_no_stranger_is_served(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1))
     pipeline.answers(answer([1]))

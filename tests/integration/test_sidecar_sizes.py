@@ -20,7 +20,7 @@ HUGE_BYTES = 200_000_000
 """Compressed to 200 kB, which any topic accepts."""
 
 
-def test_what_exceeds_a_limit_is_not_examined_and_accuses_no_engine(pipeline: Pipeline) -> None:
+def test_records_above_a_limit_are_not_examined_and_confirm_no_violation(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(
         *[click(i, 1) for i in range(1, 9)], click(LONG, 1), click(20, 1, LONG), click(21, 1, pad="x" * 5000)

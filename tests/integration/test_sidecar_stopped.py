@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_once_stopped_before_the_ends_is_no_pass(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_once_never_passes(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 11), click(3, 21))
     pipeline.answers(answer([1]), answer([2], 1))
@@ -47,7 +47,7 @@ def test_once_stopped_before_the_ends_is_no_pass(pipeline: Pipeline, monkeypatch
     assert pipeline.once().status == 1
 
 
-def test_a_start_that_is_stopped_before_its_first_batch_tells_what_the_state_proves(pipeline: Pipeline) -> None:
+def test_a_sidecar_stopped_before_its_first_batch_reports_its_state(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 2))
     pipeline.answers(answer([1]))
@@ -65,7 +65,7 @@ def test_a_start_that_is_stopped_before_its_first_batch_tells_what_the_state_pro
         assert report["cells"]["seen"] == 1
 
 
-def test_a_full_disk_is_named_with_the_state_that_is_on_it(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_with_its_state(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1))
     pipeline.answers(answer([1]))
@@ -86,7 +86,7 @@ def test_a_full_disk_is_named_with_the_state_that_is_on_it(pipeline: Pipeline, m
     assert pipeline.once().status == 0
 
 
-def test_a_topic_that_is_deleted_while_it_is_read_is_told_in_a_sentence(pipeline: Pipeline) -> None:
+def test_a_topic_deleted_while_it_is_read_is_reported_in_one_sentence(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1))
     pipeline.answers(answer([1]))
@@ -99,7 +99,7 @@ def test_a_topic_that_is_deleted_while_it_is_read_is_told_in_a_sentence(pipeline
         assert set(ended) <= {gone}
 
 
-def test_a_state_that_is_deleted_while_the_sidecar_runs_is_named(pipeline: Pipeline) -> None:
+def test_a_state_deleted_while_the_sidecar_runs_is_named(pipeline: Pipeline) -> None:
     # Files that the sidecar writes meanwhile may remain.
     with pytest.raises(CannotVerify) as refused:
         _live_until_it_ends(pipeline, lambda: shutil.rmtree(pipeline.state(), ignore_errors=True))
@@ -111,7 +111,7 @@ def test_a_state_that_is_deleted_while_the_sidecar_runs_is_named(pipeline: Pipel
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="a small file system needs root on Linux")
-def test_a_disk_that_fills_is_told_with_what_is_free(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_a_filling_disk_is_reported_with_its_free_bytes(pipeline: Pipeline, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
 
@@ -145,7 +145,7 @@ def _live_until_it_ends(pipeline: Pipeline, act: Callable[[], object], state: st
 
 
 @pytest.mark.extended
-def test_a_stop_does_not_wait_for_brokers_that_do_not_answer(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stop_does_not_wait_for_unreachable_brokers(spark: SparkSession, tmp_path: Path) -> None:
     """Spark's Kafka client waits a minute for brokers. SIGTERM promises the end within 30 s."""
     with EmbeddedBroker() as broker:
         pipeline = Pipeline("silent", broker.bootstrap_servers, tmp_path, broker, spark)

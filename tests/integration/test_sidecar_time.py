@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.extended]
 _FUTURE_SECONDS = 4_102_444_800
 
 
-def test_absence_is_proven_by_time_alone_and_never_too_early(pipeline: Pipeline) -> None:
+def test_absence_is_decided_by_elapsed_time_and_never_too_early(pipeline: Pipeline) -> None:
     pipeline.create()
     # An event further ahead than max_ahead closes no window. It stays pending itself.
     pipeline.clicks(*[click(i, 1) for i in range(10)], click("from 2100", _FUTURE_SECONDS))
@@ -173,7 +173,7 @@ def _after(live: Live, report: Report, *, seconds: float) -> Report:
     return live.until(lambda r: instant(r) >= then + seconds)
 
 
-def test_what_the_engine_has_not_read_is_behind_and_what_it_has_read_is_lost(pipeline: Pipeline) -> None:
+def test_unread_input_is_unconsumed_and_read_input_is_missing(pipeline: Pipeline) -> None:
     """The engine's group distinguishes the two. The cell itself does not change when the engine commits."""
     pipeline.create()
     group = f"engine.consumer_group={pipeline.name}"

@@ -52,7 +52,7 @@ def test_a_sidecar_waits_for_topics_reads_new_partitions_and_is_alone(pipeline: 
     assert live.status == 0
 
 
-def test_a_recreated_topic_is_read_anew_and_what_it_took_along_is_expired(pipeline: Pipeline) -> None:
+def test_a_recreated_topic_is_read_from_its_start_and_its_old_records_are_expired(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 11))
     pipeline.answers(answer([1]))
@@ -70,7 +70,7 @@ def test_a_recreated_topic_is_read_anew_and_what_it_took_along_is_expired(pipeli
         assert report["violations"]["confirmed"]["duplicate"] == 0
 
 
-def test_a_recreated_input_may_explain_what_is_in_excess_from_then_on(pipeline: Pipeline) -> None:
+def test_a_recreated_input_may_explain_later_excess(pipeline: Pipeline) -> None:
     """How many of its records were never read is unknown. Violations confirmed earlier cannot depend on them."""
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 11))
@@ -130,7 +130,7 @@ def test_retention_that_overtakes_a_running_reader_makes_the_verdict_unknown(
 
 
 @pytest.mark.extended
-def test_output_that_retention_took_between_two_runs_proves_no_loss(pipeline: Pipeline) -> None:
+def test_output_that_expired_between_two_runs_proves_no_loss(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1))
     pipeline.answers(answer([1]))
@@ -150,7 +150,7 @@ def test_output_that_retention_took_between_two_runs_proves_no_loss(pipeline: Pi
     assert run.status == 3
 
 
-def test_a_topic_that_does_not_exist_proves_no_loss_and_no_invention(pipeline: Pipeline) -> None:
+def test_an_absent_topic_confirms_neither_loss_nor_unknown_id(pipeline: Pipeline) -> None:
     """A misspelt topic in the configuration must not count against the engine."""
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 2))
@@ -170,7 +170,7 @@ def test_a_topic_that_does_not_exist_proves_no_loss_and_no_invention(pipeline: P
     assert (misspelt.verdicts, misspelt.status) == (("unknown",) * 3, 3)
 
 
-def test_what_was_suspected_while_a_topic_was_absent_is_confirmed_once_it_is_there(pipeline: Pipeline) -> None:
+def test_violations_suspected_while_a_topic_is_absent_are_confirmed_once_it_exists(pipeline: Pipeline) -> None:
     pipeline.broker.create_topics({pipeline.input: 1, pipeline.output: 1})
     pipeline.clicks(click(1, 1), click(2, 2), click(3, 22))
     with pipeline.live() as live:
@@ -204,7 +204,7 @@ def listed(pipeline: Pipeline) -> list[Report]:
 
 
 @pytest.mark.extended
-def test_troubles_add_up_only_in_a_row(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_consecutive_failures_count(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sidecar runs for months: an old failure that was followed by successful batches must not end it."""
     monkeypatch.setattr(generations, "_TROUBLES_MOST", 1)
     pipeline.create()
@@ -224,7 +224,7 @@ def test_troubles_add_up_only_in_a_row(pipeline: Pipeline, monkeypatch: pytest.M
         assert live.batches(1)["contributions"]["pending"] == 1
 
 
-def test_a_failed_batch_is_not_taken_for_the_end(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_batch_is_not_the_end_of_a_run(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """If every cell were closed in its current state, all unread records would be missing."""
     pipeline.create()
     pipeline.clicks(click(1, 1))
@@ -247,7 +247,7 @@ def _outcome(report: Report) -> dict[str, object]:
 
 
 @pytest.mark.extended
-def test_runs_one_after_the_other_equal_one_run_over_all(pipeline: Pipeline) -> None:
+def test_successive_runs_equal_one_run_over_all_records(pipeline: Pipeline) -> None:
     pipeline.create(inputs=2, outputs=2)
     for window in range(3):
         for page in "abc":

@@ -29,13 +29,13 @@ def result(page: str, second: int, clicks: list[int], updates: list[int]) -> tup
     return json.dumps(page), {"page": page, **times, "clickIds": clicks, "updateIds": updates}
 
 
-def test_a_join_answers_pages_and_windows_that_have_both_each_id_once(spark: SparkSession) -> None:
+def test_a_join_emits_each_id_once_for_cells_with_both_sides(spark: SparkSession) -> None:
     clicks = [event(1, 0), event(1, 0), event(2, 2), event(3, 0, "/b"), event(4, 5), "no click", event(5, 7)]
     updates = [event(1, 1), event(1, 1), event(7, 3, "/b"), event(9, 4), "{}"]
     assert answers(spark, "mst", clicks, updates) == [result("/a", 0, [1], [1]), result("/a", 4, [4], [9])]
 
 
-def test_a_count_answers_every_page_and_window_each_copy(spark: SparkSession) -> None:
+def test_a_count_emits_each_copy_for_every_cell(spark: SparkSession) -> None:
     clicks = [event(1, 0), event(1, 1), event(3, 0, "/b"), "no click", event(5, 2)]
     assert answers(spark, "sst", clicks) == [
         result("/a", 0, [1, 1], []), result("/a", 2, [5], []), result("/b", 0, [3], [])

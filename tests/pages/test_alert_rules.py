@@ -155,7 +155,7 @@ def test_the_warning_comes_before_the_loss_is_proven(owed: str, value: str, tmp_
     promtool(tmp_path, series, checks, interval="15s")
 
 
-def test_a_pipeline_that_is_named_and_was_never_seen_pages_until_it_is(tmp_path: Path) -> None:
+def test_an_expected_pipeline_pages_until_it_is_seen(tmp_path: Path) -> None:
     scenario = next(life for life in LIVES if life.labels.get("scope") == "pipeline")
     rules = tmp_path / "rules.yaml"
     settings = Settings(pipelines=("clickstream", "other"))
@@ -195,7 +195,7 @@ def test_two_alerts_of_one_pipeline_differ_in_their_summary() -> None:
     assert len({alert.summary for alert in alerts(Settings())}) == len(alerts(Settings()))
 
 
-def test_every_alert_has_its_life_told() -> None:
+def test_every_alert_has_a_scenario() -> None:
     assert {alert_of(scenario).title for scenario in ALL_LIVES} == {alert.title for alert in alerts(Settings())}
 
 

@@ -109,7 +109,7 @@ def answers(url: str) -> list[QueryResult]:
     return list(check(url, SETTINGS))
 
 
-def test_every_expression_is_understood(answers: list[QueryResult]) -> None:
+def test_prometheus_accepts_every_expression(answers: list[QueryResult]) -> None:
     assert [answer for answer in answers if answer.problem] == []
     assert len(answers) > 60
 
@@ -118,7 +118,7 @@ def test_every_panel_annotation_and_recording_rule_has_series(answers: list[Quer
     assert [a.where for a in answers if not a.series and not a.where.startswith("alert ")] == []
 
 
-def test_the_alerts_that_fit_this_run_have_series_and_the_others_none(answers: list[QueryResult]) -> None:
+def test_exactly_the_alerts_of_this_run_have_series(answers: list[QueryResult]) -> None:
     # The output topic is not read through, the input was last read in January, a fault is active, and the canary is
     # missed.
     fitting = {
@@ -131,7 +131,7 @@ def test_the_alerts_that_fit_this_run_have_series_and_the_others_none(answers: l
     assert firing == fitting
 
 
-def test_the_queries_of_the_runbooks_are_understood_and_say_since_when(url: str) -> None:
+def test_the_queries_of_the_runbooks_are_accepted_and_give_the_start(url: str) -> None:
     pages = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "runbooks").glob("*.md")}
     asked = [(name, query) for name, text in pages.items() for query in re.findall("promtool query .* '(.+)'", text)]
     assert len(asked) > 10
@@ -152,7 +152,7 @@ def test_the_rules_run_and_the_violation_fires(url: str) -> None:
     assert ("StreamproofGuaranteeViolated", "missing") in fired
 
 
-def test_the_command_says_so(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_check_command_finds_no_empty_expression(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dashboards", "check", "--prometheus", url]) == 0
     said = capsys.readouterr().out
     assert "empty" not in said

@@ -27,9 +27,7 @@ def of(name: str) -> str:
     [*((PIPELINE, (name,)) for name in NAMES), *((CHOSEN, (name,)) for name in NAMES), (CHOSEN, NAMES[:3])],
     ids=lambda part: ",".join(part) if isinstance(part, tuple) else None,
 )
-def test_a_pipeline_that_is_chosen_is_found_whatever_its_name(
-    match: Match, chosen: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_chosen_pipeline_of_any_name_is_found(match: Match, chosen: tuple[str, ...], tmp_path: Path) -> None:
     test = {
         "tests": [
             {

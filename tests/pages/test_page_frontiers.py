@@ -63,7 +63,7 @@ def next_offset(place: int) -> str:
     return f"{ROWS}[{place}]?.cells[3].textContent"
 
 
-def test_the_frontiers_are_asked_for_and_drawn_only_while_they_are_looked_at(page: Browser, served: Served) -> None:
+def test_frontiers_are_requested_and_drawn_only_while_unfolded(page: Browser, served: Served) -> None:
     many = parts(2000)
     served.publisher.publish(told(many, 1))
     page.open(served.url)
@@ -94,7 +94,7 @@ def test_the_frontiers_are_asked_for_and_drawn_only_while_they_are_looked_at(pag
     assert page.complaints == []
 
 
-def test_an_update_that_comes_while_rows_are_on_their_way_is_not_lost(page: Browser, served: Served) -> None:
+def test_an_update_during_a_request_for_rows_is_not_lost(page: Browser, served: Served) -> None:
     served.publisher.publish(told(parts(3), 1))
     open_unfolded(page, served)
     page.wait_until(f"{ROWS}.length === 3")
@@ -114,7 +114,7 @@ def test_an_update_that_comes_while_rows_are_on_their_way_is_not_lost(page: Brow
     assert asked(page, served) == before + 1, "all that came meanwhile is asked for once"
 
 
-def test_rows_that_come_when_they_are_folded_again_are_not_drawn(page: Browser, served: Served) -> None:
+def test_rows_that_arrive_after_folding_are_not_drawn(page: Browser, served: Served) -> None:
     served.publisher.publish(told(parts(3), 1))
     page.open(served.url)
     page.wait_until("document.querySelector('#lamp').className === 'on'")
@@ -132,9 +132,7 @@ def test_rows_that_come_when_they_are_folded_again_are_not_drawn(page: Browser, 
 
 
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
-def test_without_an_answer_the_rows_stay_with_their_batch_until_the_next_update(
-    page: Browser, served: Served, failure: str
-) -> None:
+def test_rows_stay_with_their_batch_after_a_failed_request(page: Browser, served: Served, failure: str) -> None:
     one = parts(1)[0]
     served.publisher.publish(told([one], 1))
     open_unfolded(page, served)
@@ -157,7 +155,7 @@ def test_without_an_answer_the_rows_stay_with_their_batch_until_the_next_update(
     assert page.complaints == []
 
 
-def test_a_request_that_nobody_answers_is_given_up(page: Browser, served: Served) -> None:
+def test_a_request_without_an_answer_is_given_up(page: Browser, served: Served) -> None:
     served.publisher.publish(told(parts(3), 1))
     open_unfolded(page, served)
     page.wait_until(f"{ROWS}.length === 3")
@@ -178,7 +176,7 @@ def test_a_request_that_nobody_answers_is_given_up(page: Browser, served: Served
     assert page.complaints == []
 
 
-def test_rows_outlive_a_restart_of_the_server_and_go_on_after_it(page: Browser, served: Served) -> None:
+def test_rows_survive_a_restart_of_the_server(page: Browser, served: Served) -> None:
     served.publisher.publish(told(parts(3), 1))
     open_unfolded(page, served)
     page.wait_until(f"{ROWS}.length === 3")
@@ -199,7 +197,7 @@ def test_rows_outlive_a_restart_of_the_server_and_go_on_after_it(page: Browser, 
     assert [said for said in page.complaints if "ERR_" not in said] == []
 
 
-def test_a_page_that_asks_before_there_is_a_batch_finds_rows_with_the_first(page: Browser, served: Served) -> None:
+def test_a_page_without_a_batch_gets_rows_with_the_first(page: Browser, served: Served) -> None:
     page.open(served.url)
     page.wait_until("document.querySelector('#when').innerText.includes('no batch yet')")
     page.value(f"{SUMMARY}.click()")
@@ -209,7 +207,7 @@ def test_a_page_that_asks_before_there_is_a_batch_finds_rows_with_the_first(page
     assert page.complaints == []
 
 
-def test_an_update_takes_neither_the_keyboards_nor_the_mouses_place(page: Browser, served: Served) -> None:
+def test_an_update_keeps_focus_selection_and_scroll_position(page: Browser, served: Served) -> None:
     served.publisher.publish(told(parts(30), 1))
     page.open(served.url)
     page.wait_until("document.querySelector('#lamp').className === 'on'")

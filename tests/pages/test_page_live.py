@@ -22,7 +22,9 @@ from validator.publish.publisher import Publisher
 pytestmark = needs_chromium
 
 
-def test_it_says_what_broke_since_when_and_what_to_do(page: Browser, served: Served, snapshots: list[Snapshot]) -> None:
+def test_the_page_shows_the_violation_its_start_and_the_next_step(
+    page: Browser, served: Served, snapshots: list[Snapshot]
+) -> None:
     served.publisher.publish(snapshots[-1])
     page.open(served.url)
     page.wait_until("document.querySelectorAll('.finding').length === 2")
@@ -46,7 +48,7 @@ def test_it_says_what_broke_since_when_and_what_to_do(page: Browser, served: Ser
     assert "37 missing, 112 duplicate" in page.text("#faults")
 
 
-def test_nothing_is_asked_of_the_outside_and_the_console_is_silent(
+def test_the_page_loads_nothing_external_and_logs_nothing(
     page: Browser, served: Served, snapshots: list[Snapshot]
 ) -> None:
     served.publisher.publish(snapshots[-1])
@@ -81,7 +83,7 @@ def test_a_violation_is_shown_within_three_seconds(page: Browser, served: Served
     assert page.text("#said") == "The verdict is now: exactly once: fail."
 
 
-def test_it_survives_a_restart_of_the_server(page: Browser, served: Served) -> None:
+def test_the_page_survives_a_restart_of_the_server(page: Browser, served: Served) -> None:
     served.publisher.publish(healthy())
     page.open(served.url)
     page.wait_until("document.querySelector('#lamp').className === 'on'")
@@ -97,7 +99,7 @@ def test_it_survives_a_restart_of_the_server(page: Browser, served: Served) -> N
     assert [said for said in page.complaints if "ERR_" not in said] == []
 
 
-def test_what_the_pipeline_says_is_text_and_never_markup(page: Browser, served: Served) -> None:
+def test_names_of_the_pipeline_are_text_and_never_markup(page: Browser, served: Served) -> None:
     evil = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
     record = replace(violation(evil, "missing", at(SECONDS), key=evil), explanation=evil, ids=(evil,), fault=evil)
     nasty: dict[str, Any] = {"pipeline": evil, "reasons": (evil,), "violations_latest": (record,)}
@@ -111,7 +113,7 @@ def test_what_the_pipeline_says_is_text_and_never_markup(page: Browser, served: 
     assert set(page.requests) == {served.url, served.url + "events"}
 
 
-def test_an_unknown_verdict_says_why(page: Browser, served: Served) -> None:
+def test_an_unknown_verdict_gives_its_reason(page: Browser, served: Served) -> None:
     unsure = dict.fromkeys(Guarantee, Verdict.UNKNOWN)
     why = "topic page-views does not exist yet"
     served.publisher.publish(replace(healthy(), verdicts=unsure, reasons=(why,), waiting_for=("page-views",)))
@@ -121,9 +123,7 @@ def test_an_unknown_verdict_says_why(page: Browser, served: Served) -> None:
     assert "does not exist yet" in page.text("#topics")
 
 
-def test_a_sidecar_that_stands_still_is_called_out(
-    page: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stalled_sidecar_is_shown(page: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "BEAT_SECONDS", 0.2)
     now = [100.0]
     still = Publisher(config(tmp_path), tmp_path, lambda: now[0])
@@ -141,9 +141,7 @@ def test_a_sidecar_that_stands_still_is_called_out(
         still.stop()
 
 
-def test_what_is_selected_stays_selected_when_an_update_comes(
-    page: Browser, served: Served, snapshots: list[Snapshot]
-) -> None:
+def test_a_selection_survives_an_update(page: Browser, served: Served, snapshots: list[Snapshot]) -> None:
     last = snapshots[-1]
     served.publisher.publish(last)
     page.open(served.url)
@@ -181,7 +179,7 @@ def test_a_button_beside_a_command_copies_it(page: Browser, served: Served, snap
     assert page.value("document.querySelector('#copied').textContent") == "Copied."
 
 
-def test_a_button_says_over_an_update_that_it_copied_until_its_time_is_over(
+def test_the_confirmation_of_a_copy_survives_an_update(
     page: Browser, served: Served, snapshots: list[Snapshot]
 ) -> None:
     served.publisher.publish(snapshots[-1])
@@ -204,7 +202,7 @@ def test_a_button_says_over_an_update_that_it_copied_until_its_time_is_over(
     assert set(page.value(labels)) == {"copy"}
 
 
-def test_a_sidecar_that_does_not_see_its_canary_is_called_out(page: Browser, served: Served) -> None:
+def test_a_canary_that_is_not_found_is_shown(page: Browser, served: Served) -> None:
     served.publisher.publish(replace(healthy(), canary=SEEN))
     page.open(served.url)
     page.wait_until("document.querySelector('#lamp').className === 'on'")
@@ -233,7 +231,7 @@ def test_a_sidecar_that_does_not_see_its_canary_is_called_out(page: Browser, ser
     page.wait_until("document.querySelector('#notice').hidden && document.querySelector('#lamp').className === 'on'")
 
 
-def test_a_new_state_says_that_it_waits(page: Browser, tmp_path: Path) -> None:
+def test_a_new_state_is_shown_as_waiting(page: Browser, tmp_path: Path) -> None:
     fresh = Publisher(config(tmp_path), tmp_path)
     try:
         page.open(f"http://127.0.0.1:{fresh.start().port}/")
@@ -246,7 +244,7 @@ def test_a_new_state_says_that_it_waits(page: Browser, tmp_path: Path) -> None:
         fresh.stop()
 
 
-def test_a_weaker_engine_than_declared_is_told_as_text(page: Browser, tmp_path: Path) -> None:
+def test_an_engine_weaker_than_declared_is_shown_as_text(page: Browser, tmp_path: Path) -> None:
     evil = "<img src=x onerror=alert(1)>"
     (tmp_path / "engine.json").write_text(json.dumps({"engine": evil, "guarantee": "at_least_once"}))
     settings = config(tmp_path)

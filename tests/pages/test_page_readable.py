@@ -15,9 +15,7 @@ from validator.model.snapshot import Snapshot
 pytestmark = needs_chromium
 
 
-def test_the_plots_are_drawn_and_hold_the_whole_history(
-    page: Browser, served: Served, snapshots: list[Snapshot]
-) -> None:
+def test_plots_show_the_whole_history(page: Browser, served: Served, snapshots: list[Snapshot]) -> None:
     served.publisher.publish(snapshots[-1])
     page.open(served.url)
     page.wait_until("document.querySelectorAll('canvas').length === 4 && document.querySelector('.u-legend .u-value')")
@@ -58,7 +56,7 @@ def test_the_keyboard_reaches_and_reads_the_plots(page: Browser, served: Served,
     page.wait_until(f"{frames}[1].getAttribute('aria-valuetext').startsWith('12:00:02: p99')")
 
 
-def test_a_screen_reader_finds_names_for_all(page: Browser, served: Served, snapshots: list[Snapshot]) -> None:
+def test_every_control_has_an_accessible_name(page: Browser, served: Served, snapshots: list[Snapshot]) -> None:
     served.publisher.publish(snapshots[-1])
     page.open(served.url)
     page.wait_until("document.querySelectorAll('.finding').length === 2")
@@ -108,9 +106,7 @@ def test_a_wall_display_holds_verdict_findings_and_plots(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_stands_out_from_its_ground(
-    page: Browser, served: Served, snapshots: list[Snapshot], scheme: str
-) -> None:
+def test_all_text_has_enough_contrast(page: Browser, served: Served, snapshots: list[Snapshot], scheme: str) -> None:
     served.publisher.publish(snapshots[-1])
     page.window(1280, 900, scheme)
     page.open(served.url)

@@ -41,13 +41,13 @@ def page(tmp_path_factory: pytest.TempPathFactory, file: Path) -> Iterator[Brows
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (390, "dark"), (1280, "light"), (1280, "dark")])
-def test_it_reads_well_at_every_width_and_in_both_schemes(page: Browser, width: int, scheme: str) -> None:
+def test_the_report_is_readable_at_every_width_and_in_both_schemes(page: Browser, width: int, scheme: str) -> None:
     page.window(width, 900, scheme)
     assert page.value("document.documentElement.scrollWidth") <= width
     assert page.value(CONTRAST) == []
 
 
-def test_the_windows_that_broke_are_a_plot_with_a_name_and_a_table(page: Browser) -> None:
+def test_windows_with_violations_are_a_plot_with_a_name_and_a_table(page: Browser) -> None:
     plots = "[...document.querySelectorAll('svg.plot')].map((plot) => plot.getAttribute('aria-label'))"
     [broke] = [said for said in page.value(plots) if said.startswith("Violations per window")]
     assert f"{LOST} missing, {REPEATED} duplicate in 3 of 20 windows" in broke
@@ -57,12 +57,12 @@ def test_the_windows_that_broke_are_a_plot_with_a_name_and_a_table(page: Browser
     assert rows[1].endswith(FAULT)
 
 
-def test_it_asks_for_nothing_and_complains_of_nothing(page: Browser, file: Path) -> None:
+def test_the_report_loads_nothing_and_logs_nothing(page: Browser, file: Path) -> None:
     assert set(page.requests) == {file.as_uri()}
     assert page.complaints == []
 
 
-def test_it_prints_dark_on_white_also_where_the_screen_is_dark(page: Browser) -> None:
+def test_the_report_prints_dark_on_white_in_the_dark_scheme(page: Browser) -> None:
     page.window(740, 1000, "dark")
     dark = [{"name": "prefers-color-scheme", "value": "dark"}]
     page.call("Emulation.setEmulatedMedia", media="print", features=dark)

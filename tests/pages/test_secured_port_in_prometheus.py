@@ -56,7 +56,7 @@ def port(tmp_path: Path) -> Iterator[int]:
         publisher.stop()
 
 
-def test_the_guides_job_scrapes_a_port_with_certificate_and_token(tmp_path: Path, port: int) -> None:
+def test_the_scrape_job_of_the_guide_works_with_certificate_and_token(tmp_path: Path, port: int) -> None:
     target = f"127.0.0.1:{port}"
     told = job()
     assert (told["tls_config"].pop("server_name"), len(told["static_configs"])) == ("proof.example.org", 1)

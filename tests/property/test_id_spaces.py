@@ -52,7 +52,7 @@ RESULTS: list[tuple[object, object, Ids | None]] = [
 ]
 
 
-def test_the_ids_of_a_result_say_their_input() -> None:
+def test_ids_of_a_result_name_their_input() -> None:
     setup = config()
     records = from_kafka([result(clicks, updates) for clicks, updates, _ in RESULTS])
     reader = result_reader(setup.outputs[0], setup.oracle, "auto", setup.oracle.spaces(setup.inputs))

@@ -23,7 +23,7 @@ OWN_LIMITS = ("is nested more than", "holds a number of more than", "is not UTF-
 JACKSONS_LONGEST_NAME = 50_000
 
 
-def test_jackson_calls_the_same_values_json(spark: SparkSession) -> None:
+def test_jackson_accepts_the_same_values_as_json(spark: SparkSession) -> None:
     jackson = spark._jvm.com.fasterxml.jackson  # type: ignore[union-attr]
     mapper = jackson.databind.ObjectMapper()
     mapper.enable(jackson.databind.DeserializationFeature.FAIL_ON_TRAILING_TOKENS)
@@ -47,7 +47,7 @@ def is_object(mapper: Any, text: str) -> bool:
         return False
 
 
-def test_times_that_java_writes_are_those_that_java_means(spark: SparkSession) -> None:
+def test_times_written_by_java_decode_to_the_same_instants(spark: SparkSession) -> None:
     time = spark._jvm.java.time  # type: ignore[union-attr]
     chance = random.Random(2)
     for _ in range(60):

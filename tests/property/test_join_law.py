@@ -92,12 +92,12 @@ def test_an_id_that_was_sent_twice_counts_once() -> None:
     assert counts(told.step(32), "1") == {"processed": 1, "duplicate": 1}
 
 
-def test_a_repeat_that_was_set_aside_is_no_duplicate() -> None:
+def test_a_repeat_that_was_set_aside_is_not_a_duplicate() -> None:
     told = story(event("1", 3), event("1", 3), update("1", 3)).step(30, result(0, "1", "updates/1"), late("1", 3))
     assert counts(told.step(31), "1") == {"processed": 1, "late": 1}
 
 
-def test_what_has_no_partner_is_misplaced_in_a_result() -> None:
+def test_an_id_without_a_partner_is_misplaced() -> None:
     told = story(event("1", 3)).step(30, result(0, "1")).step(31)
     assert confirmed(told) == {("misplaced", "1")}
     assert confirmed(told, "left") == set()
@@ -116,20 +116,20 @@ def late_update(timing: object = TIMING) -> Story:
     return Story(timing, PLACES).step(1, event("1", 3), *closing()).step(2, update("1", 5))  # type: ignore[arg-type]
 
 
-def test_a_late_event_that_leaves_no_trace_is_no_reason() -> None:
+def test_a_late_event_without_a_trace_does_not_excuse_its_partner() -> None:
     for timing in (TIMING, DROP):
         told = late_update(timing).step(30)
         assert counts(told, "1") == {}
         assert counts(told, "updates/1") == ({"missing": 1} if timing is TIMING else {"dropped_late": 1})
 
 
-def test_a_late_event_in_a_result_is_a_reason() -> None:
+def test_a_late_event_in_a_result_excuses_its_partner() -> None:
     told = late_update().step(30, result(0, "updates/1")).step(31)
     assert confirmed(told) == {("missing", "1")}
     assert not confirmed(told.step(32, result(0, "1")))
 
 
-def test_what_is_set_aside_is_no_reason_and_handled() -> None:
+def test_a_rejected_event_is_handled_and_excuses_nothing() -> None:
     told = story(event("1", 3), replace(update("1", 5))).step(30)
     assert confirmed(told) == {("missing", "1"), ("missing", "updates/1")}
     told.step(31, rejected("updates/1", 5))
@@ -137,7 +137,7 @@ def test_what_is_set_aside_is_no_reason_and_handled() -> None:
     assert not confirmed(told), "both were retracted"
 
 
-def test_what_is_set_aside_without_a_partner_is_late() -> None:
+def test_an_event_without_a_partner_on_a_late_topic_is_late() -> None:
     told = story(update("1", 5)).step(3, late("updates/1", 5)).step(4)
     assert counts(told, "updates/1") == counts(told, "updates/1", "left") == {"late": 1}
 
@@ -158,20 +158,20 @@ def test_an_event_whose_partner_the_engine_has_not_read_is_unconsumed() -> None:
     assert confirmed(told) == {("missing", "1"), ("missing", "updates/1")}
 
 
-def test_a_reason_whose_end_may_be_among_lost_answers_is_none() -> None:
+def test_an_excuse_that_may_be_among_hidden_results_does_not_count() -> None:
     told = story(event("1", 3), update("1", 5)).step(30, expired={LATE: 1}).step(50)
     assert counts(told, "1") == {}
     assert not confirmed(told)
 
 
-def test_input_that_cannot_be_read_may_be_the_partner() -> None:
+def test_an_undecodable_input_may_be_the_partner() -> None:
     told = story(event("1", 3)).step(30, result(0, "1"), expired={UPDATES: 1}).step(31)
     found = judged(told)
     assert not found.confirmed
     assert found.suspected == {Violation("misplaced", 0, "k", "1")}
 
 
-def test_a_hidden_event_of_a_join_explains_what_is_in_excess_in_one_cell() -> None:
+def test_a_hidden_event_of_a_join_explains_excess_in_one_cell() -> None:
     told = story(event("1", 3), update("1", 5))
     told.step(30, result(0, "1", "1", "updates/1"), expired={UPDATES: 1}).step(31)
     assert judged(told).suspected == {Violation("duplicate", 0, "k", "1")}
@@ -212,14 +212,14 @@ def test_a_correct_join_is_never_accused_after_any_step(join: Join) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rng=st.randoms(use_true_random=False), join=st.sampled_from(JOINS))
-def test_a_correct_join_is_never_accused_where_hypothesis_looks(rng: Random, join: Join) -> None:
+def test_a_correct_join_is_never_accused_in_generated_histories(rng: Random, join: Join) -> None:
     for judgement in each(correct_join_history(rng, join), join):
         assert not judgement.confirmed
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("join", JOINS)
-def test_a_broken_join_is_found_in_every_kind(join: Join) -> None:
+def test_each_kind_of_broken_join_is_found(join: Join) -> None:
     found: Counter[str] = Counter()
     for seed in range(WORLDS // 2):
         history = faulty_join_history(Random(seed), join, PLAIN)
@@ -246,7 +246,7 @@ def _aside_is_reason(self: JoinReference, cell: Cell, id_: str, *, waiting: bool
     ("part", "forgetful"),
     [("is_sure", _late_is_sure), ("is_sure", _doubtful_is_sure), ("is_reason", _aside_is_reason)],
 )
-def test_a_rule_that_forgets_one_of_its_parts_accuses_a_correct_join(
+def test_a_rule_without_one_of_its_parts_accuses_a_correct_join(
     part: str, forgetful: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without any one of these parts of the rules, the reference accuses some correct engine."""

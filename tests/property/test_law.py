@@ -61,9 +61,7 @@ def test_a_correct_engine_is_never_accused_after_any_step() -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("forgotten", ["duplicate", "misplaced"])
-def test_a_rule_that_forgets_hidden_copies_accuses_a_correct_engine(
-    forgotten: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rule_without_hidden_copies_accuses_a_correct_engine(forgotten: str, monkeypatch: pytest.MonkeyPatch) -> None:
     explicable = Reference.explicable
     monkeypatch.setattr(Reference, "explicable", lambda self: explicable(self) - {forgotten})
     histories = (causal_correct_history(Random(seed)) for seed in range(500))
@@ -71,7 +69,7 @@ def test_a_rule_that_forgets_hidden_copies_accuses_a_correct_engine(
 
 
 @pytest.mark.timeout(600)
-def test_a_rule_that_forgets_hidden_answers_accuses_a_correct_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_without_hidden_results_accuses_a_correct_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reference, "hidden_answers", lambda self: 0)
     histories = (causal_correct_history(Random(seed)) for seed in range(500))
     assert any(judgement.confirmed for history in histories for judgement in classify_all(history))
@@ -79,7 +77,7 @@ def test_a_rule_that_forgets_hidden_answers_accuses_a_correct_engine(monkeypatch
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("forgotten", ["hidden_before", "ahead_before"])
-def test_a_rule_that_forgets_what_may_have_moved_the_time_accuses_a_correct_engine(
+def test_a_rule_without_hidden_watermark_moves_accuses_a_correct_engine(
     forgotten: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Clock, forgotten, lambda self, place, offset: None)
@@ -90,7 +88,7 @@ def test_a_rule_that_forgets_what_may_have_moved_the_time_accuses_a_correct_engi
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("forgets", [False, True])
-def test_a_correct_engine_is_accused_only_by_a_rule_that_forgets_compaction(
+def test_only_a_rule_without_compaction_accuses_a_correct_engine(
     forgets: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if forgets:
@@ -101,7 +99,7 @@ def test_a_correct_engine_is_accused_only_by_a_rule_that_forgets_compaction(
 
 
 @pytest.mark.timeout(600)
-def test_an_answer_one_instant_after_its_time_is_found() -> None:
+def test_a_result_one_instant_too_late_is_found() -> None:
     """Absence is proven as early as possible: if `missing_after` is shorter by one, some losses are confirmed."""
     accused = 0
     for seed in range(15):
@@ -114,12 +112,12 @@ def test_an_answer_one_instant_after_its_time_is_found() -> None:
 
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn(causal_correct_history))
-def test_a_correct_engine_is_never_accused_where_hypothesis_looks(history: History) -> None:
+def test_a_correct_engine_is_never_accused_in_generated_histories(history: History) -> None:
     assert not classify_all(history)[-1].ever_confirmed
 
 
 @pytest.mark.timeout(600)
-def test_a_broken_engine_is_found_in_every_kind() -> None:
+def test_each_kind_of_broken_engine_is_found() -> None:
     found: Counter[str] = Counter()
     for seed in range(WORLDS // 4):
         history = faulty_history(Random(seed))

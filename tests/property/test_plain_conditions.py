@@ -90,7 +90,7 @@ def test_the_condition_holds_the_same_alone_and_among_others(where: str) -> None
 @pytest.mark.parametrize(
     ("where", "name"), [(where, name) for where in CONDITIONS for name in sorted(CONDITIONS[where])]
 )
-def test_plain_values_stay_with_arrow(where: str, name: str) -> None:
+def test_plain_values_are_decoded_by_arrow(where: str, name: str) -> None:
     with_arrow, _ = both_ways(where)
     assert with_arrow.plain is not None
     values = records(POOLS[name], RECORDS, random.Random(6))
@@ -99,7 +99,7 @@ def test_plain_values_stay_with_arrow(where: str, name: str) -> None:
     assert np.array_equal(np.sort(events.rows), np.arange(RECORDS))
 
 
-def test_whole_amounts_among_fractions_stay_with_arrow() -> None:
+def test_integers_among_fractions_are_decoded_by_arrow() -> None:
     with_arrow, _ = both_ways("{at_least: 50}")
     assert with_arrow.plain is not None
     values = records(["12", "12.5", "99", "100.25", "7"], RECORDS, random.Random(6))

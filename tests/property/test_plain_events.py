@@ -193,7 +193,7 @@ def both_ways(setup: Config, limits: Limits = DEFAULT) -> tuple[EventBatches, Ev
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_what_arrow_takes_the_rule_reads_the_same(name: str) -> None:
+def test_the_rule_decodes_as_arrow_does(name: str) -> None:
     shape = SHAPES[name]
     with_arrow, by_the_rule = both_ways(config(shape))
     assert with_arrow.plain is not None
@@ -231,7 +231,7 @@ def test_records_decode_the_same_among_others(name: str, limits: Limits) -> None
 
 
 @pytest.mark.parametrize(("name", "factor"), [(list(SHAPES)[1], 1000), (list(SHAPES)[2], 1)])
-def test_times_at_the_ends_of_64_bits_are_none(name: str, factor: int) -> None:
+def test_times_at_the_limits_of_64_bits_do_not_decode(name: str, factor: int) -> None:
     """After subtraction of a window or of the slack such times would wrap around to far ahead, and would close every
     cell."""
     shape = SHAPES[name]

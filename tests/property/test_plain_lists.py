@@ -89,9 +89,7 @@ def odd_records(shape: str, number: int, chance: random.Random, *, odd: float) -
 
 @pytest.mark.parametrize("at_once", [30, 2**19])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_lists_that_are_cut_out_decode_as_the_rule_does(
-    shape: str, at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_extracted_lists_decode_as_the_rule_does(shape: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Cut short lists too, a few at a time.
     monkeypatch.setattr(plain_lists, "WORTHWHILE", 0)
     monkeypatch.setattr(plain_lists, "_AT_ONCE", at_once)
@@ -114,7 +112,7 @@ def test_lists_that_are_cut_out_decode_as_the_rule_does(
 
 @pytest.mark.parametrize("between", [",", ", ", ",\n    ", " , "])
 @pytest.mark.parametrize(("lowest", "highest"), [(0, 10), (10**6, 10**7), (-(10**9), 10**9), (-(2**63), 2**63)])
-def test_usual_lists_are_cut_out(between: str, lowest: int, highest: int) -> None:
+def test_usual_lists_are_extracted(between: str, lowest: int, highest: int) -> None:
     chance = random.Random(between)
     lists = [[chance.randrange(lowest, highest) for _ in range(size)] for size in (0, 1, 300, 17, 90, 5_000)]
     texts = [f'{{"ids":[\n {between.join(map(str, ids))} \n],"page":"ä"}}'.encode() for ids in lists]
@@ -125,7 +123,7 @@ def test_usual_lists_are_cut_out(between: str, lowest: int, highest: int) -> Non
     assert [found.to_pylist() for found in without.lists] == [lists]
 
 
-def test_what_has_another_bracket_or_is_above_a_limit_is_not_cut() -> None:
+def test_a_list_with_another_bracket_or_above_a_limit_is_not_extracted() -> None:
     usual = json.dumps({"ids": list(range(1_000)), "page": "a"}).encode()
     values = [usual, usual.replace(b'"a"', b'"["'), usual.replace(b"7,", b"7.0,"), usual[:-1] + b" " * 9 + b"}", usual]
     without = cut(pa.array(values, pa.binary()), 1, len(usual))

@@ -51,7 +51,7 @@ def test_an_event_on_the_dead_letter_topic_is_rejected() -> None:
     assert story.counts(0, "a") == {"rejected": 1}
 
 
-def test_of_one_copy_processed_comes_before_late_before_rejected() -> None:
+def test_a_copy_is_processed_before_late_before_rejected() -> None:
     story = Story(places=ALL).step(1, event("a", 3)).step(2, rejected("a", 3), late("a", 3))
     assert story.counts(0, "a") == {"late": 1, "duplicate": 1}
     assert story.step(3, result(0, "a")).counts(0, "a") == {"processed": 1, "duplicate": 2}
@@ -96,7 +96,7 @@ def test_collapse_expects_one_of_an_id_that_was_sent_twice() -> None:
     assert story.step(3, result(0, "a")).counts(0, "a") == {"processed": 1, "duplicate": 1}
 
 
-def test_a_duplicate_is_retracted_when_a_second_copy_of_the_event_turns_up() -> None:
+def test_a_duplicate_is_retracted_when_a_second_copy_of_the_event_is_read() -> None:
     story = Story().step(1, event("a", 3)).step(2, result(0, "a", "a"))
     assert story.confirmed() == {("duplicate", "a")}
     after = story.step(3, event("a", 3)).judge()
@@ -144,7 +144,7 @@ def test_expired_input_keeps_an_unknown_id_suspected() -> None:
     assert story.confirmed() == set()
 
 
-def test_as_many_hidden_inputs_as_there_is_to_explain_keep_it_suspected() -> None:
+def test_enough_hidden_inputs_keep_an_excess_suspected() -> None:
     story = Story().step(1, event("a", 3), event("b", 4), undecodable("clicks"))
     story.step(2, result(0, "a", "b"), result(0, "a"))
     assert story.confirmed() == set()
@@ -159,12 +159,12 @@ def test_expired_input_keeps_a_misplaced_id_suspected() -> None:
     assert {(found.kind, found.id) for found in story.judge().suspected} == {("misplaced", "a")}
 
 
-def test_no_hidden_copy_makes_a_duplicate_right_where_repeats_are_dropped() -> None:
+def test_a_hidden_copy_does_not_explain_a_duplicate_if_repeats_are_dropped() -> None:
     story = Story(COLLAPSE).step(1, event("a", 3), undecodable("clicks")).step(2, result(0, "a", "a"))
     assert story.confirmed() == {("duplicate", "a")}
 
 
-def test_a_hidden_copy_may_be_what_was_set_aside_where_repeats_are_dropped() -> None:
+def test_a_hidden_copy_may_explain_a_late_record_if_repeats_are_dropped() -> None:
     story = (
         Story(COLLAPSE, places=ALL).step(1, event("a", 3), undecodable("clicks")).step(2, result(0, "a"), late("a", 3))
     )
@@ -237,13 +237,13 @@ def test_overdue_and_missing_begin_exactly_at_their_delays() -> None:
     assert story.confirmed() == {("missing", "a")}
 
 
-def test_a_missing_event_is_retracted_when_its_result_comes_after_all() -> None:
+def test_a_missing_event_is_retracted_when_its_result_is_read() -> None:
     story = closed_at_10().step(20).step(21, result(0, "a"))
     assert story.counts(0, "a") == {"processed": 1}
     assert len(story.judge().retracted) == 1
 
 
-def test_one_unread_answer_partition_proves_no_absence() -> None:
+def test_an_unread_output_partition_proves_no_absence() -> None:
     story = Story(places=(CLICKS, COUNTS, COUNTS_1)).step(1, event("a", 3)).step(10, event("next", 10))
     assert story.step(50, unread={COUNTS_1: 1}).counts(0, "a") == {"pending": 1}
     assert story.step(51, result(10, "next", partition=1)).counts(0, "a") == {"missing": 1}
@@ -281,7 +281,7 @@ def test_an_open_output_transaction_blocks_instead_of_overdue() -> None:
     assert story.step(100, result(0, "a"), markers={COUNTS: 1}).counts(0, "a") == {"processed": 1}
 
 
-def test_an_open_transaction_on_one_partition_blocks_only_what_the_others_are_through_with() -> None:
+def test_an_open_transaction_on_one_partition_blocks_what_the_others_have_read_through() -> None:
     story = Story(places=(CLICKS, COUNTS, COUNTS_1)).step(1, event("a", 3)).step(10, event("next", 10))
     assert story.step(20, held={COUNTS: 1}, unread={COUNTS_1: 1}).counts(0, "a") == {"pending": 1}
 
@@ -350,7 +350,7 @@ def test_outstanding_copies_of_an_id_are_late_first() -> None:
     assert story.step(99).counts(0, "a") == {"processed": 1, "dropped_late": 1, "missing": 1}
 
 
-def test_an_event_too_far_ahead_makes_no_other_late_for_sure() -> None:
+def test_an_event_too_far_ahead_makes_no_other_certainly_late() -> None:
     timing = replace(DROP, max_ahead_us=20)
     story = Story(timing).step(1, event("far", 22), event("a", 3)).step(10, event("next", 10)).step(99)
     assert story.counts(0, "a") == {"overdue": 1}

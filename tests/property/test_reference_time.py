@@ -139,7 +139,7 @@ def test_batch_boundaries_do_not_change_the_end() -> None:
 
 
 @pytest.mark.parametrize(("start", "log_start"), [(7, 0), (7, 7), (8, 7)])
-def test_a_hidden_start_puts_cells_up_to_the_first_event_plus_disorder_out_of_scope(start: int, log_start: int) -> None:
+def test_a_hidden_start_excludes_cells_up_to_the_first_event_plus_disorder(start: int, log_start: int) -> None:
     story = Story(replace(TIMING, max_disorder_us=5)).begins(CLICKS, start, log_start)
     story.step(1, event("a", 15), event("b", 25), event("c", 35), result(20, "hidden"), result(30, "c"))
     assert story.counts(10, "a") == {"out_of_scope": 1}
@@ -173,20 +173,20 @@ def test_an_id_of_an_event_out_of_scope_is_misplaced_in_a_cell_in_scope() -> Non
 # Expired answers
 
 
-def test_hidden_answers_leave_older_events_overdue_and_younger_ones_provable() -> None:
+def test_hidden_results_leave_older_events_overdue_and_younger_ones_provable() -> None:
     story = Story().begins(COUNTS, 7).step(1, event("a", 3)).step(2, event("b", 4), event("next", 10)).step(99)
     assert story.counts(0, "a") == {"overdue": 1}, "it was there before the first lookup: the answer may be hidden"
     assert story.counts(0, "b") == {"missing": 1}, "it came after the first lookup, and so did its answer"
 
 
-def test_expired_answers_leave_outstanding_overdue_unless_it_was_proven_before() -> None:
+def test_expired_results_leave_outstanding_events_overdue_unless_proven_before() -> None:
     story = Story().step(1, event("a", 3), event("next", 10)).step(10).step(12, expired={COUNTS: 2}).step(99)
     assert story.counts(0, "a") == {"overdue": 1}
     story = Story().step(1, event("a", 3), event("next", 10)).step(11).step(12, expired={COUNTS: 2}).step(99)
     assert story.counts(0, "a") == {"missing": 1}
 
 
-def test_an_undecodable_late_record_keeps_what_is_missing_suspected() -> None:
+def test_an_undecodable_late_record_keeps_missing_events_suspected() -> None:
     story = Story(places=(CLICKS, COUNTS, LATE)).step(1, event("a", 3), event("next", 10), undecodable("late"))
     assert story.step(11).counts(0, "a") == {"missing": 1}
     assert story.confirmed() == set()
@@ -204,17 +204,17 @@ def test_once_closes_every_cell_and_calls_outstanding_missing() -> None:
     assert story.confirmed("once") == {("missing", "a")}
 
 
-def test_once_decides_what_is_unresolved() -> None:
+def test_once_decides_unresolved_observations() -> None:
     story = Story().step(1, result(0, "ghost"), unread={CLICKS: 1})
     assert story.counts(0, "ghost", final="once") == {"unknown_id": 1}
 
 
-def test_once_leaves_blocked_what_an_open_transaction_holds() -> None:
+def test_once_leaves_contributions_of_an_open_transaction_blocked() -> None:
     story = Story().step(1, event("a", 3)).step(2, held={COUNTS: 1})
     assert story.counts(0, "a", final="once") == {"blocked": 1}
 
 
-def test_once_calls_missing_what_was_proven_before_the_transaction_opened() -> None:
+def test_once_keeps_a_loss_proven_before_the_transaction_opened() -> None:
     story = Story(places=(CLICKS, COUNTS, COUNTS_1)).step(1, event("a", 3), event("next", 10))
     story.step(11, unread={COUNTS_1: 1}).step(12, held={COUNTS: 1}, unread={COUNTS_1: 1})
     assert story.counts(0, "a") == {"pending": 1}
@@ -222,7 +222,7 @@ def test_once_calls_missing_what_was_proven_before_the_transaction_opened() -> N
     assert story.counts(10, "next", final="once") == {"blocked": 1}
 
 
-def test_once_leaves_unconsumed_and_dropped_late_what_they_are() -> None:
+def test_once_leaves_unconsumed_and_dropped_late_unchanged() -> None:
     story = Story(replace(TIMING, late_policy="drop")).step(
         1, event("next", 10), event("a", 3), event("b", 11), committed={CLICKS: 2}
     )
@@ -237,7 +237,7 @@ def test_leave_open_waits_for_no_timer_but_for_the_watermark() -> None:
     assert story.counts(10, "next", final="leave_open") == {"pending": 1}
 
 
-def test_at_the_end_of_a_run_what_is_unconsumed_is_neither_pending_nor_blocked() -> None:
+def test_at_the_end_of_a_run_unconsumed_events_are_neither_pending_nor_blocked() -> None:
     story = Story().step(1, event("a", 3), event("next", 10), committed={CLICKS: 1})
     assert story.counts(10, "next") == {"pending": 1}
     assert story.counts(10, "next", final="leave_open") == {"unconsumed": 1}

@@ -78,7 +78,7 @@ def told(tables: MemoryTables) -> list[tuple[Any, ...]]:
     return sorted(tuple(row[name] for name in names) for row in rows)
 
 
-def test_cells_that_left_memory_are_missed_by_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settled_cells_outside_memory_change_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     judged = Judged(cases(), tmp_path)
     rng, differences = Random(5), []
     left = steps = sampled = refuted = 0
@@ -112,7 +112,7 @@ def test_cells_that_left_memory_are_missed_by_nobody(tmp_path: Path, capsys: pyt
     assert sampled > len(judged.cases) // 2
 
 
-def test_a_process_that_goes_on_from_saved_cells_is_as_one_that_folded_all_facts(
+def test_a_restart_from_saved_cells_equals_a_fold_of_all_facts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     judged = Judged(cases_of_all(), tmp_path)

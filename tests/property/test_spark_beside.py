@@ -19,7 +19,7 @@ __all__ = ["spark"]
 pytestmark = [pytest.mark.property, pytest.mark.timeout(300)]
 
 
-def test_tables_that_delta_spark_made_are_read_and_gone_on_with(
+def test_tables_created_by_delta_spark_are_read_and_continued(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_tables, "COMPACT_EVERY", 2)

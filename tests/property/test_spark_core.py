@@ -89,9 +89,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Group:
         return Group(judged, rows, opinions.result())
 
 
-def test_the_core_says_what_the_reference_says_after_every_step(
-    group: Group, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_core_agrees_with_the_reference_after_every_step(group: Group, capsys: pytest.CaptureFixture[str]) -> None:
     tally = group.compared()
     with capsys.disabled():
         print(f"\n{tally}")
@@ -112,13 +110,13 @@ def test_a_correct_engine_is_never_accused_after_any_step(group: Group) -> None:
     assert alarms == []
 
 
-def test_what_was_told_is_what_was_judged(group: Group) -> None:
+def test_persisted_violations_are_the_judged_ones(group: Group) -> None:
     assert [
         line for rows in group.rows for before, now in itertools.pairwise(rows) for line in untold(before, now)
     ] == []
 
 
-def test_what_is_told_as_confirmed_is_what_the_reference_confirms(
+def test_persisted_confirmed_violations_are_those_of_the_reference(
     group: Group, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """While a topic is absent, violations are suspected. The process is killed in between. They are then confirmed
@@ -154,7 +152,7 @@ def test_what_is_told_as_confirmed_is_what_the_reference_confirms(
     assert late >= TOLD // 4
 
 
-def test_a_restart_finds_what_was_left(group: Group, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_restart_restores_the_same_state(group: Group, capsys: pytest.CaptureFixture[str]) -> None:
     """Restart from the tables of a state folder, at random steps of random histories."""
     rng, judged = Random(7), group.judged
     differences: list[str] = []

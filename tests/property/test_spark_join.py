@@ -64,9 +64,7 @@ def joins(tmp_path_factory: pytest.TempPathFactory) -> Joins:
         return Joins(judged, cases, rows, opinions.result())
 
 
-def test_the_core_says_what_the_reference_says_after_every_step(
-    joins: Joins, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_core_agrees_with_the_reference_after_every_step(joins: Joins, capsys: pytest.CaptureFixture[str]) -> None:
     tally = Tally(histories=len(joins.cases))
     for number, case in enumerate(joins.cases):
         for step, rows in enumerate(joins.rows[number]):
@@ -89,7 +87,7 @@ def test_a_correct_join_is_never_accused_after_any_step(joins: Joins) -> None:
     assert alarms == []
 
 
-def test_a_restart_finds_what_was_left(joins: Joins) -> None:
+def test_a_restart_restores_the_same_state(joins: Joins) -> None:
     rng = Random(11)
     differences: list[str] = []
     for number in rng.sample(range(len(joins.cases)), 10):

@@ -84,7 +84,7 @@ def worlds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         return Worlds(request.param, judged, cases, rows, opinions.result())
 
 
-def test_the_core_says_what_the_twin_says_after_every_step(worlds: Worlds, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_core_agrees_with_the_twin_after_every_step(worlds: Worlds, capsys: pytest.CaptureFixture[str]) -> None:
     tally = Tally(histories=len(worlds.cases))
     for number, case in enumerate(worlds.cases):
         for step, rows in enumerate(worlds.rows[number]):
@@ -106,7 +106,7 @@ def test_a_correct_engine_is_never_accused_after_any_step(worlds: Worlds) -> Non
     assert alarms == []
 
 
-def test_a_restart_finds_what_was_left(worlds: Worlds) -> None:
+def test_a_restart_restores_the_same_state(worlds: Worlds) -> None:
     rng = Random(11)
     differences: list[str] = []
     for number in rng.sample(range(len(worlds.cases)), RESTARTS):

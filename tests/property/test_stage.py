@@ -294,7 +294,7 @@ def test_facts_add_up_to_those_of_one_record_at_a_time(name: str, seed: int, mon
     assert any(cell[5] is None for cell in wanted if cell[2] == DECODED and cell[0] > 0), "too far ahead"
 
 
-def test_the_first_event_is_left_out_where_no_horizon_needs_it() -> None:
+def test_the_first_event_is_omitted_if_no_horizon_needs_it() -> None:
     config = loads(CONFIGS["one input"], "/etc", [], {})
     sources = sources_of(config)
     rows = records_of(random.Random(1), config, 20)[-1]
@@ -303,7 +303,7 @@ def test_the_first_event_is_left_out_where_no_horizon_needs_it() -> None:
     assert facts["first_event_time_us"].null_count == facts.num_rows > 0
 
 
-def test_nothing_read_gives_nothing() -> None:
+def test_an_empty_batch_has_no_facts() -> None:
     config = loads(CONFIGS["one input"], "/etc", [], {})
     stage = Stage(readers_of(config, sources_of(config)), LIMIT_US, with_first_event=False)
     assert list(stage.facts(0, iter([]))) == list(stage.facts(0, iter([batch_of([])]))) == []

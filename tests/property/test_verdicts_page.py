@@ -160,14 +160,14 @@ def played() -> list[Table]:
     return [table for page in (PAGE, *sorted((DOCS / "oracles").glob("[a-z]*.md"))) for table in tables(page)]
 
 
-def test_every_page_of_an_oracle_has_its_twin_and_is_played() -> None:
+def test_the_examples_of_every_oracle_page_are_run() -> None:
     pages = {page.stem for page in (DOCS / "oracles").glob("[a-z]*.md")}
     assert pages == TWINS.keys()
     assert pages <= {table.page.stem for table in played()}
 
 
 @pytest.mark.parametrize("table", [pytest.param(table, id=table.title) for table in played()])
-def test_the_page_says_what_the_reference_finds(table: Table) -> None:
+def test_the_examples_agree_with_the_reference(table: Table) -> None:
     story, ending = table.story(), table.settings.get("Ending", "none")
     for number, row in enumerate(table.rows, 1):
         play(story, row)

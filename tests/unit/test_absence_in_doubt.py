@@ -59,7 +59,7 @@ def outstanding(sums: Sums) -> dict[str, int]:
     return {name: sums.counts[name] for name in ("pending", "overdue", "missing", "unconsumed") if sums.counts[name]}
 
 
-def test_what_is_unconsumed_for_too_long_is_counted_since_the_oldest_is_due(tmp_path: Path) -> None:
+def test_long_unconsumed_events_are_counted_from_the_due_time_of_the_oldest(tmp_path: Path) -> None:
     it = judging(tmp_path)
     first, second = (
         fact("input", ids, batch=0, lookup_us=at, key=key) for ids, at, key in (([1, 2], 5, "a"), ([3], 9, "b"))
@@ -107,7 +107,7 @@ def test_at_the_end_of_a_run_an_engine_with_input_to_read_has_lost_nothing(
     assert (it.cells["closed_us"].tolist() == [ABSENT]) is (rest is not Rest.ALL)
 
 
-def test_what_is_unconsumed_at_the_end_of_a_run_is_counted_though_its_reader_is_behind(tmp_path: Path) -> None:
+def test_unconsumed_events_are_counted_at_the_end_of_a_run_that_lags(tmp_path: Path) -> None:
     """1 is answered, and so is 9, whose input is unknown so far. By number alone nothing would be outstanding."""
     it = judging(tmp_path)
     rows = facts(fact("input", [1, 2], batch=0, lookup_us=5), fact("output", [1, 9], batch=0, lookup_us=5))
@@ -124,7 +124,7 @@ def open_counts(runner: BatchRunner) -> dict[str, int]:
     return outstanding(runner.judging.sums)
 
 
-def test_what_an_engine_has_consumed_since_a_run_found_it_behind_is_not_due_by_that_run(tmp_path: Path) -> None:
+def test_events_consumed_after_a_run_are_not_due_by_that_run(tmp_path: Path) -> None:
     """The engine is down at the end of a run. It restarts, consumes everything, and correctly keeps its last window
     open."""
     runs = RunsOfOneState(tmp_path)
@@ -210,7 +210,7 @@ def test_the_exit_status_is_that_of_the_report_though_retention_drops_cells_in_t
     assert (outcome, found) == ("unknown", UNKNOWN)
 
 
-def test_what_is_blocked_for_too_long_is_counted_too(tmp_path: Path) -> None:
+def test_long_blocked_events_are_counted(tmp_path: Path) -> None:
     it = judging(tmp_path, tells_unconsumed=False)
     held = replace(clock(10), outputs_us=4, outputs_held=True)
     it.absorb(facts(fact("input", [1, 2], batch=0, lookup_us=5)), held, {})

@@ -37,7 +37,7 @@ def test_an_acknowledged_violation_is_not_open(run: JudgedRun) -> None:
     assert run.open("missing") == 0
 
 
-def test_one_that_was_taken_back_hides_no_other(run: JudgedRun) -> None:
+def test_a_retracted_acknowledged_violation_hides_no_other(run: JudgedRun) -> None:
     lost(run, 10, "a", 1, 2, 3, 4, 5)
     acknowledge(run.state, run.violation("a"), "seen")
     run.published()
@@ -46,7 +46,7 @@ def test_one_that_was_taken_back_hides_no_other(run: JudgedRun) -> None:
     assert run.open("missing") == 5
 
 
-def test_one_that_shrank_hides_what_is_left_of_it(run: JudgedRun) -> None:
+def test_a_shrunk_acknowledged_violation_hides_only_its_rest(run: JudgedRun) -> None:
     lost(run, 10, "a", 1, 2, 3, 4, 5)
     acknowledge(run.state, run.violation("a"), "seen")
     found(run, 20, "a", 1, 2)
@@ -54,7 +54,7 @@ def test_one_that_shrank_hides_what_is_left_of_it(run: JudgedRun) -> None:
     assert run.open("missing") == 2
 
 
-def test_what_comes_on_top_is_open(run: JudgedRun) -> None:
+def test_growth_of_an_acknowledged_violation_is_open(run: JudgedRun) -> None:
     lost(run, 10, "a", 1, 2, 3)
     acknowledge(run.state, run.violation("a"), "seen")
     lost(run, 20, "a", 4, 5)
@@ -64,7 +64,7 @@ def test_what_comes_on_top_is_open(run: JudgedRun) -> None:
     assert run.open("missing") == 0
 
 
-def test_a_restart_knows_what_is_left_of_what_was_acknowledged(run: JudgedRun) -> None:
+def test_a_restart_restores_the_rest_of_an_acknowledgement(run: JudgedRun) -> None:
     lost(run, 10, "a", 1, 2, 3, 4, 5)
     acknowledge(run.state, run.violation("a"), "seen")
     found(run, 20, "a", 1, 2, 3, 4)
@@ -73,7 +73,7 @@ def test_a_restart_knows_what_is_left_of_what_was_acknowledged(run: JudgedRun) -
     assert run.open("missing") == 2
 
 
-def test_one_that_changed_between_its_acknowledgement_and_the_next_batch(run: JudgedRun) -> None:
+def test_a_violation_retracted_before_the_next_batch_hides_no_later_one(run: JudgedRun) -> None:
     lost(run, 10, "a", 1, 2, 3)
     acknowledge(run.state, run.violation("a"), "seen")
     run.after(20, fact("output", [1, 2, 3], batch=20, lookup_us=20, key="a"))
@@ -82,7 +82,7 @@ def test_one_that_changed_between_its_acknowledgement_and_the_next_batch(run: Ju
     assert run.open("missing") == 2
 
 
-def test_what_is_taken_back_cannot_be_acknowledged(run: JudgedRun) -> None:
+def test_a_retracted_violation_cannot_be_acknowledged(run: JudgedRun) -> None:
     lost(run, 10, "a", 1)
     violation = run.violation("a")
     found(run, 20, "a", 1)
@@ -91,7 +91,7 @@ def test_what_is_taken_back_cannot_be_acknowledged(run: JudgedRun) -> None:
     assert read(run.state) == {}
 
 
-def test_what_is_suspected_cannot_be_acknowledged_until_it_is_confirmed(run: JudgedRun) -> None:
+def test_a_suspected_violation_can_be_acknowledged_once_confirmed(run: JudgedRun) -> None:
     run.after(10, fact("input", [1], batch=10, lookup_us=10, key="a"))
     run.after(20, suspected=frozenset({"missing"}))
     with pytest.raises(UnknownViolation, match="only suspected"):
@@ -104,7 +104,7 @@ def test_what_is_suspected_cannot_be_acknowledged_until_it_is_confirmed(run: Jud
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_one_that_was_taken_back_and_comes_again_is_open(run: JudgedRun, restart: bool) -> None:
+def test_a_violation_that_occurs_again_after_retraction_is_open(run: JudgedRun, restart: bool) -> None:
     lost(run, 10, "a", 1, 2, 3)
     acknowledge(run.state, run.violation("a"), "seen")
     found(run, 20, "a", 1, 2)
@@ -121,7 +121,7 @@ def test_one_that_was_taken_back_and_comes_again_is_open(run: JudgedRun, restart
     assert run.open("missing") == 0
 
 
-def test_a_line_of_before_acknowledges_what_its_violation_has_now(run: JudgedRun) -> None:
+def test_a_line_of_an_earlier_version_acknowledges_the_present_count(run: JudgedRun) -> None:
     lost(run, 10, "a", 1, 2, 3)
     line = {"violation": run.violation("a"), "class": "missing", "count": 3, "faults": {"": 3}, "reason": "seen"}
     (run.state / FILE).write_text(json.dumps(line) + "\n")
@@ -132,7 +132,7 @@ def test_a_line_of_before_acknowledges_what_its_violation_has_now(run: JudgedRun
     assert run.open("missing") == 1
 
 
-def test_a_line_that_somebody_took_out_acknowledges_nothing_any_more(run: JudgedRun) -> None:
+def test_a_removed_line_acknowledges_nothing(run: JudgedRun) -> None:
     lost(run, 10, "a", 1)
     lost(run, 20, "b", 2)
     first = run.violation("a")
@@ -146,7 +146,7 @@ def test_a_line_that_somebody_took_out_acknowledges_nothing_any_more(run: Judged
     assert run.open("missing") == 1
 
 
-def test_one_that_was_never_recorded_cannot_be_acknowledged(run: JudgedRun) -> None:
+def test_an_unrecorded_violation_cannot_be_acknowledged(run: JudgedRun) -> None:
     with pytest.raises(UnknownViolation, match="has no violation 'x'"):
         acknowledge(run.state, "x", "seen")
     lost(run, 10, "a", 1)
@@ -186,7 +186,7 @@ def test_many_are_acknowledged_with_one_reason_and_no_others(run: JudgedRun) -> 
         acknowledge_all(run.state, "again", violation_class="missing")
 
 
-def test_those_of_a_fault_are_acknowledged_and_no_others(run: JudgedRun) -> None:
+def test_violations_of_one_fault_are_acknowledged_and_no_others(run: JudgedRun) -> None:
     run.record.faults = (FaultWindow("1", "kill", "process_kill", "engine-0", 25, 26, 27, 28),)
     lost(run, 10, "before", 1)
     lost(run, 30, "after", 2, 3)
@@ -199,7 +199,7 @@ def test_those_of_a_fault_are_acknowledged_and_no_others(run: JudgedRun) -> None
         acknowledge_all(run.state, "planned", fault="other")
 
 
-def test_many_are_taken_without_those_that_are_only_suspected(run: JudgedRun) -> None:
+def test_an_acknowledgement_of_many_leaves_out_suspected_ones(run: JudgedRun) -> None:
     suspected = frozenset({"missing"})
     run.after(10, fact("input", [1], batch=10, lookup_us=10, key="a"), suspected=suspected)
     run.after(15, suspected=suspected)

@@ -35,7 +35,7 @@ def _batches_of(state: Path, table: Table) -> list[int]:
     return sorted(number for part in StateTables(state).scan(table, ["batch"]) for number in part["batch"].to_pylist())
 
 
-def test_no_table_of_a_copy_has_what_an_earlier_one_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_table_of_a_copy_is_ahead_of_an_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole batch is committed between any two accesses of the backup, with compactions and checkpoints of the log
     among them."""
     state, copy = tmp_path / "state", tmp_path / "a copy"
@@ -60,7 +60,7 @@ def test_no_table_of_a_copy_has_what_an_earlier_one_lacks(tmp_path: Path, monkey
     StateTables(copy).take_over()
 
 
-def test_a_copy_that_was_cut_short_is_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_copy_is_not_a_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state, copy = tmp_path / "state", tmp_path / "copy"
     Sidecar(state).batch()
     (state / "identity.json").write_text("{}")

@@ -33,17 +33,17 @@ INPUT = at(fact("input", [1, 2, 3], batch=0, lookup_us=READ), 100)
 TWICE = at(fact("output", [1, 1, 2, 3], batch=0, lookup_us=READ), 200)
 
 
-def test_a_duplicate_is_told_of_when_its_result_was_written(tmp_path: Path) -> None:
+def test_a_duplicate_is_dated_by_its_result(tmp_path: Path) -> None:
     assert told(tmp_path, INPUT, TWICE) == {"duplicate": 200 * SECOND}
 
 
 @pytest.mark.parametrize("side", ["late", "rejected"])
-def test_what_is_called_late_after_its_answer_is_told_of_when_it_was(tmp_path: Path, side: str) -> None:
+def test_a_duplicate_set_aside_after_its_result_is_dated_by_that_record(tmp_path: Path, side: str) -> None:
     once = at(fact("output", [1, 2, 3], batch=0, lookup_us=READ), 200)
     again = at(fact(side, [1, 2], batch=0, lookup_us=READ), 300)
     assert told(tmp_path, INPUT, once, again) == {"duplicate": 300 * SECOND}
 
 
-def test_a_loss_is_told_of_no_later_than_a_window_after_its_input(tmp_path: Path) -> None:
+def test_a_loss_is_dated_at_most_one_window_after_its_input(tmp_path: Path) -> None:
     when = told(tmp_path, INPUT)["missing"]
     assert 100 * SECOND <= when <= 100 * SECOND + MINUTE_US

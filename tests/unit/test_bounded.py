@@ -37,12 +37,12 @@ def slow() -> Iterator[int]:
     threading.Event().wait(60)
 
 
-def test_what_it_yields_comes() -> None:
+def test_yielded_items_are_returned() -> None:
     assert list(bounded(20, numbers, 7, step=3)) == [0, 3, 6]
     assert list(bounded(20, numbers, 0)) == []
 
 
-def test_its_memory_is_bounded_and_what_came_before_is_kept() -> None:
+def test_memory_is_bounded_and_earlier_items_are_kept() -> None:
     found = []
     with pytest.raises(Ended, match=r"^cannot be decompressed and decoded within 768 MiB of memory$") as ended:
         found.extend(bounded(60, huge, 2))
@@ -60,14 +60,14 @@ def test_a_library_that_aborts_ends_no_other_process(number: int, by_memory: boo
     assert ended.value.by_memory == by_memory
 
 
-def test_what_went_wrong_is_said() -> None:
+def test_the_error_of_the_child_is_reported() -> None:
     items = bounded(20, failing)
     assert next(items) == 1
     with pytest.raises(Ended, match=r"^cannot be read \(ValueError: no such thing\)$"):
         next(items)
 
 
-def test_it_ends_in_time_and_with_the_reader() -> None:
+def test_the_child_ends_in_time_and_with_its_reader() -> None:
     began = time.monotonic()
     items = bounded(3, slow)
     next(items)

@@ -51,7 +51,7 @@ def test_a_run_that_raises_is_a_failure_and_not_the_end(tmp_path: Path) -> None:
     assert len(journal.failures(journal.read_lines(tmp_path))) == 1, "the failure stays, also when the run is done"
 
 
-def test_failures_in_a_row_are_the_end_and_one_now_and_then_is_not(tmp_path: Path) -> None:
+def test_only_consecutive_failures_end_a_campaign(tmp_path: Path) -> None:
     def odd_fail(run: Run) -> RunResult:
         if RUNS.index(run) % 2:
             raise OSError("now and then")
@@ -82,7 +82,7 @@ def test_a_reason_has_no_frames_of_a_traceback(tmp_path: Path) -> None:
     assert failure.reason == "OSError: it ended:\nKeyError: 7"
 
 
-def test_an_interruption_is_the_end_and_is_told(tmp_path: Path) -> None:
+def test_an_interruption_ends_the_campaign_and_is_recorded(tmp_path: Path) -> None:
     def interrupted(run: Run) -> RunResult:
         raise KeyboardInterrupt
 
@@ -93,7 +93,7 @@ def test_an_interruption_is_the_end_and_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", ["", "{", '{"schema":1}', '{"schema":1,"run":"x"}'])
-def test_a_result_that_is_not_whole_does_not_count(tmp_path: Path, torn: str) -> None:
+def test_an_incomplete_result_does_not_count(tmp_path: Path, torn: str) -> None:
     work(tmp_path, resumes=False)
     result.path_of(tmp_path, RUNS[2]).write_text(torn, encoding="utf-8")
     assert [name for name, _ in work(tmp_path)] == [RUNS[2].name]
@@ -145,7 +145,7 @@ def test_the_same_run_has_the_same_seed_in_a_larger_campaign() -> None:
     assert set(RUNS) < set(runs(matrix(larger).cells, larger))
 
 
-def test_a_report_that_does_not_tell_of_the_fault_gives_no_result() -> None:
+def test_a_report_without_the_fault_gives_no_result() -> None:
     struck = next(run for run in RUNS if run.cell.fault == "crash")
     told = {**report(), "faults": []}
     with pytest.raises(ValueError, match="has 0 faults"):

@@ -44,7 +44,7 @@ def test_a_plan_that_cannot_be_used_is_refused_in_one_sentence(changes: dict[str
     assert "\n" not in str(refused.value)
 
 
-def test_one_wrong_fault_of_a_plan_is_told_as_one() -> None:
+def test_one_wrong_fault_of_a_plan_is_one_problem() -> None:
     with pytest.raises(PlanError) as refused:
         plan(faults=["drought"])
     assert "more)" not in str(refused.value)
@@ -64,7 +64,7 @@ def test_the_plans_that_ship_are_plans() -> None:
     assert matrix(plans["quick"]).cells
 
 
-def test_what_an_engine_cannot_do_is_left_out_with_its_sentence() -> None:
+def test_cells_that_an_engine_cannot_run_are_left_out_with_the_reason() -> None:
     found = matrix(plan(engines=["storm", "flink"]))
     assert {(cell.engine, cell.guarantee) for cell in found.cells} == {
         ("storm", "at_least_once"),
@@ -102,7 +102,7 @@ def test_an_engine_without_a_join_is_left_out_of_joins_only(monkeypatch: pytest.
         matrix(plan(engines=["spark"], workloads=["sst", "mst"]))
 
 
-def test_what_a_fault_holds_back_is_not_lost_by_the_plan(tmp_path: Path) -> None:
+def test_a_plan_waits_longer_than_its_faults_hold_results_back(tmp_path: Path) -> None:
     path = tmp_path / "hasty.yaml"
     head = "engines: [reference]\nguarantees: [exactly_once]\nphases: {failure: 20s}\nmissing_after: 20s\n"
     path.write_text(head + "faults: [crash]\n", encoding="utf-8")
@@ -112,14 +112,14 @@ def test_what_a_fault_holds_back_is_not_lost_by_the_plan(tmp_path: Path) -> None
     assert load(path).missing_after == 20
 
 
-def test_every_cell_comes_once_before_any_comes_again() -> None:
+def test_every_cell_runs_once_before_any_is_repeated() -> None:
     wanted = plan()
     everything = runs(matrix(wanted).cells, wanted)
     assert len({run.name for run in everything}) == len(everything) == 2 * 2 * 2 * 2
     assert [run.repetition for run in everything] == [1] * 8 + [2] * 8
 
 
-def test_the_seed_decides_when_the_fault_strikes_and_spreads_it() -> None:
+def test_the_seed_spreads_the_instant_of_injection() -> None:
     def instants(seed: int) -> list[float]:
         wanted = plan(seed=seed, repetitions=30, engines=["flink"], guarantees=["exactly_once"], faults=["crash"])
         return [run.instant_within(2.0) for run in runs(matrix(wanted).cells, wanted)]
@@ -128,7 +128,7 @@ def test_the_seed_decides_when_the_fault_strikes_and_spreads_it() -> None:
     assert min(instants(1)) < 0.5 < 1.5 < max(instants(1)) < 2.0
 
 
-def test_only_takes_the_runs_that_are_all_of_it() -> None:
+def test_only_selects_the_runs_that_match_every_key() -> None:
     wanted = plan()
     everything = runs(matrix(wanted).cells, wanted)
     assert [run.name for run in only(everything, ["engine=flink", "fault=crash", "repetition=2"])] == [
@@ -146,7 +146,7 @@ def test_only_takes_the_runs_that_are_all_of_it() -> None:
         ("rate=5", "keys are engine, workload"),
     ],
 )
-def test_only_what_the_plan_has(text: str, sentence: str) -> None:
+def test_only_refuses_a_value_that_the_plan_does_not_have(text: str, sentence: str) -> None:
     wanted = plan()
     with pytest.raises(PlanError, match=sentence):
         only(runs(matrix(wanted).cells, wanted), [text])

@@ -46,7 +46,9 @@ def sidecars_config(run: OneRun, monkeypatch: pytest.MonkeyPatch) -> Config:
     return load(files[0])
 
 
-def test_the_sidecar_is_told_what_a_real_engine_runs_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sidecar_gets_the_effective_settings_of_a_real_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = run_of("flink", tmp_path)
     config = sidecars_config(run, monkeypatch)
     engine = FlinkEngine(RealEngineSettings(bootstrap_servers="127.0.0.1:1"), tmp_path / "engine")
@@ -61,7 +63,7 @@ def test_the_sidecar_is_told_what_a_real_engine_runs_with(tmp_path: Path, monkey
     assert "declared exactly once but runs at least once" in str(read_back.mismatch)
 
 
-def test_nobody_asks_the_reference_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reference_engine_has_no_effective_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_of("reference", tmp_path)
     assert sidecars_config(run, monkeypatch).engine.effective is None
     settings = EngineSettings(bootstrap_servers="127.0.0.1:1", inputs=("click",), group="g")

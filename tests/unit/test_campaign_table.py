@@ -62,14 +62,14 @@ def test_attempts_that_failed_for_one_reason_are_one_line() -> None:
     assert f"- {FAILURE.run}, {FAILURE.time}: another" in text
 
 
-def test_a_complete_one_says_that() -> None:
+def test_a_complete_table_says_so() -> None:
     found = build_table(ALL)
     assert formats.markdown(found).splitlines()[0] == "Complete: all 12 runs are done."
     assert formats.csv_text(found).startswith("engine,workload")
     assert 'class="complete"' in formats.html(found)
 
 
-def test_a_cell_without_a_run_is_a_row_of_nothing_and_not_of_zeros() -> None:
+def test_a_cell_without_a_run_is_a_row_of_absent_values() -> None:
     rows = list(csv.DictReader(formats.csv_text(build_table([])).splitlines()[1:]))
     assert len(rows) == 4
     assert {(row["runs_done"], row["duplicate_median"], row["missing_median"]) for row in rows} == {("0", "", "")}
@@ -92,7 +92,7 @@ def test_csv_and_markdown_have_the_same_numbers() -> None:
     assert "| 3.00 (2.00 to 4.00) | 65 | 0.046 |" in text
 
 
-def test_a_measure_of_some_runs_says_of_how_many() -> None:
+def test_a_measure_of_some_runs_has_their_number() -> None:
     reason = "bursts have no rate"
     text = formats.markdown(build_table([fake(FLINK[0], **cost(2.0)), fake(FLINK[1], **cost(None, reason))]))
     assert "2.00 in 1 of 2" in text
@@ -125,7 +125,7 @@ KEPT = ReadBack(guarantee="exactly_once", evidence=("transactions",))
         ({"read_back": KEPT}, None),
     ],
 )
-def test_what_a_reader_must_not_miss_is_a_finding(changes: dict[str, Any], finding: str | None) -> None:
+def test_important_differences_are_findings(changes: dict[str, Any], finding: str | None) -> None:
     findings = build_table([fake(FLINK[0], **changes)]).findings
     assert findings == (() if finding is None else (f"{finding} ({FLINK[0].name}).",))
 

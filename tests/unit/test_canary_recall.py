@@ -54,14 +54,14 @@ def judged(round_: Round, results: list[bytes], *, collapse: bool = False) -> Ac
 
 
 @pytest.mark.parametrize("collapse", [False, True], ids=["fingerprints first", "all compared"])
-def test_the_core_finds_in_a_round_what_it_planted_and_nothing_else(collapse: bool) -> None:
+def test_the_core_finds_exactly_the_planted_violations_of_a_round(collapse: bool) -> None:
     round_ = Round(29_000_000, EVERY, "p@1")
     found = judged(round_, round_.results(), collapse=collapse)
     none = dict.fromkeys(VIOLATIONS, 0)
     assert found == {RIGHT: none, **{name: {**none, name: 1} for name in PLANTED}}
 
 
-def test_a_round_whose_answers_are_gone_shows_as_missed_and_as_false_alarms() -> None:
+def test_a_round_without_results_has_missed_violations_and_false_alarms() -> None:
     round_ = Round(29_000_000, EVERY, "p@1")
     recall = Recall(RULES, began_us=0)
     recall.planted(round_, 0)
@@ -71,7 +71,7 @@ def test_a_round_whose_answers_are_gone_shows_as_missed_and_as_false_alarms() ->
     assert outcome.accused == {(cell, "missing") for cell in CELLS}
 
 
-def test_a_round_is_the_same_whenever_it_is_asked_for_and_of_nobody_else() -> None:
+def test_a_round_is_deterministic_and_its_ids_are_unique() -> None:
     first, again = Round(7, EVERY, "p@1"), Round(7, EVERY, "p@1")
     assert (first.events(), first.results()) == (again.events(), again.results())
     ids = Counter(json.loads(e)["id"] for n in range(1, 50) for e in Round(n, EVERY, "p@1").events())
@@ -96,7 +96,7 @@ def recall_of(*found: tuple[str, ...]) -> Recall:
     return recall
 
 
-def test_before_a_round_is_due_nothing_is_claimed() -> None:
+def test_a_round_has_no_outcome_before_it_is_due() -> None:
     recall = Recall(RULES, began_us=5)
     recall.planted(Round(1, EVERY, "p@1"), 0)
     recall.judged(RULES.due_after_us - 1, {1: ALL})
@@ -115,7 +115,7 @@ def test_recall_and_delay_are_over_the_last_rounds_by_class_and_in_whole() -> No
     assert recall_of(*[()] * 3, *[PLANTED] * ROUNDS_JUDGED).standing().recall_ratio == 1
 
 
-def test_what_is_told_after_the_round_was_due_was_not_found() -> None:
+def test_a_violation_reported_after_the_due_time_counts_as_missed() -> None:
     recall = Recall(RULES, began_us=0)
     recall.planted(Round(1, EVERY, "p@1"), 0)
     [outcome] = recall.judged(RULES.due_after_us + 1, {1: ALL})
@@ -123,7 +123,7 @@ def test_what_is_told_after_the_round_was_due_was_not_found() -> None:
     assert recall.standing().recall_ratio == 0
 
 
-def test_what_is_taken_back_before_the_round_is_due_was_not_found() -> None:
+def test_a_violation_retracted_before_the_due_time_counts_as_missed() -> None:
     recall = Recall(RULES, began_us=0)
     recall.planted(Round(1, EVERY, "p@1"), 0)
     recall.judged(SECOND, {1: ALL})
@@ -140,7 +140,7 @@ def test_what_is_taken_back_before_the_round_is_due_was_not_found() -> None:
         ("missing", {"missing": 1}, set()),
     ],
 )
-def test_whoever_accuses_what_was_not_planted_raised_a_false_alarm(
+def test_a_violation_that_was_not_planted_is_a_false_alarm(
     cell: str, on_record: dict[str, int], accused: set[tuple[str, str]]
 ) -> None:
     recall = Recall(RULES, began_us=0)
@@ -152,7 +152,7 @@ def test_whoever_accuses_what_was_not_planted_raised_a_false_alarm(
     assert recall.standing().false_alarms == len(accused)
 
 
-def test_rounds_that_were_not_all_read_are_not_judged() -> None:
+def test_incomplete_rounds_are_not_judged() -> None:
     recall = Recall(RULES, began_us=0)
     recall.planted(Round(1, EVERY, "p@1"), 0)
     recall.forget()

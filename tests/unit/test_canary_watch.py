@@ -137,7 +137,7 @@ def test_rounds_are_found_batch_after_batch_and_leave_memory(stage: Stage) -> No
     assert sum(table.num_rows for table in judging.known.of_windows(0, 0, 0)) <= 6 * 24
 
 
-def test_a_stopped_topic_is_seen_in_the_recall_and_said_once(stage: Stage) -> None:
+def test_a_stopped_topic_lowers_the_recall_and_is_reported_once(stage: Stage) -> None:
     stage.open()
     for _ in range(6):
         stage.now_us = (stage.now_us // EVERY + 1) * EVERY
@@ -150,7 +150,7 @@ def test_a_stopped_topic_is_seen_in_the_recall_and_said_once(stage: Stage) -> No
     assert len([line for line in stage.said if "duplicate, misplaced, unknown_id" in line]) == 1
 
 
-def test_it_begins_at_the_ends_and_goes_on_where_it_was(stage: Stage) -> None:
+def test_the_canary_starts_at_the_ends_and_continues_at_its_position(stage: Stage) -> None:
     stage.open()
     assert stage.watch.starts == {INPUT: 100, OUTPUT: 50, PartitionId("co", 1): 9}
     stage.plant()
@@ -160,7 +160,7 @@ def test_it_begins_at_the_ends_and_goes_on_where_it_was(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("change", ["made again", "truncated", "gone and come"])
-def test_what_was_not_all_read_is_forgotten_never_judged(stage: Stage, change: str) -> None:
+def test_an_incomplete_round_is_dropped_unjudged(stage: Stage, change: str) -> None:
     stage.open()
     stage.plant()
     if change == "made again":
@@ -184,7 +184,7 @@ def test_what_was_not_all_read_is_forgotten_never_judged(stage: Stage, change: s
     assert not stage.watch.wants_query(stage.topics())
 
 
-def test_topics_that_break_the_query_are_left_out_for_longer_each_time(stage: Stage) -> None:
+def test_topics_that_fail_the_query_are_left_out_for_increasing_times(stage: Stage) -> None:
     stage.open()
     for times in (1, 2):
         stage.cluster.answers = False
@@ -200,13 +200,13 @@ def test_topics_that_break_the_query_are_left_out_for_longer_each_time(stage: St
     assert stage.said == [f"the canary is left out for {span}: no answer" for span in ("30s", "1m")]
 
 
-def test_a_canary_is_no_part_of_what_a_state_belongs_to(tmp_path: Path) -> None:
+def test_a_canary_is_not_part_of_the_identity_of_a_state(tmp_path: Path) -> None:
     bare, watched = config(tmp_path), config(tmp_path, CANARY)
     assert identity.identity_of(bare) == identity.identity_of(watched)
     assert canary_of(bare, now_us=lambda: 0, say=print) is None
 
 
-def test_a_writer_whose_brokers_are_away_plants_nothing_says_so_once_and_ends(
+def test_a_writer_without_brokers_plants_nothing_reports_it_once_and_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(canary_writer, "_WRITE_SECONDS_MAX", 0.3)

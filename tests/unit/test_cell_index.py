@@ -18,7 +18,7 @@ Cell = tuple[int, str | None]
 
 @pytest.mark.parametrize("hashes", [None, 1, 3])
 @pytest.mark.parametrize("seed", range(40))
-def test_it_numbers_cells_as_a_dictionary_does(seed: int, hashes: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_are_numbered_as_by_a_dictionary(seed: int, hashes: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """``hashes``: number of distinct hashes; None as in production."""
     if hashes is not None:
         found = cell_index._hashes
@@ -49,7 +49,7 @@ def test_empty_keys_are_added_after_all_others_left() -> None:
     assert index.add(np.array([120]), pa.array([""])).tolist() == [0]
 
 
-def test_it_grows_beyond_its_first_slots() -> None:
+def test_the_index_grows_beyond_its_first_slots() -> None:
     index, keys = CellIndex(), pa.array([f"key-{number}" for number in range(20_000)])
     windows = np.arange(20_000, dtype=np.int64) % 7
     for start in range(0, 20_000, 3_000):

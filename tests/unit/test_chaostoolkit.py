@@ -51,7 +51,7 @@ def published(sidecar: Publisher, snapshot: Snapshot, *, ago_us: int = 0) -> str
 
 
 @pytest.mark.parametrize("over_http", [True, False])
-def test_probes_say_what_the_sidecar_says(sidecar: Publisher, tmp_path: Path, over_http: bool) -> None:
+def test_probes_return_the_values_of_the_report(sidecar: Publisher, tmp_path: Path, over_http: bool) -> None:
     url = published(sidecar, broken())
     source = url if over_http else str(tmp_path)
     assert probes.verdict(source) == "fail"
@@ -71,7 +71,7 @@ def test_a_violation_counts_from_when_it_was_confirmed(sidecar: Publisher) -> No
     assert probes.violations_since(source, "1ms") == 0
 
 
-def test_the_last_word_of_a_dead_sidecar_is_no_verdict(sidecar: Publisher, tmp_path: Path) -> None:
+def test_an_old_report_is_not_a_verdict(sidecar: Publisher, tmp_path: Path) -> None:
     published(sidecar, clean(), ago_us=120_000_000)
     with pytest.raises(NoAnswer, match="s old"):
         probes.verdict(str(tmp_path))
@@ -80,7 +80,7 @@ def test_the_last_word_of_a_dead_sidecar_is_no_verdict(sidecar: Publisher, tmp_p
         actions.wait_until_judged(str(tmp_path))
 
 
-def test_what_cannot_be_answered_fails_with_a_sentence(sidecar: Publisher, tmp_path: Path) -> None:
+def test_a_probe_without_an_answer_fails_with_a_sentence(sidecar: Publisher, tmp_path: Path) -> None:
     with pytest.raises(NoAnswer, match="cannot be read"):
         probes.verdict(str(tmp_path / "nothing"))
     url = published(sidecar, replace(clean(), settled={"expected": 0, "handled": 0, "exact": 0}))
@@ -198,18 +198,18 @@ def test_a_failed_rollback_leaves_the_window_open_and_says_so(
     assert "kill a pod stay open" in caplog.text
 
 
-def test_our_own_actions_and_dry_ones_open_no_window_here(topic: type[Topic]) -> None:
+def test_own_and_dry_actions_open_no_window(topic: type[Topic]) -> None:
     play(action("ours", "faults.chaostoolkit.actions"), action("dry", dry=True))
     assert told(topic) == []
 
 
-def test_a_dry_run_tells_nothing(topic: type[Topic]) -> None:
+def test_a_dry_run_publishes_nothing(topic: type[Topic]) -> None:
     topic.records = []
     play(action("kill a pod"), dry="actions")
     assert told(topic) == []
 
 
-def test_without_a_topic_the_experiment_ends_before_anything_is_broken(
+def test_without_a_topic_the_experiment_ends_before_its_method(
     topic: type[Topic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Topic, "exists", False)
@@ -224,13 +224,13 @@ def test_arguments_that_would_be_dropped_end_the_experiment(topic: type[Topic], 
         control.before_experiment_control(context={"title": "a day"}, **arguments)
 
 
-def test_the_extension_asks_for_nothing_of_the_toolkit_at_import() -> None:
+def test_the_extension_imports_nothing_of_the_toolkit() -> None:
     sources = "".join(path.read_text() for path in (ROOT / "faults" / "chaostoolkit").glob("*.py"))
     assert "import chaoslib" not in sources
     assert "from chaoslib" not in sources
 
 
-def test_the_extension_tells_its_probes_and_actions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_extension_declares_its_probes_and_actions(monkeypatch: pytest.MonkeyPatch) -> None:
     """The toolkit discovers a module's exported functions and needs plain signatures."""
 
     def described(kind: str, module: str) -> list[dict[str, Any]]:

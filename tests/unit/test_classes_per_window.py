@@ -71,7 +71,7 @@ def test_many_batches_in_many_files_are_summed_like_few(tmp_path: Path) -> None:
     assert [counts["missing"] for counts in judged_windows(tmp_path).values()] == [7, 7, 7]
 
 
-def test_the_windows_that_broke_are_drawn_and_told_with_the_fault_in_force() -> None:
+def test_windows_with_violations_are_drawn_and_listed_with_the_active_fault() -> None:
     run = build(replace(broken(), faults=(FAULT,)))
     section = classes_by_window(run, ten(missing=3, duplicate=2))
     bad, everything = plots(section)
@@ -102,7 +102,7 @@ def test_a_fault_that_lasts_shades_up_to_the_newest_window_and_one_elsewhere_non
     assert rows_told(section)[0][-1] == "-"
 
 
-def test_a_run_without_violations_says_so_and_still_shows_what_was_judged() -> None:
+def test_a_run_without_violations_says_so_and_shows_the_judged_windows() -> None:
     section = classes_by_window(build(clean()), ten())
     assert len(plots(section)) == 1
     assert "No violation is in any of them." in section
@@ -126,12 +126,12 @@ def test_a_long_run_keeps_every_violation_in_few_bars_and_lists_the_worst() -> N
             assert float(rect.get("x", "")) + float(rect.get("width", "")) <= svg.WIDTH
 
 
-def test_times_that_no_calendar_has_do_not_stop_the_report() -> None:
+def test_times_outside_the_calendar_do_not_stop_the_report() -> None:
     section = classes_by_window(build(broken()), {-(2**62): right(1), NOON_US: lost(1, of=2), 2**62: right(1)})
     assert rows_told(section)[0][:2] == ["2026-01-31 12:00:00", "1"]
 
 
-def test_the_report_of_a_state_has_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_of_a_state_has_the_classes_per_window(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report.write(tmp_path, broken())
     judged(tmp_path, 1, (NOON_US, "a", lost(4, of=10)))
     assert main(["report", str(tmp_path), "--format", "html"]) == 1

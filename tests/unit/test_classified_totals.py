@@ -5,7 +5,7 @@ from __future__ import annotations
 from validator.stream.run_record import RunRecord
 
 
-def test_what_is_expected_is_counted_too_for_the_error_budget_is_a_share_of_it() -> None:
+def test_the_classified_total_includes_expected_contributions() -> None:
     record = RunRecord()
     record.classified({"expected": 100, "pending": 100, "processed": 0, "duplicate": 0})
     record.classified({"expected": 240, "pending": 40, "processed": 200, "duplicate": 1})
@@ -13,7 +13,7 @@ def test_what_is_expected_is_counted_too_for_the_error_budget_is_a_share_of_it()
     assert record.reclassified_total == {("pending", "processed"): 60}
 
 
-def test_it_never_falls() -> None:
+def test_the_classified_total_never_falls() -> None:
     record = RunRecord()
     record.classified({"expected": 100, "processed": 100})
     record.classified({"expected": 90, "processed": 90})

@@ -9,7 +9,7 @@ import pytest
 from validator.stream.generations import _Clock
 
 
-def test_a_step_of_the_wall_clock_is_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_of_the_wall_clock_is_not_elapsed_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000_000)
     monkeypatch.setattr(time, "monotonic_ns", lambda: 5_000_000_000)
     clock = _Clock()

@@ -54,7 +54,7 @@ def test_each_class_is_counted_and_named(tmp_path: Path) -> None:
     assert found.evidence[3, "unknown_id"] == ("40",)
 
 
-def test_in_parts_it_says_what_it_says_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_in_parts_equals_one_of_all_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = judged(tmp_path, *broken_cells(9))
     monkeypatch.setattr(judging_module, "COMPARED_AT_ONCE", 25)
     parts = judged(tmp_path, *broken_cells(9))

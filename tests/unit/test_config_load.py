@@ -69,7 +69,7 @@ def test_overrides_reach_lists_and_free_maps_and_parse_yaml() -> None:
 @pytest.mark.parametrize(
     "assignment", ["timing", "=1", "timing..x=1", "inputs.x.topic=a", "inputs.2.topic=a", "pipeline.a=1"]
 )
-def test_an_override_without_a_place_is_an_error(assignment: str) -> None:
+def test_an_override_without_a_path_is_an_error(assignment: str) -> None:
     with pytest.raises(OverrideError):
         example("minimal", assignment)
 
@@ -95,7 +95,7 @@ def test_references_are_expanded_by_value(tmp_path: Path) -> None:
     assert config.kafka.options["sasl.password"] == "hunter2"
 
 
-def test_an_unresolved_reference_names_file_field_and_mend(tmp_path: Path) -> None:
+def test_an_unresolved_reference_names_file_field_and_fix(tmp_path: Path) -> None:
     text = EXAMPLES["secured"]
     with pytest.raises(ExpansionError) as caught:
         loads(text, tmp_path, environment={"KAFKA_USER": "u"}, source="payments.yaml")
@@ -121,13 +121,13 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         ("a: [", "fix the YAML there."),
     ],
 )
-def test_a_file_that_is_no_mapping_of_unique_keys_is_an_error(text: str, said: str) -> None:
+def test_a_file_that_is_not_a_mapping_of_unique_keys_is_an_error(text: str, said: str) -> None:
     with pytest.raises(ConfigFileError) as caught:
         loads(text, FOLDER, environment={}, source="c.yaml")
     assert str(caught.value).endswith(said)
 
 
-def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no such file"):
         load(tmp_path / "none.yaml")
 
@@ -191,14 +191,14 @@ GIVEN = ["0123456", "1e5", "yes", "True", "null", "~", "", "0x1F", "1_000", "12:
 
 
 @pytest.mark.parametrize("given", GIVEN)
-def test_options_from_outside_are_the_text_that_is_given(given: str) -> None:
+def test_options_from_environment_and_arguments_keep_their_text(given: str) -> None:
     by_environment = example("minimal", STREAMPROOF__SPARK__OPTIONS__X__Y=given)
     by_assignment = example("minimal", f"spark.options.x.y={given}")
     assert by_environment.spark.options == by_assignment.spark.options == {"x.y": given}
 
 
 @pytest.mark.parametrize("given", [text for text in GIVEN if text])
-def test_texts_from_outside_are_the_text_that_is_given(given: str) -> None:
+def test_texts_from_environment_and_arguments_keep_their_text(given: str) -> None:
     assert example("minimal", f"pipeline={given}").pipeline == given
     assert example("minimal", STREAMPROOF__PIPELINE=given).pipeline == given
     group = None if given in ("null", "~") else given
@@ -213,12 +213,12 @@ def test_quotes_around_a_text_are_those_of_yaml() -> None:
         assert example("minimal", f"pipeline={given}").pipeline == text
 
 
-def test_options_that_are_given_as_a_whole_keep_their_texts() -> None:
+def test_options_given_as_one_mapping_keep_their_texts() -> None:
     options = example("minimal", "spark.options={a.b: 0123456, c: yes, d: 1e5, e: 'x'}").spark.options
     assert options == {"a.b": "0123456", "c": "yes", "d": "1e5", "e": "x"}
 
 
-def test_what_is_no_text_is_yaml() -> None:
+def test_a_value_that_is_not_a_text_is_parsed_as_yaml() -> None:
     config = example("minimal", "kafka.bootstrap_servers=[a:1, b:2]", "limits.id_bytes=8192", "inputs.0.id_type=string")
     assert config.kafka.bootstrap_servers == "a:1,b:2"
     assert (config.limits.id_bytes, config.inputs[0].id_type) == (8192, "string")

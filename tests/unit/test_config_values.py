@@ -26,7 +26,7 @@ def test_a_duration_is_whole_microseconds(text: object, microseconds: int) -> No
 @pytest.mark.parametrize(
     "text", ["30", 30, 1.5, True, None, "-1s", "1 week", "s", "0.0001ms", "36501d", "1e3s", ["1s"]]
 )
-def test_what_is_no_duration_is_refused(text: object) -> None:
+def test_an_invalid_duration_is_refused(text: object) -> None:
     with pytest.raises(PydanticCustomError):
         parse_duration(text)
 
@@ -39,13 +39,13 @@ def test_a_formatted_duration_reads_back(microseconds: int) -> None:
 @pytest.mark.parametrize(
     "path", ["id", "a.b.c", "$key", "$timestamp", "$offset", "$partition", "$header.trace-id", "a b"]
 )
-def test_a_path_is_names_joined_by_dots_or_a_part_of_the_record(path: str) -> None:
+def test_a_path_is_dotted_names_or_a_part_of_the_record(path: str) -> None:
     assert check_path(path) == path
     assert FieldPath.model_validate(path) == FieldPath(path=path)
 
 
 @pytest.mark.parametrize("path", ["", ".", "a.", ".a", "a..b", "$value", "$key.id", "$header.", "a.$key"])
-def test_what_is_no_path_is_refused(path: str) -> None:
+def test_an_invalid_path_is_refused(path: str) -> None:
     with pytest.raises(PydanticCustomError):
         check_path(path)
 
@@ -66,7 +66,7 @@ def test_a_start_is_parsed_and_reads_back(text: str, start: Start) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "newest", "group:", "2026-01-31", "2026-01-31T12:00:00", 5, None])
-def test_what_is_no_start_is_refused(text: object) -> None:
+def test_an_invalid_start_is_refused(text: object) -> None:
     with pytest.raises(PydanticCustomError):
         parse_start(text)
 

@@ -53,7 +53,7 @@ def test_a_topic_of_which_nearly_nothing_decodes_is_in_doubt(
     assert bool(topics_in_doubt(books("output", *partitions, settled=settled))) is doubted
 
 
-def test_what_a_topic_in_doubt_may_explain_is_suspected() -> None:
+def test_violations_that_a_doubtful_topic_may_explain_are_suspected() -> None:
     none, few = (3, 3, 0), (300, 299, 0)
     assert suspected(books("output", none), {}, 0, 0, copies_explain=True) == {"undecodable", "missing"}
     assert suspected(books("input", none), {}, 0, 0, copies_explain=True) == {"duplicate", "misplaced", "unknown_id"}
@@ -89,7 +89,7 @@ def test_nothing_is_confirmed_while_nearly_nothing_matches(
         assert outputs_in_doubt(read, counts, matched, matched + beside) == ({"t"} if doubted else set())
 
 
-def test_late_and_rejected_records_are_no_results_that_match_nothing() -> None:
+def test_late_and_rejected_records_do_not_count_as_unmatched_results() -> None:
     assert not matches_nothing({"expected": 1000, "unknown_id": 1}, 0, 0)
     assert not matches_nothing({"expected": 1000, "unknown_id": 500}, 2, 2)
     assert withdrawn(books("output", (2, 0, 0)), {"expected": 1000, "processed": 2, "unknown_id": 500}, 2) == set()
@@ -111,7 +111,7 @@ def test_an_output_in_doubt_holds_its_own_unreadable_results_and_any_other_doubt
 @pytest.mark.parametrize(
     ("wrong", "processed", "taken"), [(0, 0, False), (1, 0, True), (100, 1, False), (101, 1, True), (900, 9, False)]
 )
-def test_what_was_confirmed_is_taken_back_once_it_is_seen_that_nothing_or_nearly_nothing_matches(
+def test_confirmed_violations_are_retracted_once_nearly_nothing_matches(
     wrong: int, processed: int, taken: bool
 ) -> None:
     counts = {"expected": 1000, "processed": processed}
@@ -150,7 +150,7 @@ def test_an_input_of_which_nearly_nothing_matches_is_in_doubt(other: InputCounts
     assert suspected(read, *seen, copies_explain=False, inputs=inputs) == held - {"duplicate"}
 
 
-def test_an_engine_that_answers_nothing_puts_no_input_in_doubt() -> None:
+def test_an_engine_without_results_puts_no_input_in_doubt() -> None:
     inputs = {"a": InputCounts(given=9, lacking=9), "b": InputCounts(given=9, lacking=9)}
     assert inputs_in_doubt(inputs, {"expected": 18, "missing": 18}, 0, 0) == ()
 
@@ -164,7 +164,7 @@ def test_an_engine_that_answers_nothing_puts_no_input_in_doubt() -> None:
         (InputCounts(given=900, matched=9), 901, False),
     ],
 )
-def test_what_was_confirmed_is_taken_back_once_nearly_nothing_of_one_input_matches(
+def test_confirmed_violations_are_retracted_once_nearly_nothing_of_one_input_matches(
     other: InputCounts, wrong: int, taken: bool
 ) -> None:
     inputs = {"fits": InputCounts(given=900, matched=900), "other": other}
@@ -183,7 +183,7 @@ def test_the_counts_of_inputs_are_kept_with_the_totals_of_retired_cells() -> Non
     }
 
 
-def test_what_an_earlier_version_retired_leaves_no_input_in_doubt() -> None:
+def test_cells_retired_by_an_earlier_version_leave_no_input_in_doubt() -> None:
     """Totals of an earlier version do not contain the input of each event."""
     counts = {"expected": 500, "unknown_id": 200}
     inputs = {"a": InputCounts(given=300, matched=1), "b": InputCounts(given=5, matched=5)}

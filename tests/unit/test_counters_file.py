@@ -22,7 +22,7 @@ from validator.stream.reporting import results_of, snapshot_of
 from validator.stream.run_record import RunRecord
 
 
-def test_histograms_come_back_as_they_were(tmp_path: Path) -> None:
+def test_histograms_are_restored(tmp_path: Path) -> None:
     record = RunRecord()
     record.latency["last_input"].add(0.2, 3)
     record.durations.add(4.5)
@@ -37,7 +37,7 @@ def test_histograms_come_back_as_they_were(tmp_path: Path) -> None:
     assert restored.detection == record.detection
 
 
-def test_a_file_of_before_that_knows_no_histograms_is_taken(tmp_path: Path) -> None:
+def test_a_file_of_an_earlier_version_without_histograms_is_accepted(tmp_path: Path) -> None:
     counters.write(tmp_path, RunRecord())
     path = tmp_path / counters.FILE
     kept = json.loads(path.read_text())
@@ -50,7 +50,7 @@ def test_a_file_of_before_that_knows_no_histograms_is_taken(tmp_path: Path) -> N
     assert sum(restored.detection.counts) == 1
 
 
-def test_a_cell_that_is_judged_anew_over_a_restart_makes_no_counter_fall(tmp_path: Path) -> None:
+def test_a_cell_judged_again_after_a_restart_decreases_no_counter(tmp_path: Path) -> None:
     books = Books(TimeRules(0, 0))
 
     def scraped(record: RunRecord, processed: int, correct: int) -> dict[str, float]:
@@ -133,7 +133,7 @@ DAMAGES: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=[name[:20] for name in DAMAGES])
-def test_a_damaged_file_is_told_and_nothing_of_it_is_taken(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_file_is_reported_and_ignored(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / counters.FILE).write_bytes(damage)
     record = RunRecord()
     said = counters.restore(tmp_path, record)
@@ -149,7 +149,7 @@ def test_a_damaged_file_is_told_and_nothing_of_it_is_taken(tmp_path: Path, damag
     assert again.classified_total == {"expected": 9, "processed": 9}
 
 
-def test_a_file_that_is_gone_is_told_where_its_counters_were_shown(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_if_its_counters_were_published(tmp_path: Path) -> None:
     assert counters.restore(tmp_path, RunRecord()) is None
     (tmp_path / REPORT_FILE).write_text("{}")
     said = counters.restore(tmp_path, RunRecord())
@@ -157,7 +157,7 @@ def test_a_file_that_is_gone_is_told_where_its_counters_were_shown(tmp_path: Pat
     assert said.startswith(f"{tmp_path / counters.FILE} does not exist any more: ")
 
 
-def test_a_histogram_with_other_bounds_begins_anew(tmp_path: Path) -> None:
+def test_a_histogram_with_other_bounds_starts_at_zero(tmp_path: Path) -> None:
     record = RunRecord(durations=Tally(bounds=(1.0, 2.0)))
     counters.write(tmp_path, record)
     restored = RunRecord()

@@ -38,7 +38,7 @@ def test_a_short_text_stays_and_cut_ones_stay_distinct() -> None:
     assert found.length == 32_769
 
 
-def test_what_is_published_of_long_keys_and_ids_is_bounded(tmp_path: Path) -> None:
+def test_published_forms_of_long_keys_and_ids_are_bounded(tmp_path: Path) -> None:
     record = RunRecord()
     for number in range(110):
         record.remember(record_of(_row(number), first_us=1))

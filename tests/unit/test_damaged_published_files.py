@@ -72,7 +72,9 @@ def left(state: Path) -> None:
 
 
 @pytest.mark.parametrize(("file", "damage"), CASES)
-def test_a_damaged_file_is_told_and_made_anew(tmp_path: Path, file: str, damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_file_is_reported_and_written_again(
+    tmp_path: Path, file: str, damage: Callable[[bytes], bytes]
+) -> None:
     left(tmp_path)
     whole = (tmp_path / file).read_bytes()
     damaged = damage(whole)
@@ -102,7 +104,7 @@ def test_counters_are_not_shown_as_0_beside_a_damaged_report(tmp_path: Path) -> 
     assert Publisher(config(tmp_path), tmp_path)._restoring
 
 
-def test_what_is_whole_is_told_nothing_of(tmp_path: Path) -> None:
+def test_intact_files_are_not_reported(tmp_path: Path) -> None:
     said: list[str] = []
     Publisher(config(tmp_path), tmp_path, say=said.append)
     left(tmp_path)
@@ -110,7 +112,7 @@ def test_what_is_whole_is_told_nothing_of(tmp_path: Path) -> None:
     assert said == []
 
 
-def test_the_command_tells_a_report_without_plots_of_a_damaged_history(
+def test_the_command_reports_a_damaged_history_and_omits_the_plots(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     left(tmp_path)

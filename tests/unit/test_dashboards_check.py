@@ -29,7 +29,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     return heard
 
 
-def test_variables_are_asked_for_their_values(asked: Asked) -> None:
+def test_variables_are_queried_for_their_values(asked: Asked) -> None:
     found = {
         answer.where: answer.series for answer in live.check("prometheus", Settings()) if "variable" in answer.where
     }
@@ -54,12 +54,12 @@ def test_variables_are_asked_for_their_values(asked: Asked) -> None:
     assert ("label/scheme/values", {"match[]": "streamproof_build_info{instance=~`.*`}"}) in asked
 
 
-def test_a_variable_without_values_is_said_to_be_empty(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_variable_without_values_is_reported_as_empty(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dashboards", "check", "--prometheus", "prometheus"]) == 0
     assert "empty    streamproof-pipeline: variable instance\n" in capsys.readouterr().out
 
 
-def test_every_variable_that_asks_is_one_of_label_values() -> None:
+def test_every_query_of_a_variable_is_label_values() -> None:
     for board in dashboards(Settings()):
         asking = [variable for variable in board.variables if variable.kind == "query"]
         assert len(label_values(board)) == len(asking) > 0

@@ -108,12 +108,12 @@ def test_a_dashboard_shows_the_faults_of_a_pipeline_with_a_long_name() -> None:
         assert asked <= set(annotation(name, fault)["tags"])
 
 
-def test_a_planned_fault_that_never_struck_is_not_written(fake: FakeGrafana, tmp_path: Path) -> None:
+def test_a_planned_fault_that_was_never_injected_is_not_written(fake: FakeGrafana, tmp_path: Path) -> None:
     write(tmp_path, replace(broken(), faults=(replace(broken().faults[0], injected_us=None),)))
     assert pushed(fake, str(tmp_path)) == []
 
 
-def test_the_command_asks_a_running_sidecar(
+def test_the_command_reads_a_running_sidecar(
     fake: FakeGrafana, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GRAFANA_TOKEN", TOKEN)
@@ -192,7 +192,7 @@ def test_the_command_reads_a_sidecar_with_certificate_and_token(
         (("ca", "two"), r"^--token-file: \S+ does not contain a token"),
     ],
 )
-def test_a_sidecar_that_cannot_be_read_is_said_with_the_option(
+def test_an_unreadable_sidecar_is_reported_with_the_option(
     fake: FakeGrafana, secured: Secured, tmp_path: Path, given: tuple[str, ...], refusal: str
 ) -> None:
     (tmp_path / "wrong").write_text("a-token-of-another-port")
@@ -207,7 +207,7 @@ def test_a_sidecar_that_cannot_be_read_is_said_with_the_option(
     assert secured.token.read_text().strip() not in str(error.value)
 
 
-def test_a_source_that_is_none_is_said_in_a_sentence(fake: FakeGrafana, tmp_path: Path) -> None:
+def test_an_invalid_source_is_reported_in_one_sentence(fake: FakeGrafana, tmp_path: Path) -> None:
     with pytest.raises(GrafanaRefusal, match=r"report.json \(No such file or directory\)"):
         pushed(fake, str(tmp_path))
     (tmp_path / "report.json").write_text("{")

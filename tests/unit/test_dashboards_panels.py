@@ -82,7 +82,7 @@ def test_variables_of_expressions_and_legends_exist(board: Dashboard) -> None:
     ("name", "other"),
     [("orders(eu)", "orderseu"), ("a.b", "axb"), ("a\\d", "a1"), ("bob's", "bobs"), ('the "b"', "the b"), ("a/b", "a")],
 )
-def test_a_name_is_asked_for_as_it_is_whatever_it_means_in_promql(board: Dashboard, name: str, other: str) -> None:
+def test_a_name_with_a_meaning_in_promql_is_matched_literally(board: Dashboard, name: str, other: str) -> None:
     selectors = [(where, selector) for where, selector, _ in label_values(board) if "$" in selector]
     for where, expression in [*expressions(board), *selectors]:
         asked = re.findall(r"pipeline(=~?)`([^`]*)`", in_grafana(expression, name))
@@ -124,7 +124,7 @@ def test_counts_of_confirmed_violations_show_the_exemplars_that_these_alone_have
     assert sum(bool(target.get("exemplar")) for target in asked) == len(shown)
 
 
-def test_cells_are_told_under_a_heading_that_the_table_has() -> None:
+def test_cells_are_described_under_an_existing_heading() -> None:
     for board in BOARDS:
         for panel in board.panels:
             assert set(panel.cells) <= set(panel.columns.values()), panel.title
@@ -143,7 +143,7 @@ def test_an_alert_names_a_dashboard_that_names_its_runbook() -> None:
 
 
 @each_board
-def test_everything_asks_the_chosen_data_source(board: Dashboard) -> None:
+def test_every_query_uses_the_chosen_data_source(board: Dashboard) -> None:
     model = board.build()
     asked = [target["datasource"] for panel in model["panels"] for target in panel.get("targets", [])]
     # Pushed annotations are stored in Grafana, not in Prometheus.
@@ -162,7 +162,7 @@ def test_a_panel_is_explained_and_a_legend_names_labels_that_the_expression_keep
 
 
 @each_board
-def test_a_table_shows_as_many_columns_as_it_asks(board: Dashboard) -> None:
+def test_a_table_shows_as_many_columns_as_it_queries(board: Dashboard) -> None:
     for panel in board.panels:
         if panel.kind == "table":
             values = [name for name in panel.columns if name.startswith("Value #")]

@@ -61,7 +61,7 @@ def test_a_second_push_changes_nothing(fake: FakeGrafana) -> None:
     assert len(fake.changes()) == before
 
 
-def test_a_grafana_that_keeps_no_alert_is_told_of_and_is_no_difference(
+def test_a_grafana_without_keep_firing_is_reported_and_not_a_difference(
     fake: FakeGrafana, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert not any(step.note for step in [*pushed(fake), *pushed(fake)])
@@ -79,7 +79,7 @@ def test_a_grafana_that_keeps_no_alert_is_told_of_and_is_no_difference(
     assert "12.0" in last
 
 
-def test_a_grafana_that_was_renewed_gets_what_the_old_one_could_not_keep(fake: FakeGrafana) -> None:
+def test_an_upgraded_grafana_gets_the_unsupported_fields(fake: FakeGrafana) -> None:
     fake.keeps_alerts = False
     pushed(fake)
     for group in fake.groups.values():
@@ -90,14 +90,14 @@ def test_a_grafana_that_was_renewed_gets_what_the_old_one_could_not_keep(fake: F
     assert {step.change for step in pushed(fake)} == {"unchanged"}
 
 
-def test_a_newer_schema_of_theirs_is_no_difference(fake: FakeGrafana) -> None:
+def test_a_newer_schema_of_grafana_is_not_a_difference(fake: FakeGrafana) -> None:
     pushed(fake)
     for kept in fake.dashboards.values():
         kept["dashboard"]["schemaVersion"] += 2
     assert {step.change for step in pushed(fake)} == {"unchanged"}
 
 
-def test_what_was_edited_by_hand_is_mended_and_the_rest_left(fake: FakeGrafana) -> None:
+def test_manual_edits_are_overwritten_and_the_rest_left(fake: FakeGrafana) -> None:
     pushed(fake)
     fake.dashboards["streamproof-faults"]["dashboard"]["panels"].pop()
     fake.groups["streamproof", "streamproof-sidecar"]["rules"][0]["for"] = "9h"
@@ -111,13 +111,13 @@ def test_what_was_edited_by_hand_is_mended_and_the_rest_left(fake: FakeGrafana) 
     assert {step.change for step in pushed(fake)} == {"unchanged"}
 
 
-def test_another_objective_updates_only_what_says_it(fake: FakeGrafana) -> None:
+def test_another_objective_updates_only_what_contains_it(fake: FakeGrafana) -> None:
     pushed(fake)
     changed = {step.what for step in pushed(fake, Settings(0.99)) if step.change != "unchanged"}
     assert changed == {"alert rules streamproof-pipeline", "dashboard streamproof-overview"}
 
 
-def test_a_rule_that_we_no_longer_have_goes_with_its_group(fake: FakeGrafana) -> None:
+def test_an_obsolete_rule_of_a_group_is_removed(fake: FakeGrafana) -> None:
     pushed(fake)
     group = fake.groups["streamproof", "streamproof-pipeline"]
     group["rules"].append({**group["rules"][0], "uid": "old", "title": "old"})
@@ -130,7 +130,7 @@ def test_a_rule_that_we_no_longer_have_goes_with_its_group(fake: FakeGrafana) ->
     ("changed", "said"),
     [("dashboards", "dashboard streamproof-overview"), ("groups", "alert rules streamproof-pipeline")],
 )
-def test_what_came_from_a_file_is_not_pushed_over(fake: FakeGrafana, changed: str, said: str, dry: bool) -> None:
+def test_provisioned_items_are_not_overwritten(fake: FakeGrafana, changed: str, said: str, dry: bool) -> None:
     pushed(fake)
     fake.as_from_files()
     assert {step.change for step in pushed(fake)} == {"unchanged"}
@@ -144,7 +144,7 @@ def test_what_came_from_a_file_is_not_pushed_over(fake: FakeGrafana, changed: st
     assert len(fake.changes()) == before
 
 
-def test_a_grafana_refuses_what_came_from_a_file(fake: FakeGrafana) -> None:
+def test_grafana_refuses_changes_of_provisioned_items(fake: FakeGrafana) -> None:
     pushed(fake)
     fake.as_from_files()
     grafana = client(fake)[0]
@@ -162,7 +162,7 @@ def test_a_dry_run_sends_nothing_but_get(fake: FakeGrafana) -> None:
 
 
 @pytest.mark.parametrize("failure", [429, 500, 502, 503, 504, "drop"])
-def test_what_may_pass_is_tried_again(fake: FakeGrafana, failure: int | str) -> None:
+def test_transient_errors_are_retried(fake: FakeGrafana, failure: int | str) -> None:
     fake.failures = [failure, failure]
     grafana, pending_for = client(fake)
     assert grafana.organization() == 7
@@ -179,7 +179,7 @@ def test_a_lost_answer_does_no_harm(fake: FakeGrafana) -> None:
         grafana.create_folder("other", "other")
 
 
-def test_trying_again_has_an_end(fake: FakeGrafana) -> None:
+def test_retries_are_limited(fake: FakeGrafana) -> None:
     fake.failures = [503] * 10
     grafana, pending_for = client(fake)
     with pytest.raises(GrafanaError, match=r"503 \(no message for this\), 4 times") as error:
@@ -207,7 +207,7 @@ def test_a_refusal_is_a_sentence_and_final(fake: FakeGrafana, failure: int | str
     assert "\n" not in str(error.value)
 
 
-def test_an_empty_204_is_an_answer_and_the_call_is_not_made_twice(fake: FakeGrafana) -> None:
+def test_an_empty_204_is_an_answer_and_the_call_is_not_repeated(fake: FakeGrafana) -> None:
     fake.failures = [204]
     grafana, pending_for = client(fake)
     grafana.update_annotation(1, {"text": "x"})
@@ -216,7 +216,9 @@ def test_an_empty_204_is_an_answer_and_the_call_is_not_made_twice(fake: FakeGraf
 
 @pytest.mark.parametrize("answer", ["{}", "[]", "null", '"x"', "[1]", 204])
 @pytest.mark.parametrize("there", [False, True], ids=["empty", "pushed before"])
-def test_an_answer_of_another_form_is_said_to_be_no_grafanas(fake: FakeGrafana, there: bool, answer: str | int) -> None:
+def test_an_answer_of_another_form_is_reported_as_not_grafana(
+    fake: FakeGrafana, there: bool, answer: str | int
+) -> None:
     if there:
         pushed(fake)
     asked = len(fake.requests)
@@ -241,7 +243,7 @@ def test_a_folder_of_another_uid_that_has_the_name_is_named(fake: FakeGrafana) -
     assert {step.change for step in pushed(fake)} == {"created"}
 
 
-def test_a_grafana_that_does_not_answer_is_asked_again_and_then_said(
+def test_a_grafana_that_does_not_answer_is_retried_and_then_reported(
     fake: FakeGrafana, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dashboards.grafana.TIMEOUT_SECONDS", 0.2)
@@ -254,7 +256,7 @@ def test_a_grafana_that_does_not_answer_is_asked_again_and_then_said(
         grafana.organization()
 
 
-def test_nobody_there_is_a_sentence() -> None:
+def test_an_unreachable_grafana_is_reported_in_one_sentence() -> None:
     with running() as gone:
         pass
     with pytest.raises(GrafanaError, match=r"no connection \(Connection refused\), 4 times"):
@@ -262,7 +264,7 @@ def test_nobody_there_is_a_sentence() -> None:
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "", "http://x:99999", "http://[x"])
-def test_an_address_that_is_none_is_refused(url: str) -> None:
+def test_an_invalid_address_is_refused(url: str) -> None:
     with pytest.raises(GrafanaRefusal, match="not an address of a Grafana"):
         Grafana(url, TOKEN)
 
@@ -278,7 +280,7 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
     ],
 )
 @pytest.mark.parametrize("action", [["build"], ["push"]])
-def test_an_address_with_more_in_it_is_refused_and_not_told(
+def test_an_address_with_extra_parts_is_refused_and_not_printed(
     url: str, action: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GRAFANA_TOKEN", TOKEN)
@@ -308,7 +310,7 @@ def test_the_data_source_must_be_clear(fake: FakeGrafana) -> None:
         list(push(grafana, SETTINGS, None, dry=True))
 
 
-def test_the_command_pushes_and_says_what_it_did(
+def test_the_command_pushes_and_lists_its_changes(
     fake: FakeGrafana, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GRAFANA_TOKEN", TOKEN)
@@ -334,14 +336,14 @@ def test_credentials_come_from_the_environment() -> None:
         credentials({"GRAFANA_TOKEN": "two\nlines"})
 
 
-def test_more_on_their_side_is_no_difference_but_less_or_longer_is() -> None:
+def test_additional_fields_are_not_a_difference_but_fewer_or_longer_values_are() -> None:
     assert is_within({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2, "id": 3}], "version": 4})
     assert not is_within({"a": [1]}, {"a": [1, 2]})
     assert not is_within({"a": 1}, {})
     assert not is_within({"a": "1"}, {"a": ["1"]})
 
 
-def test_a_pushed_rule_has_the_uid_that_the_files_have(fake: FakeGrafana) -> None:
+def test_a_pushed_rule_has_the_uid_of_the_files(fake: FakeGrafana) -> None:
     from dashboards.alerts import alerts
 
     pushed(fake)

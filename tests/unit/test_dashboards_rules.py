@@ -28,12 +28,12 @@ RECORDED = frozenset(rule.name for rule in recordings())
 
 
 @pytest.mark.parametrize(("where", "expression"), all_expressions(SETTINGS))
-def test_an_expression_asks_only_for_what_the_catalogue_has(where: str, expression: str) -> None:
+def test_an_expression_uses_only_series_of_the_catalogue(where: str, expression: str) -> None:
     assert PREFIX in expression, f"{where} asks nothing of ours"
     assert unknown_series(expression) == []
 
 
-def test_an_alert_asks_only_for_what_is_recorded_here() -> None:
+def test_an_alert_uses_only_recorded_series() -> None:
     assert {name: unknown_series(alert.expression, RECORDED) for alert in ALERTS for name in [alert.title]} == {
         alert.title: [] for alert in ALERTS
     }
@@ -49,7 +49,7 @@ def test_an_alert_asks_only_for_what_is_recorded_here() -> None:
         (f'{PREFIX}latency_seconds_bucket{{le="{PREFIX}x"}} > time()', []),
     ],
 )
-def test_what_is_not_in_the_catalogue_is_found(expression: str, unknown: list[str]) -> None:
+def test_a_series_outside_the_catalogue_is_found(expression: str, unknown: list[str]) -> None:
     assert unknown_series(expression, RECORDED) == unknown
 
 
@@ -80,7 +80,7 @@ def test_a_name_of_any_text_is_quoted() -> None:
     assert select("build_info", {"pipeline": 'a "b" \\ c\n'}) == r'streamproof_build_info{pipeline="a \"b\" \\ c\n"}'
 
 
-def test_each_guarantee_alerts_on_what_the_tolerance_table_says() -> None:
+def test_each_guarantee_alerts_on_the_classes_of_the_tolerance_table() -> None:
     parts = dict(zip(VIOLATES, breaking().split("\nor\n"), strict=True))
     for guarantee, part in parts.items():
         assert f'guarantee_declared{{guarantee="{guarantee.value}"}} == 1' in part
@@ -89,7 +89,7 @@ def test_each_guarantee_alerts_on_what_the_tolerance_table_says() -> None:
         assert set(found[1].split("|")) == VIOLATES[guarantee]
 
 
-def test_the_sidecar_says_which_guarantee_is_declared() -> None:
+def test_the_declared_guarantee_is_a_series() -> None:
     shown = of(clean()).plain["guarantee_declared"]
     assert shown == {(name,): float(name is Guarantee.EXACTLY_ONCE) for name in Guarantee}
     assert "guarantee_declared" not in at_start().plain, "before the first batch nobody knows it"
@@ -160,7 +160,7 @@ def test_objective_and_runbooks_reach_the_rules() -> None:
     assert rules[0]["annotations"]["runbook_url"] == ("https://example.org/books/StreamproofGuaranteeViolated.md")
 
 
-def test_a_runbook_that_nobody_published_is_the_sidecars_page_of_it() -> None:
+def test_an_unpublished_runbook_links_to_the_page_of_the_sidecar() -> None:
     rules = yaml.safe_load(site.files(SETTINGS)[site.RULES_FILE])["groups"][1]["rules"]
     assert rules[0]["annotations"]["runbook_url"] == (
         '{{ with query (printf `streamproof_build_info{pipeline=%q,instance!=""}` .Labels.pipeline) }}'
@@ -177,7 +177,7 @@ def test_an_objective_without_a_budget_is_refused(ratio: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "$pipeline"])
-def test_a_name_that_cannot_be_asked_for_is_refused(name: str) -> None:
+def test_a_name_that_cannot_be_queried_is_refused(name: str) -> None:
     with pytest.raises(SettingsError, match="--pipeline"):
         Settings(pipelines=(name,))
 
@@ -247,7 +247,7 @@ def test_the_committed_files_are_current() -> None:
     assert site.REFERENCE.read_text(encoding="utf-8") == reference.render(SETTINGS)
 
 
-def test_a_file_that_is_old_gone_or_nobodys_is_found(tmp_path: Path) -> None:
+def test_an_outdated_missing_or_extra_file_is_found(tmp_path: Path) -> None:
     site.write(tmp_path, SETTINGS)
     assert site.differences(tmp_path, SETTINGS) == []
     (tmp_path / site.RULES_FILE).write_text("groups: []\n")

@@ -42,7 +42,7 @@ def test_without_root_a_delay_of_pgval_is_of_a_workers_own_link_or_refused(monke
             planned(engine, plan=DELAYS[0])
 
 
-def test_the_delays_of_pgval_are_below_and_above_the_timeout_of_the_day() -> None:
+def test_the_delays_of_pgval_are_below_and_above_the_timeout_of_the_scenario() -> None:
     parameters = {}
     for engine in ("kafka_streams", "flink", "storm") if node.why_not_here() is None else ("kafka_streams",):
         for name in DELAYS:
@@ -75,7 +75,7 @@ SEVERAL = {"vogel-kill-2", "vogel-kill-4", "vogel-crash-2"}
         ("storm", SEVERAL),
     ],
 )
-def test_each_named_plan_is_planned_or_refused(engine: str, refused: set[str]) -> None:
+def test_each_named_plan_is_accepted_or_refused(engine: str, refused: set[str]) -> None:
     found = set()
     for name in get_args(PlanName):
         try:
@@ -90,7 +90,7 @@ def test_each_named_plan_is_planned_or_refused(engine: str, refused: set[str]) -
 
 @pytest.mark.parametrize("plan", ["vogel-kill-2", "vogel-crash-2"])
 @pytest.mark.parametrize("engine", ["reference", "kafka_streams", "flink"])
-def test_a_plan_that_hits_two_workers_leaves_a_third(engine: str, plan: str, tmp_path: Path) -> None:
+def test_a_plan_that_affects_two_workers_leaves_a_third(engine: str, plan: str, tmp_path: Path) -> None:
     asked = planned(engine, plan=plan)
     assert asked.scenario is not None
     assert asked.scenario.instance_names[:3] == tuple(f"{engine}-worker-{number}" for number in range(3))
@@ -106,7 +106,7 @@ def test_a_plan_that_hits_two_workers_leaves_a_third(engine: str, plan: str, tmp
         assert real_settings(asked, "127.0.0.1:1").parallelism == 3
 
 
-def test_a_plan_that_hits_one_worker_has_two_of_them() -> None:
+def test_a_plan_that_affects_one_worker_has_two_of_them() -> None:
     asked = planned("flink", plan="vogel-kill-1")
     assert asked.scenario is not None
     assert asked.scenario.instance_names == instance_names("flink")
@@ -114,7 +114,7 @@ def test_a_plan_that_hits_one_worker_has_two_of_them() -> None:
 
 
 @pytest.mark.parametrize(("engine", "most"), [("flink", 3), ("storm", 1), ("spark", 1), ("mutant", 1)])
-def test_a_plan_that_hits_more_workers_than_there_are_is_refused_in_one_sentence(engine: str, most: int) -> None:
+def test_a_plan_that_affects_too_many_workers_is_refused_in_one_sentence(engine: str, most: int) -> None:
     with pytest.raises(
         FaultRefused, match=f"--plan vogel-kill-4 hits 4 workers at once, and the demo has {most} of {engine}"
     ):
@@ -122,6 +122,6 @@ def test_a_plan_that_hits_more_workers_than_there_are_is_refused_in_one_sentence
 
 
 @pytest.mark.parametrize(("outcome", "is_said"), [("fail", True), ("pass", False)])
-def test_what_the_commands_of_the_report_call_state_is_not_the_demos(outcome: str, *, is_said: bool) -> None:
+def test_commands_of_the_report_do_not_name_the_state_of_the_demo(outcome: str, *, is_said: bool) -> None:
     said = "\n".join(epilogue(DemoPlan(), {"outcome": outcome, "contributions": {"pending": 0}}))
     assert ("STATE above is the state folder of a pipeline of yours" in said) is is_said

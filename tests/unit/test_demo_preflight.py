@@ -31,7 +31,7 @@ from tests.unit.demo_scenarios import LEADER, WITHOUT_DISK, WORKER, in_file, pla
         ({"kind": "clock_jump"}, {}, "clock_jump is not built"),
     ],
 )
-def test_what_the_demo_cannot_give_is_refused(
+def test_targets_that_the_demo_does_not_have_are_refused(
     tmp_path: Path, fault: dict[str, Any], more: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(FaultError, match=sentence) as refused:
@@ -50,7 +50,9 @@ def no_compiler() -> None:
         ("reference", "which this host lacks"),
     ],
 )
-def test_where_no_clock_can_be_moved_it_says_why(engine: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_fault_without_the_library_is_refused_with_the_reason(
+    engine: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(faketime, "installed", lambda: None)
     monkeypatch.setattr(preflight, "find_javac", no_compiler)
     with pytest.raises(FaultRefused, match=sentence):
@@ -72,25 +74,25 @@ FULL = {"kind": "disk_full", "target": "flink-disk", "for": "4s", "parameters": 
         ([LEADER, {"kind": "net_reset", "target": "flink-link"}], "lead to one broker; take faults of them or of lead"),
     ],
 )
-def test_what_does_not_go_together_is_refused(faults: list[dict[str, Any]], sentence: str, tmp_path: Path) -> None:
+def test_incompatible_faults_are_refused(faults: list[dict[str, Any]], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(FaultRefused, match=sentence):
         planned("flink", faults=in_file(tmp_path, *faults))
 
 
 @pytest.mark.parametrize("kind", ["disk_full", "disk_slow"])
 @pytest.mark.parametrize("engine", sorted(WITHOUT_DISK))
-def test_an_engine_that_keeps_nothing_on_disk_says_so(engine: str, kind: str) -> None:
+def test_a_disk_fault_of_an_engine_without_state_on_disk_is_refused(engine: str, kind: str) -> None:
     with pytest.raises(FaultRefused, match=rf"{engine}, which keeps .* nothing on disk; take --engine .* or storm\."):
         planned(engine, fault=kind)
 
 
-def test_what_has_no_room_on_this_machine_names_what_does_the_like() -> None:
+def test_a_container_fault_of_the_demo_is_refused_with_a_process_fault_instead() -> None:
     with pytest.raises(FaultRefused, match="as processes of this machine, in no container; take process_kill"):
         planned(fault="container_kill")
 
 
 @pytest.mark.parametrize("engine", ["reference", "mutant", "kafka_streams"])
-def test_an_engine_without_a_master_says_so(engine: str) -> None:
+def test_a_master_fault_of_an_engine_without_master_is_refused(engine: str) -> None:
     with pytest.raises(
         FaultRefused,
         match=rf"{engine} has none, since its workers are equals; .* take --engine flink, spark or st",
@@ -106,7 +108,7 @@ def test_a_demo_that_leaves_a_real_engine_no_control_phase_names_the_least(fault
     assert planned("spark", fault="none", seconds=10).seconds == 10
 
 
-def test_what_is_no_fault_of_the_demo_is_told_where_faults_are() -> None:
+def test_an_unknown_fault_is_refused_with_the_command_that_lists_faults() -> None:
     with pytest.raises(FaultRefused, match=r"use kill, pause, none or a kind that `streamproof faults list` shows, .*"
                        r"--faults FILE and --plan NAME have several\."):  # fmt: skip
         planned(fault="earthquake")
@@ -131,7 +133,7 @@ def test_options_that_contradict_each_other_are_refused(given: dict[str, Any], s
 
 
 @pytest.mark.parametrize(("engine", "pick", "hit", "most"), [("flink", 2, 3, 3), ("storm", "one", 2, 1)])
-def test_a_group_that_leaves_no_worker_is_refused_with_the_number_that_would_do(
+def test_a_group_that_leaves_no_worker_is_refused_with_the_required_number(
     engine: str, pick: int | str, hit: int, most: int, tmp_path: Path
 ) -> None:
     pause = {"kind": "process_pause", "target": {**WORKER, "pick": pick}}

@@ -32,7 +32,7 @@ def told(folder: Path) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::"][: 2 + socket.has_dualstack_ipv6()])
-def test_a_port_that_is_taken_is_not_told(started: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+def test_a_port_in_use_is_not_chosen(started: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     # Debian's service listens on all addresses.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family, dualstack_ipv6=":" in host) as other:
@@ -43,7 +43,7 @@ def test_a_port_that_is_taken_is_not_told(started: Path, monkeypatch: pytest.Mon
     assert not address.endswith(f":{port}")
 
 
-def test_a_port_that_is_free_is_taken(started: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_free_port_is_chosen(started: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     port = free_port()
     monkeypatch.setattr(files, "PROMETHEUS_PORT", port)
     assert told(started) == (f"http://127.0.0.1:{port}/", f"127.0.0.1:{port}")

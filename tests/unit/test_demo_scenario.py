@@ -46,7 +46,7 @@ DELAY = {"kind": "namespace_delay", "target": "flink-worker-0-node", "for": "4s"
 
 
 @pytest.mark.skipif(node.why_not_here() is not None, reason=f"networks of their own: {node.why_not_here()}")
-def test_a_worker_has_a_network_of_its_own_only_where_a_fault_hits_it(tmp_path: Path) -> None:
+def test_a_worker_has_its_own_network_only_if_a_fault_needs_it(tmp_path: Path) -> None:
     kill = {"kind": "process_kill", "target": "flink-worker-0", "for": "4s"}
     with_delay = planned("flink", faults=in_file(tmp_path, DELAY)).scenario
     without = planned("flink", faults=in_file(tmp_path, kill)).scenario
@@ -61,7 +61,7 @@ def test_a_worker_has_a_network_of_its_own_only_where_a_fault_hits_it(tmp_path: 
 
 
 @pytest.mark.skipif(node.why_not_here() is not None, reason=f"networks of their own: {node.why_not_here()}")
-def test_links_and_a_network_are_not_for_one_day(tmp_path: Path) -> None:
+def test_links_and_a_network_exclude_each_other(tmp_path: Path) -> None:
     slow = {"kind": "net_delay", "target": "flink-link", "for": "4s", "parameters": {"delay": "1s"}}
     with pytest.raises(FaultRefused, match="reaches the broker past the links"):
         planned("flink", faults=in_file(tmp_path, DELAY, slow))
@@ -79,7 +79,7 @@ def test_a_variable_in_the_file_is_taken_from_the_environment(tmp_path: Path, mo
     assert (step.fault.target_names, step.lasts_seconds) == ("reference-worker-1", 7)
 
 
-def test_faults_that_are_in_together_are_counted_one_by_one(tmp_path: Path) -> None:
+def test_faults_of_a_group_are_counted_one_by_one(tmp_path: Path) -> None:
     kills = [{"kind": "process_kill", "target": f"flink-worker-{number}"} for number in (0, 1)]
     plan = planned("flink", faults=in_file(tmp_path, {"together": kills, "for": "4s"}))
     assert "(2 faults, seed 1)" in plan.faults
@@ -98,7 +98,7 @@ def test_a_worker_may_be_kept_down_although_it_is_supervised(tmp_path: Path) -> 
     assert config.state == state_folder(PLACES.folder)
 
 
-def test_an_engine_is_led_through_links_only_where_one_is_hit(tmp_path: Path) -> None:
+def test_an_engine_uses_links_only_if_a_fault_needs_one(tmp_path: Path) -> None:
     delay = {"kind": "net_delay", "target": "kafka_streams-worker-0-link", "parameters": {"delay": "1s"}}
     led = planned("kafka_streams", faults=in_file(tmp_path, delay)).scenario
     assert led is not None
@@ -111,7 +111,7 @@ def test_an_engine_is_led_through_links_only_where_one_is_hit(tmp_path: Path) ->
     assert direct.seconds == 28  # 275 s, ten times faster
 
 
-def test_each_instance_is_led_to_its_own_link(tmp_path: Path) -> None:
+def test_each_instance_uses_its_own_link(tmp_path: Path) -> None:
     engine = KafkaStreamsEngine(real_settings(DemoPlan(engine="kafka_streams"), "127.0.0.1:1"), tmp_path)
     engine.own_servers = ("127.0.0.1:2", "127.0.0.1:3")
     for number, server in enumerate(engine.own_servers):
@@ -155,7 +155,7 @@ def is_of_the_demo(kind: str, engine: str) -> bool:
 
 @pytest.mark.parametrize("engine", ROLES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_of_the_catalogue_is_a_day_of_one_fault_or_refused_in_one_sentence(engine: str, kind: str) -> None:
+def test_a_kind_of_the_catalogue_is_a_scenario_of_one_fault_or_refused(engine: str, kind: str) -> None:
     # The clock of a real engine's JVM is skewed without libfaketime.
     is_possible = kind in HERE or (kind == "clock_skew" and engine in REGISTRY)
     if not is_of_the_demo(kind, engine) or not is_possible:
@@ -195,14 +195,14 @@ def places(scenario: Scenario) -> RunContext:
         ("flink", "broker_demote", "broker"),
     ],
 )
-def test_the_target_of_one_fault_is_what_fits_its_kind(engine: str, kind: str, target: str) -> None:
+def test_the_target_of_one_fault_fits_its_kind(engine: str, kind: str, target: str) -> None:
     scenario = planned(engine, fault=kind).scenario
     assert scenario is not None
     assert scenario.timeline.steps[0].fault.target_names == target
 
 
 @pytest.mark.skipif(faketime.installed() is None, reason="libfaketime is not installed")
-def test_workers_have_clocks_of_their_own_only_where_one_is_moved(tmp_path: Path) -> None:
+def test_workers_have_their_own_clocks_only_if_a_fault_shifts_one(tmp_path: Path) -> None:
     moved, killed = planned(fault="clock_skew").scenario, planned(fault="process_kill").scenario
     assert moved is not None
     assert killed is not None
@@ -243,7 +243,7 @@ def test_the_clocks_of_a_real_engine_are_its_jvms(tmp_path: Path) -> None:
         ({"kind": "process_kill", "target": "reference-worker-0"}, False),
     ],
 )
-def test_there_is_a_second_broker_only_where_a_fault_needs_it(
+def test_there_is_a_second_broker_only_if_a_fault_needs_it(
     fault: dict[str, Any], are_two: bool, tmp_path: Path
 ) -> None:
     scenario = planned(faults=in_file(tmp_path, fault)).scenario
@@ -254,7 +254,7 @@ def test_there_is_a_second_broker_only_where_a_fault_needs_it(
 
 
 @pytest.mark.skipif(disk.why_not_here() is not None, reason=f"disks of their own: {disk.why_not_here()}")
-def test_an_engine_has_a_disk_of_its_own_only_where_it_is_filled() -> None:
+def test_an_engine_has_its_own_disk_only_if_a_fault_fills_it() -> None:
     full, killed = planned("flink", fault="disk_full").scenario, planned("flink", fault="process_kill").scenario
     assert full is not None
     assert killed is not None
@@ -296,7 +296,7 @@ def test_the_sidecar_waits_as_long_as_the_longest_fault(tmp_path: Path) -> None:
         ("flink", {"pick": "leader"}, WORKER, 2),
     ],
 )
-def test_a_group_that_hits_two_workers_leaves_a_third(
+def test_a_group_that_affects_two_workers_leaves_a_third(
     engine: str, first: Any, second: Any, workers: int, tmp_path: Path
 ) -> None:
     pause, kill = {"kind": "process_pause", "target": first}, {"kind": "process_kill", "target": second}

@@ -53,7 +53,7 @@ def names(timeline: Timeline) -> list[str]:
 
 
 @pytest.mark.parametrize("pick", [1, 2, "50%"])
-def test_a_day_is_the_same_before_its_processes_run_and_while_they_do(
+def test_a_scenario_is_the_same_before_and_while_its_processes_run(
     tmp_path: Path, running: RunContext, pick: int | str
 ) -> None:
     pause = {"kind": "process_pause", "target": {"labels": STORM, "pick": pick}}
@@ -65,7 +65,7 @@ def test_a_day_is_the_same_before_its_processes_run_and_while_they_do(
         assert all(config.targets[n] == target for s in timeline.steps for n, target in s.fault.targets.items())
 
 
-def test_a_worker_is_not_hit_besides_its_supervisor_and_that_is_said_before_anything_starts(tmp_path: Path) -> None:
+def test_faults_of_a_worker_and_its_supervisor_are_refused_before_the_start(tmp_path: Path) -> None:
     both = [{"kind": "process_pause", "target": name} for name in ("storm-supervisor", "storm-worker-0")]
     with pytest.raises(FaultRefused, match="process_pause: storm-worker-0 would be hit twice in one group"):
         scenario_of(tmp_path, {"together": both, "for": "4s"}, seed=1)
@@ -83,9 +83,7 @@ def test_a_worker_of_storm_is_kept_down_with_its_supervisor(plan: str) -> None:
     assert step.lasts_seconds > 0
 
 
-def test_a_worker_of_storm_that_ended_by_any_hand_must_say_anew_that_it_is_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restarted_worker_of_storm_must_report_ready_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = StormEngine(real_settings(planned("storm:at_least_once", plan="vogel-kill-1"), "127.0.0.1:1"), tmp_path)
     monkeypatch.setattr(engine, "_submitter", object())
     monkeypatch.setattr(engine, "_worker", lambda: worker)
@@ -102,7 +100,7 @@ def test_a_worker_of_storm_that_ended_by_any_hand_must_say_anew_that_it_is_ready
     assert engine._is_ready(0)
 
 
-def test_while_its_supervisor_is_kept_down_nobody_says_that_the_worker_is_started(tmp_path: Path) -> None:
+def test_no_worker_is_reported_as_started_while_its_supervisor_is_down(tmp_path: Path) -> None:
     said: list[str] = []
     pids: dict[str, int | None] = {"storm-worker-0": 41, "storm-supervisor": 42}
     processes = [

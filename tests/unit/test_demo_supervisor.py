@@ -22,7 +22,9 @@ from tests.unit.demo_scenarios import in_file, planned
 
 
 @pytest.mark.parametrize(("kind", "kept"), [("process_kill", True), ("restart_loop", False)])
-def test_what_a_fault_keeps_down_comes_back_when_healing_begins(tmp_path: Path, kind: str, *, kept: bool) -> None:
+def test_a_process_kept_down_by_a_fault_is_started_when_healing_begins(
+    tmp_path: Path, kind: str, *, kept: bool
+) -> None:
     restarted: list[str] = []
     pids: list[int | None] = [41]
     file = pid_file(tmp_path, "w")
@@ -54,7 +56,7 @@ def test_what_a_fault_keeps_down_comes_back_when_healing_begins(tmp_path: Path, 
         assert restarted[-1:] == ["w"]
 
 
-def test_a_process_is_written_down_again_only_when_it_does_its_part(tmp_path: Path) -> None:
+def test_a_restarted_process_is_recorded_only_when_it_is_ready(tmp_path: Path) -> None:
     ready: list[bool] = []
     file = pid_file(tmp_path, "w")
     file.parent.mkdir()
@@ -71,7 +73,7 @@ def test_a_process_is_written_down_again_only_when_it_does_its_part(tmp_path: Pa
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
-def test_memory_is_that_of_all_that_descend() -> None:
+def test_memory_includes_all_descendants() -> None:
     code = "import subprocess, sys; b = bytearray(40 << 20); b[::4096] = b'1' * len(b[::4096]);"
     inner = code + "print('up', flush=True); sys.stdin.read()"
     outer = code + f"subprocess.run([sys.executable, '-c', {inner!r}])"
@@ -84,7 +86,7 @@ def test_memory_is_that_of_all_that_descend() -> None:
 
 
 @pytest.mark.parametrize("has_failed_before", [False, True])
-def test_a_healing_that_failed_after_an_interruption_is_said_once(tmp_path: Path, has_failed_before: bool) -> None:
+def test_a_failed_healing_after_an_interruption_is_reported_once(tmp_path: Path, has_failed_before: bool) -> None:
     scenario = planned(
         faults=in_file(tmp_path, {"kind": "process_kill", "target": "reference-worker-0", "for": "4s"})
     ).scenario

@@ -67,7 +67,7 @@ def without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scenario, "bound", without_topic)
 
 
-def test_nobody_waits_for_a_supervisor_that_has_failed(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
+def test_a_failed_supervisor_is_not_waited_for(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
     def restart() -> None:
         raise EngineError("no such engine")
 
@@ -77,7 +77,7 @@ def test_nobody_waits_for_a_supervisor_that_has_failed(tmp_path: Path, process: 
     assert said.endswith("the demo's supervisor, which would start it again, has failed; it ends with the demo.")
 
 
-def test_nobody_waits_for_a_proxy_that_has_ended(tmp_path: Path) -> None:
+def test_an_ended_proxy_is_not_waited_for(tmp_path: Path) -> None:
     scenario = planned(faults=in_file(tmp_path, {"kind": "process_kill", "target": WORKER})).scenario
     assert scenario is not None
     chaos = ScenarioRun(scenario, tmp_path, threading.Event(), lambda _: None)

@@ -81,7 +81,7 @@ def test_long_numbers_and_times_stay_text(text: str) -> None:
     assert time.process_time() - begin < 1.0
 
 
-def test_plain_yaml_is_read_as_before() -> None:
+def test_plain_yaml_is_read_unchanged() -> None:
     text = "a: {b: [1, 2.5, true, ~, x], 'c d': \"e\\n\"}\nf: |\n  g\n  h\n'<<': quoted\n"
     assert parse(text) == {"a": {"b": [1, 2.5, True, None, "x"], "c d": "e\n"}, "f": "g\nh\n", "<<": "quoted"}
     shared = parse("a: &a {b: [1]}\nc: *a\nd: [*a, &s text, *s]\n")
@@ -92,7 +92,7 @@ def test_plain_yaml_is_read_as_before() -> None:
         parse("[" * 33 + "]" * 33)
 
 
-def test_a_file_without_end_is_refused() -> None:
+def test_an_endless_file_is_refused() -> None:
     with pytest.raises(DocumentRefused, match="more than 256 KiB"):
         read(Path("/dev/zero"))
 
@@ -125,6 +125,6 @@ def test_references_cannot_expand_without_bound(tmp_path: Path) -> None:
     assert expanded(["${A}-$${A}"], {"A": "${A}${A}"}, tmp_path) == ["${A}${A}-${A}"]
 
 
-def test_variables_in_names_what_a_document_refers_to() -> None:
+def test_variables_in_lists_the_references_of_a_document() -> None:
     document = {"a": ["${USER_1} and ${PASSWORD}", {"b": "$${NONE} ${file:x} ${not one}"}], "c": 1}
     assert variables_in(document) == {"USER_1", "PASSWORD"}

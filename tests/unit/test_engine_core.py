@@ -41,7 +41,7 @@ def test_a_window_stays_open_until_its_end_is_reached() -> None:
     assert c.take() == []
 
 
-def test_an_event_for_an_answered_window_is_late_and_keeps_its_fields() -> None:
+def test_an_event_for_an_emitted_window_is_late_and_keeps_its_fields() -> None:
     c = core()
     feed(c, (1, 1), (2, 60_000), (3, 59_999))
     assert c.take()[1:] == [LateEvent(A, 3, 59_999)]
@@ -60,7 +60,7 @@ def test_an_event_is_late_for_a_window_that_was_empty() -> None:
 
 
 @pytest.mark.parametrize(("disorder", "lateness"), [(500, 0), (0, 500)])
-def test_disorder_and_lateness_hold_the_answer_back(disorder: int, lateness: int) -> None:
+def test_disorder_and_lateness_delay_the_result(disorder: int, lateness: int) -> None:
     c = core(disorder=disorder, lateness=lateness)
     feed(c, (1, 1), (2, 60_499), (3, 59_000))
     assert c.take() == []
@@ -68,7 +68,7 @@ def test_disorder_and_lateness_hold_the_answer_back(disorder: int, lateness: int
     assert brief(c.take()) == [(0, "/a", 1, 3), ("late", 5)]
 
 
-def test_events_before_the_epoch_fall_into_their_windows() -> None:
+def test_events_before_the_epoch_are_assigned_to_their_windows() -> None:
     c = core()
     feed(c, (1, -1), (2, -60_000), (3, 0))
     assert brief(c.take()) == [(-60_000, "/a", 1, 2)]
@@ -93,7 +93,7 @@ def test_the_slowest_partition_holds_the_watermark() -> None:
     assert brief(c.take()) == [(0, "/a", 1, 3)]
 
 
-def test_an_idle_partition_leaves_the_minimum_until_it_speaks() -> None:
+def test_an_idle_partition_leaves_the_minimum_until_its_next_record() -> None:
     c = core(P0, P1)
     feed(c, (1, 1), (2, 60_000))
     c.set_idle(P1)
@@ -112,7 +112,7 @@ def test_with_all_partitions_idle_the_watermark_stays() -> None:
     assert c.take() == []
 
 
-def test_close_all_answers_what_is_open_and_makes_it_final() -> None:
+def test_close_all_emits_open_windows_and_closes_them() -> None:
     c = core(lateness=100)
     feed(c, (1, 1), (2, 60_001))
     c.close_all()
@@ -139,7 +139,7 @@ def recovered(progress: PartitionProgress, records: list[Record]) -> WindowCore:
     return c
 
 
-def test_recovery_puts_back_what_was_open_and_drops_what_was_answered() -> None:
+def test_recovery_restores_open_windows_and_drops_emitted_ones() -> None:
     log: list[Record] = [(0, A, 1, 0), (1, A, 61_000, 1), (2, A, 5, 2), (3, A, 62_000, 3)]
     c = core()
     c.process(P0, log)
@@ -176,7 +176,7 @@ def test_a_partition_that_recovers_commits_what_it_had() -> None:
     assert recovered(had, [(1, A, 61_000, 1)]).progress() == {P0: had}
 
 
-def test_a_revoked_partition_takes_its_events_along() -> None:
+def test_the_events_of_a_revoked_partition_are_dropped() -> None:
     c = core(P0, P1)
     feed(c, (1, 1))
     feed(c, (2, 1), partition=P1)
@@ -185,7 +185,7 @@ def test_a_revoked_partition_takes_its_events_along() -> None:
     assert brief(c.take()) == [(0, "/a", 1)]
 
 
-def test_what_was_closed_stays_closed_for_a_partition_that_comes_with_less() -> None:
+def test_closed_windows_stay_closed_for_a_partition_assigned_with_less_progress() -> None:
     c = core()
     feed(c, (1, 200_000))
     c.assign(P1, PartitionProgress(5, 5, 60_000))
@@ -193,7 +193,7 @@ def test_what_was_closed_stays_closed_for_a_partition_that_comes_with_less() -> 
     assert brief(c.take()) == [("late", 6)]
 
 
-def test_a_partition_that_comes_with_less_reopens_no_window_of_the_others() -> None:
+def test_a_partition_assigned_with_less_progress_reopens_no_window_of_the_others() -> None:
     c = core()
     feed(c, (1, 200_000))
     c.assign(P1, FRESH)

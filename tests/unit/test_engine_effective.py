@@ -112,7 +112,7 @@ def test_flinks_heartbeats_are_those_of_its_jobmanager_and_not_of_a_kafka_client
     assert (effective.transaction_timeout_seconds, effective.checkpoint_mode) == (30.0, "exactly_once")
 
 
-def test_flink_is_asked_for_the_configuration_of_its_jobmanager(
+def test_the_configuration_of_flink_is_read_from_its_jobmanager(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = flink.FlinkEngine(RealEngineSettings(bootstrap_servers="127.0.0.1:1"), tmp_path)
@@ -129,7 +129,7 @@ def test_flink_is_asked_for_the_configuration_of_its_jobmanager(
     assert (effective.session_timeout_seconds, effective.heartbeat_interval_seconds) == (6.0, 1.5)
 
 
-def test_less_than_declared_is_a_finding_and_as_much_is_none() -> None:
+def test_only_a_guarantee_weaker_than_declared_is_a_finding() -> None:
     clients = client_configs(producer(transactional_id="null") + consumer())
     effective = flink_guarantee.effective_of("exactly_once", 1000, clients)
     assert effective.mismatch("at_least_once") is None

@@ -21,12 +21,12 @@ def death(noted_ms: int, least: int) -> Death:
     return Death(noted_ms, lambda _, number: number >= least)
 
 
-def test_what_was_answered_and_not_committed_comes_again() -> None:
+def test_uncommitted_results_are_repeated() -> None:
     answers = [answer(10, 1, 2, 3), answer(30, 2, 3, 4)]
     assert foretold(answers, [death(20, 2)]) == Counter([2, 3])
 
 
-def test_each_death_counts_the_answers_of_the_one_that_died_alone() -> None:
+def test_each_death_counts_only_the_results_of_the_dead_instance() -> None:
     answers = [answer(10, 1, 2), answer(30, 2), answer(50, 2, 3)]
     assert foretold(answers, [death(20, 2), death(40, 2)]) == Counter([2, 2])
     assert foretold(answers, [death(20, 2), death(25, 2)]) == Counter([2]), "one that dies unheard adds nothing"

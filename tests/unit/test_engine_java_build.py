@@ -81,7 +81,7 @@ def test_a_source_is_compiled_once_and_again_when_it_or_its_lock_changes(home: P
     assert compilations(home) == 3
 
 
-def test_what_does_not_compile_leaves_nothing(home: Path) -> None:
+def test_a_failed_compilation_leaves_no_file(home: Path) -> None:
     executable(home / "jdk" / "bin" / "javac", JAVAC)
     (home / "Job.java").write_text("broken")
     with pytest.raises(CompileError, match=r"does not compile Job\.java:\nJob\.java:1: error: broken"):
@@ -90,7 +90,7 @@ def test_what_does_not_compile_leaves_nothing(home: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", [KafkaStreamsEngine, FlinkEngine])
-def test_locks_name_the_engine_and_its_sources_are_there(engine: type[KafkaStreamsEngine] | type[FlinkEngine]) -> None:
+def test_locks_name_the_engine_and_its_sources_exist(engine: type[KafkaStreamsEngine] | type[FlinkEngine]) -> None:
     assert engine.source.is_file()
     assert engine.name in REGISTRY
     artifacts = {jar.artifact: jar.version for jar in read_lock(engine.lock)}
@@ -107,7 +107,7 @@ def test_flinks_wheel_is_one_pinned_requirement_with_its_hash() -> None:
     assert len(bytes.fromhex(digest)) == 32
 
 
-def test_a_wheel_that_cannot_be_had_is_one_sentence_and_leaves_nothing(
+def test_an_unavailable_wheel_is_one_sentence_and_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executable(tmp_path / "python", '#!{python}\nimport sys\nsys.exit("no such index")\n')

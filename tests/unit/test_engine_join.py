@@ -34,7 +34,7 @@ def end(to: JoinCore) -> list[tuple[object, ...]]:
     return [("late", a.id) if isinstance(a, LateEvent) else (a.window_start_ms, *a.ids) for a in to.take()]
 
 
-def test_both_sides_are_answered_together_each_id_once() -> None:
+def test_a_join_emits_both_sides_with_each_id_once() -> None:
     c = core()
     feed(c, CLICK, (1, 5), (2, 6), (1, 5))
     feed(c, UPDATE, ("update/1", 30_000))
@@ -42,14 +42,14 @@ def test_both_sides_are_answered_together_each_id_once() -> None:
 
 
 @pytest.mark.parametrize(("join", "answers"), [("inner", []), ("left", [(0, 1)])])
-def test_the_left_side_alone_is_answered_by_a_left_join(join: Join, answers: list[tuple[object, ...]]) -> None:
+def test_a_left_join_emits_the_left_side_alone(join: Join, answers: list[tuple[object, ...]]) -> None:
     c = core(join)
     feed(c, CLICK, (1, 5))
     assert end(c) == answers
 
 
 @pytest.mark.parametrize("join", ["inner", "left"])
-def test_the_right_side_alone_is_answered_by_none(join: Join) -> None:
+def test_no_join_emits_the_right_side_alone(join: Join) -> None:
     c = core(join)
     feed(c, UPDATE, ("update/1", 5))
     assert end(c) == []

@@ -232,7 +232,7 @@ def test_at_any_kill_points_the_newest_table_has_every_event_once(order, made, t
 
 @settings(max_examples=100, deadline=None)
 @anyhow
-def test_at_any_kill_points_repeats_are_answered_once_or_set_aside(made, todo, disorder_ms, lateness_ms) -> None:  # type: ignore[no-untyped-def]
+def test_at_any_kill_points_repeats_are_emitted_once_or_set_aside(made, todo, disorder_ms, lateness_ms) -> None:  # type: ignore[no-untyped-def]
     """Every event is in its partition twice. It is answered once in its window, or set aside if it is too late."""
     twice = [event for event in made for _ in range(2)]
     engine = run("exactly_once", twice, todo, disorder_ms, lateness_ms, "distinct", copies=2)
@@ -241,7 +241,7 @@ def test_at_any_kill_points_repeats_are_answered_once_or_set_aside(made, todo, d
     assert set(answered) | set(engine.aside) == set(range(len(made)))
 
 
-def test_sessions_come_back_with_the_events_that_they_had() -> None:
+def test_sessions_are_restored_with_their_events() -> None:
     """Dense times with many late events: sessions beside answered ones, extended backwards by late events."""
     listed = 0
     for seed in range(200):
@@ -304,7 +304,7 @@ def test_the_model_can_fail() -> None:
     assert run("exactly_once", made, todo, 0).produced == Counter([0])
 
 
-def test_late_events_are_counted_like_answers() -> None:
+def test_late_events_are_counted_like_results() -> None:
     made = [(p, "/a", t, 1) for p in PARTITIONS for t in (500, 1)]
     todo: Todo = [("read", p, 1) for p in PARTITIONS]
     engine = run("exactly_once", made, todo, 0)

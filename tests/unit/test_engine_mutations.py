@@ -158,7 +158,7 @@ def test_without_mutations_nothing_changes() -> None:
     assert [e.result if isinstance(e, EmittedResult) else e for e in outcome.emissions] == answers
 
 
-def test_decisions_hang_on_the_cell_alone() -> None:
+def test_decisions_depend_on_the_cell_alone() -> None:
     answers, some = honest(), rates(drop=0.1, drop_cell=0.2)
     together = mutate(answers, some, seed=3).applied
     one_by_one = [d for a in answers for d in mutate([a], some, seed=3).applied]

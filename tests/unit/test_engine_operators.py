@@ -74,7 +74,7 @@ def test_an_event_late_for_some_windows_is_in_the_others_and_not_set_aside() -> 
     assert brief(c) == [(5, 15, "/a", 1, 2), ("late", 4), (10, 20, "/a", 1, 3)]
 
 
-def test_recovery_puts_an_event_back_into_the_windows_that_were_open() -> None:
+def test_recovery_restores_an_event_to_the_open_windows() -> None:
     c = core(operator="sliding", window_ms=10, slide_ms=5)
     feed(c, (0, 7), (1, 11))
     assert brief(c) == [(0, 10, "/a", 0)]
@@ -92,7 +92,7 @@ def test_a_pause_of_the_gap_is_in_a_session_and_a_longer_one_ends_it() -> None:
     assert brief(c) == [(0, 20, "/a", 1, 2)]
 
 
-def test_a_session_answers_when_its_end_is_reached() -> None:
+def test_a_session_is_emitted_when_its_end_is_reached() -> None:
     c = sessions()
     feed(c, (1, 0))
     feed(c, (2, 9), key=B)
@@ -101,7 +101,7 @@ def test_a_session_answers_when_its_end_is_reached() -> None:
     assert brief(c) == [(0, 10, "/a", 1)]
 
 
-def test_an_event_between_two_open_sessions_makes_one_of_them() -> None:
+def test_an_event_between_two_open_sessions_merges_them() -> None:
     c = sessions(max_disorder_ms=100)
     feed(c, (1, 0), (2, 20), (3, 10), (4, 200))
     assert brief(c) == [(0, 30, "/a", 1, 2, 3)]
@@ -116,7 +116,7 @@ def test_an_event_whose_window_has_ended_is_late_unless_it_touches_an_open_sessi
     assert brief(c) == [("late", 3), (5 - 1, 25, "/a", 1, 4, 5), (20, 30, "/b", 2)]
 
 
-def test_a_late_event_beside_an_answered_session_opens_one_of_its_own() -> None:
+def test_a_late_event_beside_an_emitted_session_opens_its_own() -> None:
     c = sessions()
     feed(c, (1, 0))
     feed(c, (2, 12), key=B)
@@ -157,7 +157,7 @@ def test_recovery_leaves_out_what_an_open_session_reaches_only_since_a_late_even
     assert brief(again) == [(9, 19, "/a", 4), (1, 24, "/b", 0, 2, 5)]
 
 
-def test_a_revoked_partition_takes_its_events_out_of_sessions() -> None:
+def test_the_events_of_a_revoked_partition_leave_sessions() -> None:
     c = sessions(P0, P1)
     feed(c, (1, 0), (2, 20))
     feed(c, (3, 10), partition=P1)
@@ -166,14 +166,14 @@ def test_a_revoked_partition_takes_its_events_out_of_sessions() -> None:
     assert brief(c) == [(0, 10, "/a", 1), (20, 30, "/a", 2)]
 
 
-def test_a_passthrough_answers_each_event_at_once_and_none_is_late() -> None:
+def test_a_passthrough_emits_each_event_at_once_and_none_is_late() -> None:
     c = core(operator="passthrough")
     feed(c, (1, 100), (2, 0), (2, 0))
     assert brief(c) == [(100, 100, "/a", 1), (0, 0, "/a", 2), (0, 0, "/a", 2)]
     assert c.progress()[P0] == PartitionProgress(3, 3, 100)
 
 
-def test_a_running_aggregate_answers_with_what_is_new_and_a_cumulative_one_with_all_keys_anew() -> None:
+def test_a_running_aggregate_emits_new_ids_or_all_ids_if_cumulative() -> None:
     for emission, answers in (
         ("incremental", [[(0, 0, "/a", 1, 2), (0, 0, "/b", 3)], [], [(0, 0, "/a", 4)]]),
         ("cumulative", [[(0, 0, "/a", 1, 2), (0, 0, "/b", 3)], [], [(0, 0, "/a", 1, 2, 4), (0, 0, "/b", 3)]]),
@@ -187,13 +187,13 @@ def test_a_running_aggregate_answers_with_what_is_new_and_a_cumulative_one_with_
         assert c.progress()[P0] == PartitionProgress(5, 1 if emission == "cumulative" else 5, 100)
 
 
-def test_distinct_answers_with_each_id_once() -> None:
+def test_distinct_emits_each_id_once() -> None:
     c = core(operator="distinct", window_ms=10)
     feed(c, (1, 0), (2, 1), (1, 2), (3, 10), (1, 3))
     assert brief(c) == [(0, 10, "/a", 1, 2), ("late", 1)]
 
 
-def test_the_operator_is_what_the_settings_say() -> None:
+def test_the_settings_select_the_operator() -> None:
     assert isinstance(core(), WindowCore)
     assert isinstance(sessions(), SessionCore)
     assert isinstance(core(operator="passthrough"), PassthroughCore)
@@ -216,7 +216,7 @@ def test_the_operator_is_what_the_settings_say() -> None:
         ({"operator": "running_aggregate", "mutations": {"withdraw": 0.1}}, "withdraw goes with emission cumulative"),
     ],
 )
-def test_nonsense_is_refused(more: dict[str, Any], problem: str) -> None:
+def test_contradictory_settings_are_refused(more: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         settings(**more)
 
@@ -235,7 +235,7 @@ def test_a_filter_lets_the_listed_values_through(one_of: tuple[Any, ...], value:
     assert found == ((3, A, 13, 7) if through else wire.FilteredOut(3))
 
 
-def test_a_field_that_is_not_there_is_not_let_through() -> None:
+def test_an_event_without_the_filter_field_is_left_out() -> None:
     decoder = wire.Decoder(["page"], where=EventFilter(field="f", one_of=("x",)))
     assert decoder.decode(3, b'{"id":7,"timestamp":"1970-01-01T00:00:00.013","page":"/a"}') == wire.FilteredOut(3)
 

@@ -83,7 +83,7 @@ def test_parallelism_is_one_to_three(parallelism: int) -> None:
         settings(parallelism=parallelism)
 
 
-def test_what_an_engine_cannot_do_is_refused(tmp_path: Path) -> None:
+def test_settings_that_an_engine_cannot_have_are_refused(tmp_path: Path) -> None:
     with pytest.raises(EngineRefused, match="flink cannot be asked for at_most_once"):
         FlinkEngine(settings(guarantee="at_most_once"), tmp_path)
     with pytest.raises(EngineRefused, match="no standby workers"):
@@ -158,14 +158,14 @@ def plan(engine: str, workload: str | None = None) -> Any:
 
 
 @pytest.mark.parametrize("engine", ["flink", "kafka_streams"])
-def test_the_demo_takes_a_real_engine_at_its_best_unless_told(engine: str) -> None:
+def test_the_demo_uses_the_strongest_guarantee_of_an_engine_by_default(engine: str) -> None:
     assert (plan(engine).guarantee, plan(engine).fault) == ("exactly_once", "kill")
     assert plan(f"{engine}:at_least_once").guarantee == "at_least_once"
     with pytest.raises(DemoRefused, match=f"{engine}:at_most_once cannot be had"):
         plan(f"{engine}:at_most_once")
 
 
-def test_a_jobmanager_that_comes_back_goes_on_from_the_newest_snapshot(tmp_path: Path) -> None:
+def test_a_restarted_jobmanager_continues_from_the_newest_snapshot(tmp_path: Path) -> None:
     engine = FlinkEngine(settings(), tmp_path)
     assert engine._latest_snapshot() is None
     for age, name in enumerate(("checkpoints/job/chk-9", "savepoints/savepoint-1", "checkpoints/job/chk-10")):

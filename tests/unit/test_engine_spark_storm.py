@@ -108,7 +108,7 @@ def test_storms_cluster_is_on_the_loopback_interface_and_in_its_folder(tmp_path:
     assert f'fileName="{tmp_path}/worker.log"' in (tmp_path / "log4j2" / "worker.xml").read_text(encoding="utf-8")
 
 
-def test_storm_takes_pgvals_times_as_its_code_sets_them(tmp_path: Path) -> None:
+def test_storm_uses_the_times_of_pgvals_code(tmp_path: Path) -> None:
     times = timeouts("pgval", "storm")
     options = storm_options(tmp_path, PORTS, times)
     assert (options["supervisor.worker.timeout.secs"], options["worker.heartbeat.frequency.secs"]) == (3, 1)
@@ -156,13 +156,13 @@ def test_storms_guarantee_is_that_of_its_spout_ackers_and_producers(log: str, gu
     assert (effective.session_timeout_seconds, effective.heartbeat_interval_seconds) == (6, 2)
 
 
-def test_a_worker_of_storm_that_tells_no_times_is_still_read() -> None:
+def test_a_log_of_a_storm_worker_without_times_is_read() -> None:
     log = worker_log().replace("supervisor.worker.timeout.secs", "x").replace("worker.heartbeat.frequency.secs", "y")
     effective = storm.effective_of(log)
     assert (effective.session_timeout_seconds, effective.heartbeat_interval_seconds) == (None, None)
 
 
-def test_a_worker_of_storm_that_has_not_told_all_has_no_guarantee() -> None:
+def test_an_incomplete_log_of_a_storm_worker_has_no_guarantee() -> None:
     with pytest.raises(EngineError, match="has not logged"):
         storm.effective_of(worker_log().replace("KafkaSpoutConfig", "Other"))
 

@@ -73,7 +73,7 @@ def test_a_click_is_decoded() -> None:
      b'{"id":1,"timestamp":5,"page":"/a"}', b'{"id":null,"timestamp":"1970-01-01T00:00:00","page":"/a"}',
      b'{"id":true,"timestamp":"1970-01-01T00:00:00","page":"/a"}', b"\xff"],
 )  # fmt: skip
-def test_what_is_no_event_is_none(value: bytes | None) -> None:
+def test_an_undecodable_event_is_none(value: bytes | None) -> None:
     assert wire.Decoder(["page"]).decode(0, value) is None
 
 
@@ -81,7 +81,7 @@ def test_what_is_no_event_is_none(value: bytes | None) -> None:
     ("text", "ms"),
     [("1970-01-01T00:00:00.001", 1), ("1970-01-01T01:00:00.001+01:00", 1), ("1969-12-31T23:59:59.999Z", -1)],
 )
-def test_times(text: str, ms: int) -> None:
+def test_times_are_decoded_in_each_form(text: str, ms: int) -> None:
     assert wire.time_ms(text) == ms
 
 

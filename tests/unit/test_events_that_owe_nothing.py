@@ -45,7 +45,7 @@ def rows(run: FedRun, status: int) -> list[tuple[str | None, int]]:
     return sorted((row["key"], event["id"]) for row in found if row["status"] == status for event in row["ids"])
 
 
-def test_it_is_read_and_owes_nothing(run: FedRun) -> None:
+def test_a_filtered_event_is_read_and_owes_nothing(run: FedRun) -> None:
     run.feed([Fed(ORDERS, (2,), key="own", owed=False), Fed(ORDERS, (3,), key="alone", owed=False)])
     shown = later(run, 9, 5)
     assert (shown.contributions["expected"], shown.contributions["processed"]) == (2, 2)
@@ -55,7 +55,7 @@ def test_it_is_read_and_owes_nothing(run: FedRun) -> None:
     assert (end.verdicts["exactly_once"], confirmed(end)) == (Verdict.PASS, {})
 
 
-def test_a_result_of_it_is_misplaced_also_once_its_facts_are_retired(run: FedRun) -> None:
+def test_a_result_of_a_filtered_event_is_misplaced_also_after_retirement(run: FedRun) -> None:
     run.feed([Fed(ORDERS, (2,), key="own", owed=False), Fed(PAID, (2,), key="own")])
     assert confirmed(later(run, 9, 5, after_us=1)) == {"misplaced": 1}
     run.feed([Fed(PAID, (2,), 5 * MINUTE_US, "last")])
@@ -73,7 +73,7 @@ def test_a_result_of_it_is_misplaced_also_once_its_facts_are_retired(run: FedRun
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["same process", "restart"])
-def test_what_is_set_aside_of_it_accuses_nobody(run: FedRun, restarts: bool) -> None:
+def test_a_filtered_event_that_was_set_aside_is_not_a_violation(run: FedRun, restarts: bool) -> None:
     run.feed([Fed(ORDERS, (2,), key="own", owed=False), Fed(ORDERS, (3,), key="alone", owed=False)])
     # The batch that read them has left memory, and no cell knows them.
     run.runner.judging.known.forget(run.runner.books.batch + 1)
@@ -93,7 +93,7 @@ def test_an_id_that_no_event_has_is_unknown_on_a_dead_letter_topic_too(run: FedR
     assert confirmed(run.feed([])) == {"unknown_id": 1}
 
 
-def test_one_that_comes_after_what_was_set_aside_of_it_takes_the_accusation_back(run: FedRun) -> None:
+def test_a_filtered_event_read_after_its_late_record_retracts_the_violation(run: FedRun) -> None:
     run.feed([Fed(ORDERS, (5,), key="other"), Fed(PAID, (5,), key="other"), Fed("dead", (5,), key="own")])
     assert confirmed(run.feed([])) == {"misplaced": 1}
     # The id was known before, and no number of the cell changes.
@@ -101,7 +101,7 @@ def test_one_that_comes_after_what_was_set_aside_of_it_takes_the_accusation_back
     assert confirmed(run.feed([])) == {}
 
 
-def test_its_facts_stay_as_long_as_a_cell_that_has_them(run: FedRun) -> None:
+def test_facts_of_a_filtered_event_stay_as_long_as_a_cell_that_has_it(run: FedRun) -> None:
     run.feed([Fed(ORDERS, (2,), key="own", owed=False), Fed("dead", (2,), key="own")])
     # The cell keeps changing, so that only its older facts are past the retention.
     for number in range(5):
@@ -113,7 +113,7 @@ def test_its_facts_stay_as_long_as_a_cell_that_has_them(run: FedRun) -> None:
     assert confirmed(run.feed([])) == {}
 
 
-def test_its_facts_stay_as_long_as_a_settled_cell_that_may_have_them(run: FedRun) -> None:
+def test_facts_of_a_filtered_event_stay_as_long_as_a_settled_cell_that_may_have_it(run: FedRun) -> None:
     run.runner.judging.settle_at = 1
     soon = 3 * MINUTE_US
     run.feed([Fed(ORDERS, (2,), soon, "left", owed=False)])
@@ -132,7 +132,7 @@ def test_its_facts_stay_as_long_as_a_settled_cell_that_may_have_them(run: FedRun
     assert rows(run, UNOWED) == [("left", 2)]
 
 
-def test_once_its_facts_are_retired_its_cell_is_out_of_scope(run: FedRun) -> None:
+def test_a_cell_without_the_facts_of_its_filtered_event_is_out_of_scope(run: FedRun) -> None:
     soon = 3 * MINUTE_US
     run.feed([Fed(ORDERS, (3,), soon, "alone", owed=False)])
     for number in range(5):

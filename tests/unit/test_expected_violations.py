@@ -39,7 +39,7 @@ def test_only_its_own_class_is_expected() -> None:
     assert record(KILL).expected() == {("kill", "duplicate"): 30}
 
 
-def test_without_a_plan_that_says_so_nothing_is() -> None:
+def test_a_fault_without_expects_expects_nothing() -> None:
     assert record(replace(KILL, expects=frozenset())).expected() == {}
     assert record().expected() == {}
     assert record(replace(KILL, name="other")).expected() == {}
@@ -52,7 +52,7 @@ def test_faults_of_one_name_must_all_expect_it() -> None:
     assert record(KILL, replace(again, expects=frozenset({"missing"}))).expected() == {}
 
 
-def test_what_came_between_two_faults_of_one_name_is_neithers() -> None:
+def test_a_violation_between_two_faults_of_one_name_belongs_to_neither() -> None:
     again = replace(KILL, id="2", injected_us=60 * MINUTE, healed_us=61 * MINUTE)
     found = record(KILL)
     found.add_confirmed("duplicate", "recovery", 100, 0, 30 * MINUTE, fault="kill")
@@ -64,7 +64,7 @@ def test_what_came_between_two_faults_of_one_name_is_neithers() -> None:
     assert found.expected() == {("kill", "duplicate"): 37}
 
 
-def test_what_is_taken_back_under_another_fault_is_expected_less() -> None:
+def test_a_retraction_during_another_fault_reduces_the_expected_count() -> None:
     found = record(KILL, replace(KILL, id="2", name="other", injected_us=20 * MINUTE, healed_us=21 * MINUTE))
     found.add_confirmed("duplicate", "failure", 0, 30, 20 * MINUTE, fault="other")
     assert found.expected() == {}
@@ -78,19 +78,19 @@ def test_a_fault_that_never_recovers_expects_nothing_more_some_time_after_it(min
 
 
 @pytest.mark.parametrize(("minute", "expects"), [(500, 35), (10 + 24 * 60, 35), (10 + 24 * 60 + 6, 30)])
-def test_a_fault_that_is_not_healed_expects_on_for_a_day(minute: int, expects: int) -> None:
+def test_a_fault_that_is_not_healed_expects_violations_for_a_day(minute: int, expects: int) -> None:
     found = record(replace(KILL, healed_us=None))
     found.add_confirmed("duplicate", "failure", 5, 0, minute * MINUTE, fault="kill")
     assert found.expected() == {("kill", "duplicate"): expects}
 
 
-def test_what_was_taken_back_is_expected_no_more() -> None:
+def test_retracted_violations_are_no_longer_expected() -> None:
     found = record(KILL)
     found.add_confirmed("duplicate", "recovery", 0, 30, 40 * MINUTE, fault="kill")
     assert found.expected() == {}
 
 
-def test_old_minutes_are_kept_together_and_expected_no_more() -> None:
+def test_old_minutes_are_merged_and_no_longer_expected() -> None:
     found = record(KILL)
     for minute in range(18, 18 + 3 * DAY_MINUTES):
         found.add_confirmed("duplicate", "recovery", 1, 0, minute * MINUTE, fault="kill")
@@ -102,7 +102,7 @@ def test_old_minutes_are_kept_together_and_expected_no_more() -> None:
     assert sum(found.confirmed_by_fault["kill", "duplicate"].values()) == 30 + 3 * DAY_MINUTES
 
 
-def test_the_classes_of_now() -> None:
+def test_expected_classes_are_those_of_the_present_instant() -> None:
     def at(minute: int, *windows: FaultWindow) -> frozenset[str]:
         return expected_now(windows, minute * MINUTE, WITHIN)
 
@@ -118,7 +118,7 @@ def test_the_classes_of_now() -> None:
     }
 
 
-def test_what_is_open_less_what_is_expected_and_not_acknowledged() -> None:
+def test_open_unexpected_violations_exclude_expected_and_acknowledged_ones() -> None:
     expects = record(KILL).expected()
     assert _unexpected({"duplicate": 34, "missing": 7}, expects, {}) == {"duplicate": 4, "missing": 7}
     # Everything that the plan expects is acknowledged, so it excuses none of the open ones.
@@ -128,7 +128,7 @@ def test_what_is_open_less_what_is_expected_and_not_acknowledged() -> None:
     assert _unexpected({"duplicate": 31, "missing": 7}, expects, others) == {"duplicate": 1, "missing": 7}
 
 
-def test_what_is_acknowledged_and_taken_back_is_neither_open_nor_expected_nor_an_excuse(tmp_path: Path) -> None:
+def test_a_retracted_acknowledged_violation_reduces_the_acknowledged_count(tmp_path: Path) -> None:
     found = record(KILL).acknowledged
     seen = Acknowledgement("v", "duplicate", 30, "seen", {"kill": 30}, batch=1)
     found.follow(StateTables(tmp_path), {"v": seen})
@@ -184,7 +184,7 @@ def test_a_named_plan_expects_for_all_its_faults() -> None:
 
 
 @pytest.mark.parametrize("word", ["duplicates", "undecodable", "late"])
-def test_a_class_that_no_fault_can_be_blamed_for_is_refused(word: str) -> None:
+def test_a_class_that_no_fault_can_cause_is_refused(word: str) -> None:
     with pytest.raises(
         FaultConfigError, match=f"{word} is no class that a fault can be expected to bring; use missing"
     ):

@@ -46,14 +46,14 @@ def state(tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_a_text_of_others_becomes_a_sentence(state: Path, text: str, sentence: str) -> None:
+def test_a_foreign_error_becomes_one_sentence(state: Path, text: str, sentence: str) -> None:
     assert known_sentence(RuntimeError(FAILED + text), state) == sentence
     error = RuntimeError("An error occurred while calling o7542.getResult")
     error.__cause__ = RuntimeError(text)
     assert known_sentence(error, state) == sentence
 
 
-def test_what_is_not_known_has_no_sentence(state: Path) -> None:
+def test_an_unknown_error_has_no_sentence(state: Path) -> None:
     error = ValueError("first\nsecond")
     assert known_sentence(error, state) is None
 
@@ -65,7 +65,7 @@ def test_what_is_not_known_has_no_sentence(state: Path) -> None:
         RuntimeError("Generic error: No space left on device (os error 28)"),
     ],
 )
-def test_a_full_disk_is_told_with_path_and_bytes(
+def test_a_full_disk_is_reported_with_path_and_bytes(
     state: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = SimpleNamespace(f_bavail=1, f_frsize=4096, f_files=100, f_favail=50, f_blocks=9, f_bfree=1)
@@ -87,7 +87,7 @@ def test_a_full_disk_is_told_with_path_and_bytes(
         RuntimeError("OSError: [Errno 28] No space left on device: '/mnt/spark-local/x'"),
     ],
 )
-def test_a_full_disk_that_is_not_the_state_s_is_named(state: Path, error: Exception) -> None:
+def test_a_full_disk_other_than_that_of_the_state_is_named(state: Path, error: Exception) -> None:
     assert re.fullmatch(
         r"no room is left on the disk of /mnt/spark-local/x \([\d,]+ bytes are free there\): free some, or set "
         r"spark\.local\.dir in spark\.options to another folder where this one is of Spark, and start .*",
@@ -97,7 +97,7 @@ def test_a_full_disk_that_is_not_the_state_s_is_named(state: Path, error: Except
 
 @pytest.mark.parametrize("path", [None, "/mnt/spark-local/x", "of the state"])
 @pytest.mark.parametrize("has_room", [False, True])
-def test_a_sidecar_that_retries_does_not_ask_to_be_started(
+def test_the_message_of_a_retry_does_not_ask_for_a_restart(
     state: Path, path: str | None, has_room: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = SimpleNamespace(
@@ -126,11 +126,11 @@ def test_a_file_of_the_state_and_a_disk_that_has_room_are_distinguished(state: P
     assert known_sentence(locked, state) == f"the file system of the state {state} is read-only: mount it for writing"
 
 
-def test_a_reader_of_the_output_that_has_gone_is_not_the_jvm(state: Path) -> None:
+def test_a_closed_stdout_is_not_a_failure_of_the_jvm(state: Path) -> None:
     assert known_sentence(BrokenPipeError(errno.EPIPE, "Broken pipe"), state) is None
 
 
-def test_a_state_that_is_gone_explains_all_else(state: Path) -> None:
+def test_a_deleted_state_explains_other_errors(state: Path) -> None:
     said = (
         "was deleted while the sidecar ran: what it had verified is lost, and the next start begins with an empty state"
     )
@@ -140,7 +140,7 @@ def test_a_state_that_is_gone_explains_all_else(state: Path) -> None:
     assert known_sentence(OSError(errno.ENOENT, "No such file"), state) == f"the state folder {state} {said}"
 
 
-def test_a_jvm_that_was_killed_is_told_with_its_signal(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_jvm_is_reported_with_its_signal(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jvm = subprocess.Popen(["sleep", "600"])
     monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=jvm))
     assert known_sentence(ValueError("whatever"), state) is None

@@ -38,7 +38,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_plan_is_a_table_and_touches_nothing(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_is_a_table_and_changes_nothing(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["faults", "plan", str(file)]) == 0
     assert capsys.readouterr().out == (
         "plan written, seed 7, 14m 0.5s and the time that healing takes\n"
@@ -101,7 +101,7 @@ def test_the_list_names_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="clock_skew reads /proc")
 @pytest.mark.parametrize("where", ["nowhere", "installed", "in a folder of the machine's name", "loaded by a process"])
-def test_the_list_looks_for_the_library_that_moves_clocks(
+def test_the_list_checks_for_the_library_of_clock_faults(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     folder = tmp_path / ("lib/x86_64-linux-gnu" if "machine" in where else "lib") / "faketime"

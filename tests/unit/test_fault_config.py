@@ -59,7 +59,7 @@ def test_parameters_are_those_of_the_kind() -> None:
         ({"kind": "disk_full", "parameters": {"bytes": "1 potato"}}, "a size is a whole number of bytes"),
     ],
 )
-def test_a_wrong_fault_is_refused_with_the_mend(fault: dict[str, Any], words: str) -> None:
+def test_a_wrong_fault_is_refused_with_the_fix(fault: dict[str, Any], words: str) -> None:
     said = complaint(fault)
     assert words in said
     assert said.startswith("fault configuration: schedule")
@@ -84,7 +84,7 @@ KILL = {"kind": "process_kill", "target": "w"}
         ({"together": [KILL, {"kind": "earthquake"}]}, "schedule.faults.0.together.1: 'earthquake' is no kind"),
     ],
 )
-def test_a_wrong_group_is_refused_with_the_mend(fault: dict[str, Any], words: str) -> None:
+def test_a_wrong_group_is_refused_with_the_fix(fault: dict[str, Any], words: str) -> None:
     said = complaint(fault)
     assert words in said
     assert "\n" not in said
@@ -124,12 +124,12 @@ def test_a_wrong_target_is_refused(target: dict[str, Any], words: str) -> None:
     assert words in complaint({"kind": "process_kill"}, targets={"t": target})
 
 
-def test_a_target_is_named_as_the_file_names_it() -> None:
+def test_an_error_names_a_target_as_the_file_does() -> None:
     said = complaint({"kind": "process_kill"}, targets={"fault": {"type": "process", "pid": 1}})
     assert said == "fault configuration: targets.fault.pid: Input should be greater than 1."
 
 
-def test_one_wrong_entry_of_a_list_is_told_as_one() -> None:
+def test_one_wrong_entry_of_a_list_is_one_problem() -> None:
     assert "more)" not in complaint({"kind": "earthquake"})
     assert "more)" not in complaint({"together": [KILL, {"kind": "earthquake"}]})
     assert complaint({"kind": "process_kill", "for": 5, "size": 1}).endswith("(and 1 more).")
@@ -137,7 +137,7 @@ def test_one_wrong_entry_of_a_list_is_told_as_one() -> None:
     assert said == "fault configuration: schedule.faults: has 0 of the 1 that it takes at least."
 
 
-def test_a_named_plan_takes_a_name_for_its_target_too() -> None:
+def test_a_named_plan_accepts_the_name_of_a_target() -> None:
     config = parse({"targets": {"w": WORKER}, "plan": {"name": "pgval-crash", "target": "w"}})
     assert config.plan is not None
     assert config.plan.target.name == "w"
@@ -147,7 +147,7 @@ def test_a_plan_and_a_schedule_exclude_each_other() -> None:
     assert "either plan (a named one) or schedule" in complaint({"kind": "process_kill"}, plan={"name": "pgval-crash"})
 
 
-def test_how_many_a_named_plan_hits_is_its_own() -> None:
+def test_a_named_plan_decides_the_number_of_its_targets() -> None:
     plan = {"name": "pgval-crash", "target": {"pick": 2}}
     with pytest.raises(FaultConfigError, match="the plan says how many targets are hit"):
         parse({"targets": {"w": WORKER}, "plan": plan})

@@ -79,27 +79,29 @@ def _entry(journal: Journal, name: str) -> Entry:
 
 
 @pytest.mark.parametrize(("heals", "proofs"), [(AWAY, []), ([], AWAY), (AWAY[:1], AWAY[:1])])
-def test_who_does_not_answer_is_asked_again(tmp_path: Path, heals: list[Exception], proofs: list[Exception]) -> None:
+def test_healing_is_retried_after_an_unreachable_target(
+    tmp_path: Path, heals: list[Exception], proofs: list[Exception]
+) -> None:
     engine = Engine([*heals], [*proofs])
     assert healed(tmp_path, engine) == ["f0"]
     assert (engine.heals, engine.proofs) == ([], [])
 
 
-def test_who_does_not_answer_in_time_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_a_target_unreachable_for_too_long_is_reported_with_the_next_step(tmp_path: Path) -> None:
     away = Engine([Unreachable("s: nobody answers.")] * 10_000, [])
     with pytest.raises(NotHealed, match=r"s: nobody answers\. It was retried for 0\.05 s; look"):
         healed(tmp_path, away, seconds=0.05)
     assert away.healed == 0
 
 
-def test_who_refuses_is_not_asked_again(tmp_path: Path) -> None:
+def test_a_refusal_is_not_retried(tmp_path: Path) -> None:
     engine = Engine([FaultRefused("no.")], [])
     with pytest.raises(NotHealed, match=r"f0 on  is not healed: no\."):
         healed(tmp_path, engine)
     assert engine.healed == 0
 
 
-def test_the_others_are_healed_before_one_is_waited_for(tmp_path: Path) -> None:
+def test_other_faults_are_healed_before_waiting_for_one(tmp_path: Path) -> None:
     away, other = Engine(AWAY[:2], []), Engine([], [])
     asked: list[int] = []
     away.is_healed = lambda: asked.append(other.healed) or True  # type: ignore[method-assign, func-returns-value]
@@ -107,7 +109,7 @@ def test_the_others_are_healed_before_one_is_waited_for(tmp_path: Path) -> None:
     assert asked == [1]
 
 
-def test_one_that_never_answers_keeps_no_other_from_being_asked_again(tmp_path: Path) -> None:
+def test_an_unreachable_target_does_not_prevent_retries_of_the_others(tmp_path: Path) -> None:
     lost, back = Engine([Unreachable("p: no proxy answers.")] * 10_000, []), Engine(AWAY[:2], [])
     names: list[str] = []
     with Journal.locked(tmp_path) as journal:
@@ -123,7 +125,7 @@ def test_one_that_never_answers_keeps_no_other_from_being_asked_again(tmp_path: 
     assert names == ["back"]
 
 
-def test_one_that_hangs_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_call_does_not_delay_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither its healing nor its proof blocks another fault. Each continues once its late answer is known."""
     monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     slow_to_mend, slow_to_show, other = Engine([], []), Engine([], []), Engine([], [])
@@ -159,7 +161,7 @@ def test_one_that_hangs_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.Mo
     assert said == ["waiting, 20 s at most: f0 on  cannot be healed yet: the call that heals it has not returned yet."]
 
 
-def test_one_that_hangs_for_good_is_told_as_not_healed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_never_returns_is_reported_as_not_healed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     monkeypatch.setattr(heal_task, "_CALL_SECONDS_MAX", 0.1)
     hung, other, end = Engine([], []), Engine([], []), threading.Event()
@@ -170,9 +172,7 @@ def test_one_that_hangs_for_good_is_told_as_not_healed(tmp_path: Path, monkeypat
     assert other.healed == 1
 
 
-def test_the_proof_of_what_is_mended_late_is_waited_for_from_then_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_proof_timeout_begins_when_the_fault_is_healed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     late = Engine([], [])
     mend = late.heal
@@ -180,7 +180,9 @@ def test_the_proof_of_what_is_mended_late_is_waited_for_from_then_on(
     assert healed(tmp_path, late, seconds=0.1) == ["f0"]
 
 
-def test_what_is_gone_and_cannot_be_written_down_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_healed_fault_that_cannot_be_recorded_is_reported_as_healed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reached = Journal.record_state
 
     def full_at_the_end(journal: Journal, entry: Entry, state: State) -> datetime:
@@ -195,7 +197,7 @@ def test_what_is_gone_and_cannot_be_written_down_is_told_so(tmp_path: Path, monk
         healed(tmp_path, Engine([], []))
 
 
-def test_of_many_that_cannot_be_mended_one_that_may_be_later_counts() -> None:
+def test_of_several_failed_healings_the_retryable_one_is_raised() -> None:
     def mend(error: Exception) -> None:
         raise error
 
@@ -206,7 +208,7 @@ def test_of_many_that_cannot_be_mended_one_that_may_be_later_counts() -> None:
     assert not isinstance(caught.value, Unreachable)
 
 
-def test_where_no_thread_is_to_be_had_all_are_healed_one_after_the_other(
+def test_faults_are_healed_one_by_one_if_no_thread_can_be_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The system may be unable to start a thread, for lack of memory or because of a limit of processes."""
@@ -218,7 +220,7 @@ def test_where_no_thread_is_to_be_had_all_are_healed_one_after_the_other(
     assert healed(tmp_path, Engine([], []), Engine(AWAY[:1], [])) == ["f0", "f1"]
 
 
-def test_a_call_is_out_though_waiting_for_it_was_interrupted() -> None:
+def test_a_call_stays_pending_after_an_interrupted_wait() -> None:
     end = threading.Event()
     asked = BackgroundCall(lambda: end.wait(20))
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -235,7 +237,7 @@ def test_a_call_is_out_though_waiting_for_it_was_interrupted() -> None:
 
 
 @pytest.mark.parametrize("out", ["heal", "is_healed"])
-def test_who_has_not_answered_an_earlier_healing_is_not_asked_twice_at_a_time(
+def test_a_pending_call_of_an_earlier_healing_is_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
 ) -> None:
     """A group is healed early and once more at its end, and a process may run `heal` after a run that gave up."""
@@ -277,7 +279,7 @@ def test_a_probe_that_began_in_time_is_waited_for(tmp_path: Path, monkeypatch: p
     assert healed(tmp_path, slow, seconds=0.8) == ["f0"]
 
 
-def test_probes_that_take_long_are_not_told_as_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_probes_are_not_reported_as_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     slow = Engine([], [])
     slow.is_healed = lambda: (time.sleep(0.3), False)[1]  # type: ignore[method-assign]
@@ -285,7 +287,9 @@ def test_probes_that_take_long_are_not_told_as_no_answer(tmp_path: Path, monkeyp
         healed(tmp_path, slow, seconds=0.2)
 
 
-def test_one_that_hangs_keeps_no_other_of_its_group_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_call_does_not_keep_others_of_its_group_active(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second, second_healed = Engine([], []), Engine([], []), threading.Event()
     ready, mend = iter((first, second)), second.heal
     answers: list[bool] = []
@@ -308,7 +312,7 @@ def test_one_that_hangs_keeps_no_other_of_its_group_in(tmp_path: Path, monkeypat
     assert answers[0]
 
 
-def test_what_cannot_be_written_down_yet_is_written_when_another_healing_has_made_room(
+def test_a_state_is_recorded_once_another_healing_has_freed_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Removing a large file takes a while. A fault that is healed meanwhile must not be injected again by
@@ -335,7 +339,7 @@ def test_what_cannot_be_written_down_yet_is_written_when_another_healing_has_mad
 
 
 @pytest.mark.parametrize("fails", ["heal", "is_healed"])
-def test_what_nobody_thought_of_keeps_no_other_from_being_proven(tmp_path: Path, fails: str) -> None:
+def test_an_unexpected_error_does_not_prevent_the_proof_of_the_others(tmp_path: Path, fails: str) -> None:
     """The exception reaches the caller, whose watchdog then heals, and it has to name the fault."""
     defect, other = Engine([], []), Engine([], AWAY[:1])
     setattr(defect, fails, lambda: 1 / 0)
@@ -345,9 +349,7 @@ def test_what_nobody_thought_of_keeps_no_other_from_being_proven(tmp_path: Path,
     assert {name: entry.is_healed for name, entry in read(tmp_path).items()} == {"f0": False, "f1": True}
 
 
-def test_who_takes_long_to_say_that_it_cannot_answer_is_told_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_target_that_is_slow_to_fail_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stopped proxy, for example, is called again every few seconds."""
     monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     away, mend, said = Engine(AWAY[:], []), Engine.heal, list[str]()
@@ -361,9 +363,7 @@ def test_who_takes_long_to_say_that_it_cannot_answer_is_told_once(
     ]
 
 
-def test_who_could_be_asked_late_only_is_waited_for_from_then_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_timeout_begins_when_the_pending_call_has_returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The call of an earlier healing was still running until then."""
     monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     slow, mend, end = Engine([], []), Engine.heal, threading.Event()

@@ -80,7 +80,7 @@ def test_a_state_keeps_its_first_instant(tmp_path: Path) -> None:
     assert (tmp_path / JOURNAL_FILE).read_text().count('"heal_started"') == 1
 
 
-def test_why_a_fault_was_over_early_is_told_with_its_healing(tmp_path: Path) -> None:
+def test_the_reason_of_an_early_end_is_published_with_the_healing(tmp_path: Path) -> None:
     with Journal.locked(tmp_path) as journal:
         entry = journal.begin(fault(), Facts())
         journal.record_state(entry, "injected")
@@ -96,7 +96,7 @@ def test_why_a_fault_was_over_early_is_told_with_its_healing(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("cut", [1, 10, 40])
-def test_a_line_that_was_cut_off_is_as_if_it_was_not_written(tmp_path: Path, cut: int) -> None:
+def test_an_incomplete_line_is_ignored(tmp_path: Path, cut: int) -> None:
     with Journal.locked(tmp_path) as journal:
         entry = journal.begin(fault(), FACTS)
         journal.record_state(entry, "injected")
@@ -137,7 +137,7 @@ def test_its_records_are_those_that_the_sidecar_reads(tmp_path: Path) -> None:
             }
 
 
-def test_what_was_begun_but_never_injected_is_healed_and_not_told(tmp_path: Path) -> None:
+def test_a_fault_that_was_never_injected_is_healed_and_not_published(tmp_path: Path) -> None:
     class Topic(FaultsTopic):
         def __init__(self) -> None:
             self.told: list[str] = []
@@ -162,7 +162,7 @@ def test_what_was_begun_but_never_injected_is_healed_and_not_told(tmp_path: Path
         assert journal.open_entries() == []
 
 
-def test_a_fault_that_fills_the_journals_disk_is_healed_before_that_is_written(
+def test_a_fault_that_fills_the_disk_of_the_journal_is_healed_before_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filling, append = Mended(), Journal._append
@@ -182,7 +182,7 @@ def test_a_fault_that_fills_the_journals_disk_is_healed_before_that_is_written(
     assert set(again.states) == {"injected", "heal_started", "healed"}
 
 
-def test_a_line_that_a_full_disk_cut_off_does_not_take_the_next_one(tmp_path: Path) -> None:
+def test_a_line_truncated_by_a_full_disk_does_not_spoil_the_next(tmp_path: Path) -> None:
     with Journal.locked(tmp_path) as journal:
         entry = journal.begin(fault(), Facts())
         with (tmp_path / JOURNAL_FILE).open("a") as file:
@@ -195,7 +195,7 @@ OTHERS = [b'{"level": "info"}\n', b'{"what": "told", "id": "other"}\n', b"[1]\n"
 
 
 @pytest.mark.parametrize("rest", [b'{"what": "sta\xff\xfe', bytes(512), *OTHERS])
-def test_what_lost_power_left_at_the_end_hides_nothing_before_it(tmp_path: Path, rest: bytes) -> None:
+def test_garbage_of_a_power_loss_hides_no_earlier_line(tmp_path: Path, rest: bytes) -> None:
     with Journal.locked(tmp_path) as journal:
         journal.begin(fault(), FACTS)
         with (tmp_path / JOURNAL_FILE).open("ab") as file:
@@ -223,7 +223,7 @@ UNREADABLE: list[tuple[list[dict[str, object]], str]] = [
 
 
 @pytest.mark.parametrize(("lines", "why"), UNREADABLE)
-def test_what_another_version_wrote_keeps_nothing_else_from_being_healed(
+def test_lines_of_another_version_do_not_prevent_healing_the_rest(
     tmp_path: Path, lines: list[dict[str, object]], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(healing, "injection", lambda *_: Mended())
@@ -242,7 +242,9 @@ def test_what_another_version_wrote_keeps_nothing_else_from_being_healed(
         assert journal.open_entries() == []
 
 
-def test_what_is_healed_is_told_though_another_fault_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_healed_fault_is_published_though_another_is_not_healed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An unreadable line stays until a person moves the journal. The windows of other faults do not wait for that."""
     told: list[str] = []
 
@@ -287,7 +289,7 @@ def test_a_run_is_refused_where_another_version_may_have_left_a_fault(tmp_path: 
         run(config, Timeline("p", 1, (), 0.0), lambda _: None, threading.Event())
 
 
-def test_what_the_other_version_healed_is_no_more_in_the_way(tmp_path: Path) -> None:
+def test_a_fault_healed_by_another_version_blocks_no_run(tmp_path: Path) -> None:
     lines = [*UNREADABLE[1][0], {"what": "state", "id": "other", "state": "healed", "time": "2026-01-01T00:00:00Z"}]
     (tmp_path / JOURNAL_FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
     with Journal.locked(tmp_path) as journal:
@@ -295,7 +297,7 @@ def test_what_the_other_version_healed_is_no_more_in_the_way(tmp_path: Path) -> 
         assert journal.open_entries() == []
 
 
-def test_a_full_disk_is_told_with_the_name_of_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_with_the_path_of_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -305,7 +307,7 @@ def test_a_full_disk_is_told_with_the_name_of_the_journal(tmp_path: Path, monkey
             journal.begin(fault(), FACTS)
 
 
-def test_one_that_cannot_be_mended_keeps_none_behind_it() -> None:
+def test_a_fault_that_cannot_be_healed_does_not_prevent_the_later_ones() -> None:
     mended: list[str] = []
 
     def mend(name: str) -> None:
@@ -318,7 +320,7 @@ def test_one_that_cannot_be_mended_keeps_none_behind_it() -> None:
     assert mended == ["a", "b"]
 
 
-def test_a_producer_that_takes_no_record_does_not_keep_a_fault_from_being_healed(
+def test_a_producer_that_accepts_no_record_does_not_prevent_healing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For example a producer that has failed for good, after a broker lost its records."""
@@ -343,7 +345,7 @@ def test_a_producer_that_takes_no_record_does_not_keep_a_fault_from_being_healed
         assert not entry.is_published
 
 
-def test_a_broker_that_does_not_answer_is_told_with_the_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_broker_is_reported_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("faults.topic._LOOK_SECONDS_MAX", 0.2)
     topic = FaultsTopic(KafkaSection(bootstrap_servers="127.0.0.1:1", topic="faults"))
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1 does not answer; start the broker, name another"):

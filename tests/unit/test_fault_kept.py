@@ -74,7 +74,7 @@ def fault(folder: Path, spec: dict[str, Any]) -> Fault:
 
 
 @pytest.mark.parametrize("spec", FAULTS, ids=lambda spec: str(spec["kind"]))
-def test_a_fault_that_the_proxy_has_lost_is_seen_to_be_gone(tmp_path: Path, proxy: Proxy, spec: dict[str, Any]) -> None:
+def test_a_fault_that_the_proxy_lost_is_no_longer_active(tmp_path: Path, proxy: Proxy, spec: dict[str, Any]) -> None:
     injected: Any = injection(fault(tmp_path, spec), tmp_path)
     name = str(spec["target"])
     proxy.impairments = {name: injected.impairment}
@@ -88,12 +88,12 @@ def test_a_fault_that_the_proxy_has_lost_is_seen_to_be_gone(tmp_path: Path, prox
             injected.maintain()
 
 
-def test_what_the_kernel_does_asks_no_proxy(tmp_path: Path, proxy: Proxy) -> None:
+def test_a_rule_of_the_kernel_needs_no_proxy(tmp_path: Path, proxy: Proxy) -> None:
     injection(fault(tmp_path, {**FAULTS[2], "target": "kernel"}), tmp_path).maintain()
     assert proxy.asked == 0
 
 
-def test_the_kernels_rule_goes_with_the_device_of_a_relay(
+def test_the_rule_of_the_kernel_ends_with_the_device_of_a_relay(
     tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule: dict[str, Any] = {"handle": namespaces.HANDLE}
@@ -109,14 +109,14 @@ def test_the_kernels_rule_goes_with_the_device_of_a_relay(
         injected.maintain()
 
 
-def test_a_relay_whose_device_was_deleted_is_no_slow_one(tmp_path: Path, proxy: Proxy) -> None:
+def test_a_relay_without_its_device_is_not_a_slow_relay(tmp_path: Path, proxy: Proxy) -> None:
     injected: Any = injection(fault(tmp_path, FAULTS[2]), tmp_path)
     proxy.impairments, proxy.is_lost = {"node": injected.impairment}, True
     with pytest.raises(NotVerified, match="because the relay's device was deleted and nothing passes"):
         injected.maintain()
 
 
-def test_the_proxy_is_asked_now_and_then(tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_proxy_is_polled(tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "PROBE_INTERVAL_SECONDS", 60.0)
     injected: Any = injection(fault(tmp_path, FAULTS[0]), tmp_path)
     proxy.impairments = {"link": injected.impairment}
@@ -151,7 +151,7 @@ class LostAtOnce:
         return self.is_heal_called
 
 
-def test_the_window_of_a_lost_fault_ends_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_window_of_a_lost_fault_ends_and_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lost: Injection = LostAtOnce()
     told: list[str] = []
 
@@ -195,7 +195,9 @@ class WithoutProxy(LostAtOnce):
         super().heal()
 
 
-def test_what_no_proxy_serves_is_healed_by_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_an_unserved_link_is_healed_by_the_next_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     unserved: Injection = WithoutProxy()
     monkeypatch.setattr(runner, "injection", lambda *_: unserved)
     said: list[str] = []

@@ -84,7 +84,7 @@ def ran(folder: Path, lasts: str, **own: str) -> dict[str, Entry]:
     return entries
 
 
-def test_the_others_are_held_while_the_healing_of_one_is_proven(tmp_path: Path, made: Faults) -> None:
+def test_other_faults_stay_active_while_one_is_proven_healed(tmp_path: Path, made: Faults) -> None:
     held_before: list[int] = []
 
     def proof() -> bool:
@@ -96,7 +96,7 @@ def test_the_others_are_held_while_the_healing_of_one_is_proven(tmp_path: Path, 
     assert entries["early"].states["healed"] < entries["whole"].states["heal_started"]
 
 
-def test_one_that_is_healed_and_not_proven_is_not_held_any_more(tmp_path: Path, made: Faults) -> None:
+def test_a_healed_unproven_fault_is_not_maintained(tmp_path: Path, made: Faults) -> None:
     made["early"].proof = lambda: made["whole"].is_heal_called
     entries = ran(tmp_path, "1s", early="10ms", next="500ms")
     assert entries["early"].states["heal_started"] < entries["next"].states["heal_started"]
@@ -105,14 +105,14 @@ def test_one_that_is_healed_and_not_proven_is_not_held_any_more(tmp_path: Path, 
     assert made["early"].holds_since_healed == 0
 
 
-def test_one_that_is_lost_while_another_is_proven_ends_the_group(tmp_path: Path, made: Faults) -> None:
+def test_a_fault_lost_while_another_is_proven_ends_the_group(tmp_path: Path, made: Faults) -> None:
     made["early"].proof = lambda: made["whole"].is_heal_called
     made["whole"].loss = lambda: made["early"].is_heal_called
     with pytest.raises(NotVerified, match="lost before its time"):
         ran(tmp_path, "5s", early="10ms")
 
 
-def test_one_that_cannot_be_done_when_others_are_in_ends_the_group_as_not_verified(
+def test_a_refused_fault_of_an_active_group_ends_it_as_not_verified(
     tmp_path: Path, made: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse() -> None:

@@ -14,7 +14,7 @@ from tests.unit.fault_schedules import WORKERS, configured, of_plan, planned
 
 
 @pytest.mark.parametrize(("name", "delay"), [("pgval-delay-below-timeout", 0.5), ("pgval-delay-above-timeout", 5.0)])
-def test_pgvals_delays(name: str, delay: float) -> None:
+def test_a_plan_has_pgvals_delays(name: str, delay: float) -> None:
     made = of_plan(name, faster=10)
     (step,) = made.steps
     assert (step.wait_seconds, step.lasts_seconds, made.recovery_seconds) == (9.5, 9.0, 9.0)
@@ -38,7 +38,7 @@ def test_pgvals_delays(name: str, delay: float) -> None:
         ("ospbench-poison", 1, 1, 720, 0, 1020),
     ],
 )
-def test_the_kills_of_the_literature(
+def test_plans_have_the_kills_of_the_literature(
     name: str, faults: int, targets: int, first: float, lasts: float, seconds: float
 ) -> None:
     made = of_plan(name)
@@ -56,7 +56,7 @@ def test_streambench_kills_a_node_half_way() -> None:
         of_plan("streambench-node")
 
 
-def test_streambench_kills_no_node_that_takes_input() -> None:
+def test_streambench_kills_no_node_with_input() -> None:
     config = configured(plan={"name": "streambench-node", "failure_free": "10m"})
     lost = {tuple(planned(config, seed).steps[0].fault.targets) for seed in range(30)}
     assert lost == {("w2", "w3"), ("w4", "w5")}, "w0 takes the input, and w1 is on its host"

@@ -57,14 +57,14 @@ def test_a_record_of_another_tool_expects_nothing() -> None:
     ],
     ids=str,
 )
-def test_a_record_that_the_table_cannot_hold_is_none(odd: dict[str, object]) -> None:
+def test_a_record_that_does_not_fit_the_table_is_ignored(odd: dict[str, object]) -> None:
     assert decoded(json.dumps({**RECORD, **odd}).encode()) is None
 
 
 @pytest.mark.parametrize(
     "value", [b"", b"[]", b"5", b"null", b"\xff", b"[" * 100_000], ids=lambda value: repr(value[:9])
 )
-def test_what_is_no_record_is_none(value: bytes) -> None:
+def test_an_invalid_record_is_ignored(value: bytes) -> None:
     assert decoded(value) is None
 
 

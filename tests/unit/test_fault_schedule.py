@@ -95,7 +95,7 @@ def test_a_fault_of_a_group_may_end_before_the_others_or_after_them() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_two_faults_of_a_group_do_not_hit_one_target(seed: int) -> None:
+def test_two_faults_of_a_group_do_not_share_a_target(seed: int) -> None:
     faults = [{"together": [ONE, ONE, {**ONE, "target": {"labels": {"role": "worker"}, "pick": 3}}]}]
     (step,) = planned(configured({"faults": faults}), seed).steps
     hit = [name for _, fault in step.parts for name in fault.targets]
@@ -136,12 +136,12 @@ def test_the_blast_radius_holds_for_a_whole_group(
         grouped(*together, **more)
 
 
-def test_all_replicas_may_be_hit_by_a_group_that_names_each() -> None:
+def test_a_group_that_names_all_replicas_may_affect_them() -> None:
     (step,) = grouped(*({**ONE, "target": f"w{number}"} for number in range(6))).steps
     assert [fault.target_names for _, fault in step.parts] == ["w0", "w1", "w2", "w3", "w4", "w5"]
 
 
-def test_two_faults_may_press_on_one_machine() -> None:
+def test_two_pressure_faults_may_share_a_machine() -> None:
     memory = {"kind": "memory_pressure", "target": "here", "parameters": {"bytes": "1MiB"}}
     targets = WORKERS | LINKS | {"here": {"type": "machine"}}
     (step,) = grouped({"kind": "cpu_pressure", "target": "here"}, memory, targets=targets).steps
@@ -187,16 +187,16 @@ def starts_of(made: Timeline, took: list[float]) -> list[float]:
     return starts
 
 
-def test_the_kills_of_vogel_come_every_five_minutes_however_long_healing_takes() -> None:
+def test_the_kills_of_vogel_are_five_minutes_apart_for_any_healing_time() -> None:
     assert starts_of(of_plan("vogel-kill-2"), [20.0] * 9) == [300 * number for number in range(1, 11)]
     assert starts_of(of_plan("vogel-crash-2"), [40.0] * 4) == [300 + 600 * number for number in range(5)]
 
 
-def test_a_healing_that_is_longer_than_the_period_puts_the_next_fault_off_and_no_other() -> None:
+def test_a_healing_longer_than_the_period_delays_only_the_next_fault() -> None:
     starts = starts_of(of_plan("vogel-kill-1"), [310.0, *[20.0] * 8])
     assert starts == [300, 610, *(610 + 300 * number for number in range(1, 9))]
 
 
-def test_other_recoveries_start_when_the_fault_is_gone() -> None:
+def test_other_recoveries_start_when_the_fault_is_healed() -> None:
     config = configured({"control": "5s", "recovery": "5s", "repeat": 3, "faults": [KILL]})
     assert starts_of(planned(config), [20.0] * 2) == [5, 5 + 10 + 20 + 10, 2 * (10 + 20 + 10) + 5]

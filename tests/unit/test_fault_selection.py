@@ -42,7 +42,7 @@ def test_a_node_loss_takes_all_processes_of_the_host() -> None:
         ("process_kill", {"name": "link0"}, "no process target named link0"),
     ],
 )
-def test_more_than_was_asked_for_is_refused(kind: str, target: dict[str, Any], words: str) -> None:
+def test_more_targets_than_the_limit_are_refused(kind: str, target: dict[str, Any], words: str) -> None:
     with pytest.raises(FaultRefused, match=words):
         hit(target, kind)
 
@@ -63,7 +63,7 @@ def lost(seed: int, target: Any, targets: dict[str, Any]) -> list[str] | str:
         return str(refused)
 
 
-def test_a_lost_node_takes_no_only_replica_of_another_kind_with_it() -> None:
+def test_a_lost_node_with_the_only_replica_of_another_kind_is_refused() -> None:
     said = [lost(seed, {"labels": {"role": "worker"}}, ON_TWO_HOSTS) for seed in range(20)]
     refusal = "node_loss: it would hit all replicas ({}); write pick: all, or a name, if you mean it."
     assert {str(line) for line in said} == {refusal.format("b0"), refusal.format("s0")}
@@ -71,7 +71,7 @@ def test_a_lost_node_takes_no_only_replica_of_another_kind_with_it() -> None:
     assert lost(0, "w0", ON_TWO_HOSTS) == ["w0", "b0"], "a name is the whole host"
 
 
-def test_a_lost_node_may_take_one_of_several_replicas_of_another_kind() -> None:
+def test_a_lost_node_may_have_one_of_several_replicas_of_another_kind() -> None:
     brokers = {
         f"b{host}": {**ON_TWO_HOSTS["b0"], "pid_file": f"b{host}.pid", "host": host, "labels": {"role": "broker"}}
         for host in "ab"
@@ -109,7 +109,7 @@ def test_a_limit_holds_also_for_all() -> None:
         hit({"pick": "all"}, limits={"targets_at_once": 2})
 
 
-def test_the_only_replica_is_hit_by_name_only() -> None:
+def test_the_only_replica_is_selected_by_name_only() -> None:
     config = parse({"targets": {"w": worker(0)}, "schedule": {"faults": [{"kind": "process_kill"}]}})
     with pytest.raises(FaultRefused, match="all replicas"):
         planned(config)
@@ -121,7 +121,7 @@ def test_a_selector_takes_the_targets_with_input_or_the_others(takes: bool, name
     assert {planned(config, seed).steps[0].fault.target_names for seed in range(60)} == names
 
 
-def test_a_host_with_input_on_another_of_its_processes_takes_input() -> None:
+def test_a_host_has_input_if_one_of_its_processes_has() -> None:
     fed = {"fed": worker(9, host="node-2", labels={"role": "reader"}, input=True)}
     schedule = {"faults": [{"kind": "node_loss", "target": {"labels": {"role": "worker"}, "input": False}}]}
     config = configured(schedule, targets=WORKERS | fed)

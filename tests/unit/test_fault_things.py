@@ -49,9 +49,7 @@ def twins(tmp_path: Path) -> list[tuple[dict[str, Any], dict[str, Any], dict[str
 
 
 @pytest.mark.parametrize("number", range(5), ids=["pid", "pid_file", "clock_file", "device", "file system"])
-def test_two_names_of_one_thing_are_all_its_replicas(
-    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_names_of_one_resource_count_as_one(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # The host's support for the kinds does not matter here.
     monkeypatch.setattr("faults.catalogue.Kind.why_not_here", None)
     one, other, fault = twins(tmp_path)[number]
@@ -64,7 +62,7 @@ def test_two_names_of_one_thing_are_all_its_replicas(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_number_of_targets_is_a_number_of_things(seed: int) -> None:
+def test_the_number_of_targets_counts_resources_not_names(seed: int) -> None:
     targets = {"a": process("a.pid"), "again": process("./a.pid"), "b": process("b.pid"), "c": process("c.pid")}
     (names,) = hit(targets, {"kind": "process_pause", "target": {"pick": 2}}, seed=seed, targets_at_once=2)
     assert len({targets[name]["pid_file"].removeprefix("./") for name in names}) == 2
@@ -78,7 +76,7 @@ def test_a_clock_file_is_shared_by_clocks_only() -> None:
     assert hit(targets, *pauses) == [["a"], ["b"]]
 
 
-def test_a_broker_that_is_also_a_process_is_hit_once_by_a_group() -> None:
+def test_a_broker_that_is_also_a_process_is_selected_once_by_a_group() -> None:
     broker = {"type": "broker", "address": "127.0.0.1:9092", "pid_file": "broker.pid", "supervised": True}
     targets = {"as-process": process("broker.pid"), "as-broker": broker, "w": process("w.pid")}
     with pytest.raises(FaultRefused, match="broker_pause: as-broker would be hit twice in one group"):
@@ -106,7 +104,7 @@ def group_of_two(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("group_of_two")
 @pytest.mark.parametrize("member_takes_group", [True, False])
-def test_two_targets_in_one_process_group_are_one_where_the_group_is_taken(
+def test_two_targets_of_one_process_group_are_one_if_the_group_is_affected(
     tmp_path: Path, member_takes_group: bool
 ) -> None:
     leader = process(str(tmp_path / "leader.pid"), group=True)
@@ -144,7 +142,7 @@ def test_a_process_of_a_group_is_drawn_too_and_never_with_it(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("group_of_two")
-def test_a_process_of_a_group_is_drawn_where_the_whole_group_would_leave_nothing(tmp_path: Path) -> None:
+def test_a_process_is_drawn_if_its_whole_group_would_leave_nothing(tmp_path: Path) -> None:
     assert drawn(of_group(tmp_path, "member", "leader"), 1) == {("member",)}
     assert drawn(of_group(tmp_path, "member", "leader", "other"), 2) == {("member", "other")}
     with pytest.raises(FaultRefused, match=r"would hit all replicas \(leader, other\)"):
@@ -152,7 +150,7 @@ def test_a_process_of_a_group_is_drawn_where_the_whole_group_would_leave_nothing
 
 
 @pytest.mark.usefixtures("group_of_two")
-def test_two_faults_hit_no_group_together_with_its_process(tmp_path: Path) -> None:
+def test_two_faults_do_not_affect_a_group_and_its_process(tmp_path: Path) -> None:
     targets, pause = of_group(tmp_path, "member", "leader", "other"), {"kind": "process_pause"}
     targets["fourth"] = process(str(tmp_path / "fourth.pid"))
     together = {frozenset(chain(*hit(targets, pause, pause, seed=seed, targets_at_once=2))) for seed in range(60)}
@@ -160,7 +158,7 @@ def test_two_faults_hit_no_group_together_with_its_process(tmp_path: Path) -> No
     assert together == pairs - {frozenset(["member", "leader"])}
 
 
-def test_a_group_that_the_file_tells_is_known_before_its_processes_run() -> None:
+def test_a_group_of_the_file_is_known_before_its_processes_run() -> None:
     leader, member = process("leader.pid", group=True), process("member.pid", in_group_of="./leader.pid")
     targets = {"member": member, "leader": leader}
     assert drawn(targets, 1) == {("member",)}
@@ -169,7 +167,7 @@ def test_a_group_that_the_file_tells_is_known_before_its_processes_run() -> None
 
 
 @pytest.mark.usefixtures("group_of_two")
-def test_two_targets_in_one_process_group_are_two_where_nobody_takes_it(tmp_path: Path) -> None:
+def test_two_targets_of_one_process_group_are_two_if_no_fault_affects_the_group(tmp_path: Path) -> None:
     targets = {name: process(str(tmp_path / f"{name}.pid")) for name in ("leader", "member")}
     (names,) = hit(targets, {"kind": "process_pause", "target": {"pick": "one"}})
     assert len(names) == 1
@@ -177,7 +175,7 @@ def test_two_targets_in_one_process_group_are_two_where_nobody_takes_it(tmp_path
 
 
 @pytest.mark.usefixtures("group_of_two")
-def test_the_process_of_a_slowed_folder_may_be_in_a_group_that_is_hit(
+def test_the_process_of_a_slowed_folder_may_be_in_an_affected_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("faults.catalogue.Kind.why_not_here", None)

@@ -14,7 +14,7 @@ from validator.stream.run_record import RunRecord
 KILL = FaultWindow("1", "kill", "process_kill", "engine-0", 10, 11, 12, 13)
 
 
-def test_confirmed_less_retracted_by_fault() -> None:
+def test_a_fault_has_its_confirmed_less_retracted_violations() -> None:
     record = RunRecord(faults=(KILL, replace(KILL, id="2", name="pause")))
     record.add_confirmed("duplicate", "recovery", 5, 0, 1, fault="kill")
     record.add_confirmed("missing", "failure", 7, 0, 1, fault="kill")
@@ -23,13 +23,13 @@ def test_confirmed_less_retracted_by_fault() -> None:
     assert record.fault_violations() == {"1": {"duplicate": 5}, "2": {}}
 
 
-def test_faults_of_one_name_are_not_told_apart() -> None:
+def test_faults_of_one_name_share_their_violations() -> None:
     record = RunRecord(faults=(KILL, replace(KILL, id="2")))
     record.add_confirmed("duplicate", "recovery", 5, 0, 1, fault="kill")
     assert record.fault_violations() == {}
 
 
-def test_a_suspected_violation_is_no_faults() -> None:
+def test_a_suspected_violation_is_attributed_to_no_fault() -> None:
     record = RunRecord(faults=(KILL,))
     row = {"class": "missing", "phase": "failure", "fault": "kill", "state": "suspected", "provable_us": 1}
     record.add_told([{**row, "lookup_us": 1, "confirmed": 0, "retracted": 0, "rows": 1}])
@@ -60,7 +60,7 @@ def test_each_of_the_ten_kills_of_a_plan_has_violations_of_its_own() -> None:
     assert [window.name for window in windows[:3]] == ["vogel-kill-2", "vogel-kill-2-2", "vogel-kill-2-3"]
 
 
-def test_a_name_that_is_taken_is_passed_over() -> None:
+def test_a_name_in_use_is_skipped() -> None:
     faults = [{"kind": "process_kill", "target": "w0", "name": name} for name in ("kill", "kill-2", None)]
     windows, told = _told_of_each({"schedule": {"repeat": 2, "faults": faults}}, {"process-kill"})
     assert [window.name for window in windows] == [

@@ -47,7 +47,7 @@ def shown(run: JudgedRun) -> tuple[int | None, ...]:
     return (*(None if counts is None else counts["missing"] for counts in by_class), len(found.faults))
 
 
-def test_a_restart_after_the_topics_retention_alerts_nobody(tmp_path: Path) -> None:
+def test_a_restart_after_retention_of_the_topic_raises_no_alert(tmp_path: Path) -> None:
     run = JudgedRun(tmp_path)
     keep(run, *KILL)
     lost(run, 30, "planned", 2, 3)
@@ -70,7 +70,7 @@ def test_a_topic_that_is_still_whole_adds_nothing_to_what_the_state_holds(tmp_pa
     assert [row["batch"] for row in recorded(run.tables)] == [1, 1]
 
 
-def test_a_healing_told_after_the_injection_was_forgotten_ends_the_fault(tmp_path: Path) -> None:
+def test_a_healing_published_after_its_injection_expired_ends_the_fault(tmp_path: Path) -> None:
     run = JudgedRun(tmp_path)
     keep(run, KILL[0])
     run.restarted()
@@ -78,7 +78,7 @@ def test_a_healing_told_after_the_injection_was_forgotten_ends_the_fault(tmp_pat
     assert run.record.faults == (WINDOW,)
 
 
-def test_a_topic_made_anew_hides_no_fault_of_the_one_before(tmp_path: Path) -> None:
+def test_a_recreated_topic_hides_no_fault_of_the_previous_one(tmp_path: Path) -> None:
     run = JudgedRun(tmp_path)
     keep(run, *KILL)
     later = (told("injected", 50, 0, fault="2"), told("healed", 60, 1, fault="2"))
@@ -98,7 +98,7 @@ def test_faults_of_one_instant_have_one_order_whatever_was_read_first() -> None:
     assert turned.windows() == straight.windows()
 
 
-def test_a_table_of_before_learns_what_is_expected_from_the_topic(tmp_path: Path) -> None:
+def test_a_table_of_an_earlier_version_gets_expected_classes_from_the_topic(tmp_path: Path) -> None:
     bare = [{name: value for name, value in row.items() if name != "expects"} for row in KILL]
     write_deltalake(path_of(tmp_path, Table.FAULTS), rows_of(Table.FAULTS, bare).drop_columns(["expects"]))
     run = JudgedRun(tmp_path)
@@ -113,7 +113,7 @@ def test_a_table_of_before_learns_what_is_expected_from_the_topic(tmp_path: Path
     assert sorted(row["batch"] or 0 for row in recorded(StateTables(tmp_path))) == [0, 0, 2, 2]
 
 
-def test_so_many_faults_are_known_and_those_not_healed_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_faults_is_bounded_and_unhealed_ones_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fault_records, "FAULTS_MOST", 3)
     records = FaultRecords()
     records.take([told("injected", 1, 0, fault="open")])
@@ -123,7 +123,7 @@ def test_so_many_faults_are_known_and_those_not_healed_first(monkeypatch: pytest
     assert [window.id for window in records.windows()] == ["open", "5", "6"]
 
 
-def test_what_a_plan_expects_is_in_the_table(tmp_path: Path) -> None:
+def test_the_expected_classes_of_a_plan_are_in_the_table(tmp_path: Path) -> None:
     record(StateTables(tmp_path), KILL, 1)
     assert [json.loads(str(row["expects"])) for row in recorded(StateTables(tmp_path))] == [["missing"]] * 2
 
@@ -138,7 +138,7 @@ def test_what_a_plan_expects_is_in_the_table(tmp_path: Path) -> None:
         ({}, None),
     ],
 )
-def test_why_a_fault_was_over_before_its_time_is_in_its_window(parameters: object, why: str | None) -> None:
+def test_the_reason_of_an_early_end_is_in_the_window(parameters: object, why: str | None) -> None:
     records = FaultRecords()
     records.take([told("injected", 25, 0), told("heal_started", 27, 1, parameters=json.dumps(parameters))])
     assert [window.over_because for window in records.windows()] == [why]

@@ -36,7 +36,7 @@ def times(run: JudgedRun, key: str) -> tuple[int | None, int]:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_class_is_known_since_its_first(run: JudgedRun, restart: bool) -> None:
+def test_a_class_has_the_instant_of_its_first_violation(run: JudgedRun, restart: bool) -> None:
     lost(run, 10, "a", 1, 2)
     for n in range(150):
         lost(run, 20 + 10 * n, f"b{n}", 100 + n)
@@ -47,7 +47,7 @@ def test_a_class_is_known_since_its_first(run: JudgedRun, restart: bool) -> None
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_class_that_was_taken_back_begins_anew(run: JudgedRun, restart: bool) -> None:
+def test_a_retracted_class_gets_a_new_instant(run: JudgedRun, restart: bool) -> None:
     lost(run, 10, "a", 1, 2)
     run.after(20, fact("output", [1, 2], batch=20, lookup_us=20, key="a"))
     run.after(25)
@@ -68,7 +68,7 @@ def test_a_violation_that_grows_keeps_its_first_instant(run: JudgedRun, restart:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_one_that_was_taken_back_and_comes_again_begins_anew(run: JudgedRun, restart: bool) -> None:
+def test_a_violation_that_occurs_again_after_retraction_gets_a_new_instant(run: JudgedRun, restart: bool) -> None:
     lost(run, 10, "a", 1)
     run.after(20, fact("output", [1], batch=20, lookup_us=20, key="a"))
     run.after(25)
@@ -80,7 +80,7 @@ def test_one_that_was_taken_back_and_comes_again_begins_anew(run: JudgedRun, res
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_one_that_began_before_those_that_are_kept_keeps_its_instant(run: JudgedRun, restart: bool) -> None:
+def test_a_violation_older_than_the_kept_ones_keeps_its_instant(run: JudgedRun, restart: bool) -> None:
     lost(run, 10, "a", 1)
     for n in range(120):
         lost(run, 20 + 10 * n, f"b{n}", 100 + n)
@@ -92,7 +92,7 @@ def test_one_that_began_before_those_that_are_kept_keeps_its_instant(run: Judged
     assert times(run, "a") == (15, 2005)
 
 
-def test_the_page_says_since_when_of_a_break_that_is_older_than_all_that_it_keeps() -> None:
+def test_the_page_shows_the_start_of_a_violation_older_than_its_history() -> None:
     old = replace(
         broken(),
         violations_latest=(violation("v-1", "missing", NOON_US - SECOND),),

@@ -37,7 +37,7 @@ texts = st.text(st.sampled_from('a1;,"\n\r |é'), max_size=6)
     delimiter=st.sampled_from([",", ";"]),
 )
 @settings(max_examples=500, deadline=None)
-def test_what_python_writes_is_read_as_it_was(fields: list[str], quoting: Any, ending: str, delimiter: str) -> None:
+def test_csv_written_by_python_is_read_unchanged(fields: list[str], quoting: Any, ending: str, delimiter: str) -> None:
     file = io.StringIO()
     csv.writer(file, delimiter=delimiter, quoting=quoting, lineterminator="\r\n").writerow(fields)
     line = file.getvalue().removesuffix("\r\n") + ending
@@ -50,7 +50,7 @@ def test_what_python_writes_is_read_as_it_was(fields: list[str], quoting: Any, e
 
 @given(line=texts)
 @settings(max_examples=500, deadline=None)
-def test_what_is_read_python_reads_alike(line: str) -> None:
+def test_decoded_csv_is_read_alike_by_python(line: str) -> None:
     for columns in (("a",), ("a", "b"), ("a", "b", "c")):
         try:
             found = Csv(columns=columns).reader().fields(line.encode())
@@ -78,7 +78,7 @@ def test_what_is_read_python_reads_alike(line: str) -> None:
         (b"7;/a; 1", ("at", "is a text that is not a number")),
     ],
 )
-def test_what_does_not_decode_says_why(value: bytes, said: tuple[str | None, str]) -> None:
+def test_an_undecodable_line_has_a_reason(value: bytes, said: tuple[str | None, str]) -> None:
     found = EVENTS.decode(Record(value))
     assert isinstance(found, Undecodable)
     assert (found.path, found.reason) == said

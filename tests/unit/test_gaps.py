@@ -60,7 +60,7 @@ def reasons(books: Books) -> list[str]:
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete", UNREADABLE_POLICY])
-def test_what_compaction_may_have_removed_is_gone(policy: str) -> None:
+def test_records_that_compaction_may_have_removed_count_as_expired(policy: str) -> None:
     books, holes = read(begun(), policy, IN, OUT)
     assert holes == (Hole(IN, 11),)
     assert books.frontiers[IN].last_data_us == 9, "no idle partition"
@@ -83,7 +83,7 @@ def test_markers_of_a_topic_that_is_not_compacted_hide_nothing() -> None:
     assert books.gaps([]) == {}
 
 
-def test_what_existed_while_a_topic_was_compacted_stays_in_doubt() -> None:
+def test_records_from_before_the_end_of_compaction_stay_in_doubt() -> None:
     frontier = begun().frontiers[OUT]
     for policy, end, below in (
         ("delete", 11, None),
@@ -98,7 +98,7 @@ def test_what_existed_while_a_topic_was_compacted_stays_in_doubt() -> None:
 
 
 @pytest.mark.parametrize(("input_start", "expired"), [(0, 3), (2, 0)])
-def test_answers_that_were_gone_before_the_first_read_are_expired_beside_whole_inputs(
+def test_results_that_expired_before_the_first_read_are_expired_beside_complete_inputs(
     input_start: int, expired: int
 ) -> None:
     """If the inputs lack their first events too, their cells are before the horizon."""
@@ -112,7 +112,7 @@ def test_answers_that_were_gone_before_the_first_read_are_expired_beside_whole_i
     assert (found.next_offset, found.expired, found.invisible, found.gone_us) == (3, expired, 0, 0)
 
 
-def test_a_state_of_a_version_without_these_counts_is_read_and_goes_on(
+def test_a_state_of_a_version_without_these_counts_is_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = FACTS_SCHEMA.get_field_index("frontier")

@@ -61,7 +61,7 @@ def test_overrides_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert load(file, {"seed": 7}).seed == 7
 
 
-def test_an_option_from_outside_is_the_text_that_is_given(tmp_path: Path) -> None:
+def test_an_option_from_environment_or_arguments_keeps_its_text(tmp_path: Path) -> None:
     file = tmp_path / "load.yaml"
     file.write_text("kafka: {bootstrap_servers: 'k:1'}\n")
     given = ["kafka.options.ssl.key.password=0123456", "kafka.options.debug=yes"]
@@ -76,7 +76,7 @@ def test_a_missing_variable_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[1]", "a: [", ""])
-def test_what_is_no_mapping_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_a_mapping_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "load.yaml"
     file.write_text(text)
     with pytest.raises(GeneratorConfigError):
@@ -119,12 +119,12 @@ def test_a_limit_in_windows_counts_the_clicks_that_sessions_leave() -> None:
         ({"sessions": {"events": 5, "gap": "1s"}, "workload": "mst", "update_percent": 2}, "sessions.*sst"),
     ],
 )
-def test_sessions_that_cannot_be_are_refused(more: dict[str, object], problem: str) -> None:
+def test_impossible_sessions_are_refused(more: dict[str, object], problem: str) -> None:
     with pytest.raises(GeneratorConfigError, match=problem):
         parse({**KAFKA, **more})
 
 
-def test_the_journal_tells_of_sessions() -> None:
+def test_the_journal_records_sessions() -> None:
     c = parse({**KAFKA, "sessions": {"events": 5, "gap": "1s"}})
     target = Target("click", (Key("/a"),), 1)
     assert journal_header(c, target, 0)["sessions"] == {"events": 5, "gap": 1000}

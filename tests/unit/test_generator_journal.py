@@ -37,7 +37,7 @@ def write(path: Path, numbers: list[int], *, totals: bool = True, header: dict[s
 
 
 @given(numbers=st.lists(st.integers(0, 2**58), max_size=20))
-def test_roundtrip(tmp_path_factory: pytest.TempPathFactory, numbers: list[int]) -> None:
+def test_a_journal_is_read_as_it_was_written(tmp_path_factory: pytest.TempPathFactory, numbers: list[int]) -> None:
     path = tmp_path_factory.mktemp("journal") / "producer-0000.journal"
     write(path, numbers)
     sends = list(journal.read(path))
@@ -80,13 +80,13 @@ def test_damage_is_an_error(tmp_path: Path) -> None:
         list(journal.read(path))
 
 
-def test_another_file_is_no_journal(tmp_path: Path) -> None:
+def test_another_file_is_not_a_journal(tmp_path: Path) -> None:
     (tmp_path / "a.journal").write_text("hello")
     with pytest.raises(journal.JournalError, match="not a journal"):
         list(journal.read(tmp_path))
 
 
-def test_a_summary_of_others_is_not_removed(tmp_path: Path) -> None:
+def test_a_foreign_summary_is_not_removed(tmp_path: Path) -> None:
     config = parse({"kafka": {"bootstrap_servers": "b:9092"}, "journal": str(tmp_path)})
     (tmp_path / "summary.json").write_text("mine")
     with pytest.raises(GeneratorConfigError, match=r"^journal: .*summary.json"):

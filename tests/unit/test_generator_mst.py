@@ -72,6 +72,6 @@ def test_late_updates_are_late_and_nothing_is_lost() -> None:
         ({"update_percent": 2, "update_topic": "click"}, "update_topic"),
     ],
 )
-def test_what_has_no_second_stream_is_refused(settings: dict[str, object], sentence: str) -> None:
+def test_settings_without_a_second_stream_are_refused(settings: dict[str, object], sentence: str) -> None:
     with pytest.raises(config.GeneratorConfigError, match=sentence):
         config.parse({"kafka": {"bootstrap_servers": "b:1"}, "workload": "mst", **settings})

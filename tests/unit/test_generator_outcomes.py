@@ -93,7 +93,7 @@ def test_the_copies_of_an_id_have_outcomes_of_their_own(path: Path) -> None:
     assert outcomes(path) == [(1, "indeterminate", None), (1, "acknowledged", 8)]
 
 
-def test_a_broker_that_had_it_already_tells_no_offset(path: Path) -> None:
+def test_a_duplicate_send_has_no_offset(path: Path) -> None:
     book = ledger(path)
     book.add(batch(1), [0])
     book.report_first(None, FakeMessage(1, -1001))

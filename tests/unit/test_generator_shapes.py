@@ -20,7 +20,7 @@ def due_after(shape: RateShape, *steps_ms: int) -> list[float]:
     return due
 
 
-def test_constant() -> None:
+def test_a_constant_rate_is_linear() -> None:
     assert due_after(Constant(200), 0, 500, 500) == [0, 100, 200]
 
 
@@ -38,7 +38,7 @@ def test_burst_is_the_end_of_each_period() -> None:
 
 
 @pytest.mark.parametrize("shape", [Constant(7), Ramp(5, 1, 3), Burst(3, 20, 4, 1)])
-def test_what_is_due_never_falls(shape: RateShape) -> None:
+def test_the_number_of_due_events_never_falls(shape: RateShape) -> None:
     due = due_after(shape, *[37] * 500)
     assert due == sorted(due)
 

@@ -36,7 +36,7 @@ def test_a_fact_holds_the_events_of_one_window_key_and_reach() -> None:
     assert (row["min_id"], row["max_id"], row["reach_us"]) == (10, 18, 10 * SECOND_US)
 
 
-def test_what_is_too_far_ahead_moves_no_time() -> None:
+def test_an_event_too_far_ahead_moves_no_watermark() -> None:
     events = pa.Table.from_pylist([event(1, 7, 25), event(2, 8, 26)], EVENTS)
     table = facts_of_events(events, 0, WINDOW, 0, 25 * SECOND_US, with_first_event=False)
     assert [

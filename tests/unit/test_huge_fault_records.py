@@ -76,7 +76,7 @@ def test_only_a_huge_record_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None
         assert poll() == [0, 1, 2]
 
 
-def test_a_topic_full_of_them_takes_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_full_of_huge_records_takes_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     log, said = Log(9_000, set(range(0, 8_000, 2))), list[str]()
     poll = polled(monkeypatch, log, said)
     assert not log.huge & set(poll())
@@ -85,7 +85,7 @@ def test_a_topic_full_of_them_takes_a_bounded_time(monkeypatch: pytest.MonkeyPat
     assert poll() == []
 
 
-def test_what_was_not_answered_comes_with_a_later_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_not_yet_fetched_are_returned_by_a_later_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     log, said = Log(12_000, set()), list[str]()
     poll = polled(monkeypatch, log, said)
     log.answers = False

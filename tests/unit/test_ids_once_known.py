@@ -54,7 +54,7 @@ def misplaced(tmp_path: Path) -> FedRun:
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["same process", "restart"])
-def test_what_was_misplaced_stays_so_when_its_own_cell_is_retired(misplaced: FedRun, restarts: bool) -> None:
+def test_a_misplaced_id_stays_misplaced_when_its_own_cell_is_retired(misplaced: FedRun, restarts: bool) -> None:
     if restarts:
         misplaced.restart()
     shown = misplaced.feed([Fed("click", (11,), 3 * MINUTE_US, "last")])
@@ -207,7 +207,7 @@ def _told(run: FedRun, shown: Snapshot) -> object:
 
 
 @pytest.mark.parametrize("seed", [5, 11])
-def test_a_restart_after_retention_says_the_same(seed: int, tmp_path: Path) -> None:
+def test_a_restart_after_retention_decides_the_same(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     settings, steps = SETTINGS[seed % len(SETTINGS)], _history(rng)
     whole = _judged(tmp_path / "whole", steps, settings, restarts=False)

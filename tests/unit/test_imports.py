@@ -87,11 +87,11 @@ def imports_between_rooms() -> Iterator[tuple[str, str, Import]]:
             yield own, other, used
 
 
-def test_no_room_imports_one_above_it() -> None:
+def test_no_package_imports_one_above_it() -> None:
     complain([used for own, other, used in imports_between_rooms() if LEVEL[other] > LEVEL[own]])
 
 
-def test_rooms_import_each_other_in_no_circle() -> None:
+def test_packages_have_no_import_cycle() -> None:
     graph: dict[str, set[str]] = {}
     for own, other, _ in imports_between_rooms():
         graph.setdefault(own, set()).add(other)
@@ -126,7 +126,7 @@ def test_deciding_code_reaches_no_clock_network_or_process(package: str) -> None
     complain([u for u in imports_of(f"validator/{package}") if u.module.split(".")[0] in IMPURE_MODULES])
 
 
-def test_every_room_of_the_validator_has_its_level() -> None:
+def test_every_package_of_the_validator_has_a_level() -> None:
     rooms = {folder.name for folder in (ROOT / "validator").iterdir() if (folder / "__init__.py").exists()}
     assert rooms == set(LEVEL)
 

@@ -50,7 +50,7 @@ def test_a_result_comes_from_another_process_however_large_it_is() -> None:
         (lambda: time.sleep(60), ChildProcessError, f"status -{signal.SIGALRM.value}"),
     ],
 )
-def test_what_ends_a_child_is_raised(function: Callable[[], Any], kind: type[BaseException], text: str) -> None:
+def test_the_error_of_a_child_is_raised(function: Callable[[], Any], kind: type[BaseException], text: str) -> None:
     with pytest.raises(kind, match=text):
         in_child(function, 1)
 

@@ -94,7 +94,7 @@ def _pair(place: PartitionId) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_exactly_what_does_not_fit_is_skipped(seed: int, tmp_path: Path) -> None:
+def test_exactly_the_records_that_do_not_fit_are_skipped(seed: int, tmp_path: Path) -> None:
     """Over any number of processes. Each one is ended by its JVM, or killed right after a commit."""
     log: Any = Log(random.Random(seed), fits=random.Random(seed).choice([1, 7, 1000]))
     begun = Isolation(tmp_path, lambda _: None).begin(log)
@@ -127,7 +127,7 @@ def test_a_topic_that_was_recreated_is_not_read_by_the_offsets_of_the_old_one(tm
 @pytest.mark.parametrize(
     "text", ["", "{}", "[1]", '{"spans": [["id", "a"]], "failures": 0}', '{"spans": 1, "failures": 0}']
 )
-def test_a_damaged_file_is_no_part(text: str, tmp_path: Path) -> None:
+def test_a_damaged_file_is_not_isolated(text: str, tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(text)
     assert not Isolation(tmp_path, lambda _: None).wanted
 
@@ -163,7 +163,7 @@ class ShortLog(Log):
         return super().holds_records(place, start, end)
 
 
-def test_where_nothing_can_be_read_nothing_is_skipped(tmp_path: Path) -> None:
+def test_no_record_is_skipped_if_none_can_be_read(tmp_path: Path) -> None:
     log: Any = ShortLog(random.Random(3), fits=1000)
     log.short = range(10**9)
     assert Isolation(tmp_path, lambda _: None).begin(log)
@@ -175,7 +175,7 @@ def test_where_nothing_can_be_read_nothing_is_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_only_what_never_fits_is_skipped_where_memory_is_short_for_a_while(seed: int, tmp_path: Path) -> None:
+def test_a_temporary_shortage_of_memory_skips_only_records_that_never_fit(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     log: Any = ShortLog(chance, fits=chance.choice([1, 1000]))
     begin = chance.randrange(60)
@@ -195,7 +195,7 @@ def test_a_record_without_any_other_is_not_skipped(tmp_path: Path) -> None:
     assert any("no topic has another record" in one for one in said)
 
 
-def test_so_many_are_skipped_in_a_row_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_consecutive_skipped_records_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolating, "_SKIPS_MOST", 5)
     log: Any = a_log(40, too_large={3, *range(10, 17)})
     assert Isolation(tmp_path, lambda _: None).begin(log)

@@ -113,7 +113,7 @@ def test_missing_jars_are_fetched_once_and_in_the_order_of_the_lock(world: World
     assert not list(world.cache.glob(".*")), "nothing of the fetch is left"
 
 
-def test_only_what_is_missing_is_fetched(world: World) -> None:
+def test_only_missing_jars_are_fetched(world: World) -> None:
     world.publish(a=b"aa")
     world.lock_to(a=b"aa")
     world.resolve()
@@ -132,7 +132,7 @@ def test_another_jar_than_the_locked_one_is_refused_and_not_kept(world: World) -
     assert not list(world.cache.glob(".*"))
 
 
-def test_a_jar_that_cannot_be_had_is_named_with_ivys_words(world: World) -> None:
+def test_an_unavailable_jar_is_named_with_the_message_of_ivy(world: World) -> None:
     world.publish(a=b"aa")
     world.lock_to(a=b"aa", b=b"bb")
     with pytest.raises(JarDownloadError, match=r"org\.b:b:1\.0.*unresolved dependency: b-1\.0\.jar"):
@@ -236,14 +236,14 @@ def test_the_committed_locks_are_well_formed(lock: str) -> None:
 
 
 @pytest.mark.parametrize(("version", "major"), [("17.0.15", 17), ("19", 19), ("21.0.7-ea", 21)])
-def test_javas_that_spark_runs_on_are_taken(java: Callable[[str], Path], version: str, major: int) -> None:
+def test_java_versions_that_spark_supports_are_accepted(java: Callable[[str], Path], version: str, major: int) -> None:
     executable = java(version)
     found = find_java()
     assert (found.executable, found.major, found.version) == (executable, major, version)
 
 
 @pytest.mark.parametrize(("version", "major"), [("1.8.0_402", 8), ("11.0.2", 11), ("25", 25)])
-def test_other_javas_are_refused_with_the_way_to_mend_it(java: Callable[[str], Path], version: str, major: int) -> None:
+def test_other_java_versions_are_refused_with_the_fix(java: Callable[[str], Path], version: str, major: int) -> None:
     java(version)
     with pytest.raises(JavaNotFoundError, match=rf"is Java {major}, .*17 to 21.*apt-get install.*brew install"):
         find_java()
@@ -277,7 +277,7 @@ def test_a_java_that_cannot_start_in_a_deleted_folder_is_not_to_be_installed(
         find_java()
 
 
-def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_belongs_to_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
     monkeypatch.delenv("STREAMPROOF_JARS", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")

@@ -79,14 +79,14 @@ texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=
 
 
 @given(username=texts, password=texts, mechanism=st.sampled_from(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]))
-def test_names_of_either_client_come_to_the_same(username: str, password: str, mechanism: str) -> None:
+def test_names_of_both_clients_give_the_same_options(username: str, password: str, mechanism: str) -> None:
     ours = {**PLAIN, "sasl.mechanism": mechanism, "sasl.username": username, "sasl.password": password}
     theirs = java(ours)
     assert librdkafka_options(theirs) == librdkafka_options(ours) == ours
     assert java(theirs) == theirs
 
 
-def test_token_options_of_either_client_come_to_the_same() -> None:
+def test_token_options_of_both_clients_give_the_same_options() -> None:
     theirs = java({**OIDC, "sasl.oauthbearer.extensions": "a=1"})
     assert librdkafka_options(theirs) == {**OIDC, "sasl.oauthbearer.extensions": "a=1"}
     assert java(theirs) == theirs
@@ -127,7 +127,7 @@ def test_each_client_gets_the_options_that_it_has() -> None:
         ({"ssl.certificate.pem": 2 * CERTIFICATE, "ssl.key.pem": KEY}, "sends its first certificate only"),
     ],
 )
-def test_what_one_client_could_not_follow_is_refused_with_what_to_use(options: dict[str, str], said: str) -> None:
+def test_an_option_that_one_client_lacks_is_refused_with_the_alternative(options: dict[str, str], said: str) -> None:
     with pytest.raises(OptionsRefused) as refused:
         librdkafka_options(options)
     assert said in str(refused.value)

@@ -61,7 +61,7 @@ def test_replicas_are_put_into_another_order() -> None:
     assert got == [ALTER]
 
 
-def test_a_reassignment_that_is_under_way_is_seen() -> None:
+def test_a_reassignment_in_progress_is_seen() -> None:
     with broker(UNDER_WAY) as (address, got):
         assert kafka_protocol.under_way(address, [("in", 0), ("in", 1)]) == [("in", 1)]
     assert got == [LIST]
@@ -82,12 +82,12 @@ def test_the_preferred_leaders_are_elected(answer: str, *, is_done: bool) -> Non
         (DONE[:12], "the broker's answer ends too early"),
     ],
 )
-def test_what_the_broker_refuses_is_said(answer: str, words: str) -> None:
+def test_a_refusal_of_the_broker_is_reported(answer: str, words: str) -> None:
     with broker(answer) as (address, _), pytest.raises(FaultRefused, match=words):
         kafka_protocol.alter(address, {("in", 0): [2, 1]})
 
 
-def test_the_next_address_is_asked_where_one_does_not_answer() -> None:
+def test_the_next_address_is_used_if_one_does_not_answer() -> None:
     with broker(DONE) as (address, got):
         kafka_protocol.alter(f"127.0.0.1:1, {address}", {("in", 0): [2, 1]})
     assert len(got) == 1

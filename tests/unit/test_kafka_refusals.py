@@ -64,7 +64,7 @@ def test_a_text_of_a_client_has_a_kind(text: str, options: dict[str, str], kind:
         ("IP address mismatch in field client", TLS),
     ],
 )
-def test_what_only_looks_like_a_refusal_is_none(text: str, options: dict[str, str]) -> None:
+def test_a_text_that_only_resembles_a_refusal_has_no_kind(text: str, options: dict[str, str]) -> None:
     assert refusal([text], options) is None
 
 

@@ -64,7 +64,7 @@ def test_an_event_that_a_hidden_record_may_have_made_late_is_never_missing() -> 
     assert judged(event, poison(-1), drops_late=False) == lost, "an engine that must not drop"
 
 
-def test_what_is_late_for_sure_is_told_as_that() -> None:
+def test_a_certainly_late_event_is_classified_as_dropped_late() -> None:
     event = fact("input", [7], batch=0, lookup_us=1)
     newer = {**fact("input", [8], batch=0, lookup_us=1, window_us=MINUTE_US), "first_offset": -2, "reach_us": MINUTE_US}
     answer = fact("output", [8], batch=0, lookup_us=1, window_us=MINUTE_US)
@@ -97,7 +97,7 @@ def test_undecodable_inputs_get_the_reach_that_they_may_have_had() -> None:
     assert (lateness.possible, lateness.proven) == ({("input", 0): {5: 3}}, {})
 
 
-def test_an_event_too_far_ahead_may_have_made_late_what_its_window_can_prove_past() -> None:
+def test_an_event_too_far_ahead_may_have_made_events_late_up_to_its_window() -> None:
     """The event moved the time of an engine without such a limit, so no later loss is proven. Retention keeps this
     fact."""
     far = {**fact("input", [9], batch=0, lookup_us=1, window_us=MINUTE_US), "newest_event_time_us": None}
@@ -114,7 +114,7 @@ def test_an_event_too_far_ahead_may_have_made_late_what_its_window_can_prove_pas
     assert judged(event, carried) == {"expected": 1, "overdue": 1}
 
 
-def test_a_clock_gone_mad_takes_no_memory_without_bound() -> None:
+def test_events_with_wrong_clocks_take_bounded_memory() -> None:
     ends = [MINUTE_US * number for number in range(1, 3 * POSSIBLE_MOST)]
     lateness = Lateness()
     for number, end in enumerate(ends):
@@ -154,7 +154,7 @@ def frontier(**of: Any) -> Frontier:
     return replace(kept, **of)
 
 
-def test_expired_offsets_come_before_the_first_one_that_is_left() -> None:
+def test_expired_offsets_end_before_the_first_remaining_one() -> None:
     """The hidden record is the last of the offsets up to 14. The events after it may be late."""
     found = _after_holes(frontier(), Lookup("one", 15, 20, 20), 5)
     books = Books(TimeRules(0, 1), batch=3, lookup_us=9, frontiers={INPUT: found})
@@ -163,7 +163,7 @@ def test_expired_offsets_come_before_the_first_one_that_is_left() -> None:
     assert (row["first_offset"], row["reach_us"], row["batch"], row["lookup_us"]) == (14, 60, 3, 9)
 
 
-def test_how_much_a_topic_that_was_made_again_held_is_not_known(tmp_path: Path) -> None:
+def test_the_record_count_of_a_recreated_topic_is_unknown(tmp_path: Path) -> None:
     """Three repeats would be more than the two records that are known to be lost."""
     tables, place = StateTables(tmp_path), PartitionId("clicks-a.b", 11)
     books = Books(TimeRules(0, 1), batch=0, lookup_us=9, frontiers={INPUT: frontier(expired=2)})
@@ -193,7 +193,7 @@ def topics_of(*lookups: Lookup, books: Books, side: Side = Side.INPUT) -> Books:
     return opened(books, cast("Any", config), cast("Any", brokers), sources, topics, 9)[0]
 
 
-def test_a_start_tells_what_was_gone_of_inputs_until_a_batch_has_met_it() -> None:
+def test_a_start_reports_expired_inputs_until_a_batch_has_recorded_them() -> None:
     second = PartitionId("input", 1)
     before = Books(TimeRules(0, 1), batch=0, lookup_us=8, frontiers={INPUT: frontier(), second: frontier(partition=1)})
     found = topics_of(Lookup("one", 15, 20, 20), Lookup("one", 0, 12, 12), books=before)
@@ -203,14 +203,14 @@ def test_a_start_tells_what_was_gone_of_inputs_until_a_batch_has_met_it() -> Non
     assert again.looked_up(1, 10, {}, {}).holes == ()
 
 
-def test_a_start_tells_an_input_that_was_made_again() -> None:
+def test_a_start_reports_a_recreated_input() -> None:
     before = Books(TimeRules(0, 1), batch=0, lookup_us=8, frontiers={INPUT: frontier()})
     found = topics_of(Lookup("two", 0, 3, 3), books=before)
     assert (found.holes, found.replaced) == ((Hole(INPUT, 0),), frozenset({INPUT}))
     assert found.looked_up(1, 10, {}, {}).replaced == {INPUT}
 
 
-def test_answers_that_are_gone_make_no_event_late() -> None:
+def test_expired_results_make_no_event_late() -> None:
     before = Books(TimeRules(0, 1), batch=0, lookup_us=8, frontiers={INPUT: frontier(side="output")})
     for lookup, replaced in ((Lookup("one", 15, 20, 20), set()), (Lookup("two", 0, 3, 3), {INPUT})):
         found = topics_of(lookup, books=before, side=Side.OUTPUT)

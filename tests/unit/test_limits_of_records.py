@@ -69,7 +69,7 @@ CASES: dict[str, tuple[dict[str, Any], bytes, str | None]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_above_a_limit_is_not_examined(name: str) -> None:
+def test_a_record_above_a_limit_is_not_examined(name: str) -> None:
     shape, value, reason = CASES[name]
     entry = CONFIG.inputs[0] if shape is EVENT else CONFIG.outputs[0]
     decoder = RecordDecoder(entry, limits=LIMITS)
@@ -91,7 +91,7 @@ def test_without_limits_nothing_is_too_large() -> None:
     assert not isinstance(RecordDecoder(CONFIG.inputs[0]).decode(Record(padded(EVENT, 2**20))), Undecodable)
 
 
-def test_what_cannot_be_decoded_is_not_called_too_large() -> None:
+def test_an_undecodable_record_is_not_reported_as_too_large() -> None:
     batch = pa.RecordBatch.from_pylist([{"value": b"{", "partition": 0, "offset": 3, "time_us": 0}], TAKEN)
     (rows,) = ResultBatches(RecordDecoder(CONFIG.outputs[0], limits=LIMITS), [])([batch])
     assert (rows["status"][0].as_py(), rows["key"][0].as_py()) == (UNDECODABLE, None)

@@ -53,7 +53,7 @@ def test_an_outage_is_measured_whole() -> None:
     assert found.absent_because == ()
 
 
-def test_a_failure_phase_in_which_nothing_was_answered_says_that_it_has_no_latency() -> None:
+def test_a_failure_phase_without_results_has_no_latency() -> None:
     found = cost(outage(range(60, 80), 200), until=200)
     assert found.latency_penalty_ratio is None
     (reason,) = found.absent_because
@@ -68,19 +68,19 @@ def test_a_fault_without_effect_costs_nothing() -> None:
     assert found.throughput_penalty_ratio == pytest.approx(1.0)
 
 
-def test_what_is_faster_under_a_fault_costs_nothing() -> None:
+def test_a_higher_rate_during_a_fault_costs_nothing() -> None:
     found = cost([second(at, latency=2.0 if at < 60 else 1.0) for at in range(100)], until=100)
     assert (found.failure_cost_seconds, found.latency_penalty_ratio) == (0.0, 0.5)
 
 
-def test_while_it_can_still_recover_that_is_not_known() -> None:
+def test_recovery_is_unknown_until_its_timeout() -> None:
     found = cost(outage(range(62, 80), 90), until=90)
     assert (found.recovered, found.recovery_seconds, found.is_final) == (None, None, False)
     assert any(reason.startswith("no recovery yet") for reason in found.absent_because)
     assert found.downtime_seconds == 18.0
 
 
-def test_what_is_not_back_in_time_has_not_recovered() -> None:
+def test_a_rate_that_is_not_back_in_time_has_not_recovered() -> None:
     slow = [second(at, contributions=100 if at < 60 else 50) for at in range(200)]
     found = cost(slow, until=200)
     assert (found.recovered, found.recovery_seconds, found.is_final) == (False, None, True)
@@ -119,7 +119,7 @@ def test_without_control_phase_there_is_no_cost() -> None:
         assert found.absent_because == ("no control phase of 10 s with output came before it",)
 
 
-def test_warm_up_is_no_control() -> None:
+def test_warm_up_is_not_part_of_the_control_phase() -> None:
     slow_start = [second(at, latency=30.0 if at < 10 else 1.0) for at in range(100)]
     hot = [replace(o, latency=second(0, latency=5.0).latency) if o.start_s == BEGIN + 65 else o for o in slow_start]
     assert cost(hot, until=100).failure_cost_seconds == 0.0
@@ -128,12 +128,12 @@ def test_warm_up_is_no_control() -> None:
     assert (warm.control_start_us, warm.control_end_us) == ((BEGIN + 10) * 1_000_000, (BEGIN + 60) * 1_000_000)
 
 
-def test_a_fault_whose_injection_was_never_told_has_no_cost() -> None:
+def test_a_fault_without_a_published_injection_has_no_cost() -> None:
     found = cost(map(second, range(100)), fault("kill", None, 70), until=100)
     assert found == FaultCost(absent_because=("the time of its injection was not reported",))
 
 
-def test_bursts_have_no_rate_to_come_back_to_and_are_no_downtime() -> None:
+def test_bursts_have_no_rate_to_recover_and_no_downtime() -> None:
     bursts = [second(at, contributions=6_000) for at in range(0, 400, 60)]
     found = cost(bursts, fault("kill", 190, 200), until=400)
     assert (found.recovered, found.recovery_seconds) == (None, None)
@@ -171,14 +171,14 @@ def test_overlapping_faults_share_their_control_phase_and_recovery() -> None:
     assert (a.downtime_seconds, b.downtime_seconds) == (33.0, 33.0)
 
 
-def test_a_clock_that_told_the_heal_before_the_injection_is_put_right() -> None:
+def test_a_healing_dated_before_its_injection_is_corrected() -> None:
     found = cost(outage(range(62, 70), 200), fault("kill", 60, 50), until=200)
     assert found.recovered is True
     assert found.downtime_seconds == 8.0
 
 
 @given(st.integers(61, 68), st.integers(1, 25), st.floats(0, 20), st.integers(0, 12))
-def test_any_outage(begin: int, silent: int, slower: float, late: int) -> None:
+def test_any_outage_is_measured_as_defined(begin: int, silent: int, slower: float, late: int) -> None:
     run = outage(range(begin, begin + silent), 200, 1.0 + slower)
     found = cost(run, fault("kill", 60, 60 + late), until=200)
     assert found.failure_cost_seconds == pytest.approx(int(slower * SECOND_US) / SECOND_US, abs=2e-6)
@@ -189,7 +189,7 @@ def test_any_outage(begin: int, silent: int, slower: float, late: int) -> None:
 
 
 @given(st.integers(62, 199))
-def test_what_is_final_does_not_change(until: int) -> None:
+def test_final_costs_do_not_change(until: int) -> None:
     run = outage(range(62, 80), 200)
     before = cost([output for output in run if output.start_s < BEGIN + until], until=until)
     if before.is_final:
@@ -197,7 +197,7 @@ def test_what_is_final_does_not_change(until: int) -> None:
 
 
 @pytest.mark.parametrize("slow", [64, 66, 69])
-def test_what_recovered_at_once_is_final_when_all_of_it_was_looked_at(slow: int) -> None:
+def test_an_immediate_recovery_is_final_once_all_of_it_was_read(slow: int) -> None:
     """The stable time is shorter than the span of a rate: the slow result is after the former and within the latter."""
     rules = Rules(detector=Detector(moving_seconds=10, stable_seconds=2), give_up_seconds=60)
     run = [second(at, latency=9.0 if at == slow else 1.0) for at in range(200)]

@@ -74,7 +74,7 @@ def test_an_unknown_instant_measures_nothing() -> None:
     assert not any(phase.is_known for phase in found)
 
 
-def test_a_fault_told_long_after_has_unknown_phases_and_no_recovery() -> None:
+def test_a_fault_published_too_late_has_unknown_phases_and_no_recovery() -> None:
     ledger = Ledger(series(RUN))
     ledger.measure((), RULES, until_us=us(2_400))
     found, costs = ledger.measure((fault("late", 90, 100),), RULES, until_us=us(2_400))
@@ -83,7 +83,7 @@ def test_a_fault_told_long_after_has_unknown_phases_and_no_recovery() -> None:
     assert any("no longer kept per second" in reason for reason in costs["late"].absent_because)
 
 
-def test_everything_is_bounded() -> None:
+def test_the_ledger_is_bounded() -> None:
     ledger = Ledger()
     for hour in range(26):
         for at in range(hour * 3_600, (hour + 1) * 3_600, 20):
@@ -102,14 +102,14 @@ def test_silence_is_a_phase_without_output() -> None:
     assert (found[-1].output, found[-1].seconds, found[-1].is_known) == (None, 30, True)
 
 
-def test_output_of_before_the_oldest_kept_second_is_not_guessed() -> None:
+def test_output_before_the_oldest_kept_second_is_unknown() -> None:
     ledger = Ledger(series([Output(BEGIN, BEGIN + 1, 1, 1, BEGIN * SECOND_US, BEGIN * SECOND_US)]))
     ledger.series.thin(BEGIN + 100_000, None, ())
     found, _ = ledger.measure((fault("old", 10, 20), fault("new", 99_000, 99_010)), RULES, until_us=us(100_000))
     assert [phase.is_known for phase in found] == [False, True, True] or found[0].stretch.start_us >= us(13_600)
 
 
-def test_the_end_of_the_warm_up_stays_told_apart() -> None:
+def test_the_end_of_the_warm_up_is_kept_to_the_second() -> None:
     """The control phase is long ago. A minute that spans its beginning would be missing from it."""
     rules = replace(RULES, warm_up_seconds=5)
     late = fault("late", 2_300, 2_340)

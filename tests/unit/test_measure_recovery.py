@@ -44,18 +44,18 @@ def test_recovery_begins_where_the_rate_is_back_and_stays() -> None:
     assert recovered_at(rates, BAND, healed=2, stable_seconds=5) is None
 
 
-def test_what_was_never_disturbed_recovers_at_once_after_staying_so_beyond_healing() -> None:
+def test_an_undisturbed_rate_recovers_at_once() -> None:
     assert recovered_at([IN] * 7, BAND, healed=4, stable_seconds=3) == 0
     assert recovered_at([IN] * 6, BAND, healed=4, stable_seconds=3) is None
 
 
-def test_a_late_drop_in_the_failure_phase_is_no_recovery_before_it() -> None:
+def test_a_late_drop_in_the_failure_phase_delays_recovery() -> None:
     rates = [IN] * 10 + [OUT] * 3 + [IN] * 10
     assert recovered_at(rates, BAND, healed=14, stable_seconds=3) == 13
     assert recovered_at(rates, BAND, healed=None, stable_seconds=3) == 13
 
 
-def test_a_recovery_after_the_latest_second_is_none() -> None:
+def test_a_recovery_after_the_latest_second_does_not_count() -> None:
     rates = [OUT] * 5 + [IN] * 5
     assert recovered_at(rates, BAND, healed=1, stable_seconds=3, latest=5) == 5
     assert recovered_at(rates, BAND, healed=1, stable_seconds=3, latest=4) is None
@@ -80,5 +80,5 @@ def by_definition(rates: list[float], healed: int | None, stable: int) -> int | 
     st.one_of(st.none(), st.integers(0, 45)),
     st.integers(1, 6),
 )
-def test_it_agrees_with_the_definition(rates: list[float], healed: int | None, stable: int) -> None:
+def test_recovery_agrees_with_its_definition(rates: list[float], healed: int | None, stable: int) -> None:
     assert recovered_at(rates, BAND, healed=healed, stable_seconds=stable) == by_definition(rates, healed, stable)

@@ -23,7 +23,7 @@ def test_a_second_belongs_to_where_it_begins() -> None:
     assert (second_after(10 * SECOND_US), second_after(10 * SECOND_US + 1)) == (10, 11)
 
 
-def test_stretches_that_follow_add_their_gap() -> None:
+def test_consecutive_stretches_add_their_gap() -> None:
     total = second(0).plus(second(1)).plus(second(9))
     assert (total.start_s, total.end_s, total.results, total.contributions) == (BEGIN, BEGIN + 10, 3, 300)
     assert total.gap_us == 8 * SECOND_US
@@ -75,7 +75,7 @@ def test_old_seconds_become_minutes_and_new_ones_stay() -> None:
         run.contributions(BEGIN, BEGIN + 10)
 
 
-def test_seconds_that_a_fault_needs_stay_but_not_for_ever() -> None:
+def test_seconds_that_a_fault_needs_are_kept_for_a_bounded_time() -> None:
     run = series(second(at) for at in range(10_000))
     run.thin(BEGIN + 5_000, BEGIN + 2_000, ())
     assert BEGIN + 1_900 <= run.fine_from_s <= BEGIN + 2_000
@@ -103,14 +103,14 @@ def test_a_second_read_late_joins_its_minute() -> None:
 
 
 @given(SECONDS)
-def test_the_whole_is_what_adding_up_gives(at: list[int]) -> None:
+def test_the_total_equals_the_sum_of_the_parts(at: list[int]) -> None:
     parts = [second(place, contributions=place) for place in sorted(set(at))]
     assert whole(parts) == reduce(Output.plus, parts)
     assert whole([]) is None
 
 
 @given(SECONDS)
-def test_plain_values_come_back_through_json(at: list[int]) -> None:
+def test_plain_values_survive_json(at: list[int]) -> None:
     total = whole(map(second, sorted(set(at))))
     assert total is not None
     assert Output.from_plain(json.loads(json.dumps(total.to_plain()))) == total

@@ -66,7 +66,7 @@ def test_results_without_latency_are_output_all_the_same() -> None:
     assert record.latency["window_close"].frozen().count == 0
 
 
-def test_latency_is_told_by_the_phase_of_its_result() -> None:
+def test_latency_belongs_to_the_phase_of_its_result() -> None:
     record = RunRecord(ledger=Ledger(), faults=(fault("kill", 5, 8),))
     for batch, at in enumerate((0, 6, 9, 9)):
         record.latency_measured(rows(batch, at))
@@ -93,7 +93,7 @@ def test_a_kill_between_the_two_files_counts_nothing_twice(tmp_path: Path) -> No
     assert again.latency_by_phase[("window_close", "control")].frozen().count == 3
 
 
-def test_a_counters_file_of_before_is_not_measured_again(tmp_path: Path) -> None:
+def test_a_counters_file_of_an_earlier_version_is_not_measured_again(tmp_path: Path) -> None:
     record = RunRecord()
     record.latency_measured(rows(0, 0))
     counters.write(tmp_path, record)
@@ -108,7 +108,7 @@ def test_a_counters_file_of_before_is_not_measured_again(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1}', '{"schema": 1, "outputs": [[1]], "batch": 7}'])
-def test_a_damaged_file_is_begun_anew(tmp_path: Path, text: str) -> None:
+def test_a_damaged_file_is_started_anew(tmp_path: Path, text: str) -> None:
     (tmp_path / measuring.FILE).write_text(text)
     said: list[str] = []
     assert measuring.opened(tmp_path, said.append) == Ledger()
@@ -137,7 +137,7 @@ def settings(tmp_path: Path) -> Config:
     return config(tmp_path)
 
 
-def test_what_is_published_of_a_fault(tmp_path: Path) -> None:
+def test_a_fault_is_published_with_its_measures(tmp_path: Path) -> None:
     record = RunRecord(ledger=Ledger(), faults=(fault("kill", 60, 70),))
     for at in range(150):
         if not 62 <= at < 80:

@@ -120,7 +120,7 @@ def test_a_move_is_between_classes_that_have_a_series() -> None:
     assert len(known) == 14 * 13
 
 
-def test_what_is_published_before_the_first_batch_tells_no_time_of_one() -> None:
+def test_before_the_first_batch_no_batch_time_is_published() -> None:
     series = scrape(after(replace(clean(), taken_us=0)))
     assert math.isnan(value(series, "last_batch_timestamp_seconds"))
 
@@ -132,7 +132,7 @@ def test_no_series_of_the_first_scrape_goes_away_later() -> None:
     assert {name for name, _ in gone} <= {f"{PREFIX}{n}_seconds_bucket" for n in ("latency", "detection_delay")}
 
 
-def test_a_snapshot_is_told_in_full() -> None:
+def test_every_value_of_a_snapshot_is_published() -> None:
     series = scrape(after(broken()))
     assert value(series, "contributions", **{"class": "missing"}) == 3
     assert value(series, "outstanding_events", state="pending") == 10
@@ -236,7 +236,7 @@ def test_a_fault_that_is_not_healed_stays_however_many_come_after_it() -> None:
     assert sum(name == f"{PREFIX}fault_active" for name, _ in series) == FAULTS_SHOWN
 
 
-def test_each_start_is_an_instant_of_its_own() -> None:
+def test_each_start_has_its_own_instant() -> None:
     for started_seconds in (1234.5, 1235.5):
         collector = SnapshotCollector("clickstream", started_seconds)
         collector.update(clean())

@@ -84,7 +84,7 @@ def test_the_status_comes_first_and_every_minute_and_says_when_no_batch_came() -
     assert heard.read(build(clean())) == [status]
 
 
-def test_what_an_earlier_process_had_said_is_no_news() -> None:
+def test_notices_of_an_earlier_process_are_not_repeated() -> None:
     heard = Heard()
     heard.notices.resume(build(broken()))
     (status,) = heard.read(build(broken()))
@@ -103,7 +103,7 @@ def test_the_summary_is_the_first_part_of_the_report_and_names_the_rest() -> Non
     assert "  Nothing: no violation is confirmed.\n" in text.summary(build(clean()), None)
 
 
-def test_a_reader_of_stderr_that_has_gone_changes_no_exit_status() -> None:
+def test_a_closed_stderr_changes_no_exit_status() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:

@@ -83,9 +83,7 @@ def answered(brokers: Meanwhile) -> None:
 @pytest.mark.parametrize(
     ("after", "happens"), [("topics", answered_in_a_new_partition), ("lookup", answered)], ids=["topics", "lookup"]
 )
-def test_an_answer_that_comes_while_the_brokers_are_asked_is_not_missing(
-    after: str, happens: Any, tmp_path: Path
-) -> None:
+def test_a_result_written_during_the_lookup_is_not_missing(after: str, happens: Any, tmp_path: Path) -> None:
     """The result is appended before it is due, but after the brokers' response: the lookup has the earlier instant."""
     run, _ = run_in_memory(tmp_path)
     run.feed([Fed("click", (1,)), Fed("click", (2,), 2 * MINUTE_US)])
@@ -107,7 +105,7 @@ def deleted(brokers: Meanwhile) -> None:
 
 
 @pytest.mark.parametrize(("happens", "error"), [(recreated, TopicReplaced), (deleted, TopicGone)])
-def test_nothing_is_committed_of_a_topic_that_is_made_again_while_it_is_read(
+def test_nothing_is_committed_of_a_topic_recreated_while_it_is_read(
     happens: Any, error: type[Exception], tmp_path: Path
 ) -> None:
     """The lookup may be of one topic, and the records of the other."""
@@ -133,9 +131,7 @@ def expired(run: FedRun) -> None:
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
 @pytest.mark.parametrize("vanishes", [compacted, expired])
-def test_an_event_after_a_record_that_is_gone_may_rightly_have_been_dropped_as_late(
-    vanishes: Any, restarts: bool, tmp_path: Path
-) -> None:
+def test_an_event_after_an_expired_record_may_have_been_late(vanishes: Any, restarts: bool, tmp_path: Path) -> None:
     """The missing record may have been an event so new that the next one was late, so the absence of a result proves no
     loss."""
     tables = MemoryTables()
@@ -187,7 +183,7 @@ def on_record(tables: MemoryTables) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("killed_in", range(len(HISTORY)))
 @pytest.mark.parametrize("name", IN_EVERY_BATCH)
-def test_killed_at_any_step_of_a_batch_nothing_is_lost_or_told_twice(
+def test_a_kill_at_any_step_of_a_batch_loses_and_repeats_nothing(
     name: str, killed_in: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kill is an exception in this process: the tables have what was appended before it."""
@@ -216,7 +212,7 @@ def test_killed_at_any_step_of_a_batch_nothing_is_lost_or_told_twice(
     assert run.shown().violations == undisturbed.shown().violations
 
 
-def test_totals_are_what_a_recount_of_the_tables_gives_also_once_something_is_taken_back(tmp_path: Path) -> None:
+def test_totals_equal_a_recount_of_the_tables_also_after_a_retraction(tmp_path: Path) -> None:
     run, tables = run_in_memory(tmp_path)
     taken_back = 0
     for number in range(len(HISTORY)):
@@ -237,7 +233,7 @@ def test_totals_are_what_a_recount_of_the_tables_gives_also_once_something_is_ta
     assert taken_back
 
 
-def test_killed_as_a_batch_begins_nothing_has_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_at_the_start_of_a_batch_has_no_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, tables = run_in_memory(tmp_path)
     played(run, 0)
     before = len(tables.appended)
@@ -248,7 +244,7 @@ def test_killed_as_a_batch_begins_nothing_has_happened(tmp_path: Path, monkeypat
     assert len(tables.appended) == before
 
 
-def test_every_failpoint_is_killed_at_in_this_file() -> None:
+def test_every_failpoint_has_a_test_here() -> None:
     once = {"batch_begun", "before_rest", "after_rest", "before_retiring", "after_retiring"}
     assert {*IN_EVERY_BATCH, *once} == set(NAMES)
 
@@ -262,9 +258,7 @@ def killing(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", ["before_rest", "after_rest"])
-def test_killed_at_the_end_of_a_run_it_ends_all_the_same(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_killed_at_its_end_can_be_ended_again(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     undisturbed, expected = run_in_memory(tmp_path / "undisturbed")
     run, tables = run_in_memory(tmp_path)
     for number in range(len(HISTORY)):
@@ -284,7 +278,7 @@ def test_killed_at_the_end_of_a_run_it_ends_all_the_same(
 
 @pytest.mark.parametrize("settles", [False, True], ids=["in_memory", "settled"])
 @pytest.mark.parametrize("name", ["before_retiring", "after_retiring"])
-def test_killed_while_it_retires_cells_no_total_changes(
+def test_a_kill_during_retirement_changes_no_total(
     name: str, settles: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def begun(folder: str) -> FedRun:

@@ -166,7 +166,7 @@ def test_a_field_that_does_not_decode_is_named_with_its_reason(raw: bytes) -> No
     assert refusal(raw) == FIELDS[raw]
 
 
-def test_what_looks_odd_and_is_legal_decodes() -> None:
+def test_odd_and_legal_values_decode() -> None:
     deep = "[" * 499 + "]" * 499
     for other in (f',"x":{deep}', ',"x":' + "1" * 1000, ',"x":"' + "[" * 2000 + '"', ',"x":"' + "1" * 2000 + '"',
                   ',"x":{"id":1,"id":2}', ',"x":"\\ud800"', ',"ID":8', ',"x":1e999'):  # fmt: skip
@@ -186,14 +186,14 @@ def test_paths_go_through_objects_only() -> None:
     assert refusal(value(other=',"m":{"id":1},"m":{"id":1}'), nested)[0] == "id"
 
 
-def test_id_types() -> None:
+def test_ids_decode_by_their_type() -> None:
     raws = [value(id_=text) for text in ("7", '"7"', "7.0", '"a"', "9223372036854775808")]
     found = {kind: [RecordDecoder(entry(), kind).decode(Record(raw)) for raw in raws] for kind in ("integer", "string")}
     assert [item.id for item in found["string"] if isinstance(item, Event)] == ["7", "7", "7", "a", str(2**63)]
     assert [item.id if isinstance(item, Event) else None for item in found["integer"]] == [7, 7, 7, None, None]
 
 
-def test_keys_of_several_fields_do_not_run_together() -> None:
+def test_keys_of_several_fields_stay_distinct() -> None:
     two = RecordDecoder(entry(key=["key", "other"]))
     pairs = [('"a"', '"b"'), ('"a\\",\\"b"', '""'), ('"[\\"a\\""', '"b\\"]"'), ('""', '"a\\",\\"b"')]
     keys = [event(value(key=first, other=f', "other": {second}'), two).key for first, second in pairs]
@@ -201,7 +201,7 @@ def test_keys_of_several_fields_do_not_run_together() -> None:
     assert [json.loads(key) for key in keys] == [[json.loads(part) for part in pair] for pair in pairs]
 
 
-def test_parts_of_the_record() -> None:
+def test_fields_may_be_parts_of_the_record() -> None:
     parts = RecordDecoder(entry(id="$header.id", key="$key", event_time="$timestamp"))
     record = Record(b"\x00 not looked at", b"k", [("id", b"1"), ("no", b"3"), ("id", b"2")], 5_000, 3, 4)
     assert parts.decode(record) == Event(2, "k", 5_000)
@@ -232,7 +232,7 @@ def test_parts_of_the_record() -> None:
     assert placed.decode(Record(b"x", b"12.5", (), 0, 3, 4)) == Event(4, "3", 12_500)
 
 
-def test_results() -> None:
+def test_results_decode_in_each_form() -> None:
     results = {
         '{"key":"a","at":"1970-01-01","ids":[1,"2","x",true,3.0]}': Result("a", 0, ([1, 2, "x", "true", 3],)),
         '{"key":"a","at":"1970-01-01","ids":[]}': Result("a", 0, ([],)),
@@ -250,7 +250,7 @@ def test_results() -> None:
     assert RecordDecoder(late).decode(Record(value())) == Event(7, "a", 1_767_268_800_000_000)
 
 
-def test_results_from_parts_of_the_record() -> None:
+def test_results_decode_from_parts_of_the_record() -> None:
     topic = output(key="$key", window_start="$timestamp", window_end="end", ids=["$header.ids", "more"])
     record = Record(b'{"end":"1970-01-01T00:00:10","more":[3]}', b"a", [("ids", b' [1, "b"] ')], 5_000_000)
     assert RecordDecoder(topic, window_us=5_000_000).decode(record) == Result("a", 5_000_000, ([1, "b"], [3]))
@@ -309,7 +309,7 @@ def test_times_as_common_libraries_write_them_are_exact(
 
 
 @given(st.datetimes(timezones=st.just(UTC) | st.just(timezone(timedelta(hours=5, minutes=30)))))
-def test_what_python_writes_decodes_as_python_reads_it(at: datetime) -> None:
+def test_json_written_by_python_decodes_as_python_reads_it(at: datetime) -> None:
     for timespec in ("auto", "hours", "minutes", "seconds", "milliseconds", "microseconds"):
         written = at.isoformat(timespec=timespec)
         assert instant_of_text(written) == (datetime.fromisoformat(written) - EPOCH) // timedelta(microseconds=1)
@@ -371,7 +371,7 @@ REFUSED: Final = {
 }
 
 
-def test_the_forms_of_iso_8601() -> None:
+def test_the_forms_of_iso_8601_decode() -> None:
     assert {text: instant_of_text(text) for text in ACCEPTED} == ACCEPTED
     for text, reason in REFUSED.items():
         found = instant_of_text(text)
@@ -469,7 +469,7 @@ LARGE: Final = {
 
 
 @pytest.mark.parametrize("shape", LARGE)
-def test_no_shape_of_a_record_takes_more_than_time_in_proportion(shape: str) -> None:
+def test_decoding_takes_time_in_proportion_to_the_record(shape: str) -> None:
     raw, decoder = LARGE[shape]
     began = time.process_time()
     decoder.decode(Record(raw))

@@ -108,7 +108,7 @@ def test_a_password_of_digits_is_a_password() -> None:
 
 
 @pytest.mark.parametrize("place", ["kafka", "kafka.options", "kafka.options.client.id"])
-def test_options_that_are_set_with_what_holds_them_are_texts_too(tmp_path: Path, place: str) -> None:
+def test_options_set_with_their_parent_keep_their_texts(tmp_path: Path, place: str) -> None:
     given = {
         "kafka": "kafka={bootstrap_servers: 'k:1', options: {client.id: 0123456}}",
         "kafka.options": "kafka.options={client.id: 0123456}",
@@ -119,7 +119,7 @@ def test_options_that_are_set_with_what_holds_them_are_texts_too(tmp_path: Path,
     assert load_load(tmp_path / "load.yaml", [given]).kafka.options == {"client.id": "0123456"}
 
 
-def test_only_the_named_mappings_keep_their_texts_whatever_stands_elsewhere_by_an_alias() -> None:
+def test_only_the_named_mappings_keep_their_texts_also_with_aliases() -> None:
     text = "a: {b: &b {c: &c 010, d: [010, {e: 010}], f: , g: '1'}}\nh: *b\ni: *c\nj: {b: *b}"
     other = {"c": 8, "d": [8, {"e": 8}], "f": None, "g": "1"}
     assert parse(text) == {"a": {"b": other}, "h": other, "i": 8, "j": {"b": other}}

@@ -37,11 +37,11 @@ from validator.stream.outage import Unanswered, is_of_an_outage
         (100, 0, ((90, 100),), 90),
     ],
 )
-def test_time_is_counted_back_without_outages(at_us: int, length_us: int, outages: Outages, expected: int) -> None:
+def test_elapsed_time_excludes_outages(at_us: int, length_us: int, outages: Outages, expected: int) -> None:
     assert counted_back_us(at_us, length_us, outages) == expected
 
 
-def test_what_is_due_never_falls_when_an_outage_becomes_known() -> None:
+def test_the_due_instant_never_falls_when_an_outage_becomes_known() -> None:
     outages: Outages = ()
     before = -1_000
     for at_us in range(0, 2_000, 7):
@@ -64,7 +64,7 @@ def test_more_outages_than_are_kept_become_fewer_and_longer() -> None:
     assert outages_by(["rest_all", "outage 990 995", "replaced click/0"]) == [(990, 995)]
 
 
-def test_a_partition_is_not_idle_by_an_outage() -> None:
+def test_an_outage_does_not_make_a_partition_idle() -> None:
     quiet = Frontier("input", "click", 0, "id", 0, 9, 0, 9, 9, last_data_us=40, read_through_us=100)
     assert quiet.idle(30)
     assert not quiet.idle(30, ((45, 90),))
@@ -107,7 +107,7 @@ def test_an_outage_is_known_to_the_next_process(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_which_ends_of_a_query_are_those_of_an_outage() -> None:
+def test_only_errors_of_unreachable_brokers_are_an_outage() -> None:
     timed_out = RuntimeError("TimeoutException: Timed out waiting for a node assignment")
     assert is_of_an_outage(BrokersUnreachable("no answer"))
     assert is_of_an_outage(timed_out)

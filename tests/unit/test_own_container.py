@@ -28,7 +28,7 @@ PODMANS = f"653 630 0:23 /containers/storage/overlay-containers/{OURS}/userdata/
     ],
     ids=["docker", "podman", "cgroup-1", "systemd", "network-of"],
 )
-def test_a_container_is_known(tmp_path: Path, mounts: list[str], groups: list[str], found: OwnContainers) -> None:
+def test_the_own_container_is_found(tmp_path: Path, mounts: list[str], groups: list[str], found: OwnContainers) -> None:
     (tmp_path / "mountinfo").write_text("".join(f"{line}\n" for line in mounts))
     (tmp_path / "cgroup").write_text("".join(f"{line}\n" for line in groups))
     assert own_containers(tmp_path) == found
@@ -49,7 +49,7 @@ def test_a_host_that_runs_containers_is_in_none(tmp_path: Path, mount: str) -> N
     assert own_containers(tmp_path) == OwnContainers(frozenset(), None)
 
 
-def test_where_nothing_can_be_read_there_is_no_container(tmp_path: Path) -> None:
+def test_without_readable_files_there_is_no_container(tmp_path: Path) -> None:
     assert own_containers(tmp_path) == OwnContainers(frozenset(), None)
 
 

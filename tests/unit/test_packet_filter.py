@@ -77,7 +77,7 @@ def test_without_iptables_a_share_is_lost_by_a_table_of_nft(install: Install, pe
     )
 
 
-def test_what_a_table_of_nft_lost_is_counted_and_it_is_removed(install: Install) -> None:
+def test_packets_lost_by_a_table_of_nft_are_counted_and_it_is_removed(install: Install) -> None:
     done = install("nft")
     assert packet_filter.lost(chosen(), "node", NAME) == 7
     assert packet_filter.lost(chosen(), "node", "streamproof-12") is None
@@ -86,20 +86,20 @@ def test_what_a_table_of_nft_lost_is_counted_and_it_is_removed(install: Install)
     assert not any("streamproof-12" in command for command in done())
 
 
-def test_a_table_of_nft_that_is_not_there_needs_no_removal(install: Install) -> None:
+def test_an_absent_table_of_nft_needs_no_removal(install: Install) -> None:
     done = install("nft")
     packet_filter.remove(chosen(), "node", "streamproof-2")
     assert done() == [f"{OURS}list tables ip"]
 
 
-def test_iptables_is_taken_where_both_are(install: Install) -> None:
+def test_iptables_is_chosen_if_both_exist(install: Install) -> None:
     done = install("nft", "iptables")
     packet_filter.lose(chosen(), "node", "e0", 50, NAME)
     (command,) = done()
     assert "iptables -w 5 -A OUTPUT -o e0 -m statistic --mode random --probability 0.50000000" in command
 
 
-def test_nft_is_taken_where_the_kernel_refuses_iptables(install: Install) -> None:
+def test_nft_is_chosen_if_the_kernel_refuses_iptables(install: Install) -> None:
     done = install("nft", "iptables", refused="iptables")
     assert packet_filter.why_not_here() is None
     packet_filter.lose(chosen(), "node", "e0", 50, NAME)
@@ -147,7 +147,7 @@ def injected(fault: Fault, state: Path) -> Facts:
         ("iptables", "nothing", f"nft delete table ip {NAME}"),
     ],
 )
-def test_a_rule_is_taken_off_by_the_program_that_put_it_in_whatever_the_healer_would_choose(
+def test_a_rule_is_removed_by_the_program_that_added_it(
     tmp_path: Path, install: Install, fault: Fault, at_first: str, at_healing: str, removal: str
 ) -> None:
     done = install("nft", "iptables", refused=at_first)
@@ -157,7 +157,7 @@ def test_a_rule_is_taken_off_by_the_program_that_put_it_in_whatever_the_healer_w
     assert done()[-1].endswith(removal)
 
 
-def test_a_fault_in_a_journal_that_does_not_tell_is_healed_by_what_is_chosen_here(
+def test_a_rule_without_a_recorded_program_is_removed_by_the_chosen_one(
     tmp_path: Path, install: Install, fault: Fault
 ) -> None:
     done = install("iptables")
@@ -166,7 +166,7 @@ def test_a_fault_in_a_journal_that_does_not_tell_is_healed_by_what_is_chosen_her
     assert done()[-1].endswith("iptables -w 5 -D OUTPUT 3")
 
 
-def test_a_rule_of_netem_is_taken_off_where_netem_cannot_be_tried_any_more(
+def test_a_rule_of_netem_is_removed_where_netem_no_longer_works(
     tmp_path: Path, install: Install, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rules: list[str] = []

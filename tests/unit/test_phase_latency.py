@@ -72,7 +72,7 @@ def test_a_phase_has_its_own_results_to_the_second_also_in_a_long_run(tmp_path: 
     assert sum(phase.latency["window_close"].count for phase in told) == 6_000
 
 
-def test_what_was_not_measured_has_no_plot(tmp_path: Path) -> None:
+def test_an_unmeasured_phase_has_no_plot(tmp_path: Path) -> None:
     report = reported(tmp_path, 300)
     report["phases"][0]["results"] = None
     assert phase_latencies(tmp_path, report)[0].name.startswith("failure, kill")

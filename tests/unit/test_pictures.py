@@ -11,7 +11,7 @@ from tests.pages.picture_sources import LISTED, SOURCES, changed_since, listing
 pytestmark = pytest.mark.unit
 
 
-def test_the_pictures_are_of_the_pages_as_they_are() -> None:
+def test_the_pictures_show_the_current_pages() -> None:
     changed = changed_since(LISTED.read_text(encoding="utf-8"))
     assert not changed, (
         f"docs/pictures are of an older {', '.join(changed)}: run scripts/screenshots and look at them; where the "

@@ -77,14 +77,14 @@ def test_large_batches_are_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> No
     ],
     ids=["number", "long number", "deep", "too deep", "long name", "long text", "long text in a list"],
 )
-def test_what_may_go_beyond_a_limit_is_left_to_the_rule(more: str, plain: bool) -> None:
+def test_records_that_may_exceed_a_limit_are_decoded_by_the_rule(more: str, plain: bool) -> None:
     values: list[bytes | None] = [
         f'{{"id": {n}, "page": "/a", "at": 0, {more}, "y": "{"y" * 1000}"}}'.encode() for n in (1, 2, 3)
     ]
     assert left(values) == ([] if plain else values)
 
 
-def test_keys_of_many_fields_are_told_apart() -> None:
+def test_keys_of_many_fields_stay_distinct() -> None:
     """2**13 values in each of five fields make 2**65 keys, more than a 64-bit number can distinguish."""
     count = 2**13
     keys = [*((n, n, n, n, n) for n in range(count)), (0, 1, 1, 1, 1), (count // 2, 1, 1, 1, 1)]

@@ -60,9 +60,7 @@ def asked(first: int, last: int) -> Settlement:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_hidden_and_settled_is_what_a_set_of_offsets_says_also_after_a_restart(
-    seed: int, tmp_path: Path
-) -> None:
+def test_hidden_and_settled_offsets_agree_with_a_set_also_after_a_restart(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     tables, live, hidden, gone = StateTables(tmp_path), Positions(), set[int](), set[int]()
     retired = Retired()
@@ -227,7 +225,7 @@ class Log:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_was_settled_of_a_log_says_nothing_of_the_one_that_is_made_in_its_place(seed: int, tmp_path: Path) -> None:
+def test_settled_positions_do_not_apply_to_a_recreated_log(seed: int, tmp_path: Path) -> None:
     rng, log = random.Random(seed), Log(tmp_path)
     log.write(3)
     log.read()
@@ -246,7 +244,7 @@ def test_what_was_settled_of_a_log_says_nothing_of_the_one_that_is_made_in_its_p
         assert log.is_as_expected()
 
 
-def test_a_line_of_an_earlier_version_settles_nothing_once_the_log_was_made_anew(tmp_path: Path) -> None:
+def test_a_line_of_an_earlier_version_settles_nothing_of_a_recreated_log(tmp_path: Path) -> None:
     log = Log(tmp_path)
     log.write(2)
     log.read()
@@ -295,7 +293,7 @@ def test_every_record_that_names_a_settled_position_is_settled(tmp_path: Path, b
     assert known.named == {}
 
 
-def test_a_rejected_topic_that_is_called_ack_vouches_for_no_more_than_another() -> None:
+def test_a_rejected_topic_named_ack_settles_no_more_than_another() -> None:
     """A rejected record does not prove that the event left the engine's time unchanged."""
     rows = facts(bad(0, [17]))
     named = {**bad(0, [7], side="rejected", names=("orders/3/17",)), "topic": "ack"}
@@ -316,7 +314,7 @@ def test_a_rejected_topic_that_is_called_ack_vouches_for_no_more_than_another() 
 
 @pytest.mark.parametrize("version", ["this one", "an earlier one"])
 @pytest.mark.parametrize("again", ["orders", "rejected", "other"])
-def test_what_rests_on_records_that_are_read_again_is_hidden_again(again: str, version: str) -> None:
+def test_positions_settled_by_records_that_are_read_again_are_hidden_again(again: str, version: str) -> None:
     """They may decode now. A rejected record for a decodable event may be its answer, and a rejected record that
     decodes settles nothing."""
     known = Positions()

@@ -35,20 +35,20 @@ def test_before_its_first_round_is_due_nothing_is_claimed() -> None:
     assert (told.found, told.doubt) == ("none judged yet", "")
 
 
-def test_what_was_not_found_is_told_by_class() -> None:
+def test_missed_canary_violations_are_reported_by_class() -> None:
     blind = replace(SEEN, recall_ratio=0.5, class_recall_ratio={"missing": 0.0, "duplicate": 1.0})
     said = doubt(blind)
     assert "found only a share of 0.5 of the violations that its canary planted (by class: missing 0):" in said
     assert said.endswith("and a pass means little.")
 
 
-def test_one_late_round_is_no_doubt_and_the_limit_is_the_alerts() -> None:
+def test_one_late_round_raises_no_doubt_and_the_limit_is_that_of_the_alert() -> None:
     assert RECALL_LEAST == alerts.RECALL_LEAST
     assert doubt(replace(SEEN, recall_ratio=RECALL_LEAST)) == ""
     assert doubt(replace(SEEN, recall_ratio=RECALL_LEAST - 0.001))
 
 
-def test_false_alarms_and_silence_are_told() -> None:
+def test_false_alarms_and_silence_are_reported() -> None:
     wrong = canary_told(replace(SEEN, false_alarms=3), NOON_US)
     assert wrong is not None
     assert wrong.found == "1, 3 false alarms"
@@ -59,7 +59,7 @@ def test_false_alarms_and_silence_are_told() -> None:
     assert "No round of the canary was judged since 2026-01-31 11:54:59 UTC" in silent.doubt
 
 
-def test_the_report_never_learns_of_it() -> None:
+def test_the_report_has_nothing_of_the_canary() -> None:
     watched = replace(clean(), canary=replace(SEEN, recall_ratio=0.0))
     assert build(watched) == build(clean())
     assert build_violations(watched) == build_violations(clean())

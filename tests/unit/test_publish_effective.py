@@ -37,7 +37,7 @@ WEAK = Effective("flink", "at_least_once", ("transactional.id not set", "acks al
 FINDING = "flink is declared exactly once but runs at least once: transactional.id not set; acks all."
 
 
-def test_what_the_testbed_writes_is_a_finding_in_every_form_and_moves_no_verdict(tmp_path: Path) -> None:
+def test_the_file_of_the_testbed_is_a_finding_in_every_form_and_changes_no_verdict(tmp_path: Path) -> None:
     WEAK.write(tmp_path / "engine.json")
     block = effective_guarantee(tmp_path / "engine.json", Guarantee.EXACTLY_ONCE)
     assert block == {
@@ -57,7 +57,7 @@ def test_what_the_testbed_writes_is_a_finding_in_every_form_and_moves_no_verdict
     assert FINDING in html.render(report)
 
 
-def test_what_the_engine_runs_with_is_a_table_of_every_form(tmp_path: Path) -> None:
+def test_effective_settings_are_a_table_in_every_form(tmp_path: Path) -> None:
     WEAK.write(tmp_path / "engine.json")
     report = build(clean(), effective_guarantee(tmp_path / "engine.json", Guarantee.EXACTLY_ONCE))
     assert effective_settings(report) == [
@@ -73,7 +73,7 @@ def test_what_the_engine_runs_with_is_a_table_of_every_form(tmp_path: Path) -> N
         assert f"<td>{name}</td><td>{value}</td>" in html.render(report)
 
 
-def test_there_is_no_table_where_nothing_of_it_is_told(tmp_path: Path) -> None:
+def test_there_is_no_table_without_effective_settings(tmp_path: Path) -> None:
     (tmp_path / "engine.json").write_text('{"guarantee": "exactly_once"}', encoding="utf-8")
     of_before = {"declared": "exactly_once", "effective": "exactly_once", "engine": "flink", "evidence": [],
                  "finding": None, "problem": None}  # fmt: skip
@@ -136,7 +136,7 @@ def test_a_file_that_is_absent_or_damaged_is_a_sentence_and_no_guarantee(
     assert "once" not in line.replace("mostly_once", "").replace("at_most_once", "").partition("(")[0]
 
 
-def test_nothing_is_said_where_nobody_tells_nor_of_a_report_of_before() -> None:
+def test_nothing_is_shown_without_a_file_or_for_a_report_of_an_earlier_version() -> None:
     report = build(clean())
     assert report["effective_guarantee"] is None
     del report["effective_guarantee"]

@@ -70,7 +70,7 @@ def test_a_listener_gets_the_history_and_then_each_update(tmp_path: Path) -> Non
         assert sent["age_seconds"] is not None
 
 
-def test_after_a_restart_a_listener_is_told_that_it_sees_the_past(tmp_path: Path) -> None:
+def test_after_a_restart_a_listener_sees_that_the_report_is_old(tmp_path: Path) -> None:
     Publisher(config(tmp_path), tmp_path).publish(broken())
     with listening(Publisher(config(tmp_path), tmp_path)) as response:
         assert next_event(response)[0] == "history"
@@ -90,7 +90,7 @@ def test_an_update_has_the_commands_that_accept_one_and_all_alike(tmp_path: Path
         assert missing["acknowledge_all"].startswith(f"{begins}--class missing --fault kill-one-worker ")
 
 
-def test_a_name_turns_no_sentence_round_and_its_command_is_still_right(tmp_path: Path) -> None:
+def test_a_name_with_direction_marks_is_escaped_and_its_command_correct(tmp_path: Path) -> None:
     turned = "click\u202estream"
     lost = replace(broken().violations_latest[0], fault=turned, key=turned, explanation=turned)
     assert (lost.violation_class, lost.state) == ("missing", "confirmed")
@@ -110,7 +110,7 @@ def test_a_name_turns_no_sentence_round_and_its_command_is_still_right(tmp_path:
     assert json.loads((tmp_path / "report.json").read_text())["pipeline"] == turned
 
 
-def test_an_update_says_whether_the_sidecar_still_sees(tmp_path: Path) -> None:
+def test_an_update_has_the_state_of_the_canary(tmp_path: Path) -> None:
     publisher = Publisher(config(tmp_path), tmp_path)
     publisher.publish(clean())
     with listening(publisher) as response:
@@ -156,7 +156,7 @@ def heard(feeding: Feed, count: int) -> list[bytes]:
     return asyncio.run(listened())
 
 
-def test_silence_is_filled_with_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_stream_sends_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "BEAT_SECONDS", 0.01)
     said = heard(Feed(lambda: {"rows": []}, lambda: {"age_seconds": 3}), 4)
     assert said[0].startswith(b"retry: ")
@@ -178,7 +178,7 @@ def test_too_many_listeners_are_refused_and_one_that_leaves_makes_room(monkeypat
     asyncio.run(listened())
 
 
-def test_an_update_is_made_once_for_all_and_not_for_nobody() -> None:
+def test_an_update_is_rendered_once_and_only_for_listeners() -> None:
     made = []
 
     def update() -> dict[str, Any]:
@@ -222,7 +222,7 @@ def test_a_finding_is_as_old_as_the_oldest_that_is_known_of_it() -> None:
     assert missing.command is None
 
 
-def test_what_is_tolerated_comes_last() -> None:
+def test_tolerated_findings_are_last() -> None:
     tolerant = replace(last(), guarantee=Guarantee.AT_MOST_ONCE)
     assert [(f.violation, f.tolerated) for f in findings(build(tolerant), None, History())] == [
         ("duplicate", False),

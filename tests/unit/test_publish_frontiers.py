@@ -104,7 +104,7 @@ def test_a_partition_that_was_never_read_through_leaves_its_topic_unknown(unread
     assert (click["partitions"], click["read_through"]) == (3, None)
 
 
-def test_who_asks_gets_a_row_for_each_partition_and_the_batch_they_are_of(tmp_path: Path) -> None:
+def test_a_request_returns_a_row_per_partition_and_their_batch(tmp_path: Path) -> None:
     publisher = Publisher(config(tmp_path), tmp_path)
     publisher.publish(wide(replace(clean(), batches=7)))
     newest = wide(replace(clean(), batches=8, taken_us=NOON_US + SECOND))
@@ -123,12 +123,12 @@ def test_before_the_first_batch_there_are_no_rows_and_no_error(tmp_path: Path) -
     assert (told["batches"], told["rows"]) == (None, None)
 
 
-def test_after_a_restart_the_rows_are_those_of_before(tmp_path: Path) -> None:
+def test_after_a_restart_the_rows_are_those_of_the_old_report(tmp_path: Path) -> None:
     Publisher(config(tmp_path), tmp_path).publish(wide(clean(), 10))
     assert len(rows(Publisher(config(tmp_path), tmp_path))["rows"]) == 10
 
 
-def test_rows_are_made_once_and_not_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_rendered_once_and_only_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     plain_values = frontiers.plain_values
 
@@ -147,6 +147,6 @@ def test_rows_are_made_once_and_not_for_nobody(tmp_path: Path, monkeypatch: pyte
     assert made == [8]
 
 
-def test_a_topic_turns_no_row_round() -> None:
+def test_a_topic_with_direction_marks_is_escaped() -> None:
     told = Frontiers(build(replace(clean(), coverage=(replace(ONE, topic="click\u202estream"),)))).encoded()
     assert json.loads(told)["rows"][0][0] == r"click\u202estream"

@@ -76,7 +76,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "columns": ["time"], "points": [[1]]}']
 )
-def test_a_history_of_another_make_is_begun_anew(tmp_path: Path, text: str) -> None:
+def test_a_history_of_another_version_is_started_anew(tmp_path: Path, text: str) -> None:
     (tmp_path / HISTORY_FILE).write_text(text)
     assert read(tmp_path) == History()
 
@@ -84,14 +84,14 @@ def test_a_history_of_another_make_is_begun_anew(tmp_path: Path, text: str) -> N
 @pytest.mark.parametrize(
     "damaged", [[1, 2, 3, None], [None] * 16 + [[]], ["1"] * 16 + [[]], [float("nan")] * 16 + [[]]]
 )
-def test_a_damaged_row_is_no_error(tmp_path: Path, damaged: list[object]) -> None:
+def test_a_damaged_row_is_ignored(tmp_path: Path, damaged: list[object]) -> None:
     plain = json.loads(History().add(clean()).to_json())
     plain["points"] = [damaged]
     (tmp_path / HISTORY_FILE).write_text(json.dumps(plain))
     assert read(tmp_path).add(clean()) == History().add(clean())
 
 
-def test_since_when_a_class_is_seen() -> None:
+def test_the_history_gives_the_start_of_a_class() -> None:
     history = history_of_story()
     seen = first_seen(history, "missing")
     assert seen is not None
@@ -118,7 +118,7 @@ def test_a_total_that_falls_gives_no_negative_rate() -> None:
     assert rows[1][series.COLUMNS.index("processed_per_second")] == 0
 
 
-def test_latency_of_a_stretch_is_what_was_measured_in_it() -> None:
+def test_latency_of_a_stretch_is_measured_within_it() -> None:
     before = Histogram((0.1, 1.0), (5, 0, 0), 0.5, 0.1)
     after = Histogram((0.1, 1.0), (5, 9, 1), 9.0, 3.0)
     history = History().add(replace(broken(), latency={"last_input": before}))

@@ -71,7 +71,7 @@ def spread(*counts: int) -> Histogram:
     return Histogram((0.1, 1.0, 10.0), counts, 1.0, None)
 
 
-def test_latency_is_told_apart_by_phase_and_definition() -> None:
+def test_latency_is_separate_by_phase_and_definition() -> None:
     told = [
         PhaseLatency("control", {"last_input": spread(90, 10, 0, 0), "window_close": spread(0, 4, 0, 0)}),
         PhaseLatency(f"failure, {FAULT}", {}),
@@ -97,7 +97,7 @@ def test_of_many_phases_the_newest_are_drawn() -> None:
     assert "3 earlier phases are left out." in page
 
 
-def test_the_report_says_what_broke_and_what_to_do(told: tuple[Snapshot, History]) -> None:
+def test_the_report_shows_the_violation_and_the_next_step(told: tuple[Snapshot, History]) -> None:
     page = rendered(*told)
     assert f"<strong>{LOST}</strong> events were lost" in page
     assert f"<strong>{REPEATED}</strong> duplicates: events were counted more than once" in page
@@ -109,7 +109,7 @@ def test_the_report_says_what_broke_and_what_to_do(told: tuple[Snapshot, History
     assert page.index("exactly once (declared)") < page.index("at most once")
 
 
-def test_a_name_turns_no_sentence_round() -> None:
+def test_a_name_with_direction_marks_is_escaped() -> None:
     turned = "click\u202estream"
     found = replace(broken(), pipeline=turned, reasons=(turned, turned))
     page = html.render(build(found), build_violations(found))
@@ -117,7 +117,7 @@ def test_a_name_turns_no_sentence_round() -> None:
     assert r"<h1>Pipeline click\u202estream breaks its guarantee, exactly once.</h1>" in page
 
 
-def test_a_doubt_is_said() -> None:
+def test_an_unknown_verdict_shows_its_reason() -> None:
     unsure = {**clean().verdicts, Guarantee.EXACTLY_ONCE: Verdict.UNKNOWN}
     page = html.render(build(replace(clean(), verdicts=unsure, reasons=("2 partitions were not read",))))
     assert "<h2>Why</h2><ul><li>2 partitions were not read</li>" in page
@@ -151,7 +151,7 @@ def test_ticks_of_time_are_few_and_inside(span: int) -> None:
     assert len(ticks) <= svg.TIME_TICKS_MAX + 1
 
 
-def test_a_value_between_gaps_is_seen() -> None:
+def test_a_value_between_gaps_is_drawn() -> None:
     plot = svg.over_time("x", [0.0, 1.0, 2.0], [svg.Line("a", [None, 5.0, None], "t1")], [], [])
     assert "<circle" in plot
 
@@ -174,14 +174,14 @@ def test_a_mean_is_drawn_over_its_own_stretch_and_does_not_slope() -> None:
     assert [round(float(x)) for x in re.findall(r"[MH]([\d.]+)", drawn)] == [48, 115, 248, 315, 448]
 
 
-def test_a_label_of_other_peoples_data_is_text() -> None:
+def test_a_foreign_label_is_escaped() -> None:
     evil = '"><script>x</script>'
     plot = svg.over_time(evil, [0.0, 1.0], [svg.Line(evil, [0, 1], "t1")], [svg.Band(evil, 0, 1)], [])
     assert "<script>" not in plot
     ET.fromstring(plot.split("<ul")[0])
 
 
-def test_the_command_puts_the_history_of_the_state_into_the_file(
+def test_the_command_renders_the_history_of_the_state(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], told: tuple[Snapshot, History]
 ) -> None:
     publisher = Publisher(config(tmp_path), tmp_path)

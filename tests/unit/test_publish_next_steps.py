@@ -66,7 +66,7 @@ def test_the_reports_offer_to_accept_all_alike() -> None:
     assert f"<dt>accept all</dt><dd><code>{escape(whole)}</code>" in html.render(report, violations)
 
 
-def test_the_extent_says_when_it_is_not_all_of_it() -> None:
+def test_an_incomplete_extent_says_so() -> None:
     two = (violation("v-1", "missing", NOON_US, key="/a"), violation("v-2", "missing", NOON_US, key="/b"))
     listed = records(replace(clean(), violations_latest=two))
     assert extent(listed, 4) == "the window that starts at 2026-01-31 11:58:00 UTC, 2 keys"
@@ -77,7 +77,7 @@ def test_the_extent_says_when_it_is_not_all_of_it() -> None:
     assert extent([], 4) is None
 
 
-def test_the_report_of_a_state_says_since_when_and_has_commands_to_copy(
+def test_the_report_of_a_state_has_the_start_and_commands_to_copy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     publisher = Publisher(config(tmp_path), tmp_path)
@@ -103,7 +103,7 @@ def test_violations_have_ids_and_their_fault_in_every_form() -> None:
     assert "last 1h: pass, last 24h: pass" in page
 
 
-def test_what_a_fault_did_to_throughput_and_latency_is_told_where_it_is_known() -> None:
+def test_known_effects_of_a_fault_on_throughput_and_latency_are_shown() -> None:
     told = {"throughput_penalty_ratio": 0.4, "latency_penalty_ratio": 6.25}
     known = build(replace(broken(), fault_measures={"f-1": told}))
     said = of_faults(known)[0]
@@ -113,7 +113,7 @@ def test_what_a_fault_did_to_throughput_and_latency_is_told_where_it_is_known() 
     assert "TPF" not in of_faults(build(broken()))[0]
 
 
-def test_what_a_fault_is_compared_with_is_told() -> None:
+def test_the_control_phase_of_a_fault_is_shown() -> None:
     control = {"control_start_us": NOON_US - 60 * SECOND, "control_end_us": NOON_US - 30 * SECOND}
     known = build(replace(broken(), fault_measures={"f-1": {"failure_cost_seconds": 4.0, **control}}))
     assert known["faults"][0]["control_start"] == "2026-01-31T11:59:00.000000Z"
@@ -125,21 +125,21 @@ def test_what_a_fault_is_compared_with_is_told() -> None:
 
 
 @pytest.mark.parametrize(("ratio", "is_explained"), [(1.05, False), (1.6, True)])
-def test_more_output_under_a_fault_than_before_it_is_explained(ratio: float, *, is_explained: bool) -> None:
+def test_a_higher_rate_during_a_fault_is_explained(ratio: float, *, is_explained: bool) -> None:
     said = of_faults(build(replace(broken(), fault_measures={"f-1": {"throughput_penalty_ratio": ratio}})))[0]
     assert f"throughput {ratio} times that before (TPF" in said
     assert ("buffered output was drained" in said) is is_explained
     assert ("or the phase was too short" in said) is is_explained, "bursts alone give 1.26 in seven seconds"
 
 
-def test_why_a_fault_was_over_before_its_time_is_told() -> None:
+def test_the_reason_of_an_early_end_is_shown() -> None:
     known = broken()
     over = tuple(replace(fault, over_because="no proxy answers any more.") for fault in known.faults)
     assert of_faults(build(replace(known, faults=over)))[0].count("It ended early: no proxy answers") == 1
     assert "before its time" not in of_faults(build(known))[0]
 
 
-def test_faults_that_were_in_together_are_told_to_share_their_figures() -> None:
+def test_concurrent_faults_are_shown_with_shared_figures() -> None:
     def fault(name: str, from_s: int, to_s: int | None) -> FaultWindow:
         healed = None if to_s is None else NOON_US + to_s * SECOND
         return FaultWindow(name, name, "process_kill", "w", NOON_US + from_s * SECOND, None, None, healed)

@@ -138,7 +138,7 @@ def test_headers_that_drip_end_at_the_deadline(tmp_path: Path, monkeypatch: pyte
         assert time.monotonic() - begun < 5
 
 
-def test_a_reader_that_takes_nothing_leaves_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_reads_nothing_loses_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "CONNECTIONS_MAX", 8)
     one = Server("127.0.0.1", 0, {"/": lambda _: Answer(bytes(50_000_000), TEXT)}, Access(Metrics(), print))
     one.start()
@@ -180,7 +180,7 @@ def test_a_reader_that_takes_nothing_leaves_its_place(monkeypatch: pytest.Monkey
         (b"GET /runbooks/StreamproofGuaranteeViolated.md HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
     ],
 )
-def test_every_request_gets_its_status_and_the_headers_of_safety(port: int, request_: bytes, status: int) -> None:
+def test_every_request_gets_its_status_and_the_security_headers(port: int, request_: bytes, status: int) -> None:
     head, _, _ = said(port, request_).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 %d " % status)
     for line in (b"X-Content-Type-Options: nosniff", b"frame-ancestors 'none'", b"Referrer-Policy: no-referrer",
@@ -212,7 +212,7 @@ def test_a_body_is_not_the_next_request(port: int) -> None:
         ("127.0.0.1.evil.example", 421),
     ],
 )
-def test_only_names_that_are_allowed_lead_here(port: int, host: str, status: int) -> None:
+def test_only_allowed_host_names_are_served(port: int, host: str, status: int) -> None:
     assert get(port, "/report.json", {"Host": host}).status == status
 
 

@@ -65,7 +65,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     one.publisher.stop()
 
 
-def test_a_free_port_is_told_and_written_down(tmp_path: Path) -> None:
+def test_a_free_port_is_reported_and_recorded(tmp_path: Path) -> None:
     publisher = Publisher(config(tmp_path), tmp_path)
     endpoint = publisher.start()
     written = json.loads((tmp_path / "endpoint.json").read_text())
@@ -104,13 +104,13 @@ def test_the_runbooks_are_data_of_the_package() -> None:
     assert "validator.publish.runbooks" in find_namespace_packages(str(ROOT), include=["validator*"])
 
 
-def test_openmetrics_is_spoken_to_those_who_ask(served: Served) -> None:
+def test_openmetrics_is_served_on_request(served: Served) -> None:
     response, body = served.get("/metrics", accept="application/openmetrics-text; version=1.0.0")
     assert response.headers["Content-Type"].startswith("application/openmetrics-text")
     assert body.endswith("# EOF\n")
 
 
-def test_what_is_published_is_served(served: Served) -> None:
+def test_published_files_are_served(served: Served) -> None:
     report = served.publisher.publish(broken())
     assert json.loads(served.get("/report.json")[1]) == report
     assert 'streamproof_contributions{class="missing",pipeline="clickstream"} 3.0' in served.get("/metrics")[1]
@@ -161,7 +161,7 @@ def test_the_page_is_one_file_that_may_load_nothing(served: Served) -> None:
     assert not re.search(r"/\*(STYLE|UPLOT|PLOTS|PAGE)\*/", body)
 
 
-def test_head_answers_without_a_body_and_other_paths_say_what_there_is(served: Served) -> None:
+def test_head_has_no_body_and_an_unknown_path_lists_the_pages(served: Served) -> None:
     response, body = served.get("/metrics", method="HEAD")
     assert (response.status, body) == (200, "")
     assert int(response.headers["Content-Length"]) > 0
@@ -172,7 +172,7 @@ def test_head_answers_without_a_body_and_other_paths_say_what_there_is(served: S
     assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD")
 
 
-def test_a_port_that_is_taken_is_an_error(served: Served, tmp_path: Path) -> None:
+def test_a_port_in_use_is_an_error(served: Served, tmp_path: Path) -> None:
     busy = config(tmp_path).model_copy(
         update={"metrics": config(tmp_path).metrics.model_copy(update={"port": served.endpoint.port})}
     )
@@ -199,7 +199,7 @@ def test_a_connection_that_is_kept_alive_ends_with_the_server() -> None:
     kept.close()
 
 
-def test_a_scraper_that_gave_up_is_no_news_and_an_error_of_ours_is(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_closed_connection_is_not_logged_and_an_error_of_a_route_is(capfd: pytest.CaptureFixture[str]) -> None:
     asked, gone, done = threading.Event(), threading.Event(), threading.Event()
 
     def slow_route(_: Request) -> Answer:

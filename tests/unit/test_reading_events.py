@@ -118,7 +118,7 @@ def test_a_range_is_read_whole_or_fails(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("given", [{}, {"client.id": "mine"}])
-def test_clients_have_the_name_that_the_user_gives_them(given: dict[str, str]) -> None:
+def test_clients_have_the_client_id_of_the_configuration(given: dict[str, str]) -> None:
     config = loads(EXAMPLES["clickstream"], Path("/etc"), (), {})
     config = config.model_copy(update={"kafka": config.kafka.model_copy(update={"options": given})})
     assert reading_of(config)._client_options(alone=False)["client.id"] == given.get("client.id", "streamproof")

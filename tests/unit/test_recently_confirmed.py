@@ -11,7 +11,7 @@ from validator.measure.recent import DAY_MINUTES, RecentlyConfirmed, oldest_minu
 DAY_US = DAY_MINUTES * MINUTE_US
 
 
-def test_of_one_violation_those_stand_that_were_confirmed_last() -> None:
+def test_a_violation_keeps_its_last_confirmations() -> None:
     recent = RecentlyConfirmed()
     recent.moved("v", "missing", 10 * MINUTE_US, 2, 2)
     recent.moved("w", "missing", 10 * MINUTE_US, 1, 1)
@@ -25,7 +25,7 @@ def test_of_one_violation_those_stand_that_were_confirmed_last() -> None:
     assert recent.by_minute == {10: {"missing": 1}}
 
 
-def test_what_is_older_than_a_day_is_forgotten_and_hides_nothing_when_it_is_taken_back() -> None:
+def test_a_confirmation_older_than_a_day_is_dropped_and_its_retraction_hides_nothing() -> None:
     recent = RecentlyConfirmed()
     recent.moved("v", "missing", 0, 2, 2)
     recent.moved("gone", "missing", 0, 1, 1)
@@ -39,7 +39,7 @@ def test_what_is_older_than_a_day_is_forgotten_and_hides_nothing_when_it_is_take
     assert recent.by_minute == {DAY_MINUTES: {"missing": 1}}
 
 
-def test_random_moves_leave_what_was_confirmed_last_and_a_restart_finds_it() -> None:
+def test_random_changes_keep_the_last_confirmations_also_after_a_restart() -> None:
     rng = Random(5)
     recent = RecentlyConfirmed()
     confirmed: dict[str, list[int]] = {}  # the minute of each confirmed contribution

@@ -42,7 +42,7 @@ def go_on(run: FedRun) -> Snapshot:
 
 
 @pytest.mark.parametrize("recorded", RECORDED, ids=lambda path: path.name)
-def test_a_state_of_an_earlier_version_goes_on(recorded: Path, tmp_path: Path) -> None:
+def test_a_state_of_an_earlier_version_is_continued(recorded: Path, tmp_path: Path) -> None:
     old = tmp_path / "old"
     with tarfile.open(recorded) as packed:
         packed.extractall(old, filter="data")

@@ -80,7 +80,7 @@ def test_hidden_ids_and_keys_are_published_in_no_form(tmp_path: Path) -> None:
     assert "keys are hidden" in said
 
 
-def test_what_a_process_published_plain_is_not_shown_again(tmp_path: Path) -> None:
+def test_plain_ids_of_an_earlier_process_are_not_shown_again(tmp_path: Path) -> None:
     published(tmp_path, Publish())
     hiding = Publisher(config(tmp_path).model_copy(update={"publish": Publish(ids="hidden")}), tmp_path)
     connection = HTTPConnection("127.0.0.1", hiding.start().port, timeout=10)

@@ -48,7 +48,7 @@ def two_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay, "_WAITING_BYTES_MAX", 100)
 
 
-def test_packets_that_find_no_room_to_wait_are_counted_until_the_relay_ends() -> None:
+def test_packets_beyond_the_queue_are_counted_until_the_relay_ends() -> None:
     async def dropped() -> list[tuple[int, int]]:
         made = Wired(NamespaceTarget.model_validate(NODE))
         await made.start()
@@ -63,7 +63,7 @@ def test_packets_that_find_no_room_to_wait_are_counted_until_the_relay_ends() ->
     assert asyncio.run(dropped()) == [(3, 0), (3, 7), (6, 7)]
 
 
-def test_the_last_line_of_the_proxy_says_how_many(
+def test_the_last_line_of_the_proxy_has_the_number_of_dropped_packets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Flooded(Wired):

@@ -76,7 +76,7 @@ def test_ratios_are_over_settled_cells() -> None:
     assert build(nothing)["reliability"]["handled_ratio"] is None
 
 
-def test_the_outcome_is_the_declared_guarantees_verdict() -> None:
+def test_the_outcome_is_the_verdict_of_the_declared_guarantee() -> None:
     report = build(broken())
     assert report["outcome"] == report["verdicts"]["exactly_once"] == "fail"
 
@@ -95,7 +95,7 @@ def test_a_fault_carries_its_measures_and_violations() -> None:
     assert fault["healed"] is None
 
 
-def test_the_sums_of_the_books_are_printed() -> None:
+def test_the_coverage_sums_are_printed() -> None:
     sums = build(clean())["coverage"]["sums"]
     assert sums["records"] + sums["expired"] + sums["invisible"] == sums["offsets_spanned"] == 1055
 
@@ -107,7 +107,7 @@ def test_violations_are_newest_first_with_their_evidence() -> None:
     assert listed["counts"] == {"confirmed": 5, "retracted": 1, "suspected": 0}
 
 
-def test_what_is_written_is_what_was_built(tmp_path: Path) -> None:
+def test_the_written_report_equals_the_built_one(tmp_path: Path) -> None:
     report = write(tmp_path, broken())
     assert json.loads((tmp_path / "report.json").read_text()) == report
     assert json.loads((tmp_path / "violations.json").read_text()) == build_violations(broken())

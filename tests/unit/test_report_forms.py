@@ -21,7 +21,7 @@ pytestmark = pytest.mark.unit
 NASTY = "</script><b>&\x00\x1b[31m\"'"
 
 
-def test_the_text_fits_and_says_what_broke_in_sentences() -> None:
+def test_the_text_fits_and_describes_violations_in_sentences() -> None:
     shown = text.render(build(broken()), build_violations(broken()))
     assert max(len(line) for line in shown.splitlines()) <= text.WIDTH
     assert shown.startswith("Pipeline clickstream breaks its guarantee, exactly once.\n")
@@ -34,7 +34,7 @@ def test_the_text_fits_and_says_what_broke_in_sentences() -> None:
     assert all(line == line.rstrip() for line in shown.splitlines())
 
 
-def test_the_rate_at_which_inputs_are_read_is_told_as_that_of_the_newest_batch() -> None:
+def test_the_read_rate_is_that_of_the_newest_batch() -> None:
     # At the end of a run the newest batch is small, so its rate is not the rate of the run.
     (line,) = [line for line in text.render(build(clean())).splitlines() if "inputs read" in line]
     assert " ".join(line.split()).startswith("inputs read, newest batch, 1/s 500 ")
@@ -94,7 +94,7 @@ def test_junit_calls_unknown_an_error() -> None:
     assert cases(suite)["guarantee.exactly_once"] == {"error"}
 
 
-def test_other_peoples_data_cannot_break_out() -> None:
+def test_foreign_data_is_escaped() -> None:
     nasty = replace(
         broken(), pipeline=NASTY, reasons=(NASTY,), violations_latest=(violation(NASTY, "missing", NOON_US, key=NASTY),)
     )

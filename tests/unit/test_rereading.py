@@ -83,7 +83,7 @@ def test_a_topic_that_never_decoded_is_read_again_from_where_it_began(
         assert not recovered.positions.hidden
 
 
-def test_of_a_topic_that_was_made_again_what_the_old_one_held_is_expired() -> None:
+def test_the_records_of_the_previous_topic_are_expired() -> None:
     made_again = Frontier("input", "click", 0, "two", -6, 3, 0, 9, 9, 7, records=9, undecodable=9, expired=0)
     began = _from_start(made_again, 8)
     assert (began.first_offset, began.next_offset, began.expired, began.records) == (-6, 0, 6, 0)
@@ -109,7 +109,7 @@ def test_any_other_difference_is_refused_and_changes_nothing(tmp_path: Path, set
     assert adopt(tables, config(tmp_path)) == ()
 
 
-def test_what_was_gone_of_the_topic_and_what_may_be_compacted_stays_known(tmp_path: Path) -> None:
+def test_expired_and_compacted_records_of_the_topic_stay_known(tmp_path: Path) -> None:
     """Expired records are not read again. A recreated topic does not show what the old one hid, and a topic whose
     policy was changed may have been compacted before."""
     gone = {**hole("click", 0, 0, 60), "batch": 1, "lookup_us": 6, "epoch": 0}
@@ -123,7 +123,7 @@ def test_what_was_gone_of_the_topic_and_what_may_be_compacted_stays_known(tmp_pa
 
 
 @pytest.mark.parametrize("order", ["read again, then retired", "retired, then read again"])
-def test_what_is_read_again_hides_nothing_after_retention_either(tmp_path: Path, order: str) -> None:
+def test_records_read_again_hide_nothing_after_retention(tmp_path: Path, order: str) -> None:
     """Retention keeps the doubt about events that undecodable records may have made late. Reading these again removes
     their doubt, but not the doubt of a gap."""
     gone = {**hole("click", 0, 9, 60), "batch": 2, "lookup_us": 7, "epoch": 0}
@@ -152,7 +152,7 @@ def test_what_is_read_again_hides_nothing_after_retention_either(tmp_path: Path,
     assert lateness_of(tables, recovered.positions, recovered.retired.through_epoch).possible == {("click", 0): {60: 8}}
 
 
-def test_of_records_that_are_read_again_nobody_says_that_they_were_not_examined(tmp_path: Path) -> None:
+def test_records_read_again_are_not_counted_as_not_examined(tmp_path: Path) -> None:
     reason = "its value has 17000000 bytes, above limits.value_bytes"
     row = {**bad(2, [7]), "topic": "click", "partition": 0, "key": reason}
     tables = state(tmp_path, row, undecodable=5)

@@ -101,7 +101,7 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
-def test_cells_that_did_not_change_leave_and_their_totals_stay(run: Run) -> None:
+def test_unchanged_cells_are_retired_and_their_totals_stay(run: Run) -> None:
     before = run.judging.sums
     assert (before.counts["missing"], before.counts["duplicate"]) == (1, 1)
     run.retire()
@@ -114,7 +114,7 @@ def test_cells_that_did_not_change_leave_and_their_totals_stay(run: Run) -> None
     )
 
 
-def test_what_is_in_excess_stays_so_when_its_cells_leave(tmp_path: Path) -> None:
+def test_excess_stays_counted_when_its_cells_are_retired(tmp_path: Path) -> None:
     """Excess that hidden inputs cannot explain stays confirmed: the passing of time never makes it explicable."""
     run = Run(tmp_path / "state")
     for number in range(3):
@@ -134,20 +134,20 @@ def test_what_is_in_excess_stays_so_when_its_cells_leave(tmp_path: Path) -> None
     assert (again.on_record["duplicate"], again.cells_in_excess) == (3, 3)
 
 
-def test_what_is_missing_stays_so_when_its_cell_leaves(run: Run) -> None:
+def test_missing_events_stay_counted_when_their_cell_is_retired(run: Run) -> None:
     run.retire()
     sums = run.judging.absorb(None, clock(run.books.lookup_us), {})
     assert (sums.on_record["missing"], sums.cells_missing) == (1, 1)
 
 
-def test_a_mark_of_before_has_as_much_on_record_as_it_counted() -> None:
+def test_totals_of_an_earlier_version_have_their_counts_on_record() -> None:
     kept = Sums.empty().to_json()
     kept["counts"] = {**Sums.empty().counts, "duplicate": 2, "missing": 5}
     before = Sums.from_json({name: value for name, value in kept.items() if name != "on_record"})
     assert before.on_record == {"missing": 5, "duplicate": 2, "misplaced": 0, "unknown_id": 0}
 
 
-def test_old_epochs_leave_the_disk_and_what_stays_is_written_again(run: Run) -> None:
+def test_old_epochs_are_deleted_and_remaining_facts_rewritten(run: Run) -> None:
     old = epoch_of(START_US, RETENTION_US)
     assert old in run.epochs()
     run.retire()
@@ -156,7 +156,7 @@ def test_old_epochs_leave_the_disk_and_what_stays_is_written_again(run: Run) -> 
     assert sorted(keys) == ["new", "open", "open"]
 
 
-def test_a_restart_after_it_says_the_same(run: Run) -> None:
+def test_a_restart_after_retention_reports_the_same(run: Run) -> None:
     run.retire()
     again = recover(StateTables(run.tables.state), TIME_RULES, RULES.oracle)
     judging = Judging(
@@ -170,7 +170,7 @@ def test_a_restart_after_it_says_the_same(run: Run) -> None:
     assert again.retired == run.retired
 
 
-def test_killed_before_the_folders_went_a_start_drops_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_deletes_the_folders_that_a_killed_process_left(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as killed:
         killed.setattr(retiring, "drop_folders", lambda *_: None)
         run.retire()
@@ -213,7 +213,7 @@ def test_a_cell_whose_ids_are_not_compared_yet_is_counted_as_an_estimate(tmp_pat
     assert (found.cells_estimated, found.counts["processed"], found.counts["unknown_id"]) == (0, 1, 1)
 
 
-def test_what_turns_up_later_for_a_retired_cell_is_out_of_scope(run: Run) -> None:
+def test_a_record_read_later_for_a_retired_cell_is_out_of_scope(run: Run) -> None:
     run.retire()
     at = run.books.lookup_us + 5
     late = facts(fact("output", [3], batch=9, lookup_us=at, key="done"))
@@ -239,7 +239,7 @@ def _same(found: Judging, expected: Judging) -> None:
     assert (found.sums.counts, found.sums.cells_seen) == (expected.sums.counts, expected.sums.cells_seen)
 
 
-def test_a_cell_read_across_two_epochs_leaves_whole(tmp_path: Path) -> None:
+def test_a_cell_read_across_two_epochs_is_retired_as_a_whole(tmp_path: Path) -> None:
     """Its events of the older epoch were rewritten while its result kept the cell. They must leave with it."""
     run = Run(tmp_path / "state")
     at = START_US
@@ -255,7 +255,7 @@ def test_a_cell_read_across_two_epochs_leaves_whole(tmp_path: Path) -> None:
     _same(found, run.judging)
 
 
-def test_a_cell_is_counted_once_whenever_retention_comes(tmp_path: Path) -> None:
+def test_a_cell_is_counted_once_for_any_instant_of_retention(tmp_path: Path) -> None:
     """If retention runs late in an epoch, some cells are older than it allows while their epoch is not dropped yet."""
     run = Run(tmp_path / "state")
     at = START_US
@@ -270,7 +270,7 @@ def test_a_cell_is_counted_once_whenever_retention_comes(tmp_path: Path) -> None
     assert found.sums.counts["expected"] == 3
 
 
-def test_an_event_far_in_the_future_does_not_hide_what_comes_after_retention(tmp_path: Path) -> None:
+def test_an_event_far_in_the_future_hides_no_event_after_retention(tmp_path: Path) -> None:
     run = Run(tmp_path / "state")
     far_us = WATERMARK_US * 2
     at = START_US
@@ -297,7 +297,7 @@ def test_an_event_at_the_end_of_time_closes_nothing() -> None:
     assert cells["closed_us"].tolist() == [ABSENT]
 
 
-def test_what_proves_windows_past_leaves_with_them(tmp_path: Path) -> None:
+def test_evidence_for_passed_windows_is_retired_with_them(tmp_path: Path) -> None:
     """Otherwise one entry per window and partition would remain for as long as the sidecar runs."""
     run = Run(tmp_path / "state")
     for number in range(4):
@@ -311,7 +311,7 @@ def test_what_proves_windows_past_leaves_with_them(tmp_path: Path) -> None:
     assert list(run.judging.cells.lateness.proven["input", 0]) == [3 * MINUTE_US]
 
 
-def test_a_start_after_retention_knows_what_was_late_and_what_may_have_been(tmp_path: Path) -> None:
+def test_a_start_after_retention_restores_late_and_possibly_late_events(tmp_path: Path) -> None:
     """The facts that showed it have been dropped, but cells of later windows are still open and need it."""
     run = Run(tmp_path / "state")
     run.judging.rules = replace(RULES, drops_late=True)
@@ -328,7 +328,7 @@ def test_a_start_after_retention_knows_what_was_late_and_what_may_have_been(tmp_
     assert recover(run.tables, TIME_RULES, TumblingWindow.of(MINUTE_US)).cells.lateness == known
 
 
-def test_an_operator_settles_what_retention_folded(tmp_path: Path) -> None:
+def test_an_operator_settles_positions_folded_by_retention(tmp_path: Path) -> None:
     """The operator's settlement does not cover an event that was too far ahead, or expired records."""
     run = Run(tmp_path / "state")
     run.judging.rules = replace(RULES, drops_late=True)
@@ -352,7 +352,7 @@ def test_an_operator_settles_what_retention_folded(tmp_path: Path) -> None:
         assert found.possible == {("input", 0): others | left}
 
 
-def test_a_topic_that_was_made_again_stays_so_after_retention(tmp_path: Path) -> None:
+def test_a_recreated_topic_stays_known_after_retention(tmp_path: Path) -> None:
     run = Run(tmp_path / "state")
     at = START_US
     run.batch(at, fact("input", [1], batch=0, lookup_us=at, key="old"))

@@ -24,7 +24,7 @@ def _answered(number: int, window: int) -> tuple[Fed, Fed]:
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("down_hours", [30, 80])
-def test_a_pause_does_not_hide_what_was_repeated_meanwhile(tmp_path: Path, down_hours: int, is_restarted: bool) -> None:
+def test_a_pause_does_not_hide_duplicates(tmp_path: Path, down_hours: int, is_restarted: bool) -> None:
     run = FedRun(tmp_path, SETTINGS)
     run.feed([*_answered(1, 0), *_answered(2, 2)])
     run.send(Fed("output", (1,)), Fed("click", (3,), 4 * MINUTE_US))
@@ -59,7 +59,7 @@ def test_an_open_transaction_keeps_cells_for_twice_the_retention(tmp_path: Path,
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_cells_do_not_pile_up_behind_a_transaction_that_never_ends(tmp_path: Path, is_restarted: bool) -> None:
+def test_cells_do_not_accumulate_behind_a_transaction_that_never_ends(tmp_path: Path, is_restarted: bool) -> None:
     run = FedRun(tmp_path, SETTINGS)
     run.logs.open_from["output"] = 0
     run.logs.ends["output"] = 1
@@ -73,7 +73,7 @@ def test_cells_do_not_pile_up_behind_a_transaction_that_never_ends(tmp_path: Pat
     assert set(run.shown().verdicts.values()) == {Verdict.UNKNOWN}
 
 
-def test_cells_do_not_pile_up_behind_a_topic_that_was_deleted(tmp_path: Path) -> None:
+def test_cells_do_not_accumulate_behind_a_deleted_topic(tmp_path: Path) -> None:
     run = FedRun(tmp_path, SETTINGS)
     run.feed([*_answered(0, 0)])
     # As in a generation that waits for the topic.
@@ -86,7 +86,7 @@ def test_cells_do_not_pile_up_behind_a_topic_that_was_deleted(tmp_path: Path) ->
     assert run.runner.judging.sums.cells_undecided > 0
 
 
-def test_what_comes_for_a_retired_cell_is_no_estimate(tmp_path: Path) -> None:
+def test_a_record_of_a_retired_cell_is_not_an_estimate(tmp_path: Path) -> None:
     run = FedRun(tmp_path, SETTINGS)
     run.feed([*_answered(1, 0), *_answered(2, 60)])
     run.feed([*_answered(3, 62)], after_us=30 * HOUR_US)

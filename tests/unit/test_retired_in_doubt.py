@@ -148,7 +148,7 @@ def is_unknown(shown: Snapshot, *names: str) -> bool:
     )  # fmt: skip
 
 
-def test_where_nothing_matched_and_more_data_ends_the_doubt(run: Run, go_on: Callable[[Run], object]) -> None:
+def test_retired_cells_when_more_data_ends_the_doubt(run: Run, go_on: Callable[[Run], object]) -> None:
     shown = run.batch(events(*range(20)), result(*range(1000, 1020), key="b"))
     run.batch()
     run.retire()
@@ -161,7 +161,7 @@ def test_where_nothing_matched_and_more_data_ends_the_doubt(run: Run, go_on: Cal
     assert is_unknown(shown, "missing", "unknown_id")
 
 
-def test_where_the_topic_was_not_there_and_appears(run: Run, go_on: Callable[[Run], object]) -> None:
+def test_retired_cells_when_an_absent_topic_is_created(run: Run, go_on: Callable[[Run], object]) -> None:
     run.record.waiting_sides, run.record.waiting_for = frozenset({"late"}), ("lateOutput",)
     run.batch(events(1, 2), result(1))
     assert standing(run.batch()) == ({}, {"missing": 1})
@@ -174,7 +174,7 @@ def test_where_the_topic_was_not_there_and_appears(run: Run, go_on: Callable[[Ru
     assert shown.verdicts[Guarantee.EXACTLY_ONCE] is Verdict.FAIL
 
 
-def test_where_fields_are_corrected_and_the_topic_is_read_again(run: Run) -> None:
+def test_retired_cells_when_fields_are_corrected_and_the_topic_is_read_again(run: Run) -> None:
     """A loss was confirmed before the undecodable topic had its first record."""
     run.undecodable["output"], run.decodes_nothing = 0, {"output"}
     run.batch(events(1, 2), result(1))
@@ -194,7 +194,7 @@ def test_where_fields_are_corrected_and_the_topic_is_read_again(run: Run) -> Non
     assert standing(shown) == ({"missing": 1}, {"missing": 3})
 
 
-def test_late_records_that_are_read_again_may_have_answered_what_is_retired(run: Run) -> None:
+def test_late_records_read_again_may_belong_to_retired_cells(run: Run) -> None:
     run.batch(events(1, 2), result(1), events(7, window=1), result(7, 7, window=1))
     assert standing(run.batch()) == ({"missing": 1, "duplicate": 1}, {})
     run.undecodable["lateOutput"], run.decodes_nothing = 3, {"lateOutput"}
@@ -218,7 +218,7 @@ def test_late_records_that_are_read_again_may_have_answered_what_is_retired(run:
     assert is_unknown(shown, "missing") or shown.verdicts[Guarantee.EXACTLY_ONCE] is Verdict.FAIL
 
 
-def test_what_hidden_inputs_explained_is_not_told_by_their_number_once_they_are_read_again(run: Run) -> None:
+def test_excess_explained_by_hidden_inputs_is_not_confirmed_when_they_are_read_again(run: Run) -> None:
     run.undecodable["click"], run.decodes_nothing = 30, {"click"}
     run.batch(result(1, 1), result(2, 2, key="b"))
     assert standing(run.batch()) == ({}, {"unknown_id": 4})
@@ -232,7 +232,7 @@ def test_what_hidden_inputs_explained_is_not_told_by_their_number_once_they_are_
     assert is_unknown(shown, "unknown_id")
 
 
-def test_what_more_than_the_hidden_records_can_explain_is_confirmed_though_its_cells_are_gone(run: Run) -> None:
+def test_excess_beyond_hidden_records_is_confirmed_after_its_cells_are_retired(run: Run) -> None:
     """Their number is a proof, even if it is unknown which ones are explained (docs/decisions/0091)."""
     run.undecodable["click"] = 1
     run.batch(events(1, 2), result(1, 1, 2))
@@ -244,9 +244,7 @@ def test_what_more_than_the_hidden_records_can_explain_is_confirmed_though_its_c
     assert shown.verdicts[Guarantee.EXACTLY_ONCE] is Verdict.FAIL
 
 
-def test_what_turns_up_for_a_retired_cell_takes_back_nothing_that_was_confirmed_of_it(
-    run: Run, go_on: Callable[[Run], object]
-) -> None:
+def test_a_record_of_a_retired_cell_retracts_nothing_confirmed(run: Run, go_on: Callable[[Run], object]) -> None:
     run.batch(events(1, 2), result(1))
     run.batch()
     run.retire()

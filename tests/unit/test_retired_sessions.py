@@ -24,7 +24,7 @@ def event(id_: int, time_us: int, at: int, batch: int, key: str = "a") -> dict[s
     return {**row, "earliest_us": time_us, "latest_us": time_us}
 
 
-def test_an_event_that_would_have_put_off_a_retired_session_is_out_of_scope(tmp_path: Path) -> None:
+def test_an_event_that_would_have_extended_a_retired_session_is_out_of_scope(tmp_path: Path) -> None:
     """The session is long, and the event is near its end, far from its start."""
     run = Run(tmp_path / "state")
     run.judging = Judging(KnownFacts(run.tables, first_batch=0), RULES)

@@ -21,7 +21,7 @@ def verdicts(shown: Snapshot) -> tuple[Verdict, Verdict, Verdict]:
     return shown.verdicts[exactly], shown.verdicts_over["1h"][exactly], shown.verdicts_over["24h"][exactly]
 
 
-def test_what_retention_dropped_unconsumed_ends_with_its_cells_but_for_the_whole_run(tmp_path: Path) -> None:
+def test_unconsumed_events_of_retired_cells_stay_in_the_verdict_of_the_whole_run(tmp_path: Path) -> None:
     run = FedRun(tmp_path, settings=("engine.consumer_group=g", "state.retention=24h"))
     run.logs.committed = 2
     run.feed([Fed("click", (1,)), Fed("click", (2,), key="b"), Fed("output", (1,)), Fed("output", (2,), key="b")])

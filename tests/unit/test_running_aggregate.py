@@ -132,7 +132,7 @@ def test_which_result_counts_does_not_depend_on_the_order_of_facts() -> None:
         assert of_cells(live, *names) == of_cells(folded(pa.concat_tables(parts), settling=False), *names)
 
 
-def test_a_number_rises_whenever_what_counts_of_an_id_changes() -> None:
+def test_the_counted_number_of_an_id_rises_with_every_change() -> None:
     cells = new_cells(CUMULATIVE)
     numbers, seen = [], []
     told: list[list[int] | None] = [[1], [1, 1], [2], [1], None, [], [1]]
@@ -234,7 +234,7 @@ def test_ids_that_leave_are_out_of_scope_when_a_list_names_them_again(run: Run) 
     }
 
 
-def test_what_is_newest_of_a_key_stays_with_its_ids(run: Run) -> None:
+def test_the_newest_result_of_a_key_stays_with_its_ids(run: Run) -> None:
     """Without the row of its key, an id that was withdrawn long ago would count again."""
     at = START_US + 2
     run.batch(at, results(3, at, ("k", None)))
@@ -252,7 +252,7 @@ def test_what_is_newest_of_a_key_stays_with_its_ids(run: Run) -> None:
     assert np.count_nonzero(run.judging.cells["processed_count"]) == 0
 
 
-def test_a_tombstone_names_no_cell_of_its_own() -> None:
+def test_a_tombstone_has_no_cell() -> None:
     found = results(1, 10, ("k", None))
     kinds = [(row["status"], row["key"], row["records"]) for row in found.to_pylist()]
     assert sorted(kinds) == [(DECODED, json.dumps(["k"]), 0), (TOMBSTONE, None, 1)]

@@ -33,7 +33,7 @@ def test_the_fingerprints_of_this_test_collide() -> None:
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(1, Verdict.FAIL), (1 << 62, Verdict.PASS)], ids=["sampled", "not"])
-def test_a_collision_is_found_where_it_is_looked_for(tmp_path: Path, share: int, verdict: Verdict) -> None:
+def test_a_collision_in_a_sampled_cell_is_found(tmp_path: Path, share: int, verdict: Verdict) -> None:
     run = begun(tmp_path, share)
     right = Fed("click", (8,), key="b"), Fed("output", (8,), key="b")
     run.feed([*(Fed("click", (id_,)) for id_ in SENT), Fed("output", ANSWERED), *right])
@@ -58,9 +58,7 @@ def test_the_share_is_drawn_by_the_ids_and_counted(tmp_path: Path) -> None:
     assert SAMPLED_OF == 1_024
 
 
-def test_cells_whose_facts_have_left_memory_are_not_read_again_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cells_whose_facts_left_memory_are_not_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = begun(tmp_path, 1)
     run.feed([Fed("click", (1,)), Fed("output", (1,))])
     run.runner.judging.known.forget(run.runner.books.batch + 1)

@@ -64,7 +64,7 @@ def test_a_start_folds_later_facts_only(run: FedRun) -> None:
     assert shown(run) == found
 
 
-def test_a_damaged_file_is_told_and_left_aside(run: FedRun) -> None:
+def test_a_damaged_file_is_reported_and_not_used(run: FedRun) -> None:
     path = run.state / FILE
     whole = path.read_bytes()
     rules, time_rules = _rules_of(run.config), TimeRules(0, 0)
@@ -76,7 +76,7 @@ def test_a_damaged_file_is_told_and_left_aside(run: FedRun) -> None:
         assert "all facts of the retention are read in its place" in found
 
 
-def test_what_other_rules_or_another_version_saved_is_left_aside(run: FedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_other_rules_or_another_version_is_not_used(run: FedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     rules = _rules_of(run.config)
     time_rules = TimeRules(run.config.timing.max_disorder, run.config.timing.idle_after)
     assert saved_cells(run.state, rules, time_rules) is not None
@@ -86,7 +86,7 @@ def test_what_other_rules_or_another_version_saved_is_left_aside(run: FedRun, mo
     assert saved_cells(run.state, rules, time_rules) is None
 
 
-def test_a_file_that_is_newer_than_the_tables_is_left_aside(run: FedRun, tmp_path: Path) -> None:
+def test_a_file_newer_than_the_tables_is_not_used(run: FedRun, tmp_path: Path) -> None:
     """The tables come from a copy, and the file does not."""
     copy = tmp_path / "copy"
     shutil.copytree(run.state, copy)
@@ -103,7 +103,7 @@ def settled() -> str:
 
 
 @pytest.mark.parametrize("mark", [settled, lambda: reread_mark(["click"])], ids=["settled", "reread"])
-def test_a_mark_by_which_older_facts_say_something_else_voids_what_was_saved(
+def test_a_mark_that_changes_the_meaning_of_older_facts_invalidates_the_file(
     run: FedRun, mark: Callable[[], str]
 ) -> None:
     books = replace(run.runner.books, batch=run.runner.books.batch + 1, lookup_us=run.runner.books.lookup_us + 1)
@@ -113,7 +113,7 @@ def test_a_mark_by_which_older_facts_say_something_else_voids_what_was_saved(
     assert run.folded_from == 0
 
 
-def test_a_retirement_saves_anew_and_a_kill_before_that_voids_what_was_saved(run: FedRun) -> None:
+def test_a_retirement_saves_again_and_a_kill_before_it_invalidates_the_file(run: FedRun) -> None:
     before = (run.state / FILE).read_bytes()
     run.saves = False
     retired = run.runner.retired
@@ -131,7 +131,7 @@ def test_a_retirement_saves_anew_and_a_kill_before_that_voids_what_was_saved(run
     assert run.folded_from == 0
 
 
-def test_what_a_killed_writer_left_is_removed(run: FedRun) -> None:
+def test_files_of_a_killed_writer_are_removed(run: FedRun) -> None:
     left = run.state / f".{FILE}.4711.tmp"
     left.write_bytes(b"half")
     Saver(run.state, _rules_of(run.config), TimeRules(0, 0))
@@ -139,7 +139,7 @@ def test_what_a_killed_writer_left_is_removed(run: FedRun) -> None:
     assert (run.state / FILE).exists()
 
 
-def test_it_is_plain_what_the_file_rests_on(run: FedRun) -> None:
+def test_the_file_states_its_batch_and_version(run: FedRun) -> None:
     content = (run.state / FILE).read_bytes()
     begin = content.index(b'{"made_by"')
     plain, _ = json.JSONDecoder().raw_decode(content[begin:].decode("utf-8", "replace"))
@@ -185,7 +185,7 @@ def test_the_partitions_of_several_output_topics_keep_their_numbers(tmp_path: Pa
     ],
     ids=["repeated_event", "repeated_result", "late_event"],
 )
-def test_what_comes_for_a_cell_that_was_saved_as_settled_is_judged_with_its_older_facts(
+def test_a_record_of_a_cell_saved_as_settled_is_judged_with_its_older_facts(
     settings: tuple[str, ...], comes: list[Fed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = []
@@ -233,7 +233,7 @@ def test_a_file_that_cannot_be_written_stops_nothing(
     assert (run.state / FILE).read_bytes() == before
 
 
-def test_what_is_saved_does_not_grow_with_runs_and_batches(run: FedRun) -> None:
+def test_the_file_does_not_grow_with_runs_and_batches(run: FedRun) -> None:
     """A confirmed loss keeps its cell in memory."""
     run.feed([Fed("click", (50,), 5 * MINUTE_US)])
     for number in range(20):

@@ -24,7 +24,7 @@ from validator.stream.session import SessionUnfit, for_a_small_jvm, silence_py4j
         ("-Xss4m", ["", "-XX:+UseSerialGC"], "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -Xss4m"),
     ],
 )
-def test_a_collector_that_somebody_chose_stays_the_only_one(given: str, elsewhere: list[str], expected: str) -> None:
+def test_a_chosen_garbage_collector_stays_the_only_one(given: str, elsewhere: list[str], expected: str) -> None:
     assert for_a_small_jvm(given, elsewhere) == expected
 
 
@@ -46,7 +46,7 @@ def test_secrets_leave_both_options_that_spark_writes_on_the_command_line() -> N
     assert take_secrets({"x": "y"}) == {}
 
 
-def test_options_for_people_hide_the_secrets_among_java_options() -> None:
+def test_printed_options_hide_the_secrets_among_java_options() -> None:
     given = "-Xss4m '-Dnote=a b' -Djavax.net.ssl.trustStorePassword='p w' -Dplain=1"
     extra, executor = "spark.driver.extraJavaOptions", "spark.executor.defaultJavaOptions"
     shown = Options({extra: given, executor: "-Da.passwd='x", "spark.driver.memory": "1g", "c.pwd": "1"}).shown()

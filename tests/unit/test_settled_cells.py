@@ -13,7 +13,7 @@ from validator.measure.latency import latency_buckets
 from validator.model.frontier import Rest
 
 
-def test_a_cell_that_only_the_end_of_a_run_closed_hides_nothing_after_retention(tmp_path: Path) -> None:
+def test_a_cell_closed_by_the_end_of_a_run_hides_nothing_after_retention(tmp_path: Path) -> None:
     """The watermark has not passed its end: it has an event of the year 3000, which a run with `--once` judged."""
     run = Run(tmp_path / "state")
     run.judging.settle_at = 1
@@ -33,7 +33,7 @@ def test_a_cell_that_only_the_end_of_a_run_closed_hides_nothing_after_retention(
     assert judged.in_scope[run.judging.cells.keys().to_pylist().index("coming")]
 
 
-def test_a_settled_cell_still_tells_when_the_window_before_it_had_closed(tmp_path: Path) -> None:
+def test_a_settled_cell_still_dates_the_close_of_the_previous_window(tmp_path: Path) -> None:
     """A late result is measured from the first event after its window, whichever cell has that event."""
     latencies = []
     for settle_at in (None, 1):

@@ -160,7 +160,7 @@ def recalled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_cells_that_come_back_are_those_that_left(recalled: list[int]) -> None:
+def test_recalled_cells_equal_the_settled_ones(recalled: list[int]) -> None:
     found = []
     for seed in range(WORLDS):
         world = World(seed)
@@ -170,7 +170,7 @@ def test_cells_that_come_back_are_those_that_left(recalled: list[int]) -> None:
     assert sum(recalled) > WORLDS
 
 
-def test_retention_takes_settled_cells_with_the_others(recalled: list[int], tmp_path: Path) -> None:
+def test_retention_retires_settled_cells_with_the_others(recalled: list[int], tmp_path: Path) -> None:
     found, retired = [], 0
     for seed in range(WORLDS_WITH_RETENTION):
         world = World(1_000 + seed)

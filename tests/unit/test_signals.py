@@ -26,11 +26,11 @@ def run(script: str, seconds: float) -> str:
     return done.stdout.strip()
 
 
-def test_it_is_set_all_the_same() -> None:
+def test_an_event_is_set_by_a_signal_handler() -> None:
     assert run(SAFE, 30) == "ended in order"
 
 
-def test_a_handler_that_sets_it_itself_hangs() -> None:
+def test_a_handler_that_sets_the_event_itself_hangs() -> None:
     """The hazard exists: if this test fails, the helper is no longer needed."""
     with pytest.raises(subprocess.TimeoutExpired):
         run(UNSAFE, 2)

@@ -22,7 +22,7 @@ from validator.stream.run_record import RunRecord
 UNREADABLE = {"class": "undecodable", "phase": "control", "fault": None, "state": "confirmed", "provable_us": 10}
 
 
-def test_what_nothing_measures_is_absent(tmp_path: Path) -> None:
+def test_unmeasured_values_are_absent(tmp_path: Path) -> None:
     report = build(snapshot_of(config(tmp_path), Books(TimeRules(0, 0)), Sums.empty(), RunRecord()))
     assert report["results"] == {
         "read": 0,
@@ -38,7 +38,7 @@ def test_what_nothing_measures_is_absent(tmp_path: Path) -> None:
     assert report["inputs"] == {"read": 0, "undecodable": 0, "expired": 0, "sampled_out": None, "out_of_scope": 0}
 
 
-def test_a_result_that_cannot_be_read_fails_the_last_hour_too_and_is_open_until_it_is_acknowledged(
+def test_an_undecodable_result_fails_the_last_hour_and_is_open_until_acknowledged(
     tmp_path: Path,
 ) -> None:
     frontier = Frontier("output", "output", 0, "t", 0, 3, 0, 3, 3, 20, records=3, undecodable=3)
@@ -60,7 +60,7 @@ def test_a_result_that_cannot_be_read_fails_the_last_hour_too_and_is_open_until_
     assert (shown.unacknowledged_open, shown.verdicts[Guarantee.EXACTLY_ONCE]) == (0, Verdict.FAIL)
 
 
-def test_what_was_confirmed_stays_in_the_report_though_less_can_be_read_from_then_on(tmp_path: Path) -> None:
+def test_confirmed_violations_stay_in_the_report_when_new_ones_are_suspected(tmp_path: Path) -> None:
     """Includes contributions of retired cells, which the cells in memory do not cover."""
     frontier = Frontier("input", "input", 0, "t", 0, 9, 0, 9, 9, 20, records=9, undecodable=5)
     books = Books(TimeRules(0, 0), batch=1, lookup_us=20, frontiers={PartitionId("input", 0): frontier})
@@ -77,7 +77,7 @@ def test_what_was_confirmed_stays_in_the_report_though_less_can_be_read_from_the
     assert shown.verdicts[Guarantee.EXACTLY_ONCE] is Verdict.FAIL
 
 
-def test_a_loss_that_was_told_stays_in_the_report_though_it_is_overdue_by_now(tmp_path: Path) -> None:
+def test_a_confirmed_loss_stays_in_the_report_while_it_is_overdue_again(tmp_path: Path) -> None:
     """A late event extended its cell's time, or the topic was recreated: the loss is still outstanding, and on
     record."""
     none = Sums.empty()
@@ -106,7 +106,7 @@ def test_poison_is_named_where_records_could_not_be_decoded(tmp_path: Path) -> N
     assert doubt(*poison).endswith("is not known (fault dirt-1 and 2 more wrote such records)")
 
 
-def test_what_retention_took_while_it_was_suspected_is_a_failure_that_no_alert_counts(tmp_path: Path) -> None:
+def test_suspected_violations_of_retired_cells_fail_the_verdict_without_an_alert(tmp_path: Path) -> None:
     """The violation was never reported, so it could not be acknowledged. The reasons state that its time is unknown."""
     none = Sums.empty()
     sums = replace(none, counts={**none.counts, "missing": 2}, on_record={"missing": 2})
@@ -116,7 +116,7 @@ def test_what_retention_took_while_it_was_suspected_is_a_failure_that_no_alert_c
     assert shown.verdicts_over["1h"][Guarantee.EXACTLY_ONCE] is Verdict.UNKNOWN
 
 
-def test_what_may_rightly_have_been_dropped_as_late_is_a_doubt(tmp_path: Path) -> None:
+def test_possibly_late_events_raise_a_doubt(tmp_path: Path) -> None:
     sums = replace(Sums.empty(), cells_settled=1, doubtful=3)
     shown = snapshot_of(config(tmp_path), Books(TimeRules(0, 0)), sums, RunRecord())
     assert set(shown.verdicts.values()) == {Verdict.UNKNOWN}

@@ -47,7 +47,7 @@ def events() -> pa.RecordBatch:
         (SlidingWindow.of(60 * MINUTE_US, slide=MINUTE_US, time_zone="UTC", closed="left"), 8),
     ],
 )
-def test_a_part_has_so_many_contributions_at_most(oracle: Oracle, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_contributions_of_a_part_are_limited(oracle: Oracle, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "_CONTRIBUTIONS_AT_ONCE", 128 * 60)
     sizes: list[int] = []
 

@@ -75,7 +75,7 @@ FOREIGN: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("make", FOREIGN.values(), ids=FOREIGN)
-def test_a_folder_of_others_is_refused_by_every_command_and_untouched(
+def test_a_foreign_folder_is_refused_by_every_command_and_unchanged(
     make: Callable[[Path], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = tmp_path / "home"
@@ -114,7 +114,7 @@ def test_a_file_and_what_is_below_one_is_refused(tmp_path: Path) -> None:
     assert file.read_text() == "mine"
 
 
-def test_the_folders_that_a_slip_names_are_refused() -> None:
+def test_folders_that_are_likely_mistakes_are_refused() -> None:
     for place in (Path("/"), Path("/etc"), Path(__file__).parent):
         with pytest.raises(StateRefused, match="holds other files"):
             check(place)
@@ -174,7 +174,7 @@ def test_a_state_inside_another_is_refused(tmp_path: Path) -> None:
     assert set(names(tmp_path / "outer")) == {MARK}
 
 
-def test_two_sidecars_on_one_state_stay_impossible(tmp_path: Path) -> None:
+def test_a_second_sidecar_on_one_state_is_refused(tmp_path: Path) -> None:
     held = acquire(tmp_path / "state")
     with pytest.raises(StateLocked):
         acquire(tmp_path / "state")
@@ -197,7 +197,7 @@ def test_links_in_a_state_are_refused_and_not_followed(name: str, tmp_path: Path
     assert tree(tmp_path) == before
 
 
-def test_a_lock_that_is_no_file_of_ours_is_refused(tmp_path: Path) -> None:
+def test_a_foreign_lock_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     for number, make in enumerate((os.mkfifo, lambda lock: os.link(tmp_path / "precious", lock))):
         state = tmp_path / str(number)
@@ -208,9 +208,7 @@ def test_a_lock_that_is_no_file_of_ours_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "mine"
 
 
-def test_what_removes_by_name_follows_no_link_and_takes_no_name_of_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_removal_follows_no_link_and_leaves_foreign_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state, others = tmp_path / "state", tmp_path / "others"
     take(state)
     others.mkdir()

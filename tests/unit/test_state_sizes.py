@@ -7,7 +7,7 @@ from pathlib import Path
 from validator.state.sizes import EVERY_SECONDS, TableSizes
 
 
-def test_a_table_is_as_large_as_its_files_and_is_not_measured_at_every_batch(tmp_path: Path) -> None:
+def test_the_size_of_a_table_is_that_of_its_files_and_is_cached(tmp_path: Path) -> None:
     now = [0.0]
     sizes = TableSizes(tmp_path, lambda: now[0])
     (tmp_path / "facts" / "epoch" / "_delta_log").mkdir(parents=True)

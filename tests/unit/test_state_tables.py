@@ -23,7 +23,7 @@ def _batches(tables: StateTables) -> list[int]:
     return sorted(batch for part in tables.scan(Table.FACTS, ["batch"]) for batch in part["batch"].to_pylist())
 
 
-def test_small_files_are_joined_and_no_row_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_files_are_compacted_without_changing_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise each append is slower than the last one, by a tenth of a millisecond per file."""
     monkeypatch.setattr(state_tables, "COMPACT_EVERY", 10)
     tables = StateTables(tmp_path)
@@ -38,9 +38,7 @@ def test_small_files_are_joined_and_no_row_moves(tmp_path: Path, monkeypatch: py
     assert all(row["ids"] == [{"id": row["batch"], "offset": 0}] for row in rows)
 
 
-def test_files_that_retention_took_off_the_disk_do_not_stop_the_clearing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_deleted_by_retention_do_not_stop_the_cleanup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_tables, "COMPACT_EVERY", 10)
     tables = StateTables(tmp_path)
     for batch in range(12):
@@ -54,9 +52,7 @@ def test_files_that_retention_took_off_the_disk_do_not_stop_the_clearing(
     assert _batches(tables) == list(range(5, 13))
 
 
-def test_an_append_is_known_again_after_small_files_were_joined(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repeated_append_is_recognised_after_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_tables, "COMPACT_EVERY", 2)
     monkeypatch.setattr(state_tables, "_VACUUM_EVERY", 4)
     tables = StateTables(tmp_path)
@@ -84,7 +80,7 @@ def test_every_column_is_documented(table: Table) -> None:
     assert [name for name in SCHEMAS[table].names if f"`{name}`" not in page] == []
 
 
-def test_a_folder_that_would_be_taken_for_another_is_refused(tmp_path: Path) -> None:
+def test_a_folder_name_that_delta_would_misread_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PathUnfit, match="name another folder") as refused:
         StateTables(tmp_path / "a%20b")
     assert status_of(refused.value) == 2

@@ -39,7 +39,7 @@ class Cell:
         return {row["class"]: (row["confirmed"], row["retracted"]) for row in moved}
 
 
-def test_another_answer_to_a_cell_takes_no_duplicate_back_before_its_ids_are_known(tmp_path: Path) -> None:
+def test_another_result_of_a_cell_retracts_no_duplicate_before_its_ids_are_known(tmp_path: Path) -> None:
     cell = Cell(tmp_path)
     cell.after(10, fact("input", [1, 2, 3], batch=0, lookup_us=10))
     assert cell.after(20, fact("output", [1, 2, 3, 3], batch=1, lookup_us=20)) == {"duplicate": (1, 0)}
@@ -48,7 +48,7 @@ def test_another_answer_to_a_cell_takes_no_duplicate_back_before_its_ids_are_kno
     assert cell.after(110) == {"duplicate": (1, 0)}
 
 
-def test_an_answer_takes_back_what_it_answers_and_no_more(tmp_path: Path) -> None:
+def test_a_result_retracts_only_the_violations_of_its_ids(tmp_path: Path) -> None:
     cell = Cell(tmp_path)
     cell.after(10, fact("input", [1, 2, 3, 4, 5], batch=0, lookup_us=10))
     assert cell.after(20) == {"missing": (5, 0)}
@@ -57,7 +57,7 @@ def test_an_answer_takes_back_what_it_answers_and_no_more(tmp_path: Path) -> Non
     assert cell.after(50, fact("output", [2, 3, 4, 5], batch=2, lookup_us=50)) == {"missing": (0, 4)}
 
 
-def test_what_is_taken_back_is_taken_back_once(tmp_path: Path) -> None:
+def test_a_violation_is_retracted_once(tmp_path: Path) -> None:
     """The retraction does not repeat although the verdict stays the same: the missing ids are pending again after a
     later event."""
     cell = Cell(tmp_path)

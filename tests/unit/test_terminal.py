@@ -70,7 +70,7 @@ def obeyed(shown: str) -> list[str]:
     return OBEYED.findall(shown.replace("\n", ""))
 
 
-def test_each_character_that_is_obeyed_is_escaped() -> None:
+def test_each_control_character_is_escaped() -> None:
     everything = [chr(code) for code in range(sys.maxunicode + 1)]
     wanted = {one for one in everything if is_obeyed(one)}
     assert {one for one in everything if plain(one) != one} == wanted
@@ -78,7 +78,7 @@ def test_each_character_that_is_obeyed_is_escaped() -> None:
     assert all(plain(one).isprintable() and plain(one).isascii() for one in wanted)
 
 
-def test_no_form_lets_records_command_a_terminal_or_turn_a_sentence_round(
+def test_every_form_escapes_control_and_direction_characters(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Every such character, in every name from outside, through every published form."""
@@ -117,7 +117,7 @@ def test_no_form_lets_records_command_a_terminal_or_turn_a_sentence_round(
     assert "\\x1b" in shown["junit"]
 
 
-def test_the_command_prints_json_that_reads_back_and_commands_no_terminal(
+def test_printed_json_is_valid_and_has_no_control_characters(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "report.json").write_text(json.dumps(build(odd_run())))
@@ -135,7 +135,7 @@ def test_an_error_repeats_no_control_characters(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize("action", ["plan", "list", "run", "heal", "proxy"])
-def test_names_of_a_fault_configuration_command_no_terminal(
+def test_names_of_a_fault_configuration_are_escaped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], action: str
 ) -> None:
     async def serve(*given: Any) -> dict[str, LinkStatus]:
@@ -157,7 +157,7 @@ def test_names_of_a_fault_configuration_command_no_terminal(
     assert obeyed(shown) == []
 
 
-def test_what_the_doctor_finds_commands_no_terminal() -> None:
+def test_findings_of_the_doctor_are_escaped() -> None:
     stream = io.StringIO()
     doctor.tell([problem(ODD, ODD, ODD)], stream)
     assert obeyed(stream.getvalue()) == []
@@ -165,14 +165,14 @@ def test_what_the_doctor_finds_commands_no_terminal() -> None:
 
 
 @pytest.mark.parametrize("said", ["", "plain", "it's", "a b", ODD, "\\x1b", "\x1b7", "ü\x80ü", "$HOME `id` \x01"])
-def test_a_word_reaches_the_command_as_it_was(said: str) -> None:
+def test_a_quoted_word_reaches_the_command_unchanged(said: str) -> None:
     word = shell_word(said)
     assert obeyed(word) == []
     got = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True).stdout
     assert got.decode() == said
 
 
-def test_commands_are_printed_on_lines_of_their_own_and_run_when_pasted() -> None:
+def test_commands_are_on_their_own_lines_and_run_when_pasted() -> None:
     shown = text.render(build(odd_run()), build_violations(odd_run()), state=LONG_STATE)
     commands = [line for line in shown.splitlines() if "streamproof " in line]
     assert len(commands) == 2
@@ -183,7 +183,7 @@ def test_commands_are_printed_on_lines_of_their_own_and_run_when_pasted() -> Non
     assert max(len(line) for line in others) <= text.WIDTH
 
 
-def test_what_is_harmless_stays_as_it_is() -> None:
+def test_harmless_characters_stay_unchanged() -> None:
     said = "/päge?x=1 \\n 日本 👩"
     assert plain(said) == said
     assert "Where to look" not in text.render(build(clean()))

@@ -13,7 +13,7 @@ DEAD = 2**22 + 1
 """No process has this id: Linux assigns none above 2**22."""
 
 
-def test_a_name_that_a_killed_demo_left_over_no_network_is_removed(
+def test_the_name_of_a_network_that_no_longer_exists_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a day with a full disk the networks are mounted in another mount namespace, and only their names stay

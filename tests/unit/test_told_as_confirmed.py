@@ -53,7 +53,9 @@ def test_a_suspected_violation_is_in_no_total(run: JudgedRun) -> None:
     assert run.record.first_confirmed_us == {}
 
 
-def test_what_becomes_confirmed_enters_every_total_once(run: JudgedRun, go_on: Callable[[JudgedRun], None]) -> None:
+def test_a_violation_that_becomes_confirmed_enters_every_total_once(
+    run: JudgedRun, go_on: Callable[[JudgedRun], None]
+) -> None:
     suspect(run, 10, "a", 1, 2)
     go_on(run)
     run.after(2 * MINUTE)
@@ -69,7 +71,7 @@ def test_what_becomes_confirmed_enters_every_total_once(run: JudgedRun, go_on: C
     assert moves(run) == [("suspected", 2, 0, 0), ("confirmed", 2, 2, 0)]
 
 
-def test_its_detection_delay_begins_when_nothing_could_explain_it_any_more(
+def test_the_detection_delay_begins_when_nothing_can_explain_the_violation(
     run: JudgedRun, go_on: Callable[[JudgedRun], None]
 ) -> None:
     suspect(run, 10, "a", 1, 2)
@@ -78,7 +80,7 @@ def test_its_detection_delay_begins_when_nothing_could_explain_it_any_more(
     assert (run.record.detection.sum_seconds, sum(run.record.detection.counts)) == (0.0, 1)
 
 
-def test_what_grows_as_it_becomes_confirmed_is_confirmed_whole(
+def test_a_violation_that_grows_as_it_becomes_confirmed_is_confirmed_as_a_whole(
     run: JudgedRun, go_on: Callable[[JudgedRun], None]
 ) -> None:
     suspect(run, 10, "a", 1, 2)
@@ -94,7 +96,9 @@ def test_what_grows_as_it_becomes_confirmed_is_confirmed_whole(
     assert (run.record.confirmed_total[CONTROL], run.record.retracted_total) == (4, {})
 
 
-def test_it_is_blamed_on_the_fault_of_its_own_instant(run: JudgedRun, go_on: Callable[[JudgedRun], None]) -> None:
+def test_a_violation_is_attributed_to_the_fault_of_its_own_instant(
+    run: JudgedRun, go_on: Callable[[JudgedRun], None]
+) -> None:
     window = FaultWindow("1", "kill", "process_kill", "engine-0", 5, 6, 15, 16)
     run.record.faults = (window,)
     suspect(run, 10, "a", 1, 2)
@@ -108,7 +112,7 @@ def test_it_is_blamed_on_the_fault_of_its_own_instant(run: JudgedRun, go_on: Cal
     assert run.record.confirmed_total == {("missing", "failure"): 2}
 
 
-def test_a_suspected_one_that_is_explained_is_no_false_alarm(
+def test_an_explained_suspected_violation_is_not_a_false_alarm(
     run: JudgedRun, go_on: Callable[[JudgedRun], None]
 ) -> None:
     suspect(run, 10, "a", 1, 2)
@@ -124,7 +128,7 @@ def test_a_suspected_one_that_is_explained_is_no_false_alarm(
         run.restarted()
 
 
-def test_one_that_was_confirmed_in_the_meantime_and_is_explained_is_taken_back(
+def test_a_confirmed_violation_that_is_explained_is_retracted(
     run: JudgedRun, go_on: Callable[[JudgedRun], None]
 ) -> None:
     suspect(run, 10, "a", 1, 2)
@@ -139,7 +143,7 @@ def test_one_that_was_confirmed_in_the_meantime_and_is_explained_is_taken_back(
         run.restarted()
 
 
-def test_a_confirmed_one_stays_so_though_something_cannot_be_read_from_then_on(
+def test_a_confirmed_violation_stays_confirmed_when_new_ones_are_suspected(
     run: JudgedRun, go_on: Callable[[JudgedRun], None]
 ) -> None:
     """All records that could have caused it had been read."""
@@ -157,9 +161,7 @@ def test_a_confirmed_one_stays_so_though_something_cannot_be_read_from_then_on(
     assert moves(run) == [("confirmed", 2, 2, 0), ("suspected", 1, 0, 0), ("confirmed", 1, 0, 1)]
 
 
-def test_what_is_taken_back_hides_nothing_that_is_confirmed_after_it(
-    run: JudgedRun, go_on: Callable[[JudgedRun], None]
-) -> None:
+def test_a_retraction_hides_no_later_confirmation(run: JudgedRun, go_on: Callable[[JudgedRun], None]) -> None:
     run.after(10, fact("input", [1, 2], batch=10, lookup_us=10))
     run.after(15)
     run.after(90 * MINUTE, fact("output", [1, 2], batch=90 * MINUTE, lookup_us=90 * MINUTE))
@@ -171,7 +173,7 @@ def test_what_is_taken_back_hides_nothing_that_is_confirmed_after_it(
 
 
 @pytest.mark.parametrize("taken_back", ["old", "new"])
-def test_what_is_taken_back_is_taken_from_the_hour_in_which_it_was_confirmed(
+def test_a_retraction_reduces_the_hour_of_the_confirmation(
     run: JudgedRun, go_on: Callable[[JudgedRun], None], taken_back: str
 ) -> None:
     for key, event, at_us in (("old", 1, 10 * MINUTE), ("new", 2, 80 * MINUTE)):
@@ -186,7 +188,7 @@ def test_what_is_taken_back_is_taken_from_the_hour_in_which_it_was_confirmed(
     assert run.record.recent.since(24 * 60, 25 * 60 * MINUTE) == ({"missing": 1} if taken_back == "old" else {})
 
 
-def test_a_state_of_before_tells_again_what_it_told_as_suspected(run: JudgedRun) -> None:
+def test_a_state_of_an_earlier_version_reports_suspected_violations_again(run: JudgedRun) -> None:
     """Its suspected rows contain the number that they would have confirmed."""
     suspect(run, 10, "a", 1, 2)
     [row] = [row for part in run.tables.scan(Table.VIOLATIONS) for row in part.to_pylist()]
@@ -200,7 +202,7 @@ def test_a_state_of_before_tells_again_what_it_told_as_suspected(run: JudgedRun)
     assert totals(before) == ({CONTROL: 2}, {}, {"missing": 2})
 
 
-def test_only_what_is_missing_by_now_is_confirmed(run: JudgedRun, go_on: Callable[[JudgedRun], None]) -> None:
+def test_only_missing_events_are_confirmed(run: JudgedRun, go_on: Callable[[JudgedRun], None]) -> None:
     """The topic whose absence caused the suspicion exists again, but is not read through: it may hold the answer."""
     suspect(run, 10, "a", 1, 2)
     go_on(run)
@@ -212,7 +214,7 @@ def test_only_what_is_missing_by_now_is_confirmed(run: JudgedRun, go_on: Callabl
     assert moves(run)[-1] == ("confirmed", 1, 1, 0)
 
 
-def test_it_can_be_acknowledged_from_then_on(run: JudgedRun) -> None:
+def test_a_violation_can_be_acknowledged_once_confirmed(run: JudgedRun) -> None:
     suspect(run, 10, "a", 1, 2)
     with pytest.raises(UnknownViolation, match="only suspected"):
         acknowledge(run.state, run.violation("a"), "seen")

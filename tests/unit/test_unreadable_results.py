@@ -80,7 +80,7 @@ def reading(tmp_path: Path) -> Reading:
     return Reading(JudgedRun(tmp_path))
 
 
-def test_they_are_confirmed_with_their_place_and_offsets(reading: Reading) -> None:
+def test_undecodable_results_are_confirmed_with_partition_and_offsets(reading: Reading) -> None:
     reading.after(10, bad(10, 7, 9), bad(10, 3, 3, partition=1), bad(10, 0, 5, side="input"))
     record = reading.run.record
     assert record.confirmed_total == {("undecodable", "control"): 4}
@@ -91,7 +91,7 @@ def test_they_are_confirmed_with_their_place_and_offsets(reading: Reading) -> No
     assert first.explanation == "3 records of output-0 could not be decoded, for example at offset 7 and 9"
 
 
-def test_each_is_told_once_also_over_a_restart(reading: Reading) -> None:
+def test_each_undecodable_result_is_reported_once_also_after_a_restart(reading: Reading) -> None:
     reading.after(10, bad(10, 7, 9))
     reading.after(20)
     reading.restarted()
@@ -103,7 +103,7 @@ def test_each_is_told_once_also_over_a_restart(reading: Reading) -> None:
     assert (one.count, one.ids, one.first_us, one.changed_us) == (4, ("output-0@20",), 10, 40)
 
 
-def test_a_kill_between_facts_and_violations_loses_none(reading: Reading) -> None:
+def test_a_kill_between_facts_and_violations_loses_no_undecodable_result(reading: Reading) -> None:
     reading.after(10, bad(10, 7, 9))
     reading.committed(20, bad(20, 15, 16))
     reading.restarted()
@@ -113,7 +113,7 @@ def test_a_kill_between_facts_and_violations_loses_none(reading: Reading) -> Non
     assert reading.run.record.confirmed_total == {("undecodable", "control"): 5}
 
 
-def test_the_verdict_of_the_last_hour_knows_them_and_forgets_them(reading: Reading) -> None:
+def test_undecodable_results_fail_the_verdict_of_their_hour(reading: Reading) -> None:
     reading.after(10 * MINUTE, bad(10 * MINUTE, 7, 9))
     assert reading.run.record.recent.since(60, 50 * MINUTE) == {"undecodable": 3}
     reading.restarted()
@@ -121,14 +121,14 @@ def test_the_verdict_of_the_last_hour_knows_them_and_forgets_them(reading: Readi
     assert reading.run.record.recent.since(60, 90 * MINUTE) == {}
 
 
-def test_they_are_told_with_the_fault_in_which_they_were_read(reading: Reading) -> None:
+def test_undecodable_results_are_attributed_to_the_fault_during_which_they_were_read(reading: Reading) -> None:
     reading.run.record.faults = (FaultWindow("1", "kill", "process_kill", "engine-0", 5, 6, 15, 15),)
     reading.after(10, bad(10, 7, 9))
     assert reading.run.record.by_fault == {("kill", "undecodable"): 3}
     assert reading.run.record.confirmed_total == {("undecodable", "failure"): 3}
 
 
-def test_they_can_be_acknowledged(reading: Reading) -> None:
+def test_undecodable_results_can_be_acknowledged(reading: Reading) -> None:
     reading.after(10, bad(10, 7, 9))
     acknowledge(reading.run.state, reading.run.violation("output-0"), "the old version's")
     reading.run.published()
@@ -137,7 +137,7 @@ def test_they_can_be_acknowledged(reading: Reading) -> None:
     assert reading.run.record.acknowledged.left == {(None, "undecodable"): 3}
 
 
-def test_nobody_is_sent_to_look_for_a_position_as_an_id(reading: Reading) -> None:
+def test_a_finding_of_undecodable_results_has_no_command_for_an_id(reading: Reading) -> None:
     reading.after(10, bad(10, 7, 9))
     shown = replace(
         clean(),

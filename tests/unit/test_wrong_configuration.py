@@ -143,7 +143,7 @@ def test_nothing_is_ever_confirmed_by_a_configuration_that_fits_nothing(
 
 @settings(max_examples=6, deadline=None)
 @given(orders(st.just(answers()[:2] + answers(bad=(2,))[2:3] + answers(1000)[3:4])))
-def test_what_breaks_a_small_pipeline_is_proven_by_its_first_match(parts: list[Sequence[Fed]]) -> None:
+def test_one_match_confirms_the_violations_of_a_small_pipeline(parts: list[Sequence[Fed]]) -> None:
     """Of five windows, two are answered, one has an undecodable result, one has other ids, and one has no result."""
     shown = played(parts)
     assert confirmed(shown[-1]) == {"missing": 3 * PER_WINDOW, "unknown_id": PER_WINDOW, "undecodable": 1}
@@ -243,7 +243,7 @@ def test_nothing_is_ever_confirmed_while_one_input_fits_nothing(
 
 
 @pytest.mark.parametrize(("cuts", "restarts"), [([], False), ([3], True), ([1, 2, 4], False)])
-def test_an_id_that_another_input_has_too_matches_that_one(cuts: list[int], restarts: bool) -> None:
+def test_an_id_shared_with_another_input_matches_that_input(cuts: list[int], restarts: bool) -> None:
     """Each update is configured with the id of its click: a result has the click, not the update."""
     shown = played([of_two(-500), *batches(answers_to_two(), cuts)], restarts=restarts, configured=TWO_INPUTS)
     assert all(confirmed(one) == {} for one in shown)
@@ -252,7 +252,7 @@ def test_an_id_that_another_input_has_too_matches_that_one(cuts: list[int], rest
 
 @settings(max_examples=4, deadline=None)
 @given(in_time(of_two(), [*answers_to_two()[:1], *answers()[1:4]]), st.booleans())
-def test_one_event_of_each_input_in_results_proves_what_is_lost(parts: list[Sequence[Fed]], restarts: bool) -> None:
+def test_one_event_of_each_input_in_results_confirms_losses(parts: list[Sequence[Fed]], restarts: bool) -> None:
     shown = played(parts, restarts=restarts, configured=TWO_INPUTS)
     assert confirmed(shown[-1]) == {"missing": 5 * PER_WINDOW}
     assert set(shown[-1].verdicts.values()) >= {Verdict.FAIL}
@@ -304,7 +304,7 @@ def test_nothing_is_ever_confirmed_while_one_side_of_a_join_fits_nothing(
 
 
 @pytest.mark.parametrize("join", ["inner", "left"])
-def test_what_a_join_loses_is_proven_by_one_event_of_each_side(join: str) -> None:
+def test_one_event_of_each_side_confirms_losses_of_a_join(join: str) -> None:
     parts = [joined(of_two()), joined(answers_to_two())[:1]]
     last = played(parts, configured=(f"oracle.join={join}",), example="join")[-1]
     assert confirmed(last) == {"missing": 2 * (WINDOWS - 1) * PER_WINDOW}
@@ -321,7 +321,7 @@ SOME = [Fed(IN, (1,)), Fed(IN, (2,)), Fed(OTHER, (501,)), Fed(IN, (3,), MINUTE_U
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_late_record_is_no_result_that_an_event_is_in(restarts: bool) -> None:
+def test_a_late_record_does_not_count_as_a_match(restarts: bool) -> None:
     """In the first window all events are answered, one of them by a late record. In the second one no event is."""
     of_update = [Fed(OUT, (1, 2)), Fed(LATE, (501,))]
     assert confirmed(played([[*SOME, *of_update]], restarts=restarts, configured=TWO_INPUTS)[-1]) == {}
@@ -371,7 +371,7 @@ def test_nothing_is_ever_confirmed_while_no_late_record_has_the_id_of_an_event(
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_beyond_what_misnamed_late_records_explain_losses_are_confirmed(restarts: bool) -> None:
+def test_losses_beyond_misnamed_late_records_are_confirmed(restarts: bool) -> None:
     sent = [one for one in with_late(answered=2) if one.topic != LATE]
     shown = played([[*sent, Fed(LATE, (1000,))]], restarts=restarts)
     assert confirmed(shown[-1]) == {"missing": WINDOWS * 2}
@@ -385,7 +385,7 @@ def test_one_late_record_with_the_id_of_an_event_ends_the_doubt(restarts: bool) 
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_late_records_of_events_that_results_have_name_them(restarts: bool) -> None:
+def test_late_records_of_matched_events_have_valid_ids(restarts: bool) -> None:
     """An engine that reads answered events again may report them as late. It counts twice, and the configured fields
     are right."""
     sent = [one for one in with_late(answered=PER_WINDOW) if one.topic != LATE]
