@@ -77,10 +77,10 @@ class Report:
 
     def summary(self) -> str:
         """Return the verdict, the violations and where to look, as `validate --once` prints them."""
+        from validator.publish.report import records_of
         from validator.publish.text import summary
 
-        listed = {"violations": list(self.violations)}
-        return summary(dict(self.content), listed, state=str(self.state))
+        return summary(dict(self.content), records_of({"violations": self.violations}), state=str(self.state))
 
     def require(self) -> Report:
         """Return this report if the verdict is `pass`. Raises `GuaranteeBroken` if it is `fail`, else `NotVerified`."""

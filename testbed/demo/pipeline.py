@@ -40,7 +40,7 @@ from testbed.engines.base import ProcessEngine
 from testbed.engines.real import RealEngine
 from testbed.processes import OwnedProcess
 from validator.publish import text
-from validator.publish.report import REPORT_FILE, VIOLATIONS_FILE
+from validator.publish.report import REPORT_FILE, VIOLATIONS_FILE, records_of
 
 LOAD_END_SECONDS_MAX: Final = 20.0
 SETTLE_SECONDS_MAX: Final = 110.0
@@ -305,7 +305,7 @@ class Demo:
         if not (self._sidecar.state / REPORT_FILE).exists():
             raise DemoFailed(f"The sidecar ended without a report:\n{self._sidecar.process.last_lines()}")
         report, violations = self._sidecar.written(REPORT_FILE), self._sidecar.written(VIOLATIONS_FILE)
-        self._screen.write("\n" + text.render(report, violations))
+        self._screen.write("\n" + text.render(report, records_of(violations)))
         lines = (*epilogue(self._plan, report), self._memory.line())
         self._screen.write("".join(f"\n{line}" for line in lines) + "\n")
         return status

@@ -26,7 +26,7 @@ from testbed.demo.stop import stop_on_signals
 from tests.pages import chromium, picture_sources
 from tests.pages.chromium import Browser
 from validator.publish import history, html
-from validator.publish.report import REPORT_FILE, VIOLATIONS_FILE
+from validator.publish.report import REPORT_FILE, VIOLATIONS_FILE, records_of
 from validator.state.judged_windows import judged_windows
 from validator.stream.phase_latency import phase_latencies
 
@@ -99,7 +99,7 @@ def _report(browser: Browser, state: Path, out: Path) -> None:
     )
     file = state / "report.html"
     windows, latencies = judged_windows(state), phase_latencies(state, told)
-    page = html.render(told, violations, history.read(state), windows=windows, latencies=latencies)
+    page = html.render(told, records_of(violations), history.read(state), windows=windows, latencies=latencies)
     file.write_text(page, encoding="utf-8")
     browser.window(1000, 1000)
     browser.open(file.as_uri())

@@ -12,10 +12,10 @@ from tests.pages import chromium
 from tests.pages.chromium import Browser, needs_chromium
 from tests.pages.contrast import CONTRAST
 from tests.pages.story import FAULT, LOST, REPEATED, latencies, story, windows
-from tests.unit.publish_snapshots import clean
+from tests.unit.publish_snapshots import clean, newest
 from validator.publish import html
 from validator.publish.history import History
-from validator.publish.report import build, build_violations
+from validator.publish.report import build
 
 pytestmark = needs_chromium
 
@@ -26,7 +26,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for last in story():
         history = history.add(last)
     file = tmp_path_factory.mktemp("report") / "report.html"
-    page = html.render(build(last), build_violations(last), history, windows=windows(), latencies=latencies())
+    page = html.render(build(last), newest(last), history, windows=windows(), latencies=latencies())
     file.write_text(page, encoding="utf-8")
     return file
 

@@ -19,6 +19,7 @@ from validator.model.snapshot import (
     Snapshot,
     ViolationRecord,
 )
+from validator.publish.report import build_violations, records_of
 
 NOON_US = 1_769_860_800_000_000  # 2026-01-31T12:00:00Z
 SECOND = 1_000_000
@@ -130,6 +131,11 @@ def broken() -> Snapshot:
         retracted_total={ViolationClass.MISSING: 1},
         unacknowledged_open=1,
     )
+
+
+def newest(snapshot: Snapshot) -> tuple[ViolationRecord, ...]:
+    """The violations that `violations.json` lists after ``snapshot``."""
+    return records_of(build_violations(snapshot))
 
 
 def violation(name: str, of_class: str, changed_us: int, key: str = "/help") -> ViolationRecord:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.publish_snapshots import broken, config
+from tests.unit.publish_snapshots import broken, config, newest
 from validator.model.cut import LONGEST, cut, whole_of
 from validator.publish.feed import event
 from validator.publish.html import render as render_html
 from validator.publish.junit import render as render_junit
 from validator.publish.publisher import Publisher
-from validator.publish.report import VIOLATIONS_FILE, build, build_violations
+from validator.publish.report import VIOLATIONS_FILE, build
 from validator.publish.text import render as render_text
 from validator.stream.run_record import RunRecord, record_of
 
@@ -45,8 +45,8 @@ def test_published_forms_of_long_keys_and_ids_are_bounded(tmp_path: Path) -> Non
     snapshot = replace(broken(), violations_latest=tuple(record.latest.values()))
     publisher = Publisher(config(tmp_path), tmp_path)
     report = publisher.publish(snapshot)
-    violations = build_violations(snapshot)
-    assert len({entry["key"] for entry in violations["violations"]}) == 100
+    violations = newest(snapshot)
+    assert len({entry.key for entry in violations}) == 100
     published: dict[str, int] = {
         "violations.json": (tmp_path / VIOLATIONS_FILE).stat().st_size,
         "an update of the page": len(event("update", publisher._update())),

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.unit.judged_run import JudgedRun
-from tests.unit.publish_snapshots import NOON_US, SECOND, broken, violation
+from tests.unit.publish_snapshots import NOON_US, SECOND, broken, newest, violation
 from tests.unit.reconcile_rows import fact
 from validator.model.snapshot import ViolationRecord
 from validator.publish.findings import findings
 from validator.publish.history import History, point_of
-from validator.publish.report import build, build_violations
+from validator.publish.report import build
 
 
 @pytest.fixture
@@ -99,8 +99,8 @@ def test_the_page_shows_the_start_of_a_violation_older_than_its_history() -> Non
         first_confirmed_us={"missing": NOON_US - 3 * 86_400 * SECOND},
     )
     history = History((point_of(old),))
-    [missing, _] = findings(build(old), build_violations(old), history)
+    [missing, _] = findings(build(old), newest(old), history)
     assert missing.since == "2026-01-28T12:00:00.000000Z"
     # An earlier version's report has no such time, and no kept point is the first one.
     unsaid = replace(old, first_confirmed_us={})
-    assert findings(build(unsaid), build_violations(unsaid), history)[0].since is None
+    assert findings(build(unsaid), newest(unsaid), history)[0].since is None

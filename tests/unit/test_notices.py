@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.publish_snapshots import broken, clean
+from tests.unit.publish_snapshots import broken, clean, newest
 from validator.model.classes import Guarantee, Verdict
 from validator.publish import text
 from validator.publish.notices import STATUS_EVERY_SECONDS, Notices
-from validator.publish.report import build, build_violations
+from validator.publish.report import build
 
 pytestmark = pytest.mark.unit
 
@@ -92,7 +92,7 @@ def test_notices_of_an_earlier_process_are_not_repeated() -> None:
 
 
 def test_the_summary_is_the_first_part_of_the_report_and_names_the_rest() -> None:
-    report, violations = build(broken()), build_violations(broken())
+    report, violations = build(broken()), newest(broken())
     shown = text.summary(report, violations, state="/var/my state")
     whole = text.render(report, violations, state="/var/my state")
     head, _, tail = shown.partition("\nOutstanding\n")

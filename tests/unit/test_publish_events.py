@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.pages.story import LOST, REPEATED, at, story
-from tests.unit.publish_snapshots import NOON_US, SEEN, broken, clean, config, violation
+from tests.unit.publish_snapshots import NOON_US, SEEN, broken, clean, config, newest, violation
 from validator.model.classes import Guarantee, ViolationClass
 from validator.model.snapshot import Snapshot
 from validator.model.terminal import OBEYED
@@ -24,7 +24,8 @@ from validator.publish.feed import Feed, event
 from validator.publish.findings import ADVICE, findings
 from validator.publish.history import History
 from validator.publish.publisher import Publisher
-from validator.publish.report import build, build_violations
+from validator.publish.report import build
+from validator.publish.times import rfc3339
 
 pytestmark = pytest.mark.unit
 
@@ -202,9 +203,9 @@ def last() -> Snapshot:
 
 
 def test_a_finding_says_how_much_since_when_after_which_fault_and_what_to_do() -> None:
-    missing, duplicate = findings(build(last()), build_violations(last()), History())
+    missing, duplicate = findings(build(last()), newest(last()), History())
     assert (missing.count, duplicate.count) == (LOST, REPEATED)
-    assert missing.since == build_violations(last())["violations"][0]["first"]
+    assert missing.since == rfc3339(newest(last())[0].first_us)
     assert "All after fault kill-one-worker on taskmanager-1" in duplicate.blamed
     assert missing.advice == ADVICE[ViolationClass.MISSING]
     assert missing.command == "streamproof explain STATE --id 400000"
@@ -215,7 +216,7 @@ def test_a_finding_is_as_old_as_the_oldest_that_is_known_of_it() -> None:
     history = History()
     for snapshot in story():
         history = history.add(snapshot)
-    (missing, _) = findings(build(last()), None, history)
+    (missing, _) = findings(build(last()), (), history)
     assert missing.since is not None
     assert missing.since[:16] == "2026-01-31T11:56"
     assert at(1000) - NOON_US == -200_000_000
@@ -224,7 +225,7 @@ def test_a_finding_is_as_old_as_the_oldest_that_is_known_of_it() -> None:
 
 def test_tolerated_findings_are_last() -> None:
     tolerant = replace(last(), guarantee=Guarantee.AT_MOST_ONCE)
-    assert [(f.violation, f.tolerated) for f in findings(build(tolerant), None, History())] == [
+    assert [(f.violation, f.tolerated) for f in findings(build(tolerant))] == [
         ("duplicate", False),
         ("missing", True),
     ]
@@ -235,7 +236,7 @@ def test_tolerated_findings_are_last() -> None:
 )
 def test_an_id_in_a_command_is_one_word(name: str, word: str) -> None:
     evil = replace(broken(), violations_latest=(replace(violation("v", "missing", NOON_US), ids=(name,)),))
-    found = findings(build(evil), build_violations(evil), History())
+    found = findings(build(evil), newest(evil), History())
     assert found[0].command == f"streamproof explain STATE --id{word}"
 
 

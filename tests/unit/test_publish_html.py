@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.pages.story import FAULT, LOST, REPEATED, story
-from tests.unit.publish_snapshots import broken, clean, config
+from tests.unit.publish_snapshots import broken, clean, config, newest
 from validator.cli.main import main
 from validator.model.classes import Guarantee, Verdict, ViolationClass
 from validator.model.snapshot import Histogram, Snapshot
@@ -19,7 +19,7 @@ from validator.model.terminal import OBEYED
 from validator.publish import html, report_plots, svg
 from validator.publish.history import HISTORY_FILE, History
 from validator.publish.publisher import Publisher
-from validator.publish.report import build, build_violations
+from validator.publish.report import build
 from validator.publish.report_plots import PhaseLatency
 
 pytestmark = pytest.mark.unit
@@ -35,7 +35,7 @@ def told() -> tuple[Snapshot, History]:
 
 
 def rendered(snapshot: Snapshot, history: History) -> str:
-    return html.render(build(snapshot), build_violations(snapshot), history)
+    return html.render(build(snapshot), newest(snapshot), history)
 
 
 def pictures(page: str) -> list[ET.Element]:
@@ -112,7 +112,7 @@ def test_the_report_shows_the_violation_and_the_next_step(told: tuple[Snapshot, 
 def test_a_name_with_direction_marks_is_escaped() -> None:
     turned = "click\u202estream"
     found = replace(broken(), pipeline=turned, reasons=(turned, turned))
-    page = html.render(build(found), build_violations(found))
+    page = html.render(build(found), newest(found))
     assert OBEYED.findall(re.sub(r"[\n\t]", "", page)) == []
     assert r"<h1>Pipeline click\u202estream breaks its guarantee, exactly once.</h1>" in page
 
@@ -124,7 +124,7 @@ def test_an_unknown_verdict_shows_its_reason() -> None:
 
 
 def test_without_a_history_the_report_says_so() -> None:
-    page = html.render(build(broken()), build_violations(broken()))
+    page = html.render(build(broken()), newest(broken()))
     assert "No history was kept" in page
     assert "Latency per phase" not in page
     assert pictures(page) == []

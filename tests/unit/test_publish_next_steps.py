@@ -11,24 +11,21 @@ from pathlib import Path
 import pytest
 
 from tests.pages.story import story
-from tests.unit.publish_snapshots import NOON_US, SECOND, broken, clean, config, violation
+from tests.unit.publish_snapshots import NOON_US, SECOND, broken, clean, config, newest, violation
 from validator.cli.main import main
-from validator.model.snapshot import FaultWindow, Snapshot, ViolationRecord
+from validator.model.snapshot import FaultWindow, ViolationRecord
 from validator.publish import html, junit, text
-from validator.publish.next_steps import acknowledging, acknowledging_all, extent, runnable
+from validator.publish.next_steps import acknowledging, acknowledging_all, explaining, extent
 from validator.publish.publisher import Publisher
-from validator.publish.report import build, build_violations
+from validator.publish.report import build
 from validator.publish.sentences import of_faults
 
 pytestmark = pytest.mark.unit
 
 
-def records(snapshot: Snapshot) -> list[dict[str, object]]:
-    return list(build_violations(snapshot)["violations"])
-
-
 def test_a_command_names_the_state_however_its_folder_is_called() -> None:
-    line = runnable("streamproof explain STATE --id STATE", "/var/lib/stream proof")
+    line = explaining([replace(violation("v", "missing", NOON_US), ids=("STATE",))], "/var/lib/stream proof")
+    assert line is not None
     assert shlex.split(line) == ["streamproof", "explain", "/var/lib/stream proof", "--id", "STATE"]
 
 
@@ -36,15 +33,15 @@ def test_only_an_open_violation_can_be_accepted() -> None:
     first = replace(violation("v-1", "missing", NOON_US), acknowledged="ticket 7")
     other = replace(violation("v-2", "missing", NOON_US - SECOND), state="retracted")
     third = violation("v'3", "missing", NOON_US - 2 * SECOND)
-    line = acknowledging(records(replace(clean(), violations_latest=(first, other, third))), "state")
+    line = acknowledging(newest(replace(clean(), violations_latest=(first, other, third))), "state")
     assert line is not None
     assert shlex.split(line) == ["streamproof", "ack", "state", "v'3", "--reason", "WHY"]
-    assert acknowledging(records(replace(clean(), violations_latest=(first, other))), "state") is None
+    assert acknowledging(newest(replace(clean(), violations_latest=(first, other))), "state") is None
 
 
 def test_all_alike_can_be_accepted_where_there_is_more_than_one() -> None:
     def line(*listed: ViolationRecord) -> list[str]:
-        given = acknowledging_all(records(replace(clean(), violations_latest=listed)), "state")
+        given = acknowledging_all(newest(replace(clean(), violations_latest=listed)), "state")
         return [] if given is None else shlex.split(given)
 
     first, second = (violation(f"v-{n}", "missing", NOON_US - n * SECOND) for n in (1, 2))
@@ -60,7 +57,7 @@ def test_all_alike_can_be_accepted_where_there_is_more_than_one() -> None:
 
 def test_the_reports_offer_to_accept_all_alike() -> None:
     last = story()[-1]
-    report, violations = build(last), build_violations(last)
+    report, violations = build(last), newest(last)
     whole = 'streamproof ack STATE --class duplicate --fault kill-one-worker --reason "WHY"'
     assert f"    Accept all of this class and fault:\n      {whole}\n" in text.render(report, violations)
     assert f"<dt>accept all</dt><dd><code>{escape(whole)}</code>" in html.render(report, violations)
@@ -68,11 +65,11 @@ def test_the_reports_offer_to_accept_all_alike() -> None:
 
 def test_an_incomplete_extent_says_so() -> None:
     two = (violation("v-1", "missing", NOON_US, key="/a"), violation("v-2", "missing", NOON_US, key="/b"))
-    listed = records(replace(clean(), violations_latest=two))
+    listed = newest(replace(clean(), violations_latest=two))
     assert extent(listed, 4) == "the window that starts at 2026-01-31 11:58:00 UTC, 2 keys"
     assert extent(listed, 500) == f"{extent(listed, 4)}; this is of the newest 4 only"
     later = replace(two[1], window_start_us=NOON_US)
-    spread = records(replace(clean(), violations_latest=(two[0], later)))
+    spread = newest(replace(clean(), violations_latest=(two[0], later)))
     assert extent(spread, 4) == ("2 windows that start from 2026-01-31 11:58:00 to 12:00:00 UTC, 2 keys, 2 cells")
     assert extent([], 4) is None
 
@@ -96,7 +93,7 @@ def test_the_report_of_a_state_has_the_start_and_commands_to_copy(
 
 
 def test_violations_have_ids_and_their_fault_in_every_form() -> None:
-    report, violations = build(broken()), build_violations(broken())
+    report, violations = build(broken()), newest(broken())
     page, cases = html.render(report, violations), junit.render(report, violations)
     assert "2 ids of the window are missing.</span><small>after fault kill-one-worker</small><small>ids 17, 18" in page
     assert "key /help (fault kill-one-worker): 2 ids of the window are missing. ids 17, 18" in cases

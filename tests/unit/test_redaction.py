@@ -16,6 +16,7 @@ from validator.publish import html, junit, text
 from validator.publish.history import History
 from validator.publish.publisher import Publisher
 from validator.publish.redaction import HIDDEN, SECRET_FILE, hashed, secret_of
+from validator.publish.report import records_of
 
 pytestmark = pytest.mark.unit
 
@@ -29,7 +30,7 @@ def published(state: Path, rules: Publish) -> str:
     again = replace(violation("v-2", "duplicate", NOON_US, key=KEY), ids=(ID, ID))
     publisher = Publisher(config(state).model_copy(update={"publish": rules}), state)
     report = publisher.publish(replace(broken(), violations_latest=(lost, again)))
-    violations = json.loads((state / "violations.json").read_text())
+    violations = records_of(json.loads((state / "violations.json").read_text()))
     said = [text.render(report, violations), html.render(report, violations), junit.render(report, violations)]
     said += [text.summary(report, violations, History(), str(state))]
     connection = HTTPConnection("127.0.0.1", publisher.start().port, timeout=10)

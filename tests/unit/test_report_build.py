@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.publish_snapshots import NOON_US, broken, clean
 from validator.publish.atomic import replace_file
-from validator.publish.report import build, build_violations, render_json, write
+from validator.publish.report import build, build_violations, records_of, render_json, write
 from validator.publish.times import parse_rfc3339, rfc3339
 
 pytestmark = pytest.mark.unit
@@ -105,6 +105,19 @@ def test_violations_are_newest_first_with_their_evidence() -> None:
     assert [v["id"] for v in listed["violations"]] == ["v-2", "v-1"]
     assert listed["violations"][0]["ids"] == ["17", "18"]
     assert listed["counts"] == {"confirmed": 5, "retracted": 1, "suspected": 0}
+    assert records_of(listed) == broken().violations_latest[::-1]
+
+
+def test_parts_of_the_snapshot_have_the_names_of_the_contract_in_its_order() -> None:
+    report, listed = build(broken()), build_violations(broken())
+    parts = (report["coverage"]["partitions"][0], listed["violations"][0], report["settled_positions"][0])
+    partition, violation, settled = (" ".join(part) for part in parts)
+    assert partition == (
+        "role topic partition first_offset next_offset high_watermark last_stable_offset records expired invisible "
+        "newest_event_time read_through lag_events"
+    )
+    assert violation == ("id class state window_start key count ids first changed phase fault acknowledged explanation")
+    assert settled == "topic partition first_offset last_offset records by reason"
 
 
 def test_the_written_report_equals_the_built_one(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.unit.publish_snapshots import NOON_US, broken, clean, violation
+from tests.unit.publish_snapshots import NOON_US, broken, clean, newest, violation
 from validator.model.classes import Guarantee, Verdict
 from validator.publish import html, junit, live, text
 from validator.publish.live_page import live_page
-from validator.publish.report import build, build_violations
+from validator.publish.report import build
 from validator.publish.sentences import number, ratio, what_broke
 
 pytestmark = pytest.mark.unit
@@ -22,7 +22,7 @@ NASTY = "</script><b>&\x00\x1b[31m\"'"
 
 
 def test_the_text_fits_and_describes_violations_in_sentences() -> None:
-    shown = text.render(build(broken()), build_violations(broken()))
+    shown = text.render(build(broken()), newest(broken()))
     assert max(len(line) for line in shown.splitlines()) <= text.WIDTH
     assert shown.startswith("Pipeline clickstream breaks its guarantee, exactly once.\n")
     said = " ".join(shown.split())
@@ -77,7 +77,7 @@ def test_junit_has_a_case_per_guarantee_and_class_and_fails_only_what_is_declare
         guarantee=Guarantee.AT_MOST_ONCE,
         verdicts={**broken().verdicts, Guarantee.AT_LEAST_ONCE: Verdict.UNKNOWN},
     )
-    suite = ET.fromstring(junit.render(build(lossless), build_violations(lossless)))[0]
+    suite = ET.fromstring(junit.render(build(lossless), newest(lossless)))[0]
     found = cases(suite)
     assert len(found) == 3 + 7 == int(suite.get("tests", "0"))
     assert found["guarantee.at_most_once"] == {"failure"}
@@ -98,14 +98,14 @@ def test_foreign_data_is_escaped() -> None:
     nasty = replace(
         broken(), pipeline=NASTY, reasons=(NASTY,), violations_latest=(violation(NASTY, "missing", NOON_US, key=NASTY),)
     )
-    report, violations = build(nasty), build_violations(nasty)
+    report, violations = build(nasty), newest(nasty)
     page = html.render(report, violations)
     assert "</script><b>" not in page
     ET.fromstring(junit.render(report, violations))
 
 
 def test_the_html_loads_nothing_from_elsewhere() -> None:
-    for page in (html.render(build(broken()), build_violations(broken())), live_page()):
+    for page in (html.render(build(broken()), newest(broken())), live_page()):
         # The plotting library has its address in its first line. The pages' tests check that nothing is loaded from it.
         addresses = set(re.findall(r"https?://[^\s\"')]+", page))
         assert addresses <= {"https://github.com/leeoniya/uPlot"}

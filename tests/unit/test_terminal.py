@@ -18,7 +18,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 
 from faults import command
 from faults.backends.impairment import Impairment, LinkStatus
-from tests.unit.publish_snapshots import NOON_US, broken, clean, config, violation
+from tests.unit.publish_snapshots import NOON_US, broken, clean, config, newest, violation
 from validator.cli import doctor
 from validator.cli.diagnosis import problem
 from validator.cli.main import main
@@ -86,7 +86,7 @@ def test_every_form_escapes_control_and_direction_characters(
     # Only the first and the last surrogate, so that names stay short.
     odd = "".join(one for one in everything if not "\ud801" <= one <= "\udffe")
     snapshot = odd_run(odd)
-    report, violations = build(snapshot), build_violations(snapshot)
+    report, violations = build(snapshot), newest(snapshot)
     publisher = Publisher(config(tmp_path), tmp_path)
     publisher.publish(snapshot)
     collector = SnapshotCollector(odd)
@@ -104,7 +104,7 @@ def test_every_form_escapes_control_and_direction_characters(
         "report.json": (tmp_path / "report.json").read_text(),
         "violations.json": (tmp_path / "violations.json").read_text(),
         "event": event("update", {"report": report}).decode(),
-        "answer": json_answer(violations).body.decode(),
+        "answer": json_answer(build_violations(snapshot)).body.decode(),
         "metrics": generate_latest(registry(collector)).decode(),
         "openmetrics": openmetrics(registry(collector)).decode(),
     }
@@ -113,7 +113,7 @@ def test_every_form_escapes_control_and_direction_characters(
         assert obeyed(said) == [], name
     ElementTree.fromstring(shown["junit"])
     assert json.loads(shown["report.json"]) == report
-    assert json.loads(shown["answer"]) == violations
+    assert json.loads(shown["answer"]) == build_violations(snapshot)
     assert "\\x1b" in shown["junit"]
 
 
@@ -173,7 +173,7 @@ def test_a_quoted_word_reaches_the_command_unchanged(said: str) -> None:
 
 
 def test_commands_are_on_their_own_lines_and_run_when_pasted() -> None:
-    shown = text.render(build(odd_run()), build_violations(odd_run()), state=LONG_STATE)
+    shown = text.render(build(odd_run()), newest(odd_run()), state=LONG_STATE)
     commands = [line for line in shown.splitlines() if "streamproof " in line]
     assert len(commands) == 2
     paste = "streamproof() { printf '%s\\0' \"$@\"; }\n" + "\n".join(commands)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.judged_run import JudgedRun
-from tests.unit.publish_snapshots import clean
+from tests.unit.publish_snapshots import clean, newest
 from tests.unit.reconcile_rows import fact, facts
 from validator.codecs.columns import UNDECODABLE
 from validator.model.books import Books, TimeRules
@@ -17,7 +17,7 @@ from validator.model.frontier import Frontier, PartitionId
 from validator.model.snapshot import FaultWindow
 from validator.publish.findings import findings
 from validator.publish.history import History
-from validator.publish.report import build, build_violations
+from validator.publish.report import build
 from validator.state.acknowledgements import acknowledge
 from validator.state.tables import Table
 from validator.stream.unreadable_results import UnreadableResults
@@ -144,5 +144,5 @@ def test_a_finding_of_undecodable_results_has_no_command_for_an_id(reading: Read
         violations={"confirmed": {"undecodable": 3}, "retracted": {}, "suspected": {}},
         violations_latest=tuple(reading.run.record.latest.values()),
     )
-    [found] = findings(build(shown), build_violations(shown), History())
+    [found] = findings(build(shown), newest(shown), History())
     assert (found.violation, found.count, found.command) == ("undecodable", 3, None)

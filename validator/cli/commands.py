@@ -32,7 +32,7 @@ from validator.model.terminal import plain, plain_json
 from validator.model.wording import plural
 from validator.publish import history, text
 from validator.publish.notices import Notices
-from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE
+from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE, records_of
 
 LINE_EVERY_SECONDS: Final = 5.0
 """Interval of progress lines if the output is not a terminal."""
@@ -82,7 +82,7 @@ def _print_summary(state: Path) -> None:
     """Print the result of a run that has ended, unless it published none because no topic exists."""
     read = _read_json(state, REPORT_FILE)
     if read is not None:
-        violations = _read_json(state, VIOLATIONS_FILE)
+        violations = records_of(_read_json(state, VIOLATIONS_FILE))
         sys.stdout.write(text.summary(read, violations, history.read(state), str(state)))
 
 
@@ -159,7 +159,7 @@ def report(given: argparse.Namespace) -> int:
     if read.get("schema") != SCHEMA:
         problem = f"its schema is {read.get('schema')} and this version reads {SCHEMA}"
         raise UsageError(f"{state / REPORT_FILE}: {problem}; use the streamproof that wrote it.")
-    beside: list[object] = [_read_json(state, VIOLATIONS_FILE)]
+    beside: list[object] = [records_of(_read_json(state, VIOLATIONS_FILE))]
     if given.format in {"html", "text"}:
         beside += [history.read(state), given.state]
     if given.format == "html":

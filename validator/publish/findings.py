@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from validator.model.classes import ViolationClass
-from validator.model.terminal import as_value
+from validator.model.snapshot import ViolationRecord
 from validator.publish.history import History, first_seen
+from validator.publish.next_steps import STATE, acknowledging, acknowledging_all, explaining, extent, reach_of
 from validator.publish.sentences import BROKEN, blamed, breaks
 from validator.publish.times import rfc3339
 
@@ -31,7 +32,9 @@ ADVICE: Final[dict[ViolationClass, str]] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One class of confirmed violations. ``sentence`` continues after ``count``. ``since`` is RFC 3339 or None."""
+    """One class of confirmed violations. ``sentence`` continues after ``count``. ``since`` is RFC 3339 or None.
+    ``where``: the extent. ``command`` explains an event; ``acknowledge`` and ``acknowledge_all`` are the commands that
+    remove violations from the alert, ``acknowledge_reach`` says in words which ones the latter removes."""
 
     violation: str
     count: int
@@ -41,21 +44,28 @@ class Finding:
     since: str | None
     advice: str
     command: str | None
+    where: str | None
+    acknowledge: str | None
+    acknowledge_all: str | None
+    acknowledge_reach: str | None
 
 
-def findings(report: Mapping[str, Any], violations: Mapping[str, Any] | None, history: History) -> list[Finding]:
+def findings(
+    report: Mapping[str, Any],
+    violations: Iterable[ViolationRecord] = (),
+    history: History | None = None,
+    state: str = STATE,
+) -> list[Finding]:
     """Return a finding for each class with a confirmed violation, in the order of ``BROKEN``. Those that break the
-    declared guarantee come first."""
+    declared guarantee come first. ``state``: the folder that the commands name."""
     found = []
     for violation, (one, several) in BROKEN.items():
         count = report["violations"]["confirmed"].get(violation.value) or 0
         if not count:
             continue
-        records = [
-            record
-            for record in (violations or {}).get("violations", ())
-            if record["class"] == violation.value and record["state"] == "confirmed"
-        ]
+        records = [record for record in violations if record.violation_class == violation.value]
+        confirmed = [record for record in records if record.state == "confirmed"]
+        whole = acknowledging_all(records, state)
         found.append(
             Finding(
                 violation=violation.value,
@@ -63,16 +73,20 @@ def findings(report: Mapping[str, Any], violations: Mapping[str, Any] | None, hi
                 sentence=one if count == 1 else several,
                 blamed=blamed(report["faults"], violation.value, count).strip(),
                 tolerated=not breaks(violation, report["guarantee"]),
-                since=_since(report, records, history, violation.value),
+                since=_since(report, confirmed, history or History(), violation.value),
                 advice=ADVICE[violation],
                 # An undecodable result has no id: the `ids` of its violations are positions.
-                command=None if violation is ViolationClass.UNDECODABLE else _command(records),
+                command=None if violation is ViolationClass.UNDECODABLE else explaining(confirmed, state),
+                where=extent(records, count),
+                acknowledge=acknowledging(records, state),
+                acknowledge_all=whole,
+                acknowledge_reach=reach_of(whole) if whole else None,
             )
         )
     return sorted(found, key=lambda finding: finding.tolerated)
 
 
-def _since(report: Mapping[str, Any], records: list[dict[str, Any]], history: History, violation: str) -> str | None:
+def _since(report: Mapping[str, Any], records: list[ViolationRecord], history: History, violation: str) -> str | None:
     """Return when the first of the confirmed violations was confirmed; None if that was before the kept data.
 
     An earlier report does not contain it. Then it follows from the history, which is bounded, and without a history
@@ -84,9 +98,4 @@ def _since(report: Mapping[str, Any], records: list[dict[str, Any]], history: Hi
     seen = first_seen(history, violation)
     if history.points:
         return rfc3339(round(seen * 1e6)) if seen is not None else None
-    return min((record["first"] for record in records if record["first"] is not None), default=None)
-
-
-def _command(records: list[dict[str, Any]]) -> str | None:
-    """Return the command that explains the first id of the newest violation with ids."""
-    return next((f"streamproof explain STATE --id{as_value(r['ids'][0])}" for r in records if r["ids"]), None)
+    return rfc3339(min((record.first_us for record in records if record.first_us is not None), default=None))

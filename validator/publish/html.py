@@ -6,24 +6,17 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, Final
 
+from validator.model.snapshot import ViolationRecord
 from validator.model.terminal import plain_lines
 from validator.publish import report_plots
 from validator.publish.effective import EFFECTIVE_TITLE, SETTINGS_TITLE, effective_lines, effective_settings
 from validator.publish.findings import Finding, findings
 from validator.publish.history import History
 from validator.publish.live_page import resource
-from validator.publish.next_steps import (
-    STATE,
-    Record,
-    acknowledging,
-    acknowledging_all,
-    extent,
-    of_class,
-    reach_of,
-    runnable,
-)
+from validator.publish.next_steps import STATE
 from validator.publish.report_plots import PhaseLatency
 from validator.publish.sentences import clock, headline, number, of_faults, of_phases, outstanding, ratio, some_ids
+from validator.publish.times import rfc3339
 from validator.publish.window_plots import Windows, classes_by_window
 
 IDS_SHOWN: Final = 6
@@ -32,7 +25,7 @@ MARKS: Final = {"pass": "✔", "fail": "✖", "unknown": "?"}
 
 def render(
     report: dict[str, Any],
-    violations: dict[str, Any] | None = None,
+    violations: Sequence[ViolationRecord] = (),
     history: History | None = None,
     state: str = STATE,
     windows: Windows | None = None,
@@ -40,12 +33,12 @@ def render(
 ) -> str:
     """Return ``report`` as a page that can be kept, mailed, printed and read without a network.
 
-    ``violations``: the content of violations.json. ``windows``: counts by window, from the state's verdicts.
+    ``violations``: the newest ones. ``windows``: counts by window, from the state's verdicts.
     ``latencies``: those of the phases. Without one of these or a ``history``, its part states that or is left out.
     ``state``: the folder that the commands name.
     """
     course = history or History()
-    found = findings(report, violations, course)
+    found = findings(report, violations, course, state)
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -55,7 +48,7 @@ def render(
         f"<header><h1>{escape(headline(report))}</h1>",
         f'<p class="dim">{escape(_as_of(report))}</p></header><main>',
         _verdicts(report, found),
-        _findings(found, violations, state),
+        _findings(found, state),
         # Confirmed violations are listed above. Doubts are listed only here.
         _list(
             "Why", report["reasons"] if report["outcome"] == "unknown" or len(report["reasons"]) > len(found) else []
@@ -100,32 +93,29 @@ def _verdicts(report: dict[str, Any], found: Iterable[Finding]) -> str:
     return f'<section class="verdicts" aria-label="Verdict per guarantee">{"".join(cards)}</section>'
 
 
-def _findings(found: Iterable[Finding], violations: dict[str, Any] | None, state: str) -> str:
-    cards = "".join(_finding(finding, of_class(violations, finding.violation), state) for finding in found)
+def _findings(found: Iterable[Finding], state: str) -> str:
+    cards = "".join(_finding(finding, state) for finding in found)
     if not cards:
         return _list("What broke", ["Nothing: no violation is confirmed."])
     return f'<section><h2>What broke</h2><div class="findings">{cards}</div></section>'
 
 
-def _finding(finding: Finding, records: list[Record], state: str) -> str:
+def _finding(finding: Finding, state: str) -> str:
     since = f"first confirmed {clock(finding.since)} UTC" if finding.since else "before the kept history"
     lines = [("since", since)]
-    where = extent(records, finding.count)
-    lines += [("where", where)] if where else []
+    lines += [("where", finding.where)] if finding.where else []
     lines += [("fault", finding.blamed)] if finding.blamed else []
     lines += [("note", "The declared guarantee tolerates it.")] if finding.tolerated else []
     lines += [("do", finding.advice)]
     listed = "".join(f"<dt>{name}</dt><dd>{escape(said)}</dd>" for name, said in lines)
-    commands = {
-        "story": finding.command and runnable(finding.command, state),
-        "accept": acknowledging(records, state),
-        "accept all": acknowledging_all(records, state),
-    }
     note = " (STATE is the state folder)" if state == STATE else ""
+    commands = (
+        ("story", finding.command, note),
+        ("accept", finding.acknowledge, note),
+        ("accept all", finding.acknowledge_all, f" ({finding.acknowledge_reach})"),
+    )
     given = "".join(
-        f"<dt>{name}</dt><dd><code>{escape(line)}</code>{f' ({reach_of(line)})' if name == 'accept all' else note}</dd>"
-        for name, line in commands.items()
-        if line
+        f"<dt>{name}</dt><dd><code>{escape(line)}</code>{after}</dd>" for name, line, after in commands if line
     )
     kind = "finding tolerated" if finding.tolerated else "finding"
     head = f"<strong>{number(finding.count)}</strong> {escape(finding.sentence)}."
@@ -170,27 +160,27 @@ def _latencies(report: dict[str, Any]) -> str:
     return _table("Latency in seconds", ("definition", *columns), rows) + note
 
 
-def _violations(violations: dict[str, Any] | None) -> str:
-    if violations is None or not violations["violations"]:
+def _violations(violations: Sequence[ViolationRecord]) -> str:
+    if not violations:
         return ""
     heads = ("class", "window", "key", "count", "what was seen")
     head = "".join(f'<th scope="col">{name}</th>' for name in heads)
-    body = "".join(_violation(record, heads) for record in violations["violations"])
+    body = "".join(_violation(record, heads) for record in violations)
     table = f'<table class="stack"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return f'<section><h2>Violations</h2><div class="scroll">{table}</div></section>'
 
 
-def _violation(record: Record, heads: Iterable[str]) -> str:
-    state = record["state"] if record["acknowledged"] is None else f"{record['state']}, acknowledged"
-    seen = [record["explanation"]]
-    seen += [f"after fault {record['fault']}"] if record["fault"] else []
-    seen += [f"ids {some_ids(record, IDS_SHOWN)}"] if record["ids"] else []
-    seen += [record["id"]]
+def _violation(record: ViolationRecord, heads: Iterable[str]) -> str:
+    state = record.state if record.acknowledged is None else f"{record.state}, acknowledged"
+    seen = [record.explanation]
+    seen += [f"after fault {record.fault}"] if record.fault else []
+    seen += [f"ids {some_ids(record, IDS_SHOWN)}"] if record.ids else []
+    seen += [record.id]
     cells = (
-        [record["class"].replace("_", " "), state],
-        [clock(record["window_start"])],
-        [record["key"]],
-        [number(record["count"])],
+        [record.violation_class.replace("_", " "), state],
+        [clock(rfc3339(record.window_start_us))],
+        [record.key],
+        [number(record.count)],
         seen,
     )
     shown = (_told(name, *lines) for name, lines in zip(heads, cells, strict=True))

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 from validator.model.classes import ViolationClass
-from validator.model.terminal import plain_values
+from validator.model.snapshot import ViolationRecord
+from validator.model.terminal import plain, plain_values
 from validator.publish.sentences import breaks, headline, some_ids, what_broke
+from validator.publish.times import rfc3339
 
 EVIDENCE_SHOWN: Final = 20
 IDS_SHOWN: Final = 8
 
 
-def render(report: dict[str, Any], violations: dict[str, Any] | None = None) -> str:
+def render(report: dict[str, Any], violations: Sequence[ViolationRecord] = ()) -> str:
     """Return ``report`` as JUnit XML.
 
     Only a violation of the declared guarantee is a failure. The verdict `unknown` is an error. Another guarantee that
     does not pass is skipped with its verdict, since it must not break a build.
     """
-    report, violations = plain_values(report), plain_values(violations)
+    report = plain_values(report)
     suite = ET.Element("testsuite", name=f"streamproof.{report['pipeline']}")
     if report.get("time"):
         suite.set("timestamp", report["time"][:19])
@@ -48,15 +51,14 @@ def _guarantee(suite: ET.Element, report: dict[str, Any], name: str, verdict: st
 
 
 def _violation(
-    suite: ET.Element, report: dict[str, Any], violation: ViolationClass, violations: dict[str, Any] | None
+    suite: ET.Element, report: dict[str, Any], violation: ViolationClass, violations: Sequence[ViolationRecord]
 ) -> None:
     case = ET.SubElement(suite, "testcase", classname="violation", name=violation.value)
     confirmed = report["violations"]["confirmed"].get(violation.value) or 0
     if not confirmed:
         return
-    evidence = [
-        _evidence(record) for record in (violations or {}).get("violations", ()) if record["class"] == violation.value
-    ][:EVIDENCE_SHOWN]
+    records = [record for record in violations if record.violation_class == violation.value]
+    evidence = [plain(_evidence(record)) for record in records[:EVIDENCE_SHOWN]]
     if breaks(violation, report["guarantee"]):
         message = f"{confirmed} confirmed, which {report['guarantee']} does not allow"
         ET.SubElement(case, "failure", message=message).text = "\n".join(evidence)
@@ -65,8 +67,8 @@ def _violation(
         ET.SubElement(case, "system-out").text = "\n".join([text, *evidence])
 
 
-def _evidence(record: dict[str, Any]) -> str:
-    place = f"{record['id']} {record['state']} window {record['window_start']} key {record['key']}"
-    after = f" (fault {record['fault']})" if record["fault"] else ""
-    ids = f" ids {some_ids(record, IDS_SHOWN)}" if record["ids"] else ""
-    return f"{place}{after}: {record['explanation']}{ids}"
+def _evidence(record: ViolationRecord) -> str:
+    place = f"{record.id} {record.state} window {rfc3339(record.window_start_us)} key {record.key}"
+    after = f" (fault {record.fault})" if record.fault else ""
+    ids = f" ids {some_ids(record, IDS_SHOWN)}" if record.ids else ""
+    return f"{place}{after}: {record.explanation}{ids}"

@@ -11,14 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from validator.publish.times import parse_rfc3339
+from validator.publish.report import records_of
 
 Say = Callable[[str], None]
-
-RECORD: Final = (
-    "class", "state", "id", "count", "key", "window_start", "fault", "acknowledged", "first", "changed", "ids",
-)  # fmt: skip
-"""Fields of each listed violation that the status page's sentences and commands need."""
 
 DAMAGED: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """Exceptions of reading a file with unexpected content. Bytes that are not UTF-8 raise a ValueError, too."""
@@ -68,10 +63,7 @@ def violations_of(path: Path, say: Say) -> dict[str, Any] | None:
         return None
     try:
         found["counts"]["confirmed"]
-        for record in found["violations"]:
-            for name in RECORD:
-                record[name]
-            parse_rfc3339(record["changed"] or "1970-01-01T00:00:00Z")
+        records_of(found)
     except DAMAGED as error:
         say(not_shown(path, error))
         return None

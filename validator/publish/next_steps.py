@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
+from validator.model.snapshot import ViolationRecord
 from validator.model.terminal import as_value, shell_word
 from validator.model.wording import plural
 from validator.publish.redaction import HIDDEN
 from validator.publish.runbook_pages import runbook_place
 from validator.publish.sentences import clock
+from validator.publish.times import rfc3339
 
 STATE: Final = "STATE"
 """Stands for the state folder if it is not known."""
 RUNBOOK: Final = runbook_place("StreamproofGuaranteeViolated")
 """The runbook's place beside the status page."""
-Record = Mapping[str, Any]
-"""An entry of `violations.json`."""
 
 
-def runnable(command: str, state: str) -> str:
-    """Return ``command`` with the path ``state`` in place of `STATE`."""
-    return command.replace(f" {STATE} ", f" {_word(state)} ", 1)
-
-
-def acknowledging(records: Iterable[Record], state: str) -> str | None:
+def acknowledging(records: Iterable[ViolationRecord], state: str) -> str | None:
     """Return the command that removes the newest open one of ``records`` from the alert; None if none is open."""
-    first = next((record["id"] for record in _open(records)), None)
+    first = next((record.id for record in _open(records)), None)
     return None if first is None else f'streamproof ack {_word(state)} {shell_word(first)} --reason "WHY"'
 
 
-def acknowledging_all(records: Iterable[Record], state: str) -> str | None:
+def acknowledging_all(records: Iterable[ViolationRecord], state: str) -> str | None:
     """Return the command that removes all violations of the class of ``records`` from the alert; None if fewer than two
     are open.
 
@@ -39,9 +34,9 @@ def acknowledging_all(records: Iterable[Record], state: str) -> str | None:
     opened = _open(records)
     if len(opened) < 2:
         return None
-    fault = opened[0]["fault"]
-    alike = fault is not None and sum(record["fault"] == fault for record in opened) > 1
-    which = f" --class {opened[0]['class']}" + (f" --fault{as_value(fault)}" if alike else "")
+    fault, which = opened[0].fault, f" --class {opened[0].violation_class}"
+    if fault is not None and sum(record.fault == fault for record in opened) > 1:
+        which += f" --fault{as_value(fault)}"
     return f'streamproof ack {_word(state)}{which} --reason "WHY"'
 
 
@@ -51,18 +46,16 @@ def reach_of(command: str) -> str:
     return "of this class and fault" if " --fault" in command else "of this class, whatever the fault"
 
 
-def extent(records: Iterable[Record], count: int) -> str | None:
+def extent(records: Iterable[ViolationRecord], count: int) -> str | None:
     """Return the windows and the number of keys of the confirmed ``records``, as a phrase; None if none has a window.
 
     ``count``: total number of violating contributions. If the bounded list lacks some of them, the phrase states that.
     """
-    confirmed = [record for record in records if record["state"] == "confirmed"]
-    windowed = [record for record in confirmed if record["window_start"] is not None]
-    if not windowed:
+    confirmed = [record for record in records if record.state == "confirmed"]
+    cells = {(start, record.key) for record in confirmed if (start := rfc3339(record.window_start_us)) is not None}
+    if not cells:
         return None
-    starts = sorted({record["window_start"] for record in windowed})
-    keys = {record["key"] for record in windowed}
-    cells = {(record["window_start"], record["key"]) for record in windowed}
+    starts, keys = sorted({start for start, _ in cells}), {key for _, key in cells}
     if HIDDEN in keys:
         return f"{plural(len(starts), 'window')} from {clock(starts[0])} UTC on, keys are hidden"
     of = plural(len(keys), "key")
@@ -72,17 +65,17 @@ def extent(records: Iterable[Record], count: int) -> str | None:
         first, last = clock(starts[0]), clock(starts[-1])
         span = f"from {first} to {last.removeprefix(first[:11])} UTC"
         said = f"{len(starts)} windows that start {span}, {of}, {plural(len(cells), 'cell')}"
-    told = sum(record["count"] for record in confirmed)
+    told = sum(record.count for record in confirmed)
     return said if told >= count else f"{said}; this is of the newest {told:,} only"
 
 
-def of_class(violations: Mapping[str, Any] | None, violation: str) -> list[Record]:
-    """Return the listed records of a class."""
-    return [record for record in (violations or {}).get("violations", ()) if record["class"] == violation]
+def explaining(records: Iterable[ViolationRecord], state: str) -> str | None:
+    """Return the command that explains the first id of the newest of ``records`` with ids; None if none has ids."""
+    return next((f"streamproof explain {_word(state)} --id{as_value(r.ids[0])}" for r in records if r.ids), None)
 
 
-def _open(records: Iterable[Record]) -> list[Record]:
-    return [record for record in records if record["state"] == "confirmed" and record["acknowledged"] is None]
+def _open(records: Iterable[ViolationRecord]) -> list[ViolationRecord]:
+    return [record for record in records if record.state == "confirmed" and record.acknowledged is None]
 
 
 def _word(state: str) -> str:

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from validator.model.terminal import plain
 from validator.publish.findings import findings
-from validator.publish.history import History
 from validator.publish.live import render_line, when
 from validator.publish.sentences import what_broke
 
@@ -61,7 +60,7 @@ class Notices:
             change = report["outcome"] if self._verdict is None else f"{self._verdict} -> {report['outcome']}"
             self._say(f"{when(report)} {report['guarantee']}: {change}: {_why(report)}")
             self._verdict = report["outcome"]
-        for sentence, found in zip(what_broke(report), findings(report, None, History()), strict=True):
+        for sentence, found in zip(what_broke(report), findings(report), strict=True):
             if found.violation not in self._classes:
                 self._say(f"{when(report)} new class of violation, {found.violation}: {sentence}")
         self._classes = _confirmed(report)

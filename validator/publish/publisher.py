@@ -30,23 +30,23 @@ from validator.publish.atomic import replace_file
 from validator.publish.canary import CanaryTold, canary_told
 from validator.publish.effective import effective_guarantee, effective_lines, effective_settings
 from validator.publish.feed import Feed, event
-from validator.publish.findings import Finding, findings
+from validator.publish.findings import findings
 from validator.publish.frontiers import Frontiers, folded, none_yet
 from validator.publish.history import HISTORY_FILE, read
 from validator.publish.kept import DAMAGED, Say, json_of, not_shown, violations_of
 from validator.publish.live_page import live_page
 from validator.publish.metrics import SnapshotCollector, registry
-from validator.publish.next_steps import (
-    RUNBOOK,
-    acknowledging,
-    acknowledging_all,
-    extent,
-    of_class,
-    reach_of,
-    runnable,
-)
+from validator.publish.next_steps import RUNBOOK
 from validator.publish.redaction import Redaction
-from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE, build_violations, render_json, write
+from validator.publish.report import (
+    REPORT_FILE,
+    SCHEMA,
+    VIOLATIONS_FILE,
+    build_violations,
+    records_of,
+    render_json,
+    write,
+)
 from validator.publish.runbook_pages import runbook_names, runbook_page, runbook_place
 from validator.publish.sentences import headline, outstanding
 from validator.publish.server import Answer, Request, Route, Server, Stream, json_answer
@@ -299,12 +299,13 @@ class Publisher:
             history, restoring, canary = self._history, self._restoring, self._canary
         if report is None:
             return {"report": None}
+        records, state = records_of(violations), str(self._state.absolute())
         update = {
             **self._beat(),
             "report": folded(report),
             "violations": violations,
             "headline": headline(report),
-            "findings": [self._told(finding, violations) for finding in findings(report, violations, history)],
+            "findings": [asdict(finding) for finding in findings(report, records, history, state)],
             "runbook": RUNBOOK,
             "effective": [*effective_lines(report), *_runs_with(report)],
             "outstanding": outstanding(report),
@@ -317,19 +318,6 @@ class Publisher:
         # This comes last: by now each command has been escaped for a shell.
         shown: dict[str, Any] = plain_values(update)
         return shown
-
-    def _told(self, finding: Finding, violations: dict[str, Any] | None) -> dict[str, Any]:
-        """Return ``finding`` for the page, with its extent and with commands that run on this machine unchanged."""
-        records, state = of_class(violations, finding.violation), str(self._state.absolute())
-        whole = acknowledging_all(records, state)
-        return {
-            **asdict(finding),
-            "command": finding.command and runnable(finding.command, state),
-            "where": extent(records, finding.count),
-            "acknowledge": acknowledging(records, state),
-            "acknowledge_all": whole,
-            "acknowledge_reach": reach_of(whole) if whole else None,
-        }
 
 
 def _runs_with(report: dict[str, Any]) -> list[str]:

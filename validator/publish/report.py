@@ -6,7 +6,7 @@ Every key of the contract is always present. A measure that the snapshot does no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from validator.model.classes import Contribution, Guarantee, Result, ViolationCl
 from validator.model.snapshot import FaultWindow, Histogram, PartitionCoverage, Phase, Snapshot, ViolationRecord
 from validator.model.terminal import plain_json
 from validator.publish.atomic import replace_file
-from validator.publish.times import rfc3339
+from validator.publish.times import parse_rfc3339, rfc3339
 
 SCHEMA: Final = 1
 REPORT_FILE: Final = "report.json"
@@ -26,6 +26,9 @@ LATENCIES: Final = ("last_input", "window_close", "first_input")
 INPUT_COUNTS: Final = ("read", "undecodable", "expired", "sampled_out", "out_of_scope")
 LATE_COUNTS: Final = ("read", "undecodable")
 CELL_COUNTS: Final = ("seen", "closed", "verified", "violated", "open", "estimated", "sampled")
+_PUBLISHED: Final = {"violation_class": "class"}
+"""Field of a part of the snapshot -> its name in JSON, if that is another one."""
+_FIELDS: Final = fields(ViolationRecord)
 
 Report = dict[str, Any]
 """The result of :func:`build`: plain data, ready for JSON."""
@@ -72,11 +75,11 @@ def build(snapshot: Snapshot, effective: Report | None = None) -> Report:
         }
         | {"first_confirmed": {name: rfc3339(instant) for name, instant in snapshot.first_confirmed_us.items()}},
         "violations_unacknowledged": snapshot.unacknowledged_open,
-        "settled_positions": [asdict(settled) for settled in snapshot.settled_positions],
+        "settled_positions": [published(settled) for settled in snapshot.settled_positions],
         "coverage": {
             "complete": snapshot.coverage_complete,
             "sums": _sums(snapshot.coverage),
-            "partitions": [_partition(partition) for partition in snapshot.coverage],
+            "partitions": [published(partition) for partition in snapshot.coverage],
         },
         "input_watermark": rfc3339(snapshot.input_watermark_us),
         "waiting_for": list(snapshot.waiting_for),
@@ -107,7 +110,7 @@ def build_violations(snapshot: Snapshot) -> Report:
         "pipeline": snapshot.pipeline,
         "time": rfc3339(snapshot.taken_us),
         "counts": {state: sum(snapshot.violations.get(state, {}).values()) for state in STATES},
-        "violations": [_violation(record) for record in records],
+        "violations": [published(record) for record in records],
     }
 
 
@@ -227,37 +230,26 @@ def _sums(partitions: tuple[PartitionCoverage, ...]) -> Report:
     return {"records": records, "expired": expired, "invisible": invisible, "offsets_spanned": spanned}
 
 
-def _partition(partition: PartitionCoverage) -> Report:
+def published(part: object) -> Report:
+    """Return a part of the snapshot by the contract's names. A field `X_us` is published as the instant `X`."""
     return {
-        "role": partition.role,
-        "topic": partition.topic,
-        "partition": partition.partition,
-        "first_offset": partition.first_offset,
-        "next_offset": partition.next_offset,
-        "high_watermark": partition.high_watermark,
-        "last_stable_offset": partition.last_stable_offset,
-        "records": partition.records,
-        "expired": partition.expired,
-        "invisible": partition.invisible,
-        "newest_event_time": rfc3339(partition.newest_event_time_us),
-        "read_through": rfc3339(partition.read_through_us),
-        "lag_events": partition.lag_events,
+        _PUBLISHED.get(name, name.removesuffix("_us")): rfc3339(value)
+        if name.endswith("_us")
+        else list(value)
+        if isinstance(value, tuple)
+        else value
+        for name, value in vars(part).items()
     }
 
 
-def _violation(record: ViolationRecord) -> Report:
-    return {
-        "id": record.id,
-        "class": record.violation_class,
-        "state": record.state,
-        "window_start": rfc3339(record.window_start_us),
-        "key": record.key,
-        "count": record.count,
-        "ids": list(record.ids),
-        "first": rfc3339(record.first_us),
-        "changed": rfc3339(record.changed_us),
-        "phase": record.phase,
-        "fault": record.fault,
-        "acknowledged": record.acknowledged,
-        "explanation": record.explanation,
-    }
+def records_of(violations: Mapping[str, Any] | None) -> tuple[ViolationRecord, ...]:
+    """Return the records that `violations.json` lists; none if it is absent. May raise an exception of `kept.DAMAGED`
+    if the content is from a file."""
+    return () if violations is None else tuple(map(_record, violations["violations"]))
+
+
+def _record(entry: Mapping[str, Any]) -> ViolationRecord:
+    """Return the inverse of `published`."""
+    given = {field.name: entry[_PUBLISHED.get(field.name, field.name.removesuffix("_us"))] for field in _FIELDS}
+    instants = {name: text and parse_rfc3339(text) for name, text in given.items() if name.endswith("_us")}
+    return ViolationRecord(**given | instants | {"ids": tuple(given["ids"])})

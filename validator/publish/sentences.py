@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Final
 
 from validator.model.classes import VIOLATES, Guarantee, ViolationClass
+from validator.model.snapshot import ViolationRecord
 from validator.model.wording import plural
 
 BROKEN: Final[dict[ViolationClass, tuple[str, str]]] = {
@@ -116,9 +117,9 @@ def blamed(faults: list[dict[str, Any]], name: str, count: int) -> str:
     return "" if untold else " None of them after a fault."
 
 
-def some_ids(record: Mapping[str, Any], most: int) -> str:
+def some_ids(record: ViolationRecord, most: int) -> str:
     """Return at most ``most`` ids of a violation, and how many more there are; empty if the record has no ids."""
-    return some(record["ids"], most, record["count"])
+    return some(record.ids, most, record.count)
 
 
 def some(names: Sequence[str], most: int, count: int | None = None) -> str:

@@ -7,15 +7,16 @@ from records (:mod:`validator.model.terminal`).
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from validator.model.terminal import plain_values, shell_word
+from validator.model.snapshot import ViolationRecord
+from validator.model.terminal import plain, shell_word
 from validator.model.wording import plural
 from validator.publish.effective import EFFECTIVE_TITLE, SETTINGS_TITLE, effective_lines, effective_settings
 from validator.publish.findings import Finding, findings
 from validator.publish.history import History
-from validator.publish.next_steps import STATE, acknowledging, acknowledging_all, extent, of_class, reach_of, runnable
+from validator.publish.next_steps import STATE
 from validator.publish.sentences import (
     clock,
     headline,
@@ -28,6 +29,7 @@ from validator.publish.sentences import (
     some_ids,
     what_broke,
 )
+from validator.publish.times import rfc3339
 
 WIDTH: Final = 100
 VIOLATIONS_SHOWN: Final = 5
@@ -36,16 +38,15 @@ IDS_SHOWN: Final = 8
 
 def render(
     report: dict[str, Any],
-    violations: dict[str, Any] | None = None,
+    violations: Sequence[ViolationRecord] = (),
     history: History | None = None,
     state: str = STATE,
 ) -> str:
-    """Return ``report`` as text; with ``violations`` (violations.json) also the newest of them.
+    """Return ``report`` as text; with ``violations`` also the newest of them.
 
     ``history``: shows when violations were first confirmed. ``state``: the folder that the commands name.
     """
-    lines = _summary(report, violations, history or History(), state)
-    report, violations = plain_values(report), plain_values(violations)
+    lines = _summary(report, violations, history, state)
     lines += _section(EFFECTIVE_TITLE, effective_lines(report))
     lines += _section(SETTINGS_TITLE, [f"{name:<22}{value}" for name, value in effective_settings(report)])
     lines += _section("Outstanding", outstanding(report))
@@ -67,26 +68,32 @@ def render(
     if report.get("latency_absent_because"):
         lines += _wrap(f"No latency: {report['latency_absent_because']}", "  ")
     lines += _coverage(report)
-    if violations is not None and violations["violations"]:
-        lines += _violations(violations)
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    lines += _violations(violations) if violations else []
+    return _joined(lines)
 
 
 def summary(
-    report: dict[str, Any], violations: dict[str, Any] | None, history: History | None = None, state: str = STATE
+    report: dict[str, Any],
+    violations: Sequence[ViolationRecord],
+    history: History | None = None,
+    state: str = STATE,
 ) -> str:
     """Return the first part of `render`: the verdict, the violations, outstanding contributions and where to look; and
     the command that prints the rest."""
-    lines = _summary(report, violations, history or History(), state)
-    lines += _section("Outstanding", outstanding(plain_values(report)))
-    lines += ["", "The whole report:", f"  streamproof report {shell_word(state)}"]
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    lines = _summary(report, violations, history, state)
+    lines += _section("Outstanding", outstanding(report))
+    return _joined([*lines, "", "The whole report:", f"  streamproof report {shell_word(state)}"])
 
 
-def _summary(report: dict[str, Any], violations: dict[str, Any] | None, history: History, state: str) -> list[str]:
-    commands = _commands(report, violations, state)
-    report, violations = plain_values(report), plain_values(violations)
-    found = findings(report, violations, history)
+def _joined(lines: Iterable[str]) -> str:
+    # Sentences are already escaped, and commands for a shell.
+    return "\n".join(plain(line).rstrip() for line in lines) + "\n"
+
+
+def _summary(
+    report: dict[str, Any], violations: Sequence[ViolationRecord], history: History | None, state: str
+) -> list[str]:
+    found = findings(report, violations, history, state)
     lines = [*_wrap(headline(report), "")]
     when = f"As of {clock(report.get('time'))} UTC" if report.get("time") else "No time is known"
     lines += [f"{when}, after {plural(report['validator']['batches'], 'batch', 'batches')}.", ""]
@@ -94,8 +101,8 @@ def _summary(report: dict[str, Any], violations: dict[str, Any] | None, history:
     broken = what_broke(report)
     if len(report["reasons"]) > len(broken):  # there is a doubt among them; otherwise they repeat the violations
         lines += _section("Why", report["reasons"])
-    lines += _section("What broke", _broken(broken, found, violations) or ["Nothing: no violation is confirmed."])
-    lines += _where_to_look(found, commands)
+    lines += _section("What broke", _broken(broken, found) or ["Nothing: no violation is confirmed."])
+    lines += _where_to_look(found)
     return lines
 
 
@@ -114,45 +121,33 @@ def _section(title: str, sentences: Iterable[str]) -> list[str]:
     return ["", title, *wrapped] if wrapped else []
 
 
-def _broken(sentences: list[str], found: list[Finding], violations: dict[str, Any] | None) -> list[str]:
+def _broken(sentences: list[str], found: list[Finding]) -> list[str]:
     """Return each of ``sentences``, which are in the order of ``found``, with the first confirmation and the extent."""
     told = []
     for sentence, finding in zip(sentences, found, strict=True):
         since = f"at {clock(finding.since)} UTC" if finding.since else "before the kept history"
-        where = extent(of_class(violations, finding.violation), finding.count)
-        told.append(f"{sentence} First confirmed {since}." + (f" Concerned: {where}." if where else ""))
+        told.append(f"{sentence} First confirmed {since}." + (f" Concerned: {finding.where}." if finding.where else ""))
     return told
 
 
-def _commands(
-    report: dict[str, Any], violations: dict[str, Any] | None, state: str
-) -> dict[str, list[tuple[str, str]]]:
-    """Return violation class -> (purpose, command). Commands have the unescaped data: an id that is escaped for people
-    is another id."""
-    offered: dict[str, list[tuple[str, str]]] = {}
-    for finding in findings(report, violations, History()):
-        story = [("One event's story", runnable(finding.command, state))] if finding.command else []
-        records = of_class(violations, finding.violation)
-        accept = [("Accept this one", acknowledging(records, state))]
-        whole = acknowledging_all(records, state)
-        accept += [(f"Accept all {reach_of(whole)}", whole)] if whole else []
-        offered[finding.violation] = story + [(purpose, line) for purpose, line in accept if line]
-    return offered
-
-
-def _where_to_look(found: list[Finding], commands: dict[str, list[tuple[str, str]]]) -> list[str]:
+def _where_to_look(found: list[Finding]) -> list[str]:
     lines = ["", "Where to look"] if found else []
     for finding in found:
         lines += _wrap(f"{finding.violation.replace('_', ' ')}: {finding.advice}", "  ")
-        for purpose, command in commands[finding.violation]:
-            lines += [f"    {purpose}:", f"      {command}"]
+        offered = (
+            ("One event's story", finding.command),
+            ("Accept this one", finding.acknowledge),
+            (f"Accept all {finding.acknowledge_reach}", finding.acknowledge_all),
+        )
+        for purpose, command in offered:
+            lines += [f"    {purpose}:", f"      {command}"] if command else []
     return lines
 
 
 def _wrap(sentence: str, indent: str) -> list[str]:
-    return textwrap.wrap(
-        sentence, WIDTH, initial_indent=indent, subsequent_indent=indent and indent + "  ", break_on_hyphens=False
-    )
+    more = indent and indent + "  "
+    said = plain(sentence)
+    return textwrap.wrap(said, WIDTH, initial_indent=indent, subsequent_indent=more, break_on_hyphens=False)
 
 
 def _columns(left: list[tuple[str, str]], right: list[tuple[str, str]]) -> list[str]:
@@ -206,15 +201,15 @@ def _coverage(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _violations(violations: dict[str, Any]) -> list[str]:
-    listed = violations["violations"]
+def _violations(listed: Sequence[ViolationRecord]) -> list[str]:
     lines = [
         "",
         f"Newest violations ({min(len(listed), VIOLATIONS_SHOWN)} of the {len(listed)} that violations.json holds)",
     ]
     for record in listed[:VIOLATIONS_SHOWN]:
-        state = f"{record['state']}, acknowledged" if record["acknowledged"] is not None else record["state"]
-        head = f"{record['id']}: {record['class'].replace('_', ' ')}, {state}, {clock(record['window_start'])}, "
-        lines += _wrap(head + f"key {record['key']}: {record['explanation']}", "  ")
-        lines += _wrap(f"ids {some_ids(record, IDS_SHOWN)}", "    ") if record["ids"] else []
+        state = f"{record.state}, acknowledged" if record.acknowledged is not None else record.state
+        head = f"{record.id}: {record.violation_class.replace('_', ' ')}, {state}, "
+        head += f"{clock(rfc3339(record.window_start_us))}, key {record.key}: {record.explanation}"
+        lines += _wrap(head, "  ")
+        lines += _wrap(f"ids {some_ids(record, IDS_SHOWN)}", "    ") if record.ids else []
     return lines
