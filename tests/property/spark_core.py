@@ -322,8 +322,9 @@ def as_if_all_were_judged(judging: Judging, judged: CoreJudged) -> None:
         recount.blocked_due_us,
     ), "since when contributions are due"
     said = np.zeros(len(cells), dtype=np.bool_)
-    said[judging.rows] = True
-    assert not (judged.changed & ~said).any(), "verdicts that changed"
+    for part in judging.changed:
+        said[part.rows] = True
+    assert said.tolist() == judged.changed.tolist(), "verdicts that changed"
     asked = {"suspected": judging.suspected, "withdrawn": judging.withdrawn, "lookup_us": judging.lookup_us}
     whole = moved(cells, np.arange(len(cells)), judged, judging.rules, judging.evidence, **asked)  # type: ignore[arg-type]
     assert judging.judged is not None

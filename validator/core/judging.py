@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +38,6 @@ from validator.reconcile.judge import (
     close,
     joined,
     judge,
-    tell_verdicts,
 )
 from validator.reconcile.unknown_ids import UnknownIds
 from validator.reconcile.violations import confirmed_of, moved, tell_violations
@@ -169,12 +168,24 @@ class Retiring:
     asked_from_us: int
 
 
+class ChangedVerdicts(NamedTuple):
+    """Verdicts that a batch changes, as they are recorded: their cells, their digests, and a table with a row for each.
+
+    When a window with a million cells closes, all of them change at once. These columns are a quarter of `Judged`.
+    """
+
+    rows: Ints
+    digests: Ints
+    table: pa.Table
+
+
 @dataclass
 class Judging:
     """The cells of one state.
 
-    - ``rows``, ``judged``: the cells for which there may be something to record after the last batch, and their
-      verdicts. ``judged`` is None if everything is recorded.
+    - ``rows``, ``judged``: the cells for whose violations there may be something to record after the last batch, and
+      their verdicts. ``judged`` is None if everything is recorded.
+    - ``changed``: the changed verdicts, which the derived tables do not have yet.
     - ``standing``: the share of each cell in the totals, and what its verdict waits for.
     - ``evidence``: (row of the cell, violation class) -> smallest ids, for the cells that the last batch compared.
     - ``suspected``: violation classes that the last batch does not confirm. ``withdrawn``: those whose confirmed
@@ -191,6 +202,7 @@ class Judging:
     cells: Cells = field(default=None)  # type: ignore[assignment]
     judged: Judged | None = None
     rows: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    changed: list[ChangedVerdicts] = field(default_factory=list)
     standing: Standing = field(default_factory=Standing)
     evidence: dict[tuple[int, str], tuple[str, ...]] = field(default_factory=dict)
     sums: Sums = field(default_factory=Sums.empty)
@@ -262,13 +274,13 @@ class Judging:
                 self.recall(facts, clock, places, before_batch=int(ints(facts["batch"]).max(initial=0)))
             self.known.add(facts)
             touched = [cells.absorb(facts), self._unknown.read(facts)]
-            cells["x_version"][touched[1]] = STALE
+            cells.put("x_version", touched[1], STALE)
             touched.append(self._excuse(facts))
             if inputs != len(cells.inputs):
                 self._clock = None
         if _went_back(self._places, places):
             # Events that were consumed no longer are: cells that depend on them are compared again, as after a restart.
-            cells["x_version"][cells["x_outstanding"] > 0] = ABSENT
+            cells.put("x_version", np.flatnonzero(cells["x_outstanding"] > 0), ABSENT)
             self._clock = None
         self._places = places
         if self._clock is None or moves_all(self._clock, clock):
@@ -290,6 +302,7 @@ class Judging:
     def _judge(self, rows: Ints, clock: Clock, places: Mapping[Place, PlaceOffsets]) -> Sums:
         """Judge some cells, and compare those whose ids are needed. Returns the totals over all cells in memory."""
         noted: list[tuple[Ints, Judged]] = []
+        self.changed = []
         wanting, versions = [], []
         since, room = Sums.empty(), SAMPLED_AT_ONCE
 
@@ -298,7 +311,9 @@ class Judging:
             some = self.cells.some(rows)
             self.standing.put(some, rows, judged, clock, self.rules, self._may_leave(judged))
             since = earliest(since, some, judged)
-            says = judged.changed.copy()
+            if judged.changed.any():
+                self.changed.append(self._verdicts(rows[judged.changed], judged.of(judged.changed)))
+            says = np.zeros(len(rows), dtype=np.bool_)
             for name in VIOLATIONS:
                 says |= (judged.on_record[name] > 0) | (some[f"told_{name}"] > 0) | (some[f"confirmed_{name}"] > 0)
             noted.append((rows[says], judged.of(says)))
@@ -319,7 +334,7 @@ class Judging:
                 note(part, self.judged_of(part))
         self._note(noted)
         found = self.standing.sums().since(since.unconsumed_due_us, since.blocked_due_us)
-        return replace(found, changed=sum(int(np.count_nonzero(judged.changed)) for _, judged in noted))
+        return replace(found, changed=sum(len(part.rows) for part in self.changed))
 
     def _parts(self, rows: Ints) -> Iterator[Ints]:
         """Return rows in parts whose verdicts fit into memory together; in one part if a verdict depends on other
@@ -375,6 +390,7 @@ class Judging:
         if self.judged is None and (len(self.cells) or not self.settled.is_empty):
             self.absorb(None, books.clock(), places_of(books, tells_unconsumed=self.rules.tells_unconsumed))
             self.judged = self._clock = None
+            self.changed = []
 
     def retire(self, goes: Bools, through_epoch: int, retired: Sums) -> None:
         """Remove the cells for which ``goes`` holds, and the settled cells of the epochs up to ``through_epoch``.
@@ -473,7 +489,7 @@ class Judging:
         if not len(back.cells):
             return
         # They are judged as when they left: everything that may explain their answers had been read.
-        back.cells["closed_us"][:] = np.maximum(back.cells["expected_us"], back.cells["first_seen_us"])
+        back.cells["closed_us"] = np.maximum(back.cells["expected_us"], back.cells["first_seen_us"])
         back.judge_settled(clock, places)
         for epoch in np.unique(back.cells["epoch"]).tolist():
             self.settled.subtract(epoch, back.sum_of(back.cells["epoch"] == epoch))
@@ -504,10 +520,9 @@ class Judging:
             lookup_us=self.lookup_us,
             outages=clock.outages,
         )
-        return Effects(self.sums, rows, self._verdicts(judged) if self.sums.changed else None)
+        return Effects(self.sums, rows, pa.concat_tables(part.table for part in self.changed) if self.changed else None)
 
-    def _verdicts(self, judged: Judged) -> pa.Table:
-        rows, judged = self.rows[judged.changed], judged.of(judged.changed)
+    def _verdicts(self, rows: Ints, judged: Judged) -> ChangedVerdicts:
         cells = self.cells
         columns: dict[str, pa.Array] = {
             "window_start_us": nullable(cells["window_start_us"][rows]),
@@ -516,7 +531,7 @@ class Judging:
             "closed_us": nullable(cells["closed_us"][rows]),
             **{name: pa.array(judged.counts[name]) for name in (*CONTRIBUTIONS, *RESULTS)},
         }
-        return pa.table(columns)
+        return ChangedVerdicts(rows, judged.digest, pa.table(columns))
 
     def _excuse(self, facts: pa.Table) -> Ints:
         """Mark compared cells with an event among ``facts`` that owes nothing, so that they are compared again: a late
@@ -524,7 +539,7 @@ class Judging:
         rows: Ints = self.cells.rows_of_facts(unowed(facts))
         rows = rows[rows >= 0]
         rows = rows[self.cells["x_version"][rows] != ABSENT]
-        self.cells["x_version"][rows] = STALE
+        self.cells.put("x_version", rows, STALE)
         return rows
 
     def _tell(self) -> None:
@@ -537,10 +552,12 @@ class Judging:
                 withdrawn=self.withdrawn,
                 lookup_us=self.lookup_us,
             )
-            tell_verdicts(some, self.judged)
             # A verdict also depends on what is on record.
-            self.standing.touch(self.rows[changed | self.judged.changed])
-            self.judged = None
+            self.standing.touch(self.rows[changed])
+            for part in self.changed:
+                self.cells.put("told_digest", part.rows, part.digests)
+                self.standing.touch(part.rows)
+            self.judged, self.changed = None, []
 
     def sum_of(self, chosen: Bools, unprovable: frozenset[str] = frozenset()) -> Sums:
         """Return the totals over the chosen cells. ``unprovable``: violation classes whose unconfirmed part in these

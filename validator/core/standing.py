@@ -160,8 +160,10 @@ def earliest(sums: Sums, cells: Columns, judged: Judged) -> Sums:
 
 
 def _longer(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    """Return the array, padded with zeros to ``size``."""
-    return np.concatenate([array, np.zeros((size - len(array), *array.shape[1:]), dtype=array.dtype)])
+    """Return the array, padded with zeros to ``size``. Memory for the zeros is used when they are overwritten."""
+    longer = np.zeros((size, *array.shape[1:]), dtype=array.dtype)
+    longer[: len(array)] = array
+    return longer
 
 
 class Standing:
@@ -169,7 +171,7 @@ class Standing:
 
     def __init__(self) -> None:
         self._names: tuple[Name, ...] = ()
-        self._shares = np.zeros((0, 0), dtype=np.int32)
+        self._shares = np.zeros((0, 0), dtype=np.int8)
         self._totals = np.zeros(0, dtype=np.int64)
         self._size = 0
         self.waits = np.zeros(0, dtype=np.int8)
@@ -212,10 +214,10 @@ class Standing:
         if names != self._names:
             assert not self._totals.any(), "all cells are judged where there are more totals"
             self._names, self._totals = names, np.zeros(len(names), dtype=np.int64)
-            self._shares = np.zeros((len(self.waits), len(names)), dtype=np.int32)
+            self._shares = np.zeros((len(self.waits), len(names)), dtype=np.int8)
         new = np.stack([np.asarray(values, dtype=np.int64) for values in found.values()], axis=1)
         if len(new) and new.max() > np.iinfo(self._shares.dtype).max:
-            self._shares = self._shares.astype(np.int64)
+            self._shares = self._shares.astype(np.result_type(self._shares, np.min_scalar_type(new.max())))
         self._totals += new.sum(axis=0) - self._shares[rows].sum(axis=0, dtype=np.int64)
         self._shares[rows] = new
         waits = waits_for(cells, judged, clock, rules)

@@ -110,7 +110,10 @@ def unowed(facts: pa.Table) -> pa.Table:
 
 
 class Columns(ABC):
-    """Cells as columns of numbers, one entry per cell: all cells (`Cells`), or some (`SomeCells`)."""
+    """Cells as columns of numbers, one entry per cell: all cells (`Cells`), or some (`SomeCells`).
+
+    A column that was read may be read-only; assigning to its name writes it.
+    """
 
     def __init__(self, oracle: Oracle, inputs: list[str]) -> None:
         self.oracle, self.inputs = oracle, inputs
@@ -206,7 +209,7 @@ class SomeCells(Columns):
         return self._cells[name][self._rows]
 
     def __setitem__(self, name: str, values: Ints) -> None:
-        self._cells[name][self._rows] = values
+        self._cells.put(name, self._rows, values)
 
     @property
     def wholes_of_rows(self) -> tuple[Ints, Ints]:
@@ -216,6 +219,9 @@ class SomeCells(Columns):
 
 class Cells(Columns):
     """A table of cells that grows. Every array has one entry per cell. Row numbers stay until `drop`.
+
+    A column in which all cells have the initial value has no array. Most pipelines write half of the columns: the
+    others are of late records, of violations, or of another kind of oracle.
 
     An *answer* is a result, a late or a rejected record. Columns:
 
@@ -257,20 +263,34 @@ class Cells(Columns):
             *((_SLOT_SEEN,) if self.merges else ()),
         )
         of_told = (f"{part}_{name}" for name in told for part in ("told", "confirmed", "began"))
-        self._columns: dict[str, Ints] = {
-            name: np.empty(0, dtype=np.int64) for name in (*names, "told_digest", *of_told)
-        }
+        self._initials = {name: np.int64(_initial(name)) for name in (*names, "told_digest", *of_told)}
+        self._columns: dict[str, Ints] = {}
+        self._room = 0
         self.lateness = Lateness()
 
     def __len__(self) -> int:
         return self._size
 
     def __getitem__(self, name: str) -> Ints:
-        """The column ``name``, as a view that may be written to."""
+        """The column ``name``; read-only if it has no array."""
+        if name not in self._columns:
+            return np.broadcast_to(self._initials[name], (self._size,))
         return self._columns[name][: self._size]
 
     def __setitem__(self, name: str, values: Ints) -> None:
-        self[name][:] = values
+        self.put(name, slice(None), values)
+
+    def put(self, name: str, rows: Ints | slice, values: Ints | int) -> None:
+        """Write ``values`` to ``rows`` of the column ``name``."""
+        if name in self._columns or not np.all(values == self._initials[name]):
+            self.array(name)[rows] = values
+
+    def array(self, name: str) -> Ints:
+        """Return the column ``name`` as a view to be written to."""
+        if name not in self._columns:
+            self._columns[name] = np.empty(self._room, dtype=np.int64)
+            self._columns[name][: self._size] = self._initials[name]
+        return self._columns[name][: self._size]
 
     @property
     def wholes_of_rows(self) -> tuple[Ints, Ints]:
@@ -304,8 +324,8 @@ class Cells(Columns):
         before, found = self._size, self._index.add(windows, keys)
         self._grow(len(self._index))
         new = found >= before
-        self["window_start_us"][found[new]] = windows[new]
-        self["end_us"][found[new]] = self.oracle.ends_us(windows[new])
+        self.put("window_start_us", found[new], windows[new])
+        self.put("end_us", found[new], self.oracle.ends_us(windows[new]))
         return found
 
     def rows_of_facts(self, facts: pa.Table, *, adding: bool = False) -> Ints:
@@ -333,17 +353,17 @@ class Cells(Columns):
             self._put_off(rows, facts)
         batch, lookup_us = ints(facts["batch"]), ints(facts["lookup_us"])
         if self._gap_us is not None:
-            np.minimum.at(self[_SLOT_SEEN], rows, lookup_us)
+            np.minimum.at(self.array(_SLOT_SEEN), rows, lookup_us)
             before = self._wholes.copy()
             rows = self._merged(rows, facts, self._gap_us)
             joined = np.flatnonzero(before != self._wholes)
             changed = np.concatenate([changed, rows, joined, before[joined], self._wholes[joined]])
         if self.newest is not None:
             self.newest.adopt(rows)
-        np.minimum.at(self["first_batch"], rows, batch)
-        np.minimum.at(self["first_seen_us"], rows, lookup_us)
-        np.maximum.at(self["epoch"], rows, ints(facts["epoch"]))
-        np.minimum.at(self["first_epoch"], rows, ints(facts["epoch"]))
+        np.minimum.at(self.array("first_batch"), rows, batch)
+        np.minimum.at(self.array("first_seen_us"), rows, lookup_us)
+        np.maximum.at(self.array("epoch"), rows, ints(facts["epoch"]))
+        np.minimum.at(self.array("first_epoch"), rows, ints(facts["epoch"]))
         sums = {part: ints(facts[name], 0) for part, name in _PARTS.items()}
         for side, name in SIDES.items():
             mine = is_one_of(facts["side"], side.value)
@@ -354,18 +374,19 @@ class Cells(Columns):
                 self.newest.take(where, facts.filter(pa.array(mine)))
             else:
                 for part, values in sums.items():
-                    np.add.at(self[f"{name}_{part}"], where, values[mine])
+                    np.add.at(self.array(f"{name}_{part}"), where, values[mine])
             if side is Side.INPUT:
                 self._add_given(facts["topic"].filter(pa.array(mine)), where, sums["count"][mine])
-            np.maximum.at(self["expected_us" if side is Side.INPUT else "observed_us"], where, lookup_us[mine])
+            np.maximum.at(self.array("expected_us" if side is Side.INPUT else "observed_us"), where, lookup_us[mine])
             if side is Side.OUTPUT and self.newest is None:
                 # Each id that a result lists counts as a result.
                 said = sums["count"] if self.oracle.by_id else ints(facts["records"], 0)
-                np.add.at(self["results"], where, said[mine])
+                np.add.at(self.array("results"), where, said[mine])
             last = "last_input_time_us" if side is Side.INPUT else "last_answer_time_us"
-            np.maximum.at(self[last], where, ints(facts["last_time_us"])[mine])
+            np.maximum.at(self.array(last), where, ints(facts["last_time_us"])[mine])
             if side in _TIMED:
-                np.minimum.at(self[f"first_{_TIMED[side]}_time_us"], where, ints(facts["first_time_us"], NEVER)[mine])
+                first = f"first_{_TIMED[side]}_time_us"
+                np.minimum.at(self.array(first), where, ints(facts["first_time_us"], NEVER)[mine])
         return changed
 
     def _put_off(self, rows: Ints, facts: pa.Table) -> None:
@@ -374,9 +395,9 @@ class Cells(Columns):
         assert after_us is not None, "events put off ends"
         of_input = is_one_of(facts["side"], Side.INPUT.value)
         mine, latest = rows[of_input], ints(facts["latest_us"])[of_input]
-        np.minimum.at(self["first_event_us"], mine, ints(facts["earliest_us"], NEVER)[of_input])
-        np.maximum.at(self["last_event_us"], mine, latest)
-        np.maximum.at(self["end_us"], self.wholes(mine), latest + after_us)
+        np.minimum.at(self.array("first_event_us"), mine, ints(facts["earliest_us"], NEVER)[of_input])
+        np.maximum.at(self.array("last_event_us"), mine, latest)
+        np.maximum.at(self.array("end_us"), self.wholes(mine), latest + after_us)
 
     def _merged(self, rows: Ints, facts: pa.Table, gap_us: int) -> Ints:
         """Merge the cells that events join. Returns the wholes of ``rows``."""
@@ -405,35 +426,36 @@ class Cells(Columns):
         parts = np.unique(parts)
         wholes = above[parts]
         self._wholes = above[self._wholes]
-        for name in (*SUMS, *(name for name in self._columns if "/" in name)):
-            column = self[name]
-            np.add.at(column, wholes, column[parts])
-            column[parts] = 0
-        for name in MINIMA:
-            np.minimum.at(self[name], wholes, self[name][parts])
-        for name in ("end_us", *MAXIMA):
-            np.maximum.at(self[name], wholes, self[name][parts])
+        for name in self._columns:
+            if name in SUMS or "/" in name:
+                column = self.array(name)
+                np.add.at(column, wholes, column[parts])
+                column[parts] = 0
+            elif name in MINIMA:
+                np.minimum.at(self.array(name), wholes, self[name][parts])
+            elif name == "end_us" or name in MAXIMA:
+                np.maximum.at(self.array(name), wholes, self[name][parts])
         # A part has no observations of its own any more, and both cells are to be compared again.
-        self["observed_us"][parts] = ABSENT
+        self.put("observed_us", parts, ABSENT)
         for name in EXPANSION_FIELDS:
-            self[f"x_{name}"][np.concatenate([wholes, parts])] = ABSENT
+            self.put(f"x_{name}", np.concatenate([wholes, parts]), ABSENT)
 
     def _add_given(self, topics: pa.ChunkedArray, rows: Ints, events: Ints) -> None:
         for topic in pc.unique(topics).to_pylist():
             self._add_input(topic)
             mine = is_one_of(topics, topic)
-            np.add.at(self[f"given/{topic}"], rows[mine], events[mine])
+            np.add.at(self.array(f"given/{topic}"), rows[mine], events[mine])
 
     def _add_input(self, topic: str) -> None:
         if topic not in self.inputs:
             self.inputs.append(topic)
-            for part in OF_INPUT:
-                self._columns[f"{part}/{topic}"] = np.zeros_like(self._columns["results"])
+            self._initials |= {f"{part}/{topic}": np.int64(0) for part in OF_INPUT}
 
     def drop(self, goes: Bools) -> None:
         """Remove the cells for which ``goes`` holds. All row numbers change."""
         stay = np.flatnonzero(~goes)
         self._columns = {name: self[name][stay] for name in self._columns}
+        self._room = len(stay)
         number = np.cumsum(~goes) - 1
         if self._gap_us is not None:
             self._wholes = number[self._wholes[stay]]
@@ -448,29 +470,36 @@ class Cells(Columns):
         for topic in other.inputs:
             self._add_input(topic)
         for name in other._columns:
-            self[name][rows] = other[name]
+            self.put(name, rows, other[name])
+
+    @property
+    def saved_names(self) -> list[str]:
+        """The columns of `to_table` that do not depend on topics."""
+        return sorted(name for name in self._initials if not name.startswith(_COMPARED) and "/" not in name)
 
     def to_table(self) -> pa.Table:
-        """Return the columns that come from facts and from the derived tables, without results of comparisons. The
-        arrays are not copied."""
-        columns = {name: self[name] for name in self._columns if not name.startswith(_COMPARED)}
+        """Return the columns that come from facts and from the derived tables, without results of comparisons, and
+        without columns in which all cells have the initial value. The arrays are not copied."""
+        names = ("window_start_us", *(name for name in self._columns if not name.startswith(_COMPARED)))
+        columns = {name: self[name] for name in names}
         return pa.table(columns | {"key": self.keys()} | ({_WHOLE: self._wholes} if self.merges else {}))
 
     def fill(self, saved: pa.Table) -> bool:
-        """Add the cells of `to_table` to an empty table. Returns False, and changes nothing, if the columns differ from
-        those of these cells."""
+        """Add the cells of `to_table` to an empty table. Returns False, and changes nothing, if these cells do not have
+        all of its columns."""
         assert not self._size, "no cells yet"
         names = {name for name in saved.column_names if name not in ("key", _WHOLE)}
-        given = {name.partition("/")[2] for name in names if "/" in name}
-        of_inputs = {f"given/{topic}" for topic in given}
-        own = {name for name in self._columns if not name.startswith(_COMPARED)}
-        if names != own | of_inputs or (_WHOLE in saved.column_names) != self.merges:
+        inputs = sorted(name.removeprefix("given/") for name in names if "/" in name)
+        if (
+            not names <= {*self.saved_names, *(f"given/{topic}" for topic in inputs)}
+            or (_WHOLE in saved.column_names) != self.merges
+        ):
             return False
-        for topic in sorted(given):
+        for topic in inputs:
             self._add_input(topic)
         self.rows_of(ints(saved["window_start_us"]), saved["key"], adding=True)
         for name in names:
-            self[name][:] = ints(saved[name])
+            self[name] = ints(saved[name])
         if self.merges:
             self._wholes = ints(saved[_WHOLE]).copy()
         return True
@@ -480,13 +509,15 @@ class Cells(Columns):
         return self._index.keys(np.arange(self._size) if rows is None else rows)
 
     def _grow(self, size: int) -> None:
-        room = len(self._columns["window_start_us"])
-        if size > room:
-            room = max(size, 2 * room, 1024)
+        if size > self._room:
+            self._room = max(size, 2 * self._room, 1024)
             for name, column in self._columns.items():
-                grown = np.full(room, _initial(name), dtype=np.int64)
+                # Memory of the part that no cell has yet is used when it is written to.
+                grown = np.empty(self._room, dtype=np.int64)
                 grown[: self._size] = column[: self._size]
                 self._columns[name] = grown
+        for name, column in self._columns.items():
+            column[self._size : size] = self._initials[name]
         if self._gap_us is not None:
             self._wholes = np.concatenate([self._wholes, np.arange(len(self._wholes), size)])
         self._size = size

@@ -158,12 +158,12 @@ _SUMMED: Final = (
 
 def expanded(cells: Cells, compared: Compared, version: Ints) -> None:
     """Write the result of a comparison into the cells. ``version``: that of each compared cell."""
-    cells["x_version"][compared.rows] = version
+    cells.put("x_version", compared.rows, version)
     for name in EXPANSION_FIELDS:
         if name != "version":
-            cells[f"x_{name}"][compared.rows] = compared.columns[name]
+            cells.put(f"x_{name}", compared.rows, compared.columns[name])
     for name, values in compared.of_inputs.items():
-        cells[name][compared.rows] = values
+        cells.put(name, compared.rows, values)
 
 
 def _of_cells(cells: Cells, local: Mapping[int, int], facts: pa.Table) -> tuple[pa.Table, Ints] | None:

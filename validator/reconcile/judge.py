@@ -558,8 +558,3 @@ def _on_record(cells: Columns, counts: dict[str, Ints], it: _Decisions) -> dict[
             held = np.where(it.provisional | (it.held & ~it.agrees), told, 0)
         found[name] = np.where(it.in_scope, np.maximum(counts[name], held), counts[name])
     return found
-
-
-def tell_verdicts(cells: Columns, judged: Judged) -> None:
-    """Note in the cells which verdicts the derived tables hold."""
-    cells["told_digest"] = np.where(judged.changed, judged.digest, cells["told_digest"])

@@ -65,20 +65,22 @@ class Newest:
         batches, offsets = ints(facts["batch"]), ints(facts["last_offset"])
         at = np.flatnonzero(of_key)
         places = self._places(facts)[at]
-        np.minimum.at(cells["first_place"], rows[at], places)
-        np.maximum.at(cells["last_place"], rows[at], places)
+        np.minimum.at(cells.array("first_place"), rows[at], places)
+        np.maximum.at(cells.array("last_place"), rows[at], places)
         self._read.append((rows[at], batches[at], offsets[at], ints(facts["lookup_us"])[at]))
         at = at[_last_of_each(rows[at], batches[at], offsets[at])]
         at = at[self._is_newer(rows[at], batches[at], offsets[at], "newest")]
-        cells["newest_batch"][rows[at]], cells["newest_offset"][rows[at]] = batches[at], offsets[at]
+        cells.put("newest_batch", rows[at], batches[at])
+        cells.put("newest_offset", rows[at], offsets[at])
         counts = ints(facts["contributions"], 0)
         at = np.flatnonzero(~of_key)
         at = at[_last_of_each(rows[at], batches[at], offsets[at], counts[at])]
         at = at[self._is_newer(rows[at], batches[at], offsets[at], "listed", counts[at])]
-        cells["listed_batch"][rows[at]], cells["listed_offset"][rows[at]] = batches[at], offsets[at]
+        cells.put("listed_batch", rows[at], batches[at])
+        cells.put("listed_offset", rows[at], offsets[at])
         for part, name in zip(PARTS, ("contributions", "hash_a", "hash_b"), strict=True):
-            cells[f"listed_{part}"][rows[at]] = ints(facts[name], 0)[at]
-        cells["withdrawn_us"][rows[at]] = ABSENT
+            cells.put(f"listed_{part}", rows[at], ints(facts[name], 0)[at])
+        cells.put("withdrawn_us", rows[at], ABSENT)
 
     def adopt(self, rows: Ints) -> None:
         """Set the row of the key of each new cell among ``rows``."""
@@ -91,7 +93,7 @@ class Newest:
             keys = keys_of_cells(cells.keys(ids)).dictionary_encode()
             starts = np.full(len(keys.dictionary), OF_KEY, dtype=np.int64)
             found = cells.rows_of(starts, keys.dictionary, adding=True)[ints(keys.indices)]
-            cells["of_key"][ids] = found
+            cells.put("of_key", ids, found)
 
     def settle(self) -> None:
         """Count the contributions of the newest results, once all known facts are folded in."""
@@ -99,13 +101,14 @@ class Newest:
         newest = self._are_newest()
         kept = newest & ~self.scattered
         for part in PARTS:
-            cells[f"processed_{part}"][:] = np.where(kept, cells[f"listed_{part}"], 0)
-        cells["results"][:] = cells["processed_count"]
+            cells[f"processed_{part}"] = np.where(kept, cells[f"listed_{part}"], 0)
+        cells["results"] = cells["processed_count"]
         withdrawn = cells["withdrawn_us"]
         fresh = np.flatnonzero((cells["listed_batch"] != ABSENT) & ~newest & (withdrawn == ABSENT))
         if len(fresh):
-            withdrawn[fresh] = self._withdrawal(fresh)
-            np.maximum.at(cells["observed_us"], fresh, withdrawn[fresh])
+            instants = self._withdrawal(fresh)
+            cells.put("withdrawn_us", fresh, instants)
+            np.maximum.at(cells.array("observed_us"), fresh, instants)
         self._read.clear()
 
     def kept(self, rows: Ints) -> tuple[Ints, Ints]:
@@ -141,8 +144,8 @@ class Newest:
     def renumber(self, number: Ints) -> None:
         """Apply the new numbers of rows. ``number``: old row number -> new row number."""
         of_key = self._cells["of_key"]
-        there = of_key != ABSENT
-        of_key[there] = number[of_key[there]]
+        known = np.flatnonzero(of_key != ABSENT)
+        self._cells.put("of_key", known, number[of_key[known]])
 
     def _are_newest(self) -> Bools:
         """Return the cells whose id is in the newest result of its key."""

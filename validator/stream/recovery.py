@@ -288,7 +288,7 @@ def _closed_again(cells: Cells, steps: list[tuple[int, int]], rests: list[tuple[
     for instant, rest in sorted(rests):
         seen = first_seen <= instant
         if rest.is_due:
-            cells["rest_us"][seen] = instant
+            cells["rest_us"] = np.where(seen, instant, cells["rest_us"])
         if rest.closes_all:
             closed[seen & ((closed == ABSENT) | (closed > instant))] = instant
     cells["closed_us"] = closed_with_its_events(cells, closed)
@@ -332,8 +332,7 @@ def _told_again(tables: StateTables, cells: Cells, after_batch: int = -1) -> Non
     some = np.zeros(len(cells), dtype=np.bool_)
     for name in VIOLATIONS:
         some |= cells[f"told_{name}"] != 0
-    digests = cells["told_digest"]
-    digests[some & (digests == ABSENT)] = 0
+    cells.put("told_digest", np.flatnonzero(some & (cells["told_digest"] == ABSENT)), 0)
 
 
 def _violations_again(cells: Cells, name: str, parts: Iterable[pa.Table]) -> None:
@@ -345,7 +344,7 @@ def _violations_again(cells: Cells, name: str, parts: Iterable[pa.Table]) -> Non
         grown = confirmed_by(part) - ints(part["retracted"], 0)
         found.append(tuple(column[rows >= 0] for column in (*columns, grown)))
     rows, batch, lookup_us, count, grown = (np.concatenate(columns) for columns in zip(*found, strict=True))
-    np.add.at(cells[f"confirmed_{name}"], rows, grown)
+    np.add.at(cells.array(f"confirmed_{name}"), rows, grown)
     order = np.lexsort((batch, rows))
     rows, lookup_us, count = rows[order], lookup_us[order], count[order]
     # If a cell has several rows, the last assignment, of the newest row, wins.
@@ -353,10 +352,10 @@ def _violations_again(cells: Cells, name: str, parts: Iterable[pa.Table]) -> Non
     same = rows[1:] == rows[:-1]
     before[1:][same] = count[:-1][same]
     began = (count > 0) & (before == 0)
-    cells[f"told_{name}"][rows] = count
-    cells[f"began_{name}"][rows[began]] = lookup_us[began]
+    cells.put(f"told_{name}", rows, count)
+    cells.put(f"began_{name}", rows[began], lookup_us[began])
     # An earlier version may have retracted violations that it never confirmed.
-    np.maximum(cells[f"confirmed_{name}"], 0, out=cells[f"confirmed_{name}"])
+    cells[f"confirmed_{name}"] = np.maximum(cells[f"confirmed_{name}"], 0)
 
 
 def rows_told_of(cells: Cells, told: pa.Table) -> Ints:
@@ -374,7 +373,7 @@ def rows_told_of(cells: Cells, told: pa.Table) -> Ints:
 def _latest(cells: Cells, parts: Iterable[pa.Table], name: str, value: Any) -> None:
     """Fill the column ``name`` with the value of each cell's newest row."""
     newest = np.full(len(cells), ABSENT, dtype=np.int64)
-    column = cells[name]
+    column = cells.array(name)
     for part in parts:
         rows = cells.own_rows_of(part)
         batch: Ints = ints(part["batch"])

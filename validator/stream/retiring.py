@@ -244,7 +244,7 @@ def plan(
                 rests[mark["mark"]] = {**mark, "epoch": now}
     known_ids = ids_kept(tables, judging, goes, lambda facts: kept_of(facts) != ABSENT, through, now)
     carried.append(rows_of(Table.FACTS, [*rests.values(), *late, *known_ids]))
-    cells["epoch"][:] = np.where(goes, cells["epoch"], epochs)
+    cells["epoch"] = np.where(goes, cells["epoch"], epochs)
     retirements = retired.retirements
     if horizon_us is not None:
         retirements = (*retirements, Retirement(books.lookup_us, horizon_us))[-MARKS_KEPT:]

@@ -37,7 +37,7 @@ EVERY_SECONDS: Final = 60.0
 """Minimum interval between two writes of the file."""
 SHARE_MOST: Final = 0.02
 """Maximum share of the time that is spent on writing the file."""
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 _HEADER: Final = b"streamproof"
 _DAMAGED: Final = (pa.ArrowException, ValueError, KeyError, TypeError, EOFError, OSError)
 
@@ -199,8 +199,8 @@ def _saved(body: memoryview, rules: Rules, time_rules: TimeRules) -> SavedCells 
 
 
 def _made_by(rules: Rules, time_rules: TimeRules) -> str:
-    """The format, version and rules on which the verdicts of settled cells depend, besides the facts."""
-    return f"{_FORMAT} {validator.__version__} {rules!r} {time_rules!r}"
+    """The format, version and columns of the file, and the rules on which verdicts of settled cells depend."""
+    return f"{_FORMAT} {validator.__version__} {rules!r} {time_rules!r} {new_cells(rules.oracle).saved_names}"
 
 
 class _Summed(io.RawIOBase):
