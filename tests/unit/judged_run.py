@@ -74,7 +74,8 @@ class JudgedRun:
         restore_record(self.tables, self.record)
         cells = self.judging.cells
         for name in VIOLATIONS:
-            cells[f"told_{name}"][:], cells[f"confirmed_{name}"][:], cells[f"began_{name}"][:] = 0, 0, ABSENT
+            for part, value in (("told", 0), ("confirmed", 0), ("began", ABSENT)):
+                cells.put(f"{part}_{name}", slice(None), value)
         self.judging = Judging(self.judging.known, RULES, cells=cells)
         _told_again(self.tables, cells)
         self.judging.judge_recovered(self._books)
