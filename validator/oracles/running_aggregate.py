@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MIXED_EMISSIONS: Final = Combination(
     ("outputs.emission",),
-    "`cumulative` for some of several outputs",
+    "`cumulative` for some outputs but not for all",
     "outputs of which only some are cumulative are not built yet",
 )
 DROP_WITHOUT_WINDOWS: Final = Combination(

@@ -36,11 +36,13 @@ class Combination:
 
 
 MIXED_DUPLICATES: Final = Combination(
-    ("inputs.duplicates",), "inputs that differ in it", "inputs that differ in it are not built yet"
+    ("inputs.duplicates",),
+    "different values for different inputs",
+    "different values for different inputs are not built yet",
 )
 ID_SPACES: Final = Combination(
     ("outputs.fields.ids", "late.input", "rejected.input"),
-    "an `input` where inputs share their ids",
+    "an `input` where all inputs share one id space",
     "inputs with id spaces of their own are not built yet",
 )
 CUMULATIVE: Final = Combination(
