@@ -100,10 +100,11 @@ def _burn(
         "critical" if severity == "critical" else "warning",
         f"{ratio_name(long)} > {limit}\nand\n{ratio_name(short)} > {limit}",
         f"{{{{ .Labels.pipeline }}}} burns its error budget more than {rate:g} times too fast over {long}",
-        f"Pipeline {{{{ .Labels.pipeline }}}} broke its declared guarantee on {{{{ .Value | humanizePercentage }}}} "
-        f"of its contributions over {long}, and still does over {short}: more than {rate:g} times what its "
-        f"objective of {settings.objective_ratio:.12g} allows. By class, including violations that fault plans "
-        f"expect: sum by (pipeline, class) (increase({select('violations_confirmed_total', over=long)})).",
+        f"In the last {long}, {{{{ .Value | humanizePercentage }}}} of the contributions of pipeline "
+        f"{{{{ .Labels.pipeline }}}} broke its declared guarantee: more than {rate:g} times what its objective of "
+        f"{settings.objective_ratio:.12g} allows. The share of the last {short} is above that limit, too. The numbers "
+        f"by class, including violations that fault plans expect, are "
+        f"sum by (pipeline, class) (increase({select('violations_confirmed_total', over=long)})).",
         pending_for=pending_for,
         keep_firing_for=keep_firing_for,
         labels={"window": long, "speed": speed},
@@ -120,11 +121,11 @@ def _pipeline() -> tuple[Alert, ...]:
             f"sum by (pipeline) ({overdue}) > 0\nand\n"
             f"sum by (pipeline) (deriv({select('outstanding_events', {'state': 'overdue'}, '2m')})) > 0\n"
             f"unless on (pipeline)\n{select('fault_expects', {'class': 'overdue'})} == 1",
-            "{{ .Labels.pipeline }} has a growing number of late results",
+            "{{ .Labels.pipeline }} has a growing number of overdue contributions",
             "Pipeline {{ .Labels.pipeline }} has {{ .Value | humanize }}"
             f" {plural('contribution', 'contributions')} of class overdue, and the number is growing."
-            " They become missing when timing.missing_after has passed, unless an unreadable record may have made the"
-            " event late, or output expired.",
+            " When timing.missing_after has passed they become missing, unless an unreadable record may have made their"
+            " event late, or output that may have had their result expired.",
             # This must fire before missing_after (default 120 s) has passed as well; later it is no early warning.
             pending_for="30s",
             keep_firing_for="10m",
@@ -177,7 +178,7 @@ def _not_healed() -> tuple[Alert, ...]:
             f"{active}\nand on (pipeline)\n{mutes}",
             f"{summary}, and mutes alerts",
             f"{injected}. Meanwhile plans of faults on this pipeline mute the classes that streamproof_fault_expects"
-            " names: their violations do not alert. If the fault is never healed, the mute ends after about"
+            " names: violations of these classes do not alert. If the fault is never healed, the mute ends after about"
             f" {UNHEALED_US // (60 * MINUTE_US)} hours.",
             pending_for="30m",
             labels={"effect": "mute"},

@@ -112,7 +112,7 @@ def _reliability() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "reliability",
-            "Over settled cells: handled = processed or sent to a side channel; exact = processed exactly once.",
+            "Over settled cells: handled = processed, or on a late or rejected topic; exact = processed exactly once.",
             (Query(ratios, "{{measure}}"),),
             unit="percentunit",
         ),

@@ -29,8 +29,8 @@ twice ([guide](guide/README.md#grafana)).
 Each alert has annotations with its runbook (`runbook_url`), a dashboard (`dashboard`: its uid, or a link if
 `--grafana URL` is given) and, from Prometheus, the sidecar's status page (`status_page`, with the scraped address).
 In the committed rules the runbook is the page that the sidecar serves (`http://SIDECAR:9464/runbooks/ALERT`, or
-`https:` if its port has a certificate). While no sidecar is up, and in alerts that Grafana sends, it is a path in this
-repository, which a pager cannot open: publish `docs/runbooks`, and render the rules with `--runbooks`.
+`https:` if its port has a certificate). While no sidecar is up, and in alerts that Grafana sends, the runbook is a path
+in this repository, which a pager cannot open. So publish `docs/runbooks`, and render the rules with `--runbooks`.
 
 `critical` alerts page; `warning` alerts are for working hours. Alerts on violations are about the guarantee that the
 pipeline declares (`guarantee:` in its configuration): a duplicate does not alert if the pipeline declares
@@ -57,8 +57,8 @@ def render(settings: Settings) -> str:
 
 LIMITS: Final = """\
 - `StreamproofSidecarSilent` knows a pipeline from the metrics of the last day. A pipeline that was silent for longer
-  counts as removed, and one whose sidecar never started is unknown. Name the pipelines that must have a sidecar:
-  `--pipeline NAME`, repeated, with `build` and with `push`.
+  counts as removed, and a pipeline whose sidecar never started is not known to the alert. Name the pipelines that must
+  have a sidecar: `--pipeline NAME`, repeated, with `build` and with `push`.
 - `streamproof validate --once` ends, and a Prometheus that scraped it then reports it as silent: do not scrape it.
 - Each pipeline needs its own name, also across clusters and stages that one Prometheus scrapes (`eu`, `us`;
   `staging`, `prod`): alerts and dashboards use that name. If two sidecars share a name, neither is reported as silent
@@ -75,7 +75,7 @@ LIMITS: Final = """\
   Grafana ignores it, so such an alert may flap; `streamproof dashboards push` says so.
 - A sidecar of an older version that does not serve `streamproof_guarantee_declared` fires no alert on violations.
 - The dashboards' links to a sidecar of an earlier version, which does not serve the label `scheme` of
-  `streamproof_build_info`, do not work. Those of alerts begin with `http:`.
+  `streamproof_build_info`, do not work. The links in alerts about such a sidecar begin with `http:`.
 - The dashboards work with every pipeline name, except names with a backtick or a line break: their queries quote the
   name with backticks, because Grafana does not escape every quote.
 - The dashboards and Grafana's form of the alerts have not been loaded into a Grafana yet: none was available where

@@ -77,7 +77,9 @@ def _canary(name: str, unit: str, meaning: str, labels: tuple[Label, ...] = ()) 
 
 
 CATALOGUE: Final[tuple[Metric, ...]] = (
-    Metric("events_total", "counter", "contributions", "Classifications made, by class.", (CONTRIBUTION,)),
+    Metric(
+        "events_total", "counter", "contributions", "Contributions by the class that they had first.", (CONTRIBUTION,)
+    ),
     Metric(
         "reclassified_total",
         "counter",
@@ -113,7 +115,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "violations_unexpected",
         "gauge",
         "violations",
-        "Confirmed violations without an acknowledgement that no fault's plan expects; alerts use this metric.",
+        "Confirmed violations that are not acknowledged and that no fault's plan expects; alerts use this metric.",
         (VIOLATION,),
     ),
     Metric(
@@ -152,7 +154,8 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "reliability_ratio",
         "gauge",
         "ratio 0-1",
-        "Handled, or processed exactly once, over expected contributions of settled cells; NaN before one settled.",
+        "Handled contributions, or those processed exactly once, over all expected contributions of settled cells; NaN"
+        " until a cell is settled.",
         (Label("measure", ("handled", "exact"), "which of the two"),),
         NAN,
     ),
@@ -208,7 +211,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "fault_downtime_seconds",
         "gauge",
         "seconds",
-        "Longest gap of output beyond the longest one of the control phase.",
+        "Longest gap of output less the longest gap of the control phase.",
         (FAULT, KIND),
     ),
     Metric(
@@ -237,7 +240,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "read_lag_seconds",
         "gauge",
         "seconds",
-        "Age of the instant up to which every partition of the topic was read; NaN before the first.",
+        "Age of the instant up to which every partition of the topic was read; NaN until each was read through once.",
         (TOPIC,),
     ),
     Metric(
@@ -273,8 +276,8 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
     _canary(
         "detection_delay_seconds",
         "seconds",
-        "Longest detection of a planted violation in the last 10 rounds: from the writing of its round to the verdict."
-        " For a missing one it starts `missing_after` later.",
+        "Longest time until a planted violation of the last 10 rounds was found: from the writing of its round (for a"
+        " missing result, from `missing_after` later) to the verdict.",
     ),
     _canary(
         "false_alarms",
@@ -289,7 +292,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
     _canary(
         "silent_after_seconds",
         "seconds",
-        "Longest time, by the configuration, in which a working canary judges its next round.",
+        "Longest time that a working canary takes to judge its next round, computed from the configuration.",
     ),
     Metric(
         "state_bytes",
