@@ -25,7 +25,7 @@ from validator.config.oracle import Oracle
 from validator.config.start import EARLIEST, Start, StartValue
 from validator.model.classes import Guarantee
 from validator.model.kafka_options import FILE_OPTIONS, OptionsRefused, librdkafka_options
-from validator.oracles.seam import Reads
+from validator.oracles.seam import Declared, Reads
 from validator.settings.built import MIXED_DUPLICATES, Built
 from validator.settings.durations import Duration, PositiveDuration, format_duration
 from validator.settings.errors import broken_rule, broken_rule_at
@@ -382,8 +382,8 @@ class Config(Frozen):
                     raise broken_rule_at(f"outputs[{i}].fields.ids", problem, f"use one of {', '.join(sorted(inputs))}")
         set_aside = [(f"late[{i}]", item) for i, item in enumerate(self.late)]
         set_aside += [(f"rejected[{i}]", item) for i, item in enumerate(self.rejected)]
-        drops_late = self.timing.late_policy == "drop"
-        self.oracle.check(self.inputs, self.outputs, set_aside, drops_late=drops_late)
+        declared = Declared(self.inputs, self.outputs, set_aside, self.timing.late_policy == "drop")
+        self.oracle.check(declared)
         self.oracle.reading(Reads.of_topics(self.inputs, self.outputs))
         if self.state.retention <= self.timing.missing_after:
             problem = f"{format_duration(self.state.retention)} is not above timing.missing_after"

@@ -5,15 +5,12 @@ So e(c, id) = min(copies, 1). Source: SEMANTICS section 2 (repeats that collapse
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
+from validator.oracles.seam import Declared
 from validator.oracles.windows import LOCAL_TIME, Windows
 from validator.settings.built import Combination
 from validator.settings.errors import broken_rule_at
-
-if TYPE_CHECKING:
-    from validator.settings.topics import Input, Late, Output
 
 COLLAPSE_TWICE: Final = Combination(
     ("inputs.duplicates",), "`collapse` with `distinct`", "oracle distinct drops repeated ids anyway"
@@ -30,16 +27,9 @@ class Distinct(Windows):
     refuses: ClassVar[tuple[Combination, ...]] = (LOCAL_TIME, COLLAPSE_TWICE)
     drops_repeats: ClassVar[bool] = True
 
-    def check(
-        self,
-        inputs: Sequence[Input],
-        outputs: Sequence[Output],
-        set_aside: Iterable[tuple[str, Late]],
-        *,
-        drops_late: bool,
-    ) -> None:
+    def check(self, declared: Declared) -> None:
         """Also refuse `collapse`, which the oracle implies."""
-        super().check(inputs, outputs, set_aside, drops_late=drops_late)
-        for i, entry in enumerate(inputs):
+        super().check(declared)
+        for i, entry in enumerate(declared.inputs):
             if entry.duplicates == "collapse":
                 raise broken_rule_at(f"inputs[{i}].duplicates", COLLAPSE_TWICE.problem, "leave it out")

@@ -8,22 +8,18 @@ of event time and a key), docs/oracles/passthrough.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, field_validator, model_validator
 
 from validator.codecs.conditions import Condition
 from validator.codecs.one_record import canonical
-from validator.oracles.seam import Assigned, Ints, Oracle
+from validator.oracles.seam import Assigned, Declared, Ints, Oracle
 from validator.settings.durations import PositiveDuration, format_duration
 from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.fields import Frozen, check_path
-
-if TYPE_CHECKING:
-    from validator.settings.topics import Input, Late, Output
 
 BUCKET_US: Final = 10_000_000
 _UNITS_US: Final = {"s": 1_000_000, "ms": 1_000}
@@ -73,17 +69,10 @@ class Passthrough(Oracle):
         latest = np.minimum(starts_us, np.iinfo(np.int64).max - self.bucket) + (self.bucket - 1)
         return self._floor(latest - slack_us)
 
-    def check(
-        self,
-        inputs: Sequence[Input],
-        outputs: Sequence[Output],
-        set_aside: Iterable[tuple[str, Late]],
-        *,
-        drops_late: bool,
-    ) -> None:
+    def check(self, declared: Declared) -> None:
         """Also refuse a bucket in which the time of a result, in a coarse unit, may leave the bucket of its event."""
-        super().check(inputs, outputs, set_aside, drops_late=drops_late)
-        for i, output in enumerate(outputs):
+        super().check(declared)
+        for i, output in enumerate(declared.outputs):
             at = output.fields.event_time
             unit = "ms" if at is not None and at.path == "$timestamp" else at.unit if at is not None else None
             if self.bucket % _UNITS_US.get(unit or "", 1):
@@ -187,18 +176,11 @@ class Filter(Passthrough):
         where = self.where
         return Condition(where.path, frozenset(where.one_of or ()), where.at_least, where.below)
 
-    def check(
-        self,
-        inputs: Sequence[Input],
-        outputs: Sequence[Output],
-        set_aside: Iterable[tuple[str, Late]],
-        *,
-        drops_late: bool,
-    ) -> None:
+    def check(self, declared: Declared) -> None:
         """Also refuse a condition on a field that contains, or lies inside, a field of the event."""
-        super().check(inputs, outputs, set_aside, drops_late=drops_late)
+        super().check(declared)
         path = self.where.path
-        for i, entry in enumerate(inputs):
+        for i, entry in enumerate(declared.inputs):
             if not path.startswith("$"):
                 entry.format.check([("oracle.where.path", path)])
             others = {"id": (entry.fields.id,), "key": entry.fields.key, "event_time": (entry.fields.event_time,)}

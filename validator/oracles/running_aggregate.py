@@ -7,18 +7,18 @@ a key is an observation of each id that it lists (`validator.reconcile.by_id`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
 import numpy as np
 
 from validator.model.arrays import ABSENT
-from validator.oracles.seam import Assigned, Ints, Oracle, Reads
+from validator.oracles.seam import Assigned, Declared, Ints, Oracle, Reads
 from validator.settings.built import Combination
 from validator.settings.errors import broken_rule_at
 
 if TYPE_CHECKING:
-    from validator.settings.topics import Input, Late, Output
+    from validator.settings.topics import Output
 
 MIXED_EMISSIONS: Final = Combination(
     ("outputs.emission",),
@@ -97,15 +97,8 @@ class RunningAggregate(Oracle):
                 mend = "give every output the same emission"
                 raise broken_rule_at(f"{place}.emission", MIXED_EMISSIONS.problem, mend)
 
-    def check(
-        self,
-        inputs: Sequence[Input],
-        outputs: Sequence[Output],
-        set_aside: Iterable[tuple[str, Late]],
-        *,
-        drops_late: bool,
-    ) -> None:
+    def check(self, declared: Declared) -> None:
         """Also refuse late policy `drop`."""
-        super().check(inputs, outputs, set_aside, drops_late=drops_late)
-        if drops_late:
+        super().check(declared)
+        if declared.drops_late:
             raise broken_rule_at("timing.late_policy", DROP_WITHOUT_WINDOWS.problem, "write report")

@@ -54,6 +54,16 @@ class Reads(NamedTuple):
         return cls(joined_keys=len(inputs[0].fields.key) > 1, replaces=replaces)
 
 
+class Declared(NamedTuple):
+    """The settings beside the oracle. ``set_aside``: late and rejected topics, with their place in the file.
+    ``drops_late``: late policy `drop`."""
+
+    inputs: Sequence[Input]
+    outputs: Sequence[Output]
+    set_aside: Iterable[tuple[str, Late]]
+    drops_late: bool
+
+
 class Oracle(Frozen):
     """One kind of oracle. All instants are microseconds since the epoch; arrays have one entry per event or cell.
 
@@ -193,23 +203,14 @@ class Oracle(Frozen):
         del inputs
         return {}
 
-    def check(
-        self,
-        inputs: Sequence[Input],
-        outputs: Sequence[Output],
-        set_aside: Iterable[tuple[str, Late]],
-        *,
-        drops_late: bool,
-    ) -> None:
-        """Raise PydanticCustomError for topics that this oracle cannot judge. ``set_aside``: late and rejected topics,
-        with their place in the file. ``drops_late``: late policy `drop`."""
-        del inputs, drops_late
-        self.check_times(outputs)
+    def check(self, declared: Declared) -> None:
+        """Raise PydanticCustomError for settings that this oracle cannot judge."""
+        self.check_times(declared.outputs)
         problem, mend = ID_SPACES.problem, "leave input out"
-        for i, output in enumerate(outputs):
+        for i, output in enumerate(declared.outputs):
             if any(path.input is not None for path in output.fields.ids or ()):
                 raise broken_rule_at(f"outputs[{i}].fields.ids", problem, mend)
-        for place, late in set_aside:
+        for place, late in declared.set_aside:
             if late.input is not None:
                 raise broken_rule_at(f"{place}.input", problem, mend)
 

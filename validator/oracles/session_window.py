@@ -11,16 +11,12 @@ session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
-from validator.oracles.seam import Assigned, Ints, Oracle
+from validator.oracles.seam import Assigned, Declared, Ints, Oracle
 from validator.settings.built import Combination
 from validator.settings.durations import PositiveDuration
 from validator.settings.errors import broken_rule_at
-
-if TYPE_CHECKING:
-    from validator.settings.topics import Input, Late, Output
 
 DROP_IN_SESSIONS: Final = Combination(
     ("timing.late_policy",),
@@ -97,17 +93,10 @@ class SessionWindow(Oracle):
         """As `reaches_us`."""
         return self._floor(starts_us + (self.gap - 1) - slack_us)
 
-    def check(
-        self,
-        inputs: Sequence[Input],
-        outputs: Sequence[Output],
-        set_aside: Iterable[tuple[str, Late]],
-        *,
-        drops_late: bool,
-    ) -> None:
+    def check(self, declared: Declared) -> None:
         """Also refuse late policy `drop`."""
-        super().check(inputs, outputs, set_aside, drops_late=drops_late)
-        if drops_late:
+        super().check(declared)
+        if declared.drops_late:
             raise broken_rule_at("timing.late_policy", DROP_IN_SESSIONS.problem, "write report")
 
     def _floor(self, instants_us: Ints) -> Ints:

@@ -6,7 +6,7 @@ docs/decisions/0090-windowed-join.md, "What is allowed, what is owed"; the names
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
@@ -17,12 +17,13 @@ from pydantic import model_validator
 from validator.model.arrays import counts
 from validator.model.id_spaces import IdSpace
 from validator.oracles.ids import ById, Flags, Seen
+from validator.oracles.seam import Declared
 from validator.oracles.windows import LOCAL_TIME, Windows
 from validator.settings.built import Combination
 from validator.settings.errors import broken_rule_at
 
 if TYPE_CHECKING:
-    from validator.settings.topics import Input, Late, Output
+    from validator.settings.topics import Input
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -71,31 +72,23 @@ class WindowedJoin(Windows):
         """Each input has an id space of its own. The left one keeps its integers."""
         return {entry.topic: IdSpace(entry.topic, keeps_integers=entry.topic == self.left) for entry in inputs}
 
-    def check(
-        self,
-        inputs: Sequence[Input],
-        outputs: Sequence[Output],
-        set_aside: Iterable[tuple[str, Late]],
-        *,
-        drops_late: bool,
-    ) -> None:
+    def check(self, declared: Declared) -> None:
         """Refuse topics that are not two sides, or whose ids do not name their input."""
-        del drops_late
         sides = {"left": self.left, "right": self.right}
-        topics = [entry.topic for entry in inputs]
+        topics = [entry.topic for entry in declared.inputs]
         both = " and ".join(sides.values())
         for side, topic in sides.items():
             if topic not in topics:
                 raise broken_rule_at(
                     f"oracle.{side}", f"{topic} is not an input topic", f"use one of {', '.join(topics)}"
                 )
-        if len(inputs) > 2:
+        if len(declared.inputs) > 2:
             raise broken_rule_at("inputs", WIDE_JOIN.problem, f"keep {both} only")
-        for i, entry in enumerate(inputs):
+        for i, entry in enumerate(declared.inputs):
             if entry.duplicates != "count":
                 raise broken_rule_at(f"inputs[{i}].duplicates", COLLAPSE_IN_JOIN.problem, "leave it out")
-        self.check_times(outputs)
-        for i, output in enumerate(outputs):
+        self.check_times(declared.outputs)
+        for i, output in enumerate(declared.outputs):
             place = f"outputs[{i}].fields.ids"
             if output.evidence != "ids":
                 problem = f"a join's results cannot have evidence {output.evidence}"
@@ -108,7 +101,7 @@ class WindowedJoin(Windows):
             for topic in sides.values():
                 if topic not in [path.input for path in paths]:
                     raise broken_rule_at(place, f"the ids of {topic} are missing", f"add {{path: ..., input: {topic}}}")
-        for place, late in set_aside:
+        for place, late in declared.set_aside:
             if late.input not in sides.values():
                 problem = "a join needs to know of which input its events are"
                 raise broken_rule_at(f"{place}.input", problem, f"name one of {both}, and give each a topic of its own")

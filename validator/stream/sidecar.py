@@ -45,32 +45,24 @@ def run(
     leave_open: bool = False,
     at_rest: bool = False,
     say: Callable[[str], None] | None = None,
-    session: SparkSession | None = None,
     notices: Notices | None = None,
 ) -> int:
     """Judge the pipeline of ``config`` until SIGTERM or SIGINT, or with ``once`` up to the ends of its topics.
 
     ``leave_open``: with ``once``, windows that the input watermark has not passed stay pending. ``at_rest``: treat the
     pipeline as at rest at the end of the run, without checking its topics. ``notices`` receives each report.
-    ``session``: an existing Spark session (`validator.stream.session.start`). The run does not stop it.
     Returns the exit status of the declared guarantee's verdict, or 130 if ``once`` was interrupted before the ends of
     the topics and the verdict so far is not FAIL. Raises `StateRefused`, `StateLocked`, `StateMismatch`,
     `BrokersUnreachable`, `CannotVerify` and the configuration's errors. The message of each is one sentence.
     """
-    sidecar = Sidecar(
-        config,
-        once=once,
-        leave_open=leave_open,
-        at_rest=at_rest,
-        say=say or to_stderr,
-        session=session,
-        notices=notices,
-    )
-    return sidecar.run()
+    return Sidecar(config, once=once, leave_open=leave_open, at_rest=at_rest, say=say, notices=notices).run()
 
 
 class Sidecar:
-    """One run of the sidecar on one state folder."""
+    """One run of the sidecar on one state folder.
+
+    ``session``: an existing Spark session (`validator.stream.session.start`), which the run does not stop.
+    """
 
     def __init__(
         self,
