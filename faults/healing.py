@@ -232,7 +232,7 @@ class _Healing:
         if task.call is not None and (not task.is_heal_done or task.is_pending_since(self._deadline)):
             return f"is not healed: healing timed out after {task.call.seconds:.0f} s; {advice}."
         detail = probe_detail_of(task.injected)
-        return f"is not healed: no probe showed within {seconds} that it is gone{detail}; {advice}."
+        return f"is not healed: no probe showed within {seconds} that it has ended{detail}; {advice}."
 
 
 def heal_all(journal: Journal, topic: FaultsTopic | None, limits: LimitsSection, say: Callable[[str], None]) -> None:
@@ -244,7 +244,7 @@ def heal_all(journal: Journal, topic: FaultsTopic | None, limits: LimitsSection,
     def healed(entry: Entry) -> None:
         (injected,) = (injected for known, injected in broken if known is entry)
         said = probe_detail_of(injected) if isinstance(injected, Pause) else ""
-        say(f"{entry.fault.name} on {entry.fault.target_names}: healed, and seen to be gone{said}.")
+        say(f"{entry.fault.name} on {entry.fault.target_names}: healed and verified{said}.")
 
     failed = []
     try:

@@ -35,7 +35,7 @@ class DelayParameters(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.jitter > self.delay / 2:
-            raise ValueError("jitter is more than half of delay, so that no probe could tell the fault from none")
+            raise ValueError("jitter is more than half of delay, so that no probe could detect the fault")
         return self
 
 
@@ -81,7 +81,7 @@ class NamespaceDelayParameters(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.jitter > self.delay / 2:
-            raise ValueError("jitter is more than half of delay, so that no probe could tell the fault from none")
+            raise ValueError("jitter is more than half of delay, so that no probe could detect the fault")
         return self
 
 
@@ -179,7 +179,7 @@ class ClockParameters(Section):
     @classmethod
     def _shows(cls, offset: str) -> str:
         if seconds_of(offset.removeprefix("-")) < 1:
-            raise ValueError("less than a second is no offset that the probe could tell from none")
+            raise ValueError("the probe cannot detect an offset of less than a second")
         return offset
 
     @property

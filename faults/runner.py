@@ -119,7 +119,7 @@ def _one(
             others = {known.pid for other, _ in broken if other is not entry for known in other.facts.processes}
             resumed.add(entry.fault.name, injected, others)
             said = injected.probe_detail()
-        say(f"healed: {_where(entry.fault)} is gone" + (f"; {said}" if said else ""))
+        say(f"healed: {_where(entry.fault)} has ended" + (f"; {said}" if said else ""))
 
     def heal_early(pairs: Sequence[tuple[Entry, Injection]], within_seconds: float) -> None:
         # A fault that depends on the healing of others, or whose target does not answer, is healed again with them.

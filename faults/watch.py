@@ -27,7 +27,7 @@ def main() -> int:
     sys.stdout.buffer.flush()
     if sys.stdin.buffer.readline() == DONE:
         return 0
-    _say("The fault runner is gone without an end; healing what it left.")
+    _say("The fault runner ended without healing; the watchdog heals the active faults.")
     return _heal(orders)
 
 

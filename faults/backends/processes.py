@@ -124,7 +124,7 @@ def members(name: str, target: LocalProcess) -> tuple[KnownProcess, ...]:
         where = f"process {target.pid}" if target.pid is not None else f"the process named in {where_named(target)}"
         raise FaultRefused(f"{name}: {where} does not run; start it, then run the faults.")
     if (why_another := _why_another(target, leader)) is not None:
-        raise FaultRefused(f"{name}: process {leader.pid} {why_another}; write the file anew.")
+        raise FaultRefused(f"{name}: process {leader.pid} {why_another}; write the file again.")
     found = group_of(leader.group) if target.group else [leader]
     ours = {os.getpid(), os.getppid()}
     if ours & {seen.pid for seen in found}:

@@ -127,8 +127,8 @@ class ContainerKill(_OnContainers):
             docker, known = item
             if (now := _seen(docker, known)) is None:
                 raise FaultRefused(
-                    f"{known.target}: its container {known.id[:12]} was removed meanwhile, so that nothing can start "
-                    "it again; make it anew, then remove the state folder."
+                    f"{known.target}: its container {known.id[:12]} was removed during the fault and cannot be "
+                    "started; create it again, then remove the state folder."
                 )
             if not now.is_running:
                 docker.start(known.id)

@@ -54,7 +54,7 @@ def test_two_faults_of_a_file_are_injected_healed_and_reported(tmp_path: Path) -
     running = ended(tmp_path, "--engine", "reference:exactly_once", *arguments)
     assert re.search(r"FAULT failure: kill-a-worker on reference-worker-\d is in, for 1s", running.said())
     assert re.search(r"the supervisor starts reference-worker-\d again", running.said())
-    assert "healed: pause-a-worker on reference-worker-0 is gone" in running.said()
+    assert "healed: pause-a-worker on reference-worker-0 has ended" in running.said()
     killed, paused = told_of("kill-a-worker", running), told_of("pause-a-worker", running)
     assert re.match(r"process_kill on reference-worker-\d\), from .* healed .* no violation after it", killed)
     assert re.match(r"process_pause on reference-worker-0\), from .* healed .* no violation after it", paused)
@@ -67,7 +67,7 @@ def test_a_named_plan_is_injected_healed_and_reported(tmp_path: Path) -> None:
     arguments = ("--engine", "reference:exactly_once", "--plan", "pgval-crash", "--faster", "15")
     running = ended(tmp_path, *arguments)
     assert re.search(r"FAULT failure: pgval-crash on reference-worker-\d is in, for 6s", running.said())
-    assert re.search(r"healed: pgval-crash on reference-worker-\d is gone", running.said())
+    assert re.search(r"healed: pgval-crash on reference-worker-\d has ended", running.said())
     told = told_of("pgval-crash", running)
     assert re.match(r"process_kill on reference-worker-\d\), from .* healed .* no violation after it", told)
 
@@ -91,7 +91,7 @@ def test_the_packets_of_one_worker_are_delayed_by_a_named_plan(
         skip_without(name)
     running = ended(tmp_path, "--engine", engine, "--plan", plan, "--faster", faster)
     assert f"FAULT failure: {plan} on {name}-worker-0-node is in" in running.said()
-    assert f"healed: {plan} on {name}-worker-0-node is gone" in running.said()
+    assert f"healed: {plan} on {name}-worker-0-node has ended" in running.said()
 
 
 @pytest.mark.extended
@@ -109,7 +109,7 @@ def test_leaders_move_to_a_second_broker_and_back(tmp_path: Path) -> None:
     running = ended(tmp_path, *arguments)
     assert "a second broker is at 127.0.0.1:" in running.said()
     assert "FAULT failure: leader-move on click is in" in running.said()
-    assert "healed: leader-move on click is gone" in running.said()
+    assert "healed: leader-move on click has ended" in running.said()
     assert "no violation after it" in told_of("leader-move", running)
 
 
@@ -122,7 +122,7 @@ def test_each_of_two_brokers_is_killed_and_started_again(tmp_path: Path) -> None
     )
     for name in ("broker-2", "broker"):
         assert f"the supervisor starts {name} again" in running.said()
-        assert f"healed: kill-{name} on {name} is gone" in running.said()
+        assert f"healed: kill-{name} on {name} has ended" in running.said()
 
 
 @pytest.mark.extended
@@ -180,7 +180,7 @@ def test_a_demo_that_is_interrupted_during_a_fault_heals_it_and_leaves_nothing(t
     with demo(tmp_path / "demo", *scenario(tmp_path, partition, control="2s", recovery="2s")) as running:
         running.await_line("FAULT failure: net-partition on reference-link is in")
         assert running.end(signal.SIGINT) == 130, running.said()
-        assert "healed: net-partition on reference-link is gone" in running.said()
+        assert "healed: net-partition on reference-link has ended" in running.said()
         assert_nothing_left(running)
 
 

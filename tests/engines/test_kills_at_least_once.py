@@ -53,7 +53,7 @@ def test_each_kill_repeats_exactly_the_predicted_results(broker: EmbeddedBroker,
             engine.restart(0)
             engine.ready(READY_SECONDS_MAX)
         back_ms = now_ms()
-        # Finish only when the engine has caught up, so that no last event comes while older ones are unread.
+        # Finish only when the engine has read all input, so that no last event comes while older ones are unread.
         until(lambda: topics.newest_answer_ms() > back_ms, ANSWER_SECONDS_MAX, topics.newest_answer_ms)
         load.finish()
         expected = topics.expected(WINDOW_MS)

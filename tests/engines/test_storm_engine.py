@@ -53,7 +53,7 @@ def test_a_killed_worker_repeats_exactly_the_uncommitted_events(broker: Embedded
         engine.ready(120)
         assert engine.instances[WORKER].pid != before
         back_ms = now_ms()
-        # Finish only when the engine has caught up: the last events are far ahead, and older ones must be processed
+        # Finish only when the engine has read its input: the last events are far ahead, older ones must be processed
         # first.
         until(lambda: topics.newest_answer_ms() > back_ms, 90, engine.process(3).last_lines)
         load.finish()

@@ -210,7 +210,7 @@ def test_healing_waits_for_the_proxy_that_a_killed_run_lacks(stage: Stage) -> No
         assert healing.stdout is not None
         assert healing.stdout.readline().startswith("waiting, 60 s at most: net-partition on link cannot be healed yet")
         again.enter_context(stage.proxy(stage.link_port, stage.targets["link"]["upstream"]))
-        assert healing.communicate(timeout=WITHIN_SECONDS)[0] == "net-partition on link: healed, and seen to be gone.\n"
+        assert healing.communicate(timeout=WITHIN_SECONDS)[0] == "net-partition on link: healed and verified.\n"
         assert healing.returncode == 0
         assert echo_seconds(stage.link_port) < 1
         assert stage.unhealed() == []

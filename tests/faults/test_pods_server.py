@@ -91,7 +91,7 @@ def test_the_reason_of_chaos_mesh_is_reported(stage: Stage, cluster: Cluster, op
     error, said = (
         (NotVerified, "no probe showed it within 3 s")
         if operation == "Apply"
-        else (NotHealed, "no probe showed within 3 s that it is gone")
+        else (NotHealed, "no probe showed within 3 s that it has ended")
     )
     with pytest.raises(error, match=said + why):
         during(stage, cluster, limits=limits)

@@ -127,7 +127,7 @@ def test_a_paused_process_that_is_replaced_is_reported(stage: Stage) -> None:
         run(config, timeline(config), say, threading.Event())
     assert str(raised.value) == f"process-pause on w0: {ended}; it was no pause that was measured."
     assert raised.value.exit_status == 3
-    assert said[-1] == f"healed: process-pause on w0 is gone; {ended}"
+    assert said[-1] == f"healed: process-pause on w0 has ended; {ended}"
     assert stage.unhealed() == []
 
 

@@ -105,7 +105,7 @@ def test_a_fault_is_active_until_chaos_mesh_releases_its_object(stage: Stage, re
         if line.startswith("failure:"):
             real.is_idle.set()
 
-    with pytest.raises(NotHealed, match="no probe showed within 1 s that it is gone"):
+    with pytest.raises(NotHealed, match="no probe showed within 1 s that it has ended"):
         run(config, timeline(config), say, threading.Event())
     (left,) = real.objects()
     assert left["metadata"]["annotations"] == {PAUSE: "true"}

@@ -82,7 +82,9 @@ def test_a_removed_container_is_reported_and_the_others_are_started(docker: Real
     docker.run("worker", *SERVER, network=SHOP, endpoint={"IPAMConfig": {"IPv4Address": "10.213.1.10"}})
     target(stage, docker, "worker", "worker")
     fault = {"kind": "container_kill", "target": {"pick": "all"}}
-    with pytest.raises(NotHealed, match=r"web: its container [0-9a-f]{12} was removed meanwhile, so that nothing can"):
+    with pytest.raises(
+        NotHealed, match=r"web: its container [0-9a-f]{12} was removed during the fault and cannot be started"
+    ):
         during(stage, fault, lambda: docker.ask("DELETE", f"/containers/{NAME}?force=1"))
     wait_until(lambda: log(docker, "10.213.1.10") == ["start", "start"], "the other one was started")
 

@@ -92,4 +92,4 @@ def test_a_healing_that_failed_names_no_file_that_the_demo_removes(
     tmp_path: Path, process: subprocess.Popen[bytes]
 ) -> None:
     said = str(unhealed(tmp_path, process, lambda: None, "300ms"))
-    assert said.endswith("no probe showed within 0.3 s that it is gone; it ends with the demo.")
+    assert said.endswith("no probe showed within 0.3 s that it has ended; it ends with the demo.")

@@ -1,4 +1,4 @@
-"""The count that checks joining engines finds each kind of error, and nothing else."""
+"""The count that checks joining engines finds each class of violation, and nothing else."""
 
 from __future__ import annotations
 

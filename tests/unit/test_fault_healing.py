@@ -283,7 +283,7 @@ def test_slow_probes_are_not_reported_as_unreachable(tmp_path: Path, monkeypatch
     monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     slow = Engine([], [])
     slow.is_healed = lambda: (time.sleep(0.3), False)[1]  # type: ignore[method-assign]
-    with pytest.raises(NotHealed, match=r"no probe showed within 0\.2 s that it is gone; look"):
+    with pytest.raises(NotHealed, match=r"no probe showed within 0\.2 s that it has ended; look"):
         healed(tmp_path, slow, seconds=0.2)
 
 

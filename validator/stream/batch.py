@@ -506,4 +506,4 @@ class BatchRunner:
         if self.catching_up_limit is not None:
             lag = sum(frontier.lag_events for frontier in self.books.frontiers.values())
             if lag < self.catching_up_limit:
-                raise NewGenerationWanted("caught up")
+                raise NewGenerationWanted("the backlog is read")
