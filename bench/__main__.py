@@ -200,6 +200,7 @@ def _validated(
         "jvm_resident_max_mib": java.resident_max >> 20,
         "driver_resident_max_mib": sampler.of(process.pid).resident_max >> 20,
         "all_resident_max_mib": sampler.resident_max >> 20,
+        "together_max_mib": sampler.together_max >> 20,
     }
 
 
@@ -270,6 +271,7 @@ def live(given: argparse.Namespace) -> list[dict[str, Any]]:
         "status": status,
         "jvm_resident_max_mib": java.resident_max >> 20,
         "all_resident_max_mib": sampler.resident_max >> 20,
+        "together_max_mib": sampler.together_max >> 20,
     }
     _print([row])
     return [row]

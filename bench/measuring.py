@@ -38,6 +38,15 @@ def children_of(pid: int) -> list[int]:
     return [*found, *[below for child in found for below in children_of(child)]]
 
 
+def pss_of(pid: int) -> int:
+    """Resident memory of a process in bytes, in which a page that n processes share counts as 1/n; 0 after its end."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:")), 0)
+
+
 class Sampler:
     """A context manager that samples a process and its descendants until it exits."""
 
@@ -47,6 +56,8 @@ class Sampler:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.usage: dict[str, Usage] = {}
+        self.together_max = 0
+        """Largest sum of `pss_of` all processes at one time, in bytes."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -58,8 +69,10 @@ class Sampler:
 
     def _run(self) -> None:
         while not self._end.wait(self._every):
-            for pid in (self._pid, *children_of(self._pid)):
+            pids = (self._pid, *children_of(self._pid))
+            for pid in pids:
                 self._sample(pid)
+            self.together_max = max(self.together_max, sum(map(pss_of, pids)))
 
     def _sample(self, pid: int) -> None:
         try:

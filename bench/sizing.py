@@ -22,7 +22,7 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from bench.measuring import Sampler, children_of
+from bench.measuring import Sampler, children_of, pss_of
 from bench.writer import Load, uuid
 from validator.config.load import loads
 from validator.reconcile.facts import Side, completed
@@ -149,7 +149,7 @@ def many(servers: str, config: str, number: int, way: str) -> dict[str, Any]:
         _alive(processes)
         pids = [pid for process in processes for pid in (process.pid, *children_of(process.pid))]
         batches = sum(map(_batches, states)) - sum(before)
-        pss = sum(map(_pss, pids))
+        pss = sum(map(pss_of, pids))
         return {
             "sidecars": number,
             "as": way,
@@ -179,14 +179,6 @@ def _alive(processes: list[subprocess.Popen[bytes]]) -> None:
 def _batches(state: Path) -> int:
     path = state / "report.json"
     return int(json.loads(path.read_text())["validator"]["batches"]) if path.exists() else 0
-
-
-def _pss(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
 
 
 def main() -> None:

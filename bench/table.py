@@ -37,7 +37,9 @@ The suffix of a row is its unit. These rows need an explanation:
 | `whole_events_per_second` | events over the time of the whole command |
 | `ratio_to_plain_read` | `validate_events_per_second` over `plain_read_events_per_second` |
 | `before_...`, `ratio_to_before` | the same run of the previous version, and the ratio of the rates |
-| `jvm_...`, `driver_...`, `all_...` | the JVM, the sidecar's Python process, and all its processes |"""
+| `jvm_...`, `driver_...`, `all_...` | the JVM, the sidecar's Python process, and all its processes |
+| `all_resident_max_mib` | the sum of the largest sizes of all processes |
+| `together_max_mib` | largest memory of all processes at one time; a page that n processes share counts as 1/n |"""
 
 
 def page() -> str:

@@ -213,7 +213,7 @@ def shares(
 
     Under a backlog each topic gets a share in proportion to its backlog, so that results do not run ahead of their
     inputs. Otherwise an input may use the whole ``limit``, and another topic a twentieth of it, since a result carries
-    many ids.
+    many ids; if more of the topic exists, up to an eighth, since every batch has a fixed cost.
     """
     backlog = {source.topic: 0 for source in sources}
     for place, frontier in books.frontiers.items():
@@ -224,7 +224,8 @@ def shares(
         return {topic: max(10, limit * amount // whole) for topic, amount in backlog.items()}, True
     loose = {}
     for source in sources:
-        loose[source.topic] = limit if source.side.value == "input" else max(1_000, limit // 20)
+        of_answers = max(1_000, limit // 20, min(backlog[source.topic], limit // 8))
+        loose[source.topic] = limit if source.side.value == "input" else of_answers
     return loose, False
 
 

@@ -1,0 +1,53 @@
+"""The records of each topic that one batch reads (`validator.stream.starting.shares`), for random backlogs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+from validator.config.examples import EXAMPLES
+from validator.config.load import loads
+from validator.model.books import Books, TimeRules
+from validator.model.frontier import Lookup, PartitionId
+from validator.stream.sources import sources_of
+from validator.stream.starting import first_frontier, shares
+
+CONFIG = loads(EXAMPLES["minimal"], Path("/etc"), ["metrics.port=0"], {})
+SOURCES = sources_of(CONFIG)
+LIMIT = 2_000_000
+
+
+def limits_of(backlog: dict[str, int]) -> tuple[dict[str, int], bool]:
+    lookups, frontiers = {}, {}
+    for source in SOURCES:
+        place = PartitionId(source.topic, 0)
+        lookups[place] = Lookup("id", 0, backlog[source.topic], backlog[source.topic])
+        frontiers[place] = first_frontier(source.side, place, lookups[place], 0, 1)
+    books = Books(TimeRules(max_disorder_us=0, idle_after_us=1), frontiers=frontiers)
+    return shares(SOURCES, books, lookups, LIMIT)
+
+
+def test_a_backlog_above_the_limit_is_read_in_proportion() -> None:
+    rng = Random(1)
+    for _ in range(200):
+        backlog = {source.topic: rng.randrange(1, 10 ** rng.randrange(1, 9)) for source in SOURCES}
+        limits, balanced = limits_of(backlog)
+        assert balanced == (sum(backlog.values()) > LIMIT)
+        if balanced:
+            assert sum(limits.values()) <= LIMIT + 10 * len(SOURCES)
+            batches = [backlog[topic] / limits[topic] for topic in backlog if limits[topic] > 10]
+            assert max(batches) - min(batches) < 0.1 * max(batches), "topics end together"
+
+
+def test_a_smaller_backlog_leaves_inputs_the_limit_and_bounds_results() -> None:
+    rng = Random(2)
+    for _ in range(200):
+        backlog = {source.topic: rng.randrange(LIMIT // len(SOURCES)) for source in SOURCES}
+        limits, balanced = limits_of(backlog)
+        assert not balanced
+        for source in SOURCES:
+            if source.side.value == "input":
+                assert limits[source.topic] == LIMIT
+            else:
+                assert LIMIT // 20 <= limits[source.topic] <= LIMIT // 8
+                assert limits[source.topic] >= min(backlog[source.topic], LIMIT // 8)
