@@ -190,7 +190,7 @@ def _heal(config: FaultConfig, _: int | None) -> int:
     with Journal.locked(config.state) as journal:
         topic = None if config.kafka is None else FaultsTopic(config.kafka)
         if not journal.open_entries() and journal.unreadable_problem() is None:
-            print("Nothing is broken: the journal knows every fault to be healed.")
+            print("Nothing is broken: every fault in the journal is healed.")
         heal_all(journal, topic, config.limits, _say)
     for name, target in config.targets.items():
         # A namespace that a running proxy serves is kept, since its device is up.

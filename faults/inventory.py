@@ -44,7 +44,7 @@ def _found(name: str, target: Target, state: Path) -> str:
         case NamespaceTarget():
             return _namespace(target)
         case PodsTarget():
-            where = target.server or "the cluster that we run in"
+            where = target.server or "the cluster that the runner runs in"
             return (
                 f"pods of {target.namespace} with {', '.join(f'{k}={v}' for k, v in target.match.items())}, at {where}"
             )

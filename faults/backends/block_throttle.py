@@ -67,7 +67,7 @@ def disk_of(folder: Path) -> str:
     try:
         device = folder.stat().st_dev
     except OSError as error:
-        raise FaultRefused(f"{folder}: cannot be looked at ({error.strerror}).") from error
+        raise FaultRefused(f"{folder}: cannot be read ({error.strerror}).") from error
     number = f"{os.major(device)}:{os.minor(device)}"
     shown = Path("/sys/dev/block", number)
     if not shown.exists():

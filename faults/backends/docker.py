@@ -76,7 +76,7 @@ class Docker:
             status, headers, _ = self._send("GET", "/_ping")
             theirs = _parsed(headers.get("api-version", ""))
             if status != http.client.OK or theirs is None:
-                raise FaultRefused(f"{self._path}: what answers there is no Docker; name its socket.")
+                raise FaultRefused(f"{self._path}: the server there is not Docker; name its socket.")
             if theirs < _OLDEST:
                 raise FaultRefused(
                     f"{self._path}: its API is {_shown(theirs)}, and we need {_shown(_OLDEST)} or newer."

@@ -44,7 +44,7 @@ def snapshot_of(
         *_retired_in_doubt(sums),
     ]
     if not complete:
-        doubts.append(Doubt("the books do not balance: more records were counted than offsets were spanned"))
+        doubts.append(Doubt("the counts are inconsistent: more records were counted than the read offsets contain"))
     if sums.cells_refuted:
         doubts.append(Doubt(_of_refuted(sums)))
     retired = _of_retired(config, sums)
@@ -301,8 +301,9 @@ def doubts_of(config: Config, books: Books, record: RunRecord, sums: Sums) -> tu
     if sums.keys_scattered:
         keys, have = plural(sums.keys_scattered, "key"), "has" if sums.keys_scattered == 1 else "have"
         said.append(
-            f"{keys} {have} results on several partitions, whose offsets do not show which is the newest: nothing of "
-            f"{'it' if sums.keys_scattered == 1 else 'them'} is judged; write all results of a key to one partition"
+            f"{keys} {have} results on several partitions, whose offsets do not show which is the newest: "
+            f"{'it is' if sums.keys_scattered == 1 else 'they are'} not judged; write all results of a key to one "
+            "partition"
         )
     if sums.doubtful:
         its = "its" if sums.doubtful == 1 else "their"
@@ -321,12 +322,13 @@ def _what_settles(record: RunRecord, sums: Sums) -> str:
         return ""
     if record.unrest_left is None:
         return (
-            "; --leave-open leaves open what the input watermark has not passed: run without it, or after later events"
+            "; --leave-open leaves cells open whose end the input watermark has not passed: run without it, or after "
+            "later events"
         )
     return (
-        f"; the pipeline was not at rest ({record.unrest_left}), and then time alone settles what --leave-open leaves "
-        "open: run again on this state after timing.missing_after, run without --once, or stop the load and run again "
-        "without --leave-open"
+        f"; the pipeline was not at rest ({record.unrest_left}), so that only time settles the cells that --leave-open "
+        "leaves open: run again on this state after timing.missing_after, run without --once, or stop the load and run "
+        "again without --leave-open"
     )
 
 
