@@ -168,7 +168,7 @@ WITHOUT_WINDOWS: Final[Mapping[str, Any]] = {
 TRIALS: Final = {
     "tumbling": Trial(
         title="Tumbling windows",
-        told="Windows of 10 s, late events and second copies.",
+        told="Windows of 10 s. Some events are late, and some are sent twice.",
         oracle="{kind: tumbling_window, size: 10s}",
         load={
             "events_per_window": 50,
@@ -570,9 +570,9 @@ HEAD: Final = """\
 # What the sidecar finds when an engine misbehaves
 
 In every row below the sidecar found exactly the defects that the engine recorded, in every cell and for every id. Each
-row is the mutant engine on a real broker. It damages a share of its results or ids, records each defect before it
-causes it, and is then judged by `validate --once`. *Done* and *found* are contributions: missing / duplicate /
-misplaced / unknown id, as recorded by the engine and as confirmed by the sidecar.
+row is a run of the mutant engine on a real broker. The engine damages a share of its results or ids, and records each
+defect before it causes it. `validate --once` then judges the run. *Done* and *found* are contributions: missing /
+duplicate / misplaced / unknown id, as recorded by the engine and as confirmed by the sidecar.
 
 The test writes this page: `STREAMPROOF_WRITE=1 python -m pytest tests/e2e/test_mutations.py`.
 
