@@ -55,10 +55,10 @@ def push_faults(grafana: Grafana, source: str, *, dry: bool, access: PortAccess 
     report = _report(source, access or PortAccess())
     try:
         # A fault that was planned but not reported as injected has no start.
-        told = [(fault, annotation(report["pipeline"], fault)) for fault in report["faults"] if fault["start"]]
+        annotated = [(fault, annotation(report["pipeline"], fault)) for fault in report["faults"] if fault["start"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _another_form(source, "different content") from error
-    for fault, body in told:
+    for fault, body in annotated:
         there = sorted(grafana.annotations(body["tags"]), key=lambda kept: int(kept["id"]))
         change = _change(body, there[0] if there else None)
         if not dry and change == "created":
@@ -106,7 +106,7 @@ def _change(ours: Json, theirs: Json | None) -> Change:
 def _report(source: str, access: PortAccess) -> Json:
     try:
         text = _get(source, access) if "://" in source else (Path(source) / REPORT_FILE).read_text(encoding="utf-8")
-        told = json.loads(text)
+        answered = json.loads(text)
     except requests.exceptions.SSLError as error:
         fix = "give the certificate of its authority with --ca-file, and the address under a name in its certificate"
         raise GrafanaRefusal(
@@ -123,10 +123,10 @@ def _report(source: str, access: PortAccess) -> Json:
         raise GrafanaRefusal(
             f"--faults: the response of {source} is not JSON; give a state folder, or the address of a sidecar."
         ) from error
-    if not isinstance(told, dict) or told.get("schema") != SCHEMA:
-        said = told.get("error") if isinstance(told, dict) else None
+    if not isinstance(answered, dict) or answered.get("schema") != SCHEMA:
+        said = answered.get("error") if isinstance(answered, dict) else None
         raise _another_form(source, said or "different version")
-    return told
+    return answered
 
 
 def _another_form(source: str, said: object) -> GrafanaRefusal:

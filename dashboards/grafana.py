@@ -85,10 +85,10 @@ class Grafana:
 
     def organization(self) -> int:
         """Number of the organization that the credentials belong to."""
-        told = self._request(self._face.organization.get_current_organization)
-        if not isinstance(told, dict) or not isinstance(told.get("id"), int):
+        answered = self._request(self._face.organization.get_current_organization)
+        if not isinstance(answered, dict) or not isinstance(answered.get("id"), int):
             raise self._no_grafana()
-        return int(told["id"])
+        return int(answered["id"])
 
     def prometheus_uids(self) -> list[str]:
         """Uids of the Prometheus data sources."""
@@ -133,8 +133,8 @@ class Grafana:
         it.
         """
         headers = {"X-Disable-Provenance": "true"}
-        told = self._request(lambda: self._face.api.PUT(_group_path(folder_uid, name), json=body, headers=headers))
-        return told if isinstance(told, dict) else None
+        answered = self._request(lambda: self._face.api.PUT(_group_path(folder_uid, name), json=body, headers=headers))
+        return answered if isinstance(answered, dict) else None
 
     def annotations(self, tags: Sequence[str]) -> list[Json]:
         """The annotations of all times that have all of ``tags``."""
@@ -236,10 +236,10 @@ def _group_path(folder_uid: str, name: str) -> str:
 
 def _message(answer: requests.Response) -> str:
     try:
-        told = answer.json()
+        answered = answer.json()
     except ValueError:
         return answer.reason or "no reason given"
-    return str(told.get("message", told)) if isinstance(told, dict) else str(told)
+    return str(answered.get("message", answered)) if isinstance(answered, dict) else str(answered)
 
 
 def reason(error: Exception) -> str:

@@ -93,10 +93,10 @@ def provisioning_file(settings: Settings, datasource_uid: str) -> str:
 
 
 def _rule(alert: Alert, settings: Settings, datasource_uid: str) -> Json:
-    told = annotations_of(alert, settings)
+    texts = annotations_of(alert, settings)
     # In Grafana `.Value` is a text with all values; the number is the value of the query.
     for name in ("summary", "description"):
-        told[name] = re.sub(r"(?<= )\.Value(?= )", f".Values.{QUERY}.Value", told[name])
+        texts[name] = re.sub(r"(?<= )\.Value(?= )", f".Values.{QUERY}.Value", texts[name])
     return {
         "uid": uid_of(alert),
         "title": alert.title,
@@ -105,7 +105,7 @@ def _rule(alert: Alert, settings: Settings, datasource_uid: str) -> Json:
         "noDataState": "OK",  # a Prometheus alert without series does not fire
         "execErrState": "Error",
         "for": alert.pending_for,
-        "annotations": told,
+        "annotations": texts,
         "labels": {"severity": alert.severity, **alert.labels},
         "isPaused": False,
     }

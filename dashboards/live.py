@@ -50,25 +50,25 @@ def all_expressions(settings: Settings) -> list[tuple[str, str]]:
 def check(url: str, settings: Settings) -> Iterator[QueryResult]:
     """Query the Prometheus at ``url`` for each expression and for the values of variables. Raises PrometheusError."""
     for where, expression in all_expressions(settings):
-        told = _get(url, "query", {"query": expression})
-        yield _answer(where, expression, told, lambda data: data["result"])
+        received = _get(url, "query", {"query": expression})
+        yield _answer(where, expression, received, lambda data: data["result"])
     for board in dashboards(settings):
         for where, selector, label in label_values(board):
             asked = substituted(selector)
-            told = _get(url, f"label/{label}/values", {"match[]": asked})
-            yield _answer(where, f"label_values({asked}, {label})", told, lambda data: data or ())
+            received = _get(url, f"label/{label}/values", {"match[]": asked})
+            yield _answer(where, f"label_values({asked}, {label})", received, lambda data: data or ())
 
 
-def _answer(where: str, expression: str, told: dict[str, Any], found: Callable[[Any], Sized]) -> QueryResult:
-    if told.get("status") == "success":
-        return QueryResult(where, expression, len(found(told["data"])))
-    return QueryResult(where, expression, 0, str(told.get("error", "no reason given")))
+def _answer(where: str, expression: str, received: dict[str, Any], found: Callable[[Any], Sized]) -> QueryResult:
+    if received.get("status") == "success":
+        return QueryResult(where, expression, len(found(received["data"])))
+    return QueryResult(where, expression, 0, str(received.get("error", "no reason given")))
 
 
 def not_loaded(url: str, settings: Settings) -> list[str]:
     """The alerts that the Prometheus at ``url`` does not evaluate. Raises PrometheusError."""
-    told = _get(url, "rules", {"type": "alert"})
-    names = {rule["name"] for group in told.get("data", {}).get("groups", ()) for rule in group["rules"]}
+    received = _get(url, "rules", {"type": "alert"})
+    names = {rule["name"] for group in received.get("data", {}).get("groups", ()) for rule in group["rules"]}
     return sorted({alert.name for alert in alerts(settings)} - names)
 
 
@@ -76,11 +76,11 @@ def _get(url: str, what: str, query: dict[str, str]) -> dict[str, Any]:
     base = (url if "://" in url else f"http://{url}").rstrip("/")
     try:
         answer = requests.get(f"{base}/api/v1/{what}", params=query, timeout=TIMEOUT_SECONDS)
-        told = answer.json()
+        received = answer.json()
     except requests.exceptions.JSONDecodeError as error:
         raise PrometheusError(f"{url}: the response is not from a Prometheus; check --prometheus.") from error
     except requests.RequestException as error:
         raise PrometheusError(f"{url}: no Prometheus answers there; start it, or set --prometheus.") from error
-    if not isinstance(told, dict) or "status" not in told:
+    if not isinstance(received, dict) or "status" not in received:
         raise PrometheusError(f"{url}: the response is not from a Prometheus; check --prometheus.")
-    return told
+    return received

@@ -111,10 +111,10 @@ def shown(planned: Timeline) -> str:
         at += step.wait_seconds
         for after, fault in step.parts:
             given = fault.parameters.model_dump(mode="json", exclude_none=True)
-            told = ", ".join(f"{name} {value}" for name, value in given.items())
+            parameters_text = ", ".join(f"{name} {value}" for name, value in given.items())
             together = ", together" if step.others else ""
             shown_fault = f"{fault.kind} on {fault.target_names} for {_length(step.seconds_of(after, fault))}{together}"
-            rows.append((_clock(at + after), shown_fault + (f" ({told})" if told else "")))
+            rows.append((_clock(at + after), shown_fault + (f" ({parameters_text})" if parameters_text else "")))
         at += step.seconds
     if planned.recovery_seconds:
         rows.append((_clock(at), f"recovery for {text_of(planned.recovery_seconds)}"))

@@ -113,14 +113,14 @@ def _in_the_file(loc: tuple[int | str, ...]) -> list[str]:
 
 
 def _reason(problem: ErrorDetails) -> str:
-    told = problem.get("ctx", {})
+    details = problem.get("ctx", {})
     match problem["type"]:
         case "extra_forbidden":
             return "is not a known key; docs/faults.md lists them"
         case "too_short":
-            return f"has {told['actual_length']} of the {told['min_length']} that it takes at least"
+            return f"has {details['actual_length']} of the {details['min_length']} that it takes at least"
         case "union_tag_not_found":
             return "has no type; docs/faults.md shows which there are, such as process or link"
         case "union_tag_invalid":
-            return f"{told['tag']!r} is no type of target; use one of {told['expected_tags']}"
+            return f"{details['tag']!r} is no type of target; use one of {details['expected_tags']}"
     return problem["msg"].removeprefix("Value error, ").rstrip(".")

@@ -53,8 +53,8 @@ class FaultsTopic:
             ) from error
         problem = metadata.topics[self._kafka.topic].error
         if problem is not None and problem.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            lack = ": ".join(missing_right("WRITE", f"topic {self._kafka.topic}", self._options))
-            raise FaultConfigError(f"kafka.topic: {lack}.")
+            missing = ": ".join(missing_right("WRITE", f"topic {self._kafka.topic}", self._options))
+            raise FaultConfigError(f"kafka.topic: {missing}.")
         if problem is not None:
             raise FaultConfigError(
                 f"kafka.topic: there is no topic {self._kafka.topic}; create it, or leave kafka: out to keep windows "

@@ -139,8 +139,8 @@ def _partitions(config: GeneratorConfig, topic: str) -> int:
         ) from error
     found = topics.get(topic)
     if found is not None and found.error is not None and found.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        lack = ": ".join(missing_right("WRITE", f"topic {topic}", options))
-        raise GeneratorRunError(f"{lack}.")
+        missing = ": ".join(missing_right("WRITE", f"topic {topic}", options))
+        raise GeneratorRunError(f"{missing}.")
     if found is None or found.error is not None or not found.partitions:
         raise GeneratorRunError(f"Topic {topic} does not exist at {config.kafka.bootstrap_servers}; create it first.")
     return len(found.partitions)

@@ -40,8 +40,8 @@ def format_to_join(data: Path, cluster: Path, node_id: int) -> None:
     _write_meta(data, f"node.id={node_id}\n" + next(line for line in known if line.startswith("cluster.id=")))
 
 
-def _write_meta(data: Path, who: str) -> None:
-    (data / "meta.properties").write_text(f"version=1\n{who}\ndirectory.id={_kafka_uuid()}\n", encoding="utf-8")
+def _write_meta(data: Path, owner: str) -> None:
+    (data / "meta.properties").write_text(f"version=1\n{owner}\ndirectory.id={_kafka_uuid()}\n", encoding="utf-8")
 
 
 def _bootstrap_records(java: Path, jars: list[Path]) -> Path:

@@ -110,7 +110,7 @@ def remove_abandoned() -> None:
     """Remove the namespaces of processes that no longer exist, if no process is in them."""
     for path in relay_namespace.FOLDER.glob(f"{_PREFIX}*"):
         pid, _, started = path.name.removeprefix(_PREFIX).partition("-")
-        if pid.isdecimal() and not _lives(int(pid), started) and not relay_namespace.remove_if_gone(path.name):
+        if pid.isdecimal() and not _lives(int(pid), started) and not relay_namespace.remove_if_stale(path.name):
             relay_namespace.remove_if_empty(path.name)
 
 

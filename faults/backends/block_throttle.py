@@ -21,7 +21,7 @@ from faults.errors import FaultRefused
 
 _LIMITS: Final = ("blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device")
 _PROCESSES: Final = "cgroup.procs"
-_LETS_GO_SECONDS_MAX: Final = 5.0
+_RELEASE_SECONDS_MAX: Final = 5.0
 _POLL_SECONDS: Final = 0.01
 # The file has no name, so that no file remains, however the probe ends.
 _WRITE = """
@@ -129,7 +129,7 @@ class ThrottledGroup:
         if not self.exists:
             return
         root = self._folder.parent
-        deadline = time.monotonic() + _LETS_GO_SECONDS_MAX
+        deadline = time.monotonic() + _RELEASE_SECONDS_MAX
         try:
             for limit in _LIMITS:
                 (self._folder / limit).write_text(f"{disk} 0", encoding="ascii")

@@ -91,8 +91,8 @@ def _peers(target: PodsTarget, parameters: PodParameters) -> dict[str, Any]:
 def _what(fault: Fault) -> dict[str, Any]:
     match fault.parameters:
         case PodDelayParameters() as delay:
-            told = {"latency": _text(delay.delay), "jitter": _text(delay.jitter), "correlation": "0"}
-            return {"action": "delay", "delay": told}
+            action_fields = {"latency": _text(delay.delay), "jitter": _text(delay.jitter), "correlation": "0"}
+            return {"action": "delay", "delay": action_fields}
         case PodLossParameters() as loss:
             return {"action": "loss", "loss": {"loss": f"{loss.percent:g}", "correlation": "0"}}
         case PodPartitionParameters():
@@ -102,8 +102,8 @@ def _what(fault: Fault) -> dict[str, Any]:
         case PodMemoryParameters() as memory:
             return {"stressors": {"memory": {"workers": 1, "size": f"{memory.bytes}B"}}}
         case PodDiskParameters() as disk:
-            told_disk = {"volumePath": disk.volume, "delay": _text(disk.delay), "percent": disk.percent}
-            return {"action": "latency", **told_disk}
+            disk_fields = {"volumePath": disk.volume, "delay": _text(disk.delay), "percent": disk.percent}
+            return {"action": "latency", **disk_fields}
         case PodClockParameters() as clock:
             return {"timeOffset": clock.offset}
         case _:

@@ -21,7 +21,7 @@ def has_reported(clock_file: Path, pid: int) -> bool:
     not count."""
     seen = processes.see(pid)
     try:
-        return seen is not None and not processes.started_after(_told_by(clock_file, pid), seen)
+        return seen is not None and not processes.started_after(_report_of(clock_file, pid), seen)
     except FileNotFoundError:
         return False
 
@@ -29,7 +29,7 @@ def has_reported(clock_file: Path, pid: int) -> bool:
 def offset_seconds(clock_file: Path, pid: int) -> float | None:
     """Seconds by which the clock of the process is off; None if the agent has not written within ``FRESH_SECONDS``."""
     try:
-        with _told_by(clock_file, pid).open("rb") as file:
+        with _report_of(clock_file, pid).open("rb") as file:
             written, content = os.fstat(file.fileno()).st_mtime, file.read()
     except FileNotFoundError:
         return None
@@ -38,5 +38,5 @@ def offset_seconds(clock_file: Path, pid: int) -> float | None:
     return int(content) / 1000 - written
 
 
-def _told_by(clock_file: Path, pid: int) -> Path:
+def _report_of(clock_file: Path, pid: int) -> Path:
     return clock_file.with_name(f"{clock_file.name}.{pid}")

@@ -36,7 +36,7 @@ def alter(addresses: str, replicas: Mapping[Partition, Sequence[int]]) -> None:
         (topic, number): _int32(number) + _array([_int32(replica) for replica in order]) + _NO_TAGS
         for (topic, number), order in replicas.items()
     }
-    answer = _asked(addresses, _ALTER, _TIMEOUT + _by_topic(orders))
+    answer = _call(addresses, _ALTER, _TIMEOUT + _by_topic(orders))
     answer.check("the reassignment")
     for _ in answer.each():
         topic = answer.text()
@@ -49,7 +49,7 @@ def alter(addresses: str, replicas: Mapping[Partition, Sequence[int]]) -> None:
 def under_way(addresses: str, partitions: Sequence[Partition]) -> list[Partition]:
     """The ``partitions`` that are being reassigned. Raises FaultRefused."""
     topics = _by_topic({(topic, number): _int32(number) for topic, number in partitions})
-    answer = _asked(addresses, _LIST, _TIMEOUT + topics)
+    answer = _call(addresses, _LIST, _TIMEOUT + topics)
     answer.check("the list of reassignments")
     found = []
     for _ in answer.each():
@@ -67,7 +67,7 @@ def under_way(addresses: str, partitions: Sequence[Partition]) -> list[Partition
 def elect(addresses: str, partitions: Sequence[Partition]) -> bool:
     """Elect the first replica of each partition. Returns whether it leads all of them now. Raises FaultRefused."""
     topics = _by_topic({(topic, number): _int32(number) for topic, number in partitions})
-    answer = _asked(addresses, _ELECT, _PREFERRED + topics + _TIMEOUT)
+    answer = _call(addresses, _ELECT, _PREFERRED + topics + _TIMEOUT)
     if answer.int16():
         return False
     is_done = True
@@ -134,7 +134,7 @@ class _Answer:
         return taken
 
 
-def _asked(addresses: str, request_of: tuple[int, int], body: bytes) -> _Answer:
+def _call(addresses: str, request_of: tuple[int, int], body: bytes) -> _Answer:
     """The response, after its header and the throttle time. Raises Unreachable if no address answers."""
     header = struct.pack(">hhih", *request_of, 1, len(_CLIENT)) + _CLIENT + _NO_TAGS
     request = header + body + _NO_TAGS

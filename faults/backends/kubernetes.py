@@ -23,7 +23,7 @@ from faults.targets import PodsTarget
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _READ_SECONDS_MAX: Final = 10.0
 _WRITE_SECONDS_MAX: Final = 30.0  # the server calls webhooks, each with its own timeout
-_TOLD_CHARACTERS: Final = 200
+_MESSAGE_CHARACTERS_MAX: Final = 200
 # Returned by a server that starts, stops, is overloaded, or waits for its store or a webhook, and by a proxy in front
 # of a server that does not answer. A starting server has not loaded the permissions yet, and refuses every client.
 _NOT_NOW: Final = (
@@ -189,4 +189,4 @@ def _parsed(content: bytes) -> Object | None:
 def _first_line(content: bytes) -> str:
     """The first line of a response that is not JSON, such as that of another server; empty if there is none."""
     lines = content.decode(errors="replace").splitlines()
-    return lines[0][:_TOLD_CHARACTERS] if lines else ""
+    return lines[0][:_MESSAGE_CHARACTERS_MAX] if lines else ""

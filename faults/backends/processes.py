@@ -136,9 +136,9 @@ def _why_another(target: LocalProcess, seen: Seen) -> str | None:
     """Why the process is not the one whose id was written to the target's file; None if there is no such reason."""
     if target.pid_file is None:
         return None
-    told = _STARTED.match(target.pid_file.read_text(encoding="utf-8"))
-    if told is not None and sys.platform == "linux":
-        if told[1] != seen.started:
+    recorded = _STARTED.match(target.pid_file.read_text(encoding="utf-8"))
+    if recorded is not None and sys.platform == "linux":
+        if recorded[1] != seen.started:
             return f"started at another time than {target.pid_file} says, so that it is another one"
     elif started_after(target.pid_file, seen):
         return f"started after {target.pid_file} was written, so that it is another one, unless the clock was set since"

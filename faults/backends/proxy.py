@@ -129,13 +129,13 @@ class ProxyControl:
 
     def status(self) -> dict[str, LinkStatus]:
         """Link name -> status. Raises Unreachable if no proxy answers."""
-        return self._ask({"do": "status"})
+        return self._request({"do": "status"})
 
     def impair(self, link: str, impairment: Impairment) -> None:
         """Set the impairment of a link. Raises Unreachable if no proxy answers, or if the proxy reports an error."""
-        self._ask({"do": "impair", "link": link, "impairment": impairment.model_dump(mode="json")})
+        self._request({"do": "impair", "link": link, "impairment": impairment.model_dump(mode="json")})
 
-    def _ask(self, order: Mapping[str, object]) -> dict[str, LinkStatus]:
+    def _request(self, order: Mapping[str, object]) -> dict[str, LinkStatus]:
         try:
             with socket.socket(socket.AF_UNIX) as control, _named(self._path) as address:
                 control.settimeout(_ANSWER_SECONDS)

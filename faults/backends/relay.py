@@ -178,8 +178,8 @@ class Relay:
                 self._pass_on(way, packet)
 
     def _is_lost(self) -> bool:
-        told = self.impairment
-        return told.is_blocked or (told.lost_share > 0 and self._random.random() < told.lost_share)
+        current = self.impairment
+        return current.is_blocked or (current.lost_share > 0 and self._random.random() < current.lost_share)
 
     def _keep(self, way: Way, packet: bytes, now: float) -> None:
         waiting = self._waiting[way]
@@ -245,8 +245,8 @@ def _check_free(network: IPv4Network) -> None:
     """Raise OSError if this host already has an address or a route in ``network``."""
     routes = json.loads(ip("-j", "-4", "route", "show", "table", "all") or "[]")
     for route in routes:
-        told = str(route.get("dst", "default"))
-        known = IPv4Network("0.0.0.0/0" if told == "default" else told, strict=False)
+        destination = str(route.get("dst", "default"))
+        known = IPv4Network("0.0.0.0/0" if destination == "default" else destination, strict=False)
         # Short prefixes are ignored: a default route may also be written as two halves.
         if known.prefixlen >= _ROUTE_BITS_LEAST and known.overlaps(network):
-            raise OSError(0, f"this host has a route to {told} already; take another network than {network}")
+            raise OSError(0, f"this host has a route to {destination} already; take another network than {network}")

@@ -49,7 +49,7 @@ def remove_if_empty(name: str, mark: str | None = None) -> bool:
     return False
 
 
-def remove_if_gone(name: str) -> bool:
+def remove_if_stale(name: str) -> bool:
     """Remove a name without a namespace. Returns whether it was removed.
 
     A process in a mount namespace of its own (the demo, where a disk is filled) leaves an empty file if it creates a

@@ -17,7 +17,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 from pydantic import ValidationError
 
-from faults.chaostoolkit.windows import Told, Windows
+from faults.chaostoolkit.windows import PublishedState, Windows
 from faults.config import KafkaSection
 from faults.errors import FaultError, NotPublished
 from faults.spec import expected_classes
@@ -31,9 +31,9 @@ class _ControlState:
     topic: FaultsTopic
     windows: Windows
 
-    def publish(self, records: Iterable[Told]) -> None:
-        for told in records:
-            self.topic.write(told.id, told.value)
+    def publish(self, records: Iterable[PublishedState]) -> None:
+        for record in records:
+            self.topic.write(record.id, record.value)
         try:
             self.topic.flush()
         except NotPublished as error:

@@ -31,8 +31,8 @@ def read(source: str, name: Name) -> dict[str, Any]:
             found = json.loads(Path(source, name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         why = error.reason if isinstance(error, urllib.error.URLError) else error
-        mend = "name the URL or the state folder of a sidecar that has committed a batch"
-        raise NoAnswer(f"{where}: cannot be read ({why}); {mend}.") from error
+        fix = "name the URL or the state folder of a sidecar that has committed a batch"
+        raise NoAnswer(f"{where}: cannot be read ({why}); {fix}.") from error
     if not isinstance(found, dict):
         raise NoAnswer(f"{where}: is no document of a sidecar; name its URL or its state folder.")
     return found

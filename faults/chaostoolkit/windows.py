@@ -17,7 +17,7 @@ _OURS: Final = "faults.chaostoolkit."
 
 
 @dataclass(frozen=True)
-class Told:
+class PublishedState:
     """One record of the faults topic."""
 
     id: str
@@ -41,40 +41,40 @@ class Windows:
         """The actions whose windows are open."""
         return [str(activity["name"]) for activity in self._open.values()]
 
-    def action_begins(self, activity: Mapping[str, Any], now: datetime) -> Iterator[Told]:
+    def action_begins(self, activity: Mapping[str, Any], now: datetime) -> Iterator[PublishedState]:
         """Open a window if the action is part of the method, is not a dry run, and does not publish its own window."""
-        if not self.in_method or activity["type"] != "action" or activity.get("dry") or _tells_itself(activity):
+        if not self.in_method or activity["type"] != "action" or activity.get("dry") or _publishes_itself(activity):
             return
         fault = new_id()
         self._open[fault] = activity
-        yield self._told(fault, "injected", now)
+        yield self._published(fault, "injected", now)
 
-    def action_ended(self, activity: Mapping[str, Any], now: datetime) -> Iterator[Told]:
+    def action_ended(self, activity: Mapping[str, Any], now: datetime) -> Iterator[PublishedState]:
         """Close the action's window if the action is momentary."""
         if activity["name"] in self.momentary:
             for fault in [fault for fault, opened in self._open.items() if opened["name"] == activity["name"]]:
-                yield self._told(fault, "heal_started", now)
+                yield self._published(fault, "heal_started", now)
                 yield from self._closed(fault, now)
 
-    def healing_begins(self, now: datetime) -> Iterator[Told]:
+    def healing_begins(self, now: datetime) -> Iterator[PublishedState]:
         """Mark the start of healing in all open windows."""
         for fault in self._open:
-            yield self._told(fault, "heal_started", now)
+            yield self._published(fault, "heal_started", now)
 
-    def healed(self, now: datetime) -> Iterator[Told]:
+    def healed(self, now: datetime) -> Iterator[PublishedState]:
         """Close all open windows."""
         for fault in list(self._open):
             yield from self._closed(fault, now)
 
-    def _closed(self, fault: str, now: datetime) -> Iterator[Told]:
-        yield self._told(fault, "healed", now)
+    def _closed(self, fault: str, now: datetime) -> Iterator[PublishedState]:
+        yield self._published(fault, "healed", now)
         del self._open[fault]
 
-    def _told(self, fault: str, state: State, now: datetime) -> Told:
+    def _published(self, fault: str, state: State, now: datetime) -> PublishedState:
         activity = self._open[fault]
         name = str(activity["name"])
         target = self.targets.get(name, self.plan)
-        return Told(
+        return PublishedState(
             fault,
             record(
                 fault, name, _kind(activity), target, state, now, plan=self.plan, expects=self.expects.get(name, ())
@@ -82,7 +82,7 @@ class Windows:
         )
 
 
-def _tells_itself(activity: Mapping[str, Any]) -> bool:
+def _publishes_itself(activity: Mapping[str, Any]) -> bool:
     return str(activity.get("provider", {}).get("module", "")).startswith(_OURS)
 
 

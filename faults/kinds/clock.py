@@ -95,16 +95,16 @@ class ClockSkew(OnProcesses):
 
     def heal(self) -> None:
         """Reset the clocks. Files in a removed folder are skipped; `is_healed` still probes the processes."""
-        self._write(0.0, may_be_gone=True)
+        self._write(0.0, may_be_absent=True)
 
     def is_healed(self) -> bool:
         """Whether each JVM that still runs, or a child process with the same library and file, has the right time."""
         return self._is_off_by(0.0)
 
-    def _write(self, offset_seconds: float, *, may_be_gone: bool = False) -> None:
+    def _write(self, offset_seconds: float, *, may_be_absent: bool = False) -> None:
         def write(file: Path | None) -> None:
             assert file is not None
-            if may_be_gone and not file.parent.exists():
+            if may_be_absent and not file.parent.exists():
                 return
             new = file.with_name(f"{file.name}.new")
             new.write_text(f"{offset_seconds:+.3f}\n", encoding="utf-8")

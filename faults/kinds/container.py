@@ -33,7 +33,7 @@ class _OnContainers:
         ours = own_containers()
         for name, docker in self._dockers.items():
             seen = docker.inspect(self._names[name])
-            if (state := _state_amiss(seen)) is not None:
+            if (state := _state_problem(seen)) is not None:
                 raise FaultRefused(f"{name}: the container {state}; fix that first.")
             if ours.has(seen.id, seen.layer):
                 raise FaultRefused(
@@ -66,18 +66,18 @@ class _OnContainers:
         seen = [(known, _seen(docker, known)) for docker, known in self._each()]
         return all(now is None or holds(known, now) for known, now in seen)
 
-    def _mend(self, mend: Callable[[Docker, KnownContainer, Container], None]) -> None:
-        """Call ``mend`` for each container that still exists. One that was removed during the fault is not restored."""
+    def _heal_each(self, heal_one: Callable[[Docker, KnownContainer, Container], None]) -> None:
+        """Call ``heal_one`` for each container that still exists. One that was removed is not restored."""
 
         def one(item: tuple[Docker, KnownContainer]) -> None:
             docker, known = item
             if (now := _seen(docker, known)) is not None:
-                mend(docker, known, now)
+                heal_one(docker, known, now)
 
         for_each(self._each(), one)
 
 
-def _state_amiss(seen: Container) -> str | None:
+def _state_problem(seen: Container) -> str | None:
     if seen.is_restarting:
         return "ended, and is about to be started again by Docker"
     if not seen.is_running:
@@ -177,7 +177,7 @@ class ContainerPause(_OnContainers):
             if now.is_paused:
                 docker.unpause(known.id)
 
-        self._mend(unpause)
+        self._heal_each(unpause)
 
     def is_healed(self) -> bool:
         """Whether no container is paused. One that ended or was removed during the fault is not restored."""
@@ -219,7 +219,7 @@ class ContainerDisconnect(_OnContainers):
             missing = [network for network in known.endpoints if network not in now.endpoints]
             for_each(missing, lambda network: docker.connect(known.id, network, known.endpoints[network]))
 
-        self._mend(connect)
+        self._heal_each(connect)
 
     def is_healed(self) -> bool:
         """Whether each container is on all its networks. One that was removed during the fault is not restored."""

@@ -133,7 +133,7 @@ class _OnNamespaces:
     def heal(self) -> None:
         """Remove the kernel's rule, or the relay's impairment. Raises FaultRefused; Unreachable if no proxy answers."""
 
-        def mend(name: str) -> None:
+        def heal_one(name: str) -> None:
             target = self._targets[name]
             if self._is_relays(target):
                 ProxyControl(self._state).impair(name, Impairment())
@@ -142,7 +142,7 @@ class _OnNamespaces:
                 self._relay(name)  # Raises Unreachable if no relay runs: then the device does not exist.
             self._take_off(target)
 
-        for_each(self._targets, mend)
+        for_each(self._targets, heal_one)
 
     def _take_off(self, target: NamespaceTarget) -> None:
         for_each(self._devices(target), namespaces.remove_rule)
@@ -202,8 +202,8 @@ class NamespacePartition(_OnNamespaces):
 
     def _devices(self, target: NamespaceTarget) -> list[Device]:
         leaves = super()._devices(target) if self._direction != "from" else []
-        comes = [namespaces.other_end(target.namespace, target.device)] if self._direction != "to" else []
-        return leaves + comes
+        devices = [namespaces.other_end(target.namespace, target.device)] if self._direction != "to" else []
+        return leaves + devices
 
     def _shows(self, name: str) -> bool:
         target = self._targets[name]

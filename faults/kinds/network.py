@@ -106,7 +106,7 @@ class _OnLinks:
             status = self._status(name)
             before = self.facts.round_trip_seconds.get(name, 0.0)
             try:
-                echo = round_trip_seconds(status.probe_port, self._gone_probe(), _ECHO_SECONDS_MAX)
+                echo = round_trip_seconds(status.probe_port, self._healed_probe(), _ECHO_SECONDS_MAX)
             except ConnectionError:
                 return False
             if status.impairment != Impairment() or echo is None or echo > 2 * before + self._allowed_seconds():
@@ -122,7 +122,7 @@ class _OnLinks:
     def _shows(self, status: LinkStatus) -> bool:
         raise NotImplementedError
 
-    def _gone_probe(self) -> bytes:
+    def _healed_probe(self) -> bytes:
         return _PING
 
     def _allowed_seconds(self) -> float:
@@ -182,7 +182,7 @@ class Bandwidth(_OnLinks):
         # Other traffic on the link delays the probe or lets it time out. The link is limited in both cases.
         return echo is None or echo >= _PROBE_SECONDS * _MEASURED_SHARE
 
-    def _gone_probe(self) -> bytes:
+    def _healed_probe(self) -> bytes:
         return self._probe
 
     def _allowed_seconds(self) -> float:

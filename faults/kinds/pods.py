@@ -22,7 +22,7 @@ from faults.targets import PodsTarget
 _WATCH_SECONDS: Final = 1
 _DRY: Final = {"dryRun": "All"}
 _DONE_PHASE: Final = {"Apply": "Injected", "Recover": "Not Injected"}
-_TROUBLE_LETTERS_MAX: Final = 400
+_FAILURE_CHARACTERS_MAX: Final = 400
 
 
 class Pods:
@@ -121,7 +121,7 @@ class Pods:
 
     def _is_removed(self, name: str) -> bool:
         seen = self._cluster(name).get(self._path(name))
-        self._probe_detail[name] = _trouble(seen, "Recover")
+        self._probe_detail[name] = _failure_text(seen, "Recover")
         if seen is None:
             return True
         is_over = self._fault.kind in ONE_SHOT or not _holds(seen, "Selected") or _holds(seen, "AllRecovered")
@@ -133,7 +133,7 @@ class Pods:
 
     def _says(self, name: str, condition: str) -> bool:
         seen = self._cluster(name).get(self._path(name))
-        self._probe_detail[name] = _trouble(seen, "Apply")
+        self._probe_detail[name] = _failure_text(seen, "Apply")
         if seen is None:
             return False
         if not _holds(seen, condition):
@@ -173,7 +173,7 @@ def _holds(seen: dict[str, Any], condition: str) -> bool:
     return any(said.get("type") == condition and said.get("status") == "True" for said in conditions)
 
 
-def _trouble(seen: dict[str, Any] | None, operation: str) -> str:
+def _failure_text(seen: dict[str, Any] | None, operation: str) -> str:
     """Why ``operation``, Apply or Recover, is not done on all pods: the newest failure of each remaining pod, in one
     line and cut to a maximum length. Empty if no failure is reported."""
     records = (((seen or {}).get("status") or {}).get("experiment") or {}).get("containerRecords") or []
@@ -184,7 +184,7 @@ def _trouble(seen: dict[str, Any] | None, operation: str) -> str:
         if record.get("phase") != done
         and (failed := [e for e in record.get("events") or [] if _is_failure(e, operation)])
     ]
-    return ", ".join(dict.fromkeys(failures))[:_TROUBLE_LETTERS_MAX]
+    return ", ".join(dict.fromkeys(failures))[:_FAILURE_CHARACTERS_MAX]
 
 
 def _is_failure(event: dict[str, Any], operation: str) -> bool:

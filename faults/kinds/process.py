@@ -85,7 +85,7 @@ class Pause(OnProcesses):
         """
         if not self._throttle.is_due():
             return
-        going = {known.pid for known in self.facts.processes if _goes_on(known)}
+        going = {known.pid for known in self.facts.processes if _is_running(known)}
         for known in self.facts.processes:
             # A killed process runs for a moment before it ends. One that runs in two checks has been resumed.
             if known.pid in going & self._going:
@@ -135,7 +135,7 @@ class Pause(OnProcesses):
         return f"process {pid} of {name} ended since it was paused, and {place}"
 
 
-def _goes_on(known: KnownProcess) -> bool:
+def _is_running(known: KnownProcess) -> bool:
     seen = processes.see(known.pid)
     return seen is not None and seen.started == known.started and not seen.is_stopped
 

@@ -66,7 +66,7 @@ def _run_missing(plan: CampaignPlan, chosen: Sequence[Run], kept: CampaignJourna
         say(f"{done + 1} of {len(left)}: {one.name}, {_remaining_time(plan, chosen, len(left) - done)}")
         return environment.run(one)
 
-    def told(one: Run, end: RunResult | Failure) -> None:
+    def report_run(one: Run, end: RunResult | Failure) -> None:
         nonlocal done
         done += 1
         formats.write(folder, build_table(plan))
@@ -77,7 +77,7 @@ def _run_missing(plan: CampaignPlan, chosen: Sequence[Run], kept: CampaignJourna
         with CampaignEnvironment(
             plan, stop, say, needs_relay=any(one.cell.fault in DELAYS for one in left)
         ) as environment:
-            journal.work(kept, folder, left, one_run, told)
+            journal.work(kept, folder, left, one_run, report_run)
     finally:
         formats.write(folder, build_table(plan))  # an interruption is also a failure and a row of the table
 

@@ -180,11 +180,11 @@ class RunFault:
     def _publish(self, state: State) -> None:
         cell = self._run.cell
         name, target = self._name, f"{self._engine.name}-{_WORKER}"
-        told = record(
+        published = record(
             self._id, name, _KIND[cell.fault], target, state, datetime.now(UTC), "campaign", self._run.seed,
             {"seconds": self._lasts},
         )  # fmt: skip
-        self._topic.write(self._id, told)
+        self._topic.write(self._id, published)
         self._say(f"{name}: {state}")
 
 

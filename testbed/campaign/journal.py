@@ -186,9 +186,9 @@ def work(
     folder: Path,
     wanted: Sequence[Run],
     run_one: Callable[[Run], RunResult],
-    told: Callable[[Run, RunResult | Failure], None],
+    on_end: Callable[[Run, RunResult | Failure], None],
 ) -> None:
-    """Do the runs of ``wanted`` without a complete result, one after another; call ``told`` after each.
+    """Do the runs of ``wanted`` without a complete result, one after another; call ``on_end`` after each.
 
     A run that raises is recorded as a failure and does not end the campaign. `FAILED_MOST` failures in a row raise
     CampaignBroken, because the cause is then not the run. KeyboardInterrupt also ends the campaign.
@@ -208,7 +208,7 @@ def work(
         except Exception as error:
             # Any exception becomes a row of the table; the next run may succeed.
             journal.append("failed", run=run.name, reason=_brief(f"{type(error).__name__}: {error}"))
-            told(run, journal.failures[-1])
+            on_end(run, journal.failures[-1])
             in_a_row += 1
             if in_a_row >= FAILED_MOST:
                 raise CampaignBroken(
@@ -220,7 +220,7 @@ def work(
             in_a_row = 0
             result.write(folder, run, found)
             journal.append("done", run=run.name)
-            told(run, found)
+            on_end(run, found)
 
 
 def _brief(reason: str) -> str:

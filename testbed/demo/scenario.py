@@ -99,7 +99,7 @@ class Scenario:
     def _clock_jump_seconds(self) -> float:
         """The largest jump of a clock: after a jump back, a wait for an instant is longer by this time."""
         parameters = (fault.parameters for step in self.timeline.steps for _, fault in step.parts)
-        jumps = (abs(told.offset_seconds) for told in parameters if isinstance(told, ClockParameters))
+        jumps = (abs(one.offset_seconds) for one in parameters if isinstance(one, ClockParameters))
         return max(jumps, default=0.0)
 
     @property

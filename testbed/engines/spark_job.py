@@ -108,7 +108,7 @@ def start_session(settings: SparkSettings, folder: Path) -> SparkSession:
     # Only the options set here: a second garbage collector in the environment would prevent the JVM's start. The agent
     # for the JVM's clock is kept.
     given = shlex.split(os.environ.pop("JAVA_TOOL_OPTIONS", ""))
-    agents = [told for told in given if told.startswith("-javaagent:")]
+    agents = [option for option in given if option.startswith("-javaagent:")]
     options = (*JAVA_OPTIONS, *agents, f"-Djava.io.tmpdir={scratch}", f"-Dlog4j2.configurationFile={log_settings}")
     os.environ["JDK_JAVA_OPTIONS"] = shlex.join(options)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

@@ -34,7 +34,7 @@ class Decoder:
     def __init__(self, key_fields: Sequence[str], prefix: str | None = None, where: EventFilter | None = None) -> None:
         """``prefix``: added to every id, which then is a string."""
         self._field = None if where is None else where.field
-        self._lets_through = frozenset(() if where is None else map(_comparable, where.one_of))
+        self._accepted_values = frozenset(() if where is None else map(_comparable, where.one_of))
         self._prefix = prefix
         self._key_fields = tuple(key_fields)
         self._single = self._key_fields[0] if len(self._key_fields) == 1 else None
@@ -57,7 +57,7 @@ class Decoder:
             return None
         if type(event_id) is not int and type(event_id) is not str:
             return None
-        if self._field is not None and _comparable(event.get(self._field)) not in self._lets_through:
+        if self._field is not None and _comparable(event.get(self._field)) not in self._accepted_values:
             return FilteredOut(offset)
         return (offset, key, self._ms, event_id if self._prefix is None else f"{self._prefix}{event_id}")
 

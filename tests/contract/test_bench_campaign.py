@@ -40,14 +40,14 @@ def test_an_absent_plan_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> N
 def test_the_campaign_leads_its_own_session_and_is_resumed(
     plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    telling = "import os, sys; print(os.getpid(), os.getsid(0), *sys.argv[1:])"
-    monkeypatch.setattr(campaign, "streamproof", lambda *given: [sys.executable, "-c", telling, *map(str, given)])
+    script = "import os, sys; print(os.getpid(), os.getsid(0), *sys.argv[1:])"
+    monkeypatch.setattr(campaign, "streamproof", lambda *given: [sys.executable, "-c", script, *map(str, given)])
     assert campaign.main(["night", "--only", "engine=flink"]) == 0
     said = capsys.readouterr().out
     pid = int(re.search(r"process (\d+) ", said)[1])  # type: ignore[index]
     assert await_end(pid)
-    told = (plan.parent / "night-results" / "campaign.log").read_text().split()
-    assert told == [str(pid), str(pid), "campaign", str(plan), "--resume", "--only", "engine=flink"]
+    logged = (plan.parent / "night-results" / "campaign.log").read_text().split()
+    assert logged == [str(pid), str(pid), "campaign", str(plan), "--resume", "--only", "engine=flink"]
     assert os.getsid(0) != pid
 
 

@@ -300,8 +300,8 @@ def test_ack_passes_its_arguments_on(streamproof: Command, tmp_path: Path, monke
         acknowledge_all=many,
     )
     assert streamproof("ack", tmp_path, "v-1", "--reason", "known, ticket 7").status == 0
-    told = streamproof("ack", tmp_path, "--class", "missing", "--reason", "ticket 7")
-    assert (told.status, "2 violations of 1,500 contributions" in told.out) == (0, True)
+    done = streamproof("ack", tmp_path, "--class", "missing", "--reason", "ticket 7")
+    assert (done.status, "2 violations of 1,500 contributions" in done.out) == (0, True)
     assert streamproof("ack", tmp_path, "--fault", "kill", "--reason", "ticket 7").status == 0
     assert streamproof("ack", tmp_path, "--class", "duplicate", "--fault", "kill", "--reason", "ticket 7").status == 0
     assert seen == [

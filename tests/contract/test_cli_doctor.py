@@ -157,8 +157,8 @@ def test_a_state_of_another_pipeline_is_a_problem(tmp_path: Path) -> None:
     [finding] = pipeline._identity(config(tmp_path, "oracle.size=7s"))
     assert finding.status == "problem"
     difference = 'oracle.size was "1m" and is "7s" now'
-    mend = "give state.path a new folder, or restore the configuration."
-    assert finding.said == f"the state {given.state.path} belongs to another pipeline: {difference}; {mend}"
+    fix = "give state.path a new folder, or restore the configuration."
+    assert finding.said == f"the state {given.state.path} belongs to another pipeline: {difference}; {fix}"
 
 
 def test_a_port_in_use_is_a_problem(tmp_path: Path) -> None:

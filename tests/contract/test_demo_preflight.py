@@ -116,7 +116,7 @@ def test_missing_jars_of_an_engine_are_named_without_network(
 
 
 @pytest.fixture
-def nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def unprivileged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A user other than root, without cached results of earlier checks."""
     found_out = (
         namespaces.why_not_here,
@@ -134,7 +134,7 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         known.cache_clear()
 
 
-@pytest.mark.usefixtures("nobody")
+@pytest.mark.usefixtures("unprivileged")
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere another reason comes first")
 @pytest.mark.parametrize(
     ("engine", "arguments", "sentence"),
@@ -159,7 +159,7 @@ def test_a_fault_that_needs_root_is_refused_without_it(
     assert " root" in line
 
 
-@pytest.mark.usefixtures("nobody")
+@pytest.mark.usefixtures("unprivileged")
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere another reason comes first")
 def test_without_root_a_file_that_asks_for_a_network_is_refused(
     capsys: pytest.CaptureFixture[str], host: Host, tmp_path: Path

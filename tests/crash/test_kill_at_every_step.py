@@ -31,7 +31,7 @@ AT_REST = ("before_rest:1", "after_rest:1")
 RETIRING = ("before_retiring:1", "after_retiring:1", "after_saving:1")
 RETENTION = ("--set", "state.retention=5s", "--set", "timing.missing_after=4s")
 KILLED = -signal.SIGKILL
-JVM_GONE = 3
+JVM_ENDED = 3
 
 
 def test_the_sequence_has_every_failpoint() -> None:
@@ -85,7 +85,7 @@ def append(sidecars: Sidecars, windows: range, answered: range | None = None) ->
 
 def killed(sidecars: Sidecars, step: str, *arguments: str) -> None:
     status = sidecars.once("killed", *arguments, failpoint=step)
-    expected = JVM_GONE if step.endswith(":jvm") else KILLED
+    expected = JVM_ENDED if step.endswith(":jvm") else KILLED
     assert status == expected, f"{step}: {(sidecars.folder / 'killed.log').read_text()[-2000:]}"
 
 

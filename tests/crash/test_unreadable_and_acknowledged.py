@@ -23,12 +23,12 @@ def test_undecodable_results_are_reported_once_and_stay_acknowledged(sidecars: S
     unreadable(sidecars, "answer!", "another")
     killed(sidecars, "after_facts:1")
     killed(sidecars, "after_violations:1")
-    assert (sidecars.once("killed"), told(sidecars)) == (1, 2)
+    assert (sidecars.once("killed"), reported_undecodable(sidecars)) == (1, 2)
     before = sidecars.report("killed")["violations_unacknowledged"]
     assert main(["ack", str(state), "--class", "undecodable", "--reason", "the old version's"]) == 0
     unreadable(sidecars, "a third")
     killed(sidecars, "after_facts:1")
-    assert (sidecars.once("killed"), told(sidecars)) == (1, 3)
+    assert (sidecars.once("killed"), reported_undecodable(sidecars)) == (1, 3)
     report = sidecars.report("killed")
     assert report["violations"]["confirmed"]["undecodable"] == 3
     assert report["violations_unacknowledged"] == before - 2 + 1
@@ -42,6 +42,6 @@ def unreadable(sidecars: Sidecars, *values: str) -> None:
     history.append(sidecars.servers, (history.Record(f"{sidecars.name}-out", value) for value in values))
 
 
-def told(sidecars: Sidecars) -> int:
+def reported_undecodable(sidecars: Sidecars) -> int:
     rows = rows_of(sidecars.state("killed") / "violations", ["class", "confirmed", "retracted"])
     return sum(row["confirmed"] - row["retracted"] for row in rows if row["class"] == "undecodable")

@@ -37,7 +37,7 @@ def ended(folder: Path, *arguments: str, statuses: tuple[int, ...] = (0,)) -> De
     return running
 
 
-def told_of(name: str, running: Demo) -> str:
+def line_of(name: str, running: Demo) -> str:
     """Return the report's text about the fault ``name``, in one line."""
     said = " ".join(running.said().split())
     found = re.search(rf"{name} \((.*?)(?= [\w-]+ \(\w+_\w+ on | Phases )", said[said.index(" Faults ") :])
@@ -55,7 +55,7 @@ def test_two_faults_of_a_file_are_injected_healed_and_reported(tmp_path: Path) -
     assert re.search(r"FAULT failure: kill-a-worker on reference-worker-\d is in, for 1s", running.said())
     assert re.search(r"the supervisor starts reference-worker-\d again", running.said())
     assert "healed: pause-a-worker on reference-worker-0 has ended" in running.said()
-    killed, paused = told_of("kill-a-worker", running), told_of("pause-a-worker", running)
+    killed, paused = line_of("kill-a-worker", running), line_of("pause-a-worker", running)
     assert re.match(r"process_kill on reference-worker-\d\), from .* healed .* no violation after it", killed)
     assert re.match(r"process_pause on reference-worker-0\), from .* healed .* no violation after it", paused)
 
@@ -68,8 +68,8 @@ def test_a_named_plan_is_injected_healed_and_reported(tmp_path: Path) -> None:
     running = ended(tmp_path, *arguments)
     assert re.search(r"FAULT failure: pgval-crash on reference-worker-\d is in, for 6s", running.said())
     assert re.search(r"healed: pgval-crash on reference-worker-\d has ended", running.said())
-    told = told_of("pgval-crash", running)
-    assert re.match(r"process_kill on reference-worker-\d\), from .* healed .* no violation after it", told)
+    told_line = line_of("pgval-crash", running)
+    assert re.match(r"process_kill on reference-worker-\d\), from .* healed .* no violation after it", told_line)
 
 
 @pytest.mark.extended
@@ -100,7 +100,7 @@ def test_one_fault_of_the_catalogue_needs_no_file(tmp_path: Path) -> None:
     arguments = ("--engine", "reference:exactly_once", "--fault", "net_partition", "--seconds", "18")
     running = ended(tmp_path, *arguments)
     assert "FAULT failure: net-partition on reference-link is in, for 3s" in running.said()
-    assert "no violation after it" in told_of("net-partition", running)
+    assert "no violation after it" in line_of("net-partition", running)
 
 
 @pytest.mark.timeout(600)
@@ -110,7 +110,7 @@ def test_leaders_move_to_a_second_broker_and_back(tmp_path: Path) -> None:
     assert "a second broker is at 127.0.0.1:" in running.said()
     assert "FAULT failure: leader-move on click is in" in running.said()
     assert "healed: leader-move on click has ended" in running.said()
-    assert "no violation after it" in told_of("leader-move", running)
+    assert "no violation after it" in line_of("leader-move", running)
 
 
 @pytest.mark.extended
@@ -132,11 +132,11 @@ def test_a_full_disk_stops_the_results_of_flink_until_it_is_healed(tmp_path: Pat
     skip_without("flink")
     running = ended(tmp_path, "--engine", "flink", "--fault", "disk_full", "--seconds", "36")
     assert "FAULT failure: disk-full on flink-disk is in, for 6s" in running.said()
-    told = told_of("disk-full", running)
-    assert "no violation after it" in told
-    stopped = re.search(r"stopped the output for ([\d.]+) s", told)
+    told_line = line_of("disk-full", running)
+    assert "no violation after it" in told_line
+    stopped = re.search(r"stopped the output for ([\d.]+) s", told_line)
     # Without a checkpoint, Flink commits no transaction.
-    assert stopped is not None, told
+    assert stopped is not None, told_line
     assert float(stopped[1]) > 4
     assert not mounted_disks()
 
@@ -191,7 +191,7 @@ def test_a_killed_broker_is_started_again_and_nothing_is_lost(tmp_path: Path) ->
     arguments = scenario(tmp_path, kill, control="6s", recovery="10s")
     running = ended(tmp_path, "--engine", "reference:exactly_once", *arguments)
     assert "the supervisor starts broker again" in running.said()
-    assert "no violation after it" in told_of("broker-kill", running)
+    assert "no violation after it" in line_of("broker-kill", running)
 
 
 @pytest.mark.extended
@@ -207,8 +207,8 @@ def test_kafka_streams_survives_a_killed_worker_and_then_a_slow_link(tmp_path: P
     }
     arguments = scenario(tmp_path, kill, delay, control="10s", recovery="20s")
     running = ended(tmp_path, "--engine", "kafka_streams", *arguments)
-    assert "no violation after it" in told_of("process-kill", running)
-    assert "no violation after it" in told_of("net-delay", running)
+    assert "no violation after it" in line_of("process-kill", running)
+    assert "no violation after it" in line_of("net-delay", running)
     slow = re.search(r"failure \(net-delay\).*?by window close at most ([\d.]+) s", " ".join(running.said().split()))
     assert slow is not None, running.said()
     # That worker produces and commits a result through the slow link.
@@ -221,11 +221,11 @@ def test_spark_pauses_for_as_long_as_its_clock_steps_back(tmp_path: Path) -> Non
     """Expectation: Spark waits for the time of day of its next batch, and loses nothing."""
     skew = {"kind": "clock_skew", "target": "spark-driver", "for": "10s", "parameters": {"offset": "30s"}}
     running = ended(tmp_path, "--engine", "spark", *scenario(tmp_path, skew, control="15s", recovery="40s"))
-    told = told_of("clock-skew", running)
-    assert "no violation after it" in told
-    stopped = re.search(r"stopped the output for ([\d.]+) s", told)
-    assert stopped is not None, told
-    assert 15 < float(stopped[1]) < 60, told
+    told_line = line_of("clock-skew", running)
+    assert "no violation after it" in told_line
+    stopped = re.search(r"stopped the output for ([\d.]+) s", told_line)
+    assert stopped is not None, told_line
+    assert 15 < float(stopped[1]) < 60, told_line
 
 
 @pytest.mark.extended

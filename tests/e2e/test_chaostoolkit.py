@@ -108,8 +108,8 @@ def test_experiments_gain_data_verdicts(pipeline: Pipeline, toolkit: Path, tmp_p
             assert outputs["violations of the last quarter of an hour"] == 0
             assert outputs["heal what is left"] == 0
             assert state_of(stage.pid("worker")) == "S"
-            told = live.until(lambda report: any(fault["healed"] for fault in report["faults"]))["faults"][0]
-            assert (told["kind"], told["target"], told["violations"]) == ("process_pause", "worker", {})
+            reported = live.until(lambda report: any(fault["healed"] for fault in report["faults"]))["faults"][0]
+            assert (reported["kind"], reported["target"], reported["violations"]) == ("process_pause", "worker", {})
 
             (tmp_path / "somebody_elses.py").write_text(FOREIGN)
             status, journal = chaos(toolkit, tmp_path, with_a_foreign_action(example, pipeline, topic), **environment)
@@ -147,9 +147,9 @@ def with_a_foreign_action(example: dict[str, Any], pipeline: Pipeline, topic: st
 
 
 def test_the_toolkit_describes_what_the_extension_offers(toolkit: Path, tmp_path: Path) -> None:
-    told = "import json; from faults.chaostoolkit import discover; print(json.dumps(discover()['activities']))"
+    script = "import json; from faults.chaostoolkit import discover; print(json.dumps(discover()['activities']))"
     environment = {**os.environ, "PYTHONPATH": str(toolkit)}
-    activities = json.loads(subprocess.check_output([sys.executable, "-c", told], cwd=tmp_path, env=environment))
+    activities = json.loads(subprocess.check_output([sys.executable, "-c", script], cwd=tmp_path, env=environment))
     offered = [(activity["type"], activity["name"], activity["arguments"][0]) for activity in activities]
     config, source = {"name": "config", "type": "string"}, {"name": "source", "type": "string"}
     assert offered == [

@@ -101,7 +101,7 @@ class Trial:
     """An oracle with its load and its mutants: a section of the page."""
 
     title: str
-    told: str
+    text: str
     """The page's description of the pipeline and its load, in one line or several."""
     oracle: str
     """In `--set` syntax."""
@@ -111,7 +111,7 @@ class Trial:
     sidecar: tuple[str, ...] = ("outputs.0.fields.window_end=windowEnd",)
     partitions: int = 2
     cells_of_an_event: int = 1
-    lets_through: Callable[[str], bool] = lambda page: True
+    is_accepted: Callable[[str], bool] = lambda page: True
     """Return whether events of a page need a result."""
     cell_of: Callable[[AppliedMutation, Sequence[int]], Cell] = lambda deed, times_ms: (
         deed.window_start_ms,
@@ -168,7 +168,7 @@ WITHOUT_WINDOWS: Final[Mapping[str, Any]] = {
 TRIALS: Final = {
     "tumbling": Trial(
         title="Tumbling windows",
-        told="Windows of 10 s. Some events are late, and some are sent twice.",
+        text="Windows of 10 s. Some events are late, and some are sent twice.",
         oracle="{kind: tumbling_window, size: 10s}",
         load={
             "events_per_window": 50,
@@ -181,7 +181,7 @@ TRIALS: Final = {
     ),
     "sliding": Trial(
         title="Sliding windows",
-        told="Windows of 10 s every 5 s, disorder, late events, second copies. An event that is late for one of its\n"
+        text="Windows of 10 s every 5 s, disorder, late events, second copies. An event that is late for one of its\n"
         "windows only is dropped from that window (`late_policy: drop`). A defect affects an id in one cell.",
         oracle="{kind: sliding_window, size: 10s, slide: 5s}",
         load={
@@ -200,7 +200,7 @@ TRIALS: Final = {
     ),
     "session": Trial(
         title="Sessions",
-        told="A gap of 1.5 s, and clicks that are 1 s apart: without a delayed click there are two sessions, which\n"
+        text="A gap of 1.5 s, and clicks that are 1 s apart: without a delayed click there are two sessions, which\n"
         "merge when the click is read. If the first session has been answered by then, the merged session has\n"
         "several results. Also late events and second copies.",
         oracle="{kind: session_window, gap: 1500ms}",
@@ -220,7 +220,7 @@ TRIALS: Final = {
     ),
     "passthrough": Trial(
         title="Passthrough",
-        told="One result per event, with disorder. A misplaced result has another event time.",
+        text="One result per event, with disorder. A misplaced result has another event time.",
         oracle="{kind: passthrough, bucket: 10s}",
         load={"events_per_window": 50, "disorder": {"share": 0.1, "within": "1s"}, "limit": {"events": 600}},
         engine={"operator": "passthrough", "window_ms": 10_000},
@@ -229,7 +229,7 @@ TRIALS: Final = {
     ),
     "filter": Trial(
         title="Filter",
-        told="As passthrough; the filter passes three of five pages.",
+        text="As passthrough; the filter passes three of five pages.",
         oracle=f"{{kind: filter, bucket: 10s, where: {{path: page, one_of: [{', '.join(LET_THROUGH)}]}}}}",
         load={"events_per_window": 50, "disorder": {"share": 0.1, "within": "1s"}, "limit": {"events": 600}},
         engine={
@@ -239,11 +239,11 @@ TRIALS: Final = {
         },
         sidecar=("outputs.0.evidence=id", f"outputs.0.fields={EVENT}", "timing.max_disorder=1s"),
         cell_of=bucket_of,
-        lets_through=lambda page: page in LET_THROUGH,
+        is_accepted=lambda page: page in LET_THROUGH,
     ),
     "distinct": Trial(
         title="Distinct",
-        told="Windows of 10 s in which each id passes once. A quarter of the events is sent twice.",
+        text="Windows of 10 s in which each id passes once. A quarter of the events is sent twice.",
         oracle="{kind: distinct, size: 10s}",
         load={"events_per_window": 50, "duplicates": {"share": 0.25}, "limit": {"events": 600}},
         engine={"operator": "distinct", "window_ms": 10_000},
@@ -251,7 +251,7 @@ TRIALS: Final = {
     ),
     "running": Trial(
         title="Running aggregate, incremental",
-        told="Results per key with the new ids (`emission: incremental`), disorder, second copies.",
+        text="Results per key with the new ids (`emission: incremental`), disorder, second copies.",
         oracle="{kind: running_aggregate}",
         load=WITHOUT_WINDOWS | {"duplicates": {"share": 0.02}},
         engine={"operator": "running_aggregate", "emission": "incremental", "max_disorder_ms": 1_000},
@@ -264,7 +264,7 @@ TRIALS: Final = {
     ),
     "running-cumulative": Trial(
         title="Running aggregate, cumulative",
-        told="Results per key with all ids so far (`emission: cumulative`). A null value withdraws each result before\n"
+        text="Results per key with all ids so far (`emission: cumulative`). A null value withdraws each result before\n"
         "the next one. Disorder, second copies.",
         oracle="{kind: running_aggregate}",
         load=WITHOUT_WINDOWS | {"keys": {"pages": 20}, "events_per_window": 20, "duplicates": {"share": 0.02}},
@@ -280,7 +280,7 @@ TRIALS: Final = {
     ),
     "running-id": Trial(
         title="Running aggregate, one result per event",
-        told="One result per event, with its id (`evidence: id`) and without a time.",
+        text="One result per event, with its id (`evidence: id`) and without a time.",
         oracle="{kind: running_aggregate}",
         load=WITHOUT_WINDOWS,
         engine={"operator": "passthrough"},
@@ -321,7 +321,7 @@ class Load:
         """Return the number of contributions that the engine owes."""
         if not trial.owes_repeats:
             return self.events
-        answered = sum(len(times) for page, times in self.times_ms.items() if trial.lets_through(page))
+        answered = sum(len(times) for page, times in self.times_ms.items() if trial.is_accepted(page))
         return answered * trial.cells_of_an_event
 
 
@@ -587,7 +587,7 @@ def render(trial: Trial, cases: Mapping[Deeds, Judged]) -> str:
         "",
         f"`oracle: {trial.oracle}`",
         "",
-        *trial.told.splitlines(),
+        *trial.text.splitlines(),
         f"Load: {sends} events, the same for all rows.",
         "",
         "| mutation | the engine | done | found | at most once | at least once | exactly once |",

@@ -125,8 +125,8 @@ class JoinedRun(KilledRun):
         given["late"][0] |= {"topic": self.late, "input": self.input}
         given["late"][1] |= {"topic": self.late_updates, "input": self.update_input}
         given["oracle"] |= {"join": self.join, "left": self.input, "right": self.update_input, "size": f"{WINDOW_MS}ms"}
-        self.tell_sidecar(given)
+        self.configure_sidecar(given)
         return judged(folder, self.bootstrap_servers, given, effective)
 
-    def tell_sidecar(self, given: dict[str, Any]) -> None:
+    def configure_sidecar(self, given: dict[str, Any]) -> None:
         """Change the sidecar's configuration ``given`` where this run needs another one."""

@@ -76,8 +76,8 @@ def assert_sidecar_agrees(
     counted = count(*(records(bootstrap_servers, topic) for topic in (input_topic, output, late)), window_ms)
     given = clicks(input_topic=input_topic, output=output, late=late, guarantee=guarantee, window_ms=window_ms)
     status, report = judged(folder, bootstrap_servers, given, effective)
-    told = report["contributions"]
-    of_sidecar = {name: told[name] for name in ("processed", "late", "missing", "duplicate", "incorrect")}
+    contributions = report["contributions"]
+    of_sidecar = {name: contributions[name] for name in ("processed", "late", "missing", "duplicate", "incorrect")}
     assert of_sidecar == {
         "processed": counted.processed,
         "late": counted.late,

@@ -74,7 +74,7 @@ class LateByHand(JoinedRun):
     def dropped(self) -> Collection[Event]:
         return self.late_events if self._drops_late else ()
 
-    def tell_sidecar(self, given: dict[str, Any]) -> None:
+    def configure_sidecar(self, given: dict[str, Any]) -> None:
         if self._drops_late:
             del given["late"]
             given["timing"]["late_policy"] = "drop"

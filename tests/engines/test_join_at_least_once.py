@@ -43,12 +43,12 @@ def test_a_killed_join_loses_nothing(
     assert counted.late == 0 if run.dropped() else counted.late >= 6
 
     status, report = run.validate(tmp_path / "sidecar", "at_least_once", effective)
-    told = report["contributions"]
-    assert [told[name] for name in ("processed", "late", "duplicate")] == [
+    contributions = report["contributions"]
+    assert [contributions[name] for name in ("processed", "late", "duplicate")] == [
         counted.processed, counted.late, counted.duplicates
     ]  # fmt: skip
-    assert told["dropped_late"] == len(run.dropped())
-    assert (told["missing"], told["incorrect"]) == (0, 0)
+    assert contributions["dropped_late"] == len(run.dropped())
+    assert (contributions["missing"], contributions["incorrect"]) == (0, 0)
     assert report["verdicts"]["exactly_once"] == ("fail" if counted.duplicates else "pass")
     assert (report["outcome"], status) == ("pass", 0), report["reasons"]
     assert report["effective_guarantee"]["effective"] == "at_least_once"

@@ -65,11 +65,11 @@ def test_a_killed_join_costs_what_the_guarantee_allows(
         assert counted.duplicates == 0, counted
 
     status, report = run.validate(tmp_path / "sidecar", guarantee, effective)
-    told = report["contributions"]
-    assert [told[name] for name in ("processed", "late", "duplicate")] == [
+    contributions = report["contributions"]
+    assert [contributions[name] for name in ("processed", "late", "duplicate")] == [
         counted.processed, counted.late, counted.duplicates
     ]  # fmt: skip
-    assert (told["missing"], told["incorrect"]) == (0, 0)
+    assert (contributions["missing"], contributions["incorrect"]) == (0, 0)
     assert report["verdicts"]["exactly_once"] == ("fail" if counted.duplicates else "pass")
     assert (report["outcome"], status) == ("pass", 0), report["reasons"]
     assert report["effective_guarantee"]["effective"] == guarantee

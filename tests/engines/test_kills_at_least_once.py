@@ -21,7 +21,7 @@ from testbed.broker import EmbeddedBroker
 from testbed.engines.real import RealEngine, RealEngineSettings, Timeouts
 from testbed.engines.spark import SparkEngine
 from testbed.engines.storm import StormEngine
-from tests.engines.foretold import Death, foretold
+from tests.engines.expected_repeats import Death, expected_repeats
 from tests.engines.judged import assert_sidecar_agrees
 from tests.engines.test_spark_engine import last_commit_seconds
 from tests.engines.topics import Answer, PacedLoad, Topics, now_ms, until
@@ -66,7 +66,7 @@ def test_each_kill_repeats_exactly_the_predicted_results(broker: EmbeddedBroker,
         late=topics.late, guarantee="at_least_once", window_ms=WINDOW_MS,
     )  # fmt: skip
     answered = topics.answered()
-    again = foretold(topics.results(), deaths)
+    again = expected_repeats(topics.results(), deaths)
     print(name, KILLS, "kills; foretold:", again.total(), counted)
     assert answered.keys() == expected.keys()  # each id is in its own cell, none is missing or invented
     assert {i: n - 1 for (_, _, i), n in answered.items() if n > 1} == again
@@ -109,8 +109,8 @@ def death(engine: RealEngine, topics: Topics, folder: Path) -> Death:
     assert not engine._is_ready(0)
     offsets = topics.offsets()
 
-    def comes_again(_: Answer, number: int) -> bool:
+    def is_repeated(_: Answer, number: int) -> bool:
         partition, offset = offsets[number]
         return offset >= committed[partition]
 
-    return Death(noted_ms, comes_again)
+    return Death(noted_ms, is_repeated)

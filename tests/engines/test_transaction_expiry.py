@@ -38,7 +38,7 @@ def test_an_expired_transaction_loses_results_of_a_completed_checkpoint(
         engine.ready(READY_SECONDS_MAX)
         effective = engine.effective()
         run.start_load()
-        while attempts < ATTEMPTS_MAX and run.loads() and not tells_loss(engine):
+        while attempts < ATTEMPTS_MAX and run.loads() and not logs_loss(engine):
             attempts += 1
             run.await_answers(uncommitted=True)
             await_checkpoint(tmp_path / "engine")
@@ -48,12 +48,12 @@ def test_an_expired_transaction_loses_results_of_a_completed_checkpoint(
             await_abort(run)
             engine.restart()
             engine.ready(READY_SECONDS_MAX)
-        run.finish(settle=not tells_loss(engine))
+        run.finish(settle=not logs_loss(engine))
         engine.stop()
-        told = tells_loss(engine)
+        has_lost = logs_loss(engine)
     counted = run.agreed(tmp_path / "sidecar", "exactly_once", effective)
     print(attempts, "attempts;", counted)
-    assert told, f"in {attempts} attempts every transaction was committed before the kill"
+    assert has_lost, f"in {attempts} attempts every transaction was committed before the kill"
     assert counted.missing > 0, counted
     assert (counted.duplicates, counted.misplaced) == (0, 0), counted
 
@@ -76,5 +76,5 @@ def await_abort(run: KilledRun) -> None:
         assert time.monotonic() < deadline, "the broker has not aborted the transaction"
 
 
-def tells_loss(engine: FlinkEngine) -> bool:
+def logs_loss(engine: FlinkEngine) -> bool:
     return any("data loss" in i.log_path.read_text(errors="replace") for i in engine.instances)

@@ -55,12 +55,12 @@ def after_a_pass(seen: Object, select: Select, act: Callable[[str, str], str | N
 def _do(operation: str, record: Object, act: Callable[[str, str], str | None], **done: Any) -> None:
     """Add an event. A failed operation changes only the events, which say why."""
     why = act(operation, record["id"])
-    told = {
+    event = {
         "operation": operation,
         "type": "Succeeded" if why is None else "Failed",
         "timestamp": "2026-11-21T10:00:00Z",
     }
-    record["events"] = [*record.get("events", []), told if why is None else {**told, "message": why}]
+    record["events"] = [*record.get("events", []), event if why is None else {**event, "message": why}]
     if why is None:
         record.update(done)
 

@@ -99,7 +99,7 @@ def _of_schema(
         schema = described["definitions"][schema["$ref"].removeprefix("#/definitions/")]
         is_nullable = is_nullable or schema.get("x-nullable") is True
     if "allOf" in schema:
-        schema = _put_together(schema["allOf"], described)
+        schema = _merged(schema["allOf"], described)
     what = schema.get("type", "object") + (" nullable" if is_nullable else "")
     yield name + ("!" if is_required else ""), what + (f" enum={'|'.join(schema['enum'])}" if "enum" in schema else "")
     # In schemas, ``required`` is a list of names; in parameters it is a boolean.
@@ -112,7 +112,7 @@ def _of_schema(
         yield from _of_schema(operation, part, of, described, is_required=is_needed)
 
 
-def _put_together(schemas: list[Node], described: Node) -> Node:
+def _merged(schemas: list[Node], described: Node) -> Node:
     """Return one object with the properties of all."""
     properties: Node = {}
     for part in schemas:

@@ -127,10 +127,10 @@ def _operations(version: Version) -> dict[str, Operation]:
     made = {}
     for name, facts in _FACTS["operations"].items():
         said: dict[str, str] = {}
-        for of, whats in facts.items():
+        for of, kinds in facts.items():
             late = [since for (call, part), since in SAID_LATE.items() if call == name and _is_in(of, part)]
             at = max(version, *late) if late else version
-            for what, ranges in whats.items():
+            for what, ranges in kinds.items():
                 if any(first <= at <= last for first, last in _ranges(ranges)):
                     said[of] = what
         for (call, part), since in SEEN.items():

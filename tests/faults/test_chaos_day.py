@@ -76,8 +76,8 @@ class Scene:
             if message is not None and message.error():
                 break
             if message is not None:
-                told = json.loads(message.value() or b"")
-                found.append((told["name"], told["state"]))
+                record = json.loads(message.value() or b"")
+                found.append((record["name"], record["state"]))
         consumer.close()
         return found
 

@@ -13,7 +13,7 @@ from faults.errors import FaultRefused
 from tests.faults.stage import HEALERS, Stage, abandoned, wait_until
 
 LIBRARY = os.environ.get("STREAMPROOF_TEST_FAKETIME") or str(faketime.installed() or "")
-_TELLS = """
+_PRINTS_CLOCK = """
 import os, select, sys, time
 while True:
     with open(sys.argv[1] + ".new", "w") as out:
@@ -32,9 +32,9 @@ class Clock:
         self._shown = stage.folder / "shown"
         file = stage.folder / "clock"
         file.write_text("+0\n")
-        told = {"FAKETIME_TIMESTAMP_FILE": str(file), "FAKETIME_NO_CACHE": "1", "DONT_FAKE_MONOTONIC": "1"}
-        command = [sys.executable, "-I", "-S", "-c", _TELLS, str(self._shown)]
-        self.process = subprocess.Popen(command, env=os.environ | told | variables, start_new_session=True)
+        environment = {"FAKETIME_TIMESTAMP_FILE": str(file), "FAKETIME_NO_CACHE": "1", "DONT_FAKE_MONOTONIC": "1"}
+        command = [sys.executable, "-I", "-S", "-c", _PRINTS_CLOCK, str(self._shown)]
+        self.process = subprocess.Popen(command, env=os.environ | environment | variables, start_new_session=True)
         (stage.folder / "c.pid").write_text(str(self.process.pid))
         stage.targets["c"] = {"type": "process", "pid_file": "c.pid", "clock_file": "clock"}
         wait_until(self._shown.exists, "it tells the time")

@@ -96,11 +96,11 @@ def test_a_process_that_ends_because_of_its_pause_is_not_healed(stage: Stage, wh
             worker.kill()
             worker.wait()
 
-    told = (
+    message = (
         rf"process-pause on w0 is not healed: .*\(process {worker.pid} of w0 ended since it was paused, and none runs"
     )
     try:
-        with pytest.raises(NotHealed, match=told) as raised:
+        with pytest.raises(NotHealed, match=message) as raised:
             run(config, timeline(config), say, threading.Event())
         assert raised.value.exit_status == 3
         assert not [line for line in said if line.startswith("healed")]

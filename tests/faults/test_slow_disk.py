@@ -51,13 +51,13 @@ class Writer:
     """A process that writes into a folder; a target of the stage."""
 
     def __init__(self, stage: Stage) -> None:
-        self._told, self._folder = stage.folder / "took", stage.folder
+        self._times_file, self._folder = stage.folder / "took", stage.folder
         self.process = self._start()
         stage.targets["data"] = {"type": "folder", "path": ".", "pid_file": "writer.pid"}
-        wait_until(self._told.exists, "it has written")
+        wait_until(self._times_file.exists, "it has written")
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-I", "-S", "-c", _WRITES, str(self._told)]
+        command = [sys.executable, "-I", "-S", "-c", _WRITES, str(self._times_file)]
         process = subprocess.Popen(command, start_new_session=True)
         (self._folder / "writer.pid").write_text(str(process.pid))
         return process
@@ -71,9 +71,9 @@ class Writer:
     def seconds(self) -> float:
         """Return the duration of a write that begins after this call."""
         for _ in range(2):  # the current pass may have begun before
-            before = self._told.stat().st_mtime_ns
-            wait_until(lambda before=before: self._told.stat().st_mtime_ns > before, "it has written again")  # type: ignore[misc]
-        return float(self._told.read_text())
+            before = self._times_file.stat().st_mtime_ns
+            wait_until(lambda before=before: self._times_file.stat().st_mtime_ns > before, "it has written again")  # type: ignore[misc]
+        return float(self._times_file.read_text())
 
 
 @pytest.fixture

@@ -44,17 +44,17 @@ def windows_of(tmp_path: Path, broker: EmbeddedBroker, topic: str, count: int) -
     file = tmp_path / "pipeline.yaml"
     file.write_text(EXAMPLES["clickstream"])
     config = load(file, [f"kafka.bootstrap_servers={broker.bootstrap_servers}", f"faults.topic={topic}"])
-    told = FaultRecords()
+    records = FaultRecords()
     # The test process acts as the worker.
     reader, reading = SidecarsReader(config, print), replace(reading_of(config), memory_bytes=None)
 
     def are_whole() -> bool:
-        told.take(reader.poll(reading))
-        return len(told.windows()) == count and all(w.healed_us is not None for w in told.windows())
+        records.take(reader.poll(reading))
+        return len(records.windows()) == count and all(w.healed_us is not None for w in records.windows())
 
     wait_until(are_whole, "the windows are on the topic")
     assert reader.undecodable == 0
-    return told.windows()
+    return records.windows()
 
 
 def run_one(stage: Stage, fault: dict[str, Any], kafka: dict[str, Any], say: Callable[[str], None]) -> None:

@@ -168,11 +168,11 @@ def test_poison_is_counted_and_stops_when_it_is_healed(stage: Stage, own_broker:
 def test_the_poison_of_a_killed_runner_stops_with_it(
     stage: Stage, own_broker: EmbeddedBroker, topic: str, healer: str
 ) -> None:
-    def comes_in() -> bool:
+    def poison_arrives() -> bool:
         wait_until(lambda: ends(own_broker, topic, "read_uncommitted") >= 20, "poison comes in")
         return True
 
-    abandoned(stage, {"kind": "poison", "target": "events", "parameters": {"per_second": 200}}, healer, comes_in)
+    abandoned(stage, {"kind": "poison", "target": "events", "parameters": {"per_second": 200}}, healer, poison_arrives)
     end = ends(own_broker, topic, "read_uncommitted")
     assert values(own_broker, topic, "read_uncommitted") == [FORMS["not_json"]] * end
 

@@ -68,7 +68,7 @@ exec chroot "$root" setpriv --reuid $USER_ID --regid $USER_ID --clear-groups --n
 """
 
 
-def lacks() -> str:
+def missing_tools() -> str:
     """Return why the image cannot be built and run here; empty if it can."""
     if os.geteuid() != 0:
         return "mounts and namespaces need root"

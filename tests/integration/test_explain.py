@@ -25,36 +25,36 @@ def test_explain_lists_the_history_of_an_event_and_of_a_cell(
     assert pipeline.once().status == 1
     capsys.readouterr()
 
-    def told(wanted: str | tuple[str, ...]) -> tuple[int, str, str]:
+    def explained(wanted: str | tuple[str, ...]) -> tuple[int, str, str]:
         status = explain.run(pipeline.spark, pipeline.state(), wanted)
         said = capsys.readouterr()
         return status, said.out, said.err
 
-    status, story, _ = told("1")
+    status, story, _ = explained("1")
     assert status == 0
     assert story.startswith("Event 1\n")
     assert f"read as an input event from {pipeline.input}-0 at offset 0" in story
     assert f"carried by the result {pipeline.output}-0 at offset 0" in story
     assert "duplicate confirmed, before any fault" in story
 
-    status, cell, _ = told((f"{iso(0)}Z", "a"))
+    status, cell, _ = explained((f"{iso(0)}Z", "a"))
     assert status == 0
     assert cell.startswith("Cell a of the window that starts at 1970-01-01T00:00:00.000000Z\n")
     assert "1 missing" in cell
 
-    status, odd, _ = told(ODD)
+    status, odd, _ = explained(ODD)
     assert status == 0
     assert odd.startswith("Event it's \\x1b[2J\\x0a\\x9b31m\\u202e'7\n")
     assert OBEYED.findall(odd.replace("\n", "")) == []
 
     secret = redaction.secret_of(pipeline.state())
     for text in ("1", ODD, cut(LONG)):
-        status, again, _ = told(redaction.hashed(secret, text))
-        assert (status, again) == told(text)[:2]
+        status, again, _ = explained(redaction.hashed(secret, text))
+        assert (status, again) == explained(text)[:2]
     hashed_key = redaction.hashed(secret, cut(LONG))
-    assert told((f"{iso(0)}Z", hashed_key)) == told((f"{iso(0)}Z", cut(LONG)))
+    assert explained((f"{iso(0)}Z", hashed_key)) == explained((f"{iso(0)}Z", cut(LONG)))
 
-    status, nothing, complaint = told("\x1b[2J")
+    status, nothing, complaint = explained("\x1b[2J")
     assert (status, nothing) == (3, "")
     assert "nothing that was read carries id \\x1b[2J (or retention has dropped it)" in complaint
 
@@ -62,11 +62,11 @@ def test_explain_lists_the_history_of_an_event_and_of_a_cell(
     listed = json.loads((pipeline.state() / "violations.json").read_text())["violations"]
     shown = next(entry for entry in listed if entry["key"] == cut(LONG))
     assert shown["ids"] == [cut(LONG)]
-    status, story, _ = told(cut(LONG))
+    status, story, _ = explained(cut(LONG))
     assert (status, story.splitlines()[0]) == (0, f"Event {cut(LONG)}")
     assert "duplicate confirmed" in story
     assert len(story) < 5_000
-    status, cell, _ = told((f"{iso(0)}Z", cut(LONG)))
+    status, cell, _ = explained((f"{iso(0)}Z", cut(LONG)))
     assert (status, cell.splitlines()[0]) == (
         0,
         f"Cell {cut(LONG)} of the window that starts at 1970-01-01T00:00:00.000000Z",

@@ -15,8 +15,8 @@ def test_a_silent_engine_is_downtime_until_it_has_recovered(pipeline: Pipeline) 
     pipeline.create()
     pipeline.broker.create_topics({faults: 1})
     run_load(pipeline, faults)
-    told = (f"faults.topic={faults}", *MEASURES)
-    report = pipeline.once(*told).report
+    settings = (f"faults.topic={faults}", *MEASURES)
+    report = pipeline.once(*settings).report
     (fault,) = report["faults"]
     assert fault["absent_because"] == []
     # 20 ticks of 250 ms are silent: 5 s. The bounds allow for the machine's pace and the longest gap before the fault.
@@ -37,7 +37,7 @@ def test_a_silent_engine_is_downtime_until_it_has_recovered(pipeline: Pipeline) 
     assert sum(phase["results"] for phase in report["phases"]) == ANSWERED
     # Simulate a kill before the file was written: the next start recomputes all of it from the facts.
     (pipeline.state() / FILE).unlink()
-    again = pipeline.once(*told).report
+    again = pipeline.once(*settings).report
     assert again["phases"] == report["phases"]
     assert again["faults"] == report["faults"]
     assert again["latency_seconds"] == report["latency_seconds"], "latencies are kept elsewhere and counted once"

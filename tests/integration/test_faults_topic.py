@@ -38,20 +38,20 @@ def test_each_poll_returns_all_available_records(
     faults, reading = FaultsTopic(config, print), replace(reading_of(config), memory_bytes=None)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-    def tell(state: str, second: int) -> None:
+    def publish(state: str, second: int) -> None:
         record = {"id": "1", "kind": "process_kill", "target": "e", "state": state}
         producer.produce(topic, json.dumps({**record, "time": f"2026-01-01T00:00:{second:02}Z"}), key="1")
         assert producer.flush(10) == 0
 
     assert faults.poll(reading) == []
     broker.create_topics({topic: 2})
-    tell("injected", 1)
-    tell("verified", 2)
+    publish("injected", 1)
+    publish("verified", 2)
     assert [row["state"] for row in faults.poll(reading)] == ["injected", "verified"]
     assert faults.poll(reading) == []
-    tell("healed", 3)
+    publish("healed", 3)
     assert [row["state"] for row in faults.poll(reading)] == ["healed"]
     broker.delete_topic(topic)
     broker.create_topics({topic: 2})
-    tell("healed", 4)
+    publish("healed", 4)
     assert [int(str(row["time_us"])) % 60_000_000 for row in faults.poll(reading)] == [4_000_000]

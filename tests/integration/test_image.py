@@ -114,8 +114,8 @@ def test_once_needs_no_network_but_kafka(servers: str, container: Container) -> 
     found = report(container)["contributions"]
     assert (found["expected"], found["missing"], found["unknown_id"]) == (30, 1, 1)
     assert container.run("streamproof", "report", "/var/lib/streamproof/clicks").returncode == 1
-    told = container.run("streamproof", "explain", "/var/lib/streamproof/clicks", "--id", "ghost")
-    assert (told.returncode, "ghost" in told.stdout) == (0, True), told
+    explained = container.run("streamproof", "explain", "/var/lib/streamproof/clicks", "--id", "ghost")
+    assert (explained.returncode, "ghost" in explained.stdout) == (0, True), explained
 
 
 def test_the_image_runs_live_until_sigterm(servers: str, container: Container) -> None:

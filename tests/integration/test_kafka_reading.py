@@ -34,7 +34,7 @@ NAMES = itertools.count()
 WORKER_BYTES_MIN = 402_653_184
 """The minimum of `limits.worker_bytes`."""
 Headers = list[tuple[str, bytes | None]]
-Told = tuple[int, bytes | None, bytes | None, Headers]
+Delivered = tuple[int, bytes | None, bytes | None, Headers]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def read(reading: Reading, reader: Reader, wanted: Range) -> pa.Table:
     return pa.Table.from_batches(batches) if batches else pa.table({"offset": pa.array([], pa.int64())})
 
 
-Log = dict[tuple[str, int], list[tuple[Told, bool]]]
+Log = dict[tuple[str, int], list[tuple[Delivered, bool]]]
 """Partition -> the records written to it, in order, and whether each was committed."""
 
 
@@ -91,7 +91,7 @@ class Writer:
         self._in_transaction = chance.random() < 0.7
         self._commits = not self._in_transaction or chance.random() < 0.5
         self._producer = Producer({**options, **({"transactional.id": name} if self._in_transaction else {})})
-        self._written: list[tuple[tuple[str, int], Told]] = []
+        self._written: list[tuple[tuple[str, int], Delivered]] = []
         if self._in_transaction:
             self._producer.init_transactions(30)
             self._producer.begin_transaction()
@@ -101,7 +101,7 @@ class Writer:
         for _ in range(chance.choice([1, 7, 150])):
             value, key, headers = record(chance)
 
-            def told(
+            def delivered(
                 error: object,
                 message: Message,
                 value: bytes | None = value,
@@ -111,14 +111,14 @@ class Writer:
                 assert error is None
                 self._written.append(((topic, partition), (int(message.offset() or 0), value, key, headers)))
 
-            self._producer.produce(topic, value, key, headers=headers, partition=partition, on_delivery=told)  # type: ignore[arg-type]
+            self._producer.produce(topic, value, key, headers=headers, partition=partition, on_delivery=delivered)  # type: ignore[arg-type]
         assert self._producer.flush(30) == 0
 
     def end(self, log: Log) -> None:
         if self._in_transaction:
             (self._producer.commit_transaction if self._commits else self._producer.abort_transaction)(30)
-        for place, told in self._written:
-            log[place].append((told, self._commits))
+        for place, delivered in self._written:
+            log[place].append((delivered, self._commits))
 
 
 def record(chance: random.Random) -> tuple[bytes | None, bytes | None, Headers]:
@@ -128,8 +128,8 @@ def record(chance: random.Random) -> tuple[bytes | None, bytes | None, Headers]:
     return value, key, headers[: chance.randrange(4)]
 
 
-def expected(told: Told, partition: int) -> dict[str, Any]:
-    offset, value, key, headers = told
+def expected(delivered: Delivered, partition: int) -> dict[str, Any]:
+    offset, value, key, headers = delivered
     if value is not None and len(value) > 2000:
         value = TOO_LARGE + b"2001"
     elif value is not None and value.startswith(TOO_LARGE):
@@ -171,8 +171,8 @@ def test_every_visible_record_of_a_range_is_read_once(
         how = reading.spared() if chance.random() < 0.05 else reading
         found = read(how, reader, Range(0, topic, number, start, end)).to_pylist()
         assert all(one.pop("time_us") > 10**15 for one in found)
-        shown = [told for told, commits in log[place] if commits or isolation == "read_uncommitted"]
-        wanted = [expected(told, number) for told in shown if start <= told[0] < end]
+        shown = [delivered for delivered, commits in log[place] if commits or isolation == "read_uncommitted"]
+        wanted = [expected(delivered, number) for delivered in shown if start <= delivered[0] < end]
         assert found == wanted, (place, start, end)
         seen["to a gap"] += end > start and (not wanted or wanted[-1]["offset"] < end - 1)
         seen["records"] += len(wanted)

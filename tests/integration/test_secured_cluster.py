@@ -188,9 +188,9 @@ def test_doctor_reads_with_both_clients(cluster: Cluster) -> None:
     # DESCRIBE does not include READ, and only a client that reads notices.
     cluster.broker.revoke(user, "READ", "TOPIC", made.late)
     cluster.broker.allow(user, "DESCRIBE", "TOPIC", made.late)
-    lack = f"the right READ on topic {made.late} is missing; grant it to user {user}."
+    missing_right = f"the right READ on topic {made.late} is missing; grant it to user {user}."
     found = list(doctor.check(cluster.config(java_names)))
-    assert [f.said for f in found if f.subject.endswith("client")] == [lack, lack]
+    assert [f.said for f in found if f.subject.endswith("client")] == [missing_right, missing_right]
 
 
 def refusals(cluster: Cluster) -> dict[str, tuple[Config, str]]:

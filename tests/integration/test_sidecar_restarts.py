@@ -24,8 +24,8 @@ def judged(run: Run) -> dict[str, Any]:
     memory."""
     names = ("verdicts", "contributions", "results", "inputs")
     cells = {name: count for name, count in run.report["cells"].items() if name != "sampled"}
-    told = {name: run.report["violations"][name] for name in ("confirmed", "retracted", "suspected")}
-    return {name: run.report[name] for name in names} | {"cells": cells} | told
+    violations = {name: run.report["violations"][name] for name in ("confirmed", "retracted", "suspected")}
+    return {name: run.report[name] for name in names} | {"cells": cells} | violations
 
 
 def test_records_of_settled_cells_are_judged_the_same_after_a_restart(pipeline: Pipeline) -> None:

@@ -115,7 +115,7 @@ def listening(pid: int) -> set[int]:
     return {int(row[1].partition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
 
 
-def told(port: int, *lines: str) -> bytes:
+def sent(port: int, *lines: str) -> bytes:
     """Return the answer to a client without the token; empty if it is disconnected or gets no answer."""
     with socket.create_connection(("127.0.0.1", port), timeout=3) as client:
         try:
@@ -206,10 +206,10 @@ def test_no_secret_is_visible_and_no_stranger_is_served(pipeline: Pipeline) -> N
         assert ports, "no port of callbacks was seen"
         for port in ports:
             calls = [line for proxy in ("p0", "p1", "p2") for line in ("c", proxy, "call", "n", "i5", "e")]
-            assert told(port, *calls) == b""
-            assert told(port, "A", "wrong", "c", "p0", "call", "n", "i5", "e")[:2] != b"!y"
+            assert sent(port, *calls) == b""
+            assert sent(port, "A", "wrong", "c", "p0", "call", "n", "i5", "e")[:2] != b"!y"
         for port in listening(java):
-            assert not told(port, "c", "z:java.lang.System", "getProperty", "sjava.version", "e").startswith(b"!y")
+            assert not sent(port, "c", "z:java.lang.System", "getProperty", "sjava.version", "e").startswith(b"!y")
         # Output to a terminal or a journal: the verdict, and each new class of violation.
         pipeline.answers(answer([1]))
 

@@ -103,8 +103,8 @@ def written(pipeline: Pipeline) -> None:
     for window in range(WINDOWS):
         ids = list(range(window * OF_WINDOW, (window + 1) * OF_WINDOW))
         pipeline.clicks(*(click(id_, window * 10 + (id_ % OF_WINDOW) / OF_WINDOW) for id_ in ids))
-        told: list[object] = list({7: ids[1:], 20: [*ids, ids[5]], 31: [*ids, "ghost"]}.get(window, ids))
-        pipeline.answers(answer(told, window))
+        listed: list[object] = list({7: ids[1:], 20: [*ids, ids[5]], 31: [*ids, "ghost"]}.get(window, ids))
+        pipeline.answers(answer(listed, window))
 
 
 def decided(report: Report | None) -> tuple[object, ...]:

@@ -107,10 +107,10 @@ def until(
 def series(url: str, expression: str) -> list[dict[str, Any]]:
     """Return a Prometheus's answer to a query at ``url``; empty while it is not up."""
     try:
-        told = requests.get(f"{url}/api/v1/query", params={"query": expression}, timeout=10).json()
+        answered = requests.get(f"{url}/api/v1/query", params={"query": expression}, timeout=10).json()
     except requests.RequestException:
         return []
-    return list(told.get("data", {}).get("result", []))
+    return list(answered.get("data", {}).get("result", []))
 
 
 def start_prometheus(folder: Path, config: dict[str, Any]) -> tuple[OwnedProcess, str]:

@@ -94,12 +94,12 @@ def _live(browser: Browser, state: Path, out: Path, running: Future[int]) -> Non
 
 def _report(browser: Browser, state: Path, out: Path) -> None:
     """Take pictures of the run's HTML report, as written by `streamproof report --format html`."""
-    told, violations = (
+    shown_report, violations = (
         json.loads((state / name).read_text(encoding="utf-8")) for name in (REPORT_FILE, VIOLATIONS_FILE)
     )
     file = state / "report.html"
-    windows, latencies = judged_windows(state), phase_latencies(state, told)
-    page = html.render(told, records_of(violations), history.read(state), windows=windows, latencies=latencies)
+    windows, latencies = judged_windows(state), phase_latencies(state, shown_report)
+    page = html.render(shown_report, records_of(violations), history.read(state), windows=windows, latencies=latencies)
     file.write_text(page, encoding="utf-8")
     browser.window(1000, 1000)
     browser.open(file.as_uri())

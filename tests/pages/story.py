@@ -22,7 +22,7 @@ from validator.publish.report_plots import PhaseLatency
 SECONDS = 1200
 STEP_SECONDS = 2
 RATE_PER_SECOND = 480
-STRUCK, HEALED = 840, 880
+INJECTED, HEALED = 840, 880
 LOST, REPEATED = 37, 112
 FAULT = "kill-one-worker"
 NETWORK = "slow-broker"
@@ -44,9 +44,9 @@ def _told(seed: int) -> Iterator[Snapshot]:
     read, processed, counts, top, total = 0, 0, [0] * (len(LATENCY_BOUNDS) + 1), 0.0, 0.0
     for second in range(0, SECONDS + 1, STEP_SECONDS):
         read += int(RATE_PER_SECOND * STEP_SECONDS * random.uniform(0.9, 1.1))
-        down = STRUCK <= second < HEALED
+        down = INJECTED <= second < HEALED
         backlog = max(0, read - processed)
-        catching_up = second > STRUCK and backlog > 1_200
+        catching_up = second > INJECTED and backlog > 1_200
         if not down:
             processed += min(backlog, int(RATE_PER_SECOND * STEP_SECONDS * (1.4 if catching_up else 1.0)))
         answered = 0 if down else 40
@@ -61,7 +61,7 @@ def _snapshot(second: int, read: int, processed: int, latency: Histogram) -> Sna
     lost = LOST if second >= HEALED + 120 else 0
     repeated = REPEATED if second >= HEALED + 20 else 0
     outstanding = max(0, read - processed - lost)
-    overdue = outstanding // 3 if STRUCK + 30 <= second < HEALED + 60 else 0
+    overdue = outstanding // 3 if INJECTED + 30 <= second < HEALED + 60 else 0
     failed = Verdict.FAIL
     lossless = Verdict.FAIL if lost else Verdict.PASS
     healthy = replace(
@@ -125,13 +125,13 @@ def _snapshot(second: int, read: int, processed: int, latency: Histogram) -> Sna
 
 def faults(second: int) -> tuple[FaultWindow, ...]:
     """Return the faults injected up to ``second``."""
-    told = [
+    shown = [
         FaultWindow("f-2", NETWORK, "network_delay", "broker-1", at(500), at(501), at(559), at(560)),
-        FaultWindow("f-1", FAULT, "process_kill", "taskmanager-1", at(STRUCK), at(STRUCK + 1), None, None),
+        FaultWindow("f-1", FAULT, "process_kill", "taskmanager-1", at(INJECTED), at(INJECTED + 1), None, None),
     ]
     if second >= HEALED:
-        told[1] = replace(told[1], heal_started_us=at(HEALED - 5), healed_us=at(HEALED))
-    return tuple(fault for fault in told if fault.injected_us is not None and fault.injected_us <= at(second))
+        shown[1] = replace(shown[1], heal_started_us=at(HEALED - 5), healed_us=at(HEALED))
+    return tuple(fault for fault in shown if fault.injected_us is not None and fault.injected_us <= at(second))
 
 
 def phases(second: int) -> tuple[Phase, ...]:
@@ -141,19 +141,19 @@ def phases(second: int) -> tuple[Phase, ...]:
         ("failure", NETWORK, 500),
         ("recovery", NETWORK, 560),
     ]
-    changes += [("failure", FAULT, STRUCK), ("recovery", FAULT, HEALED)]
+    changes += [("failure", FAULT, INJECTED), ("recovery", FAULT, HEALED)]
     begun = [change for change in changes if change[2] <= second]
     ends: list[int | None] = [at(start) for _, _, start in begun[1:]]
-    told = zip(begun, [*ends, None], strict=True) if begun else ()
-    return tuple(Phase(name, fault, at(start), end) for (name, fault, start), end in told)
+    spans = zip(begun, [*ends, None], strict=True) if begun else ()
+    return tuple(Phase(name, fault, at(start), end) for (name, fault, start), end in spans)
 
 
 def latencies() -> tuple[PhaseLatency, ...]:
     """Return the latencies of each phase's results: the growth of the run's histogram during the phase."""
 
     def counted(instant_us: int) -> tuple[int, ...]:
-        told = [one.latency["last_input"].counts for one in story() if one.taken_us < instant_us]
-        return told[-1] if told else (0,) * (len(LATENCY_BOUNDS) + 1)
+        earlier = [one.latency["last_input"].counts for one in story() if one.taken_us < instant_us]
+        return earlier[-1] if earlier else (0,) * (len(LATENCY_BOUNDS) + 1)
 
     found = []
     for phase in (Phase("control", None, at(0), at(499)), *phases(SECONDS)[1:]):
@@ -191,7 +191,7 @@ def violations(lost: int) -> Iterator[ViolationRecord]:
         for i in range(14):
             count = 8 if kind == "duplicate" else 3
             yield ViolationRecord(
-                f"{kind[0]}{i:07x}", kind, "confirmed", at(STRUCK - 60 + 60 * (i % 3)),
+                f"{kind[0]}{i:07x}", kind, "confirmed", at(INJECTED - 60 + 60 * (i % 3)),
                 f"/products/{i * 37 % 100}/reviews", count,
                 tuple(str(400_000 + 17 * i + k) for k in range(count)), at(second), at(second), "failure", FAULT,
                 "known: replayed by hand" if kind == "missing" and i == 3 else None,
@@ -205,7 +205,7 @@ def windows() -> dict[int, dict[str, int]]:
     judged = {at(second): {"expected": each, "processed": each} for second in range(0, SECONDS - 60, 60)}
     for count, kind in ((REPEATED, "duplicate"), (LOST, "missing")):
         for i in range(3):
-            window = judged[at(STRUCK - 60 + 60 * i)]
+            window = judged[at(INJECTED - 60 + 60 * i)]
             window[kind] = count // 3 + (i < count % 3)
             window["processed"] -= window[kind] if kind == "missing" else 0
     judged[at(SECONDS - 60)] = {"expected": each, "processed": each // 2, "pending": each // 2}

@@ -109,32 +109,32 @@ def test_a_violation_reaches_the_pager_and_a_healthy_run_under_load_does_not(pip
             assert requests.get(f"{manager_url}/api/v2/alerts", timeout=10).json() == []
             assert pager.heard == []
 
-            tell(pipeline, faults, "1", "injected", ("duplicate",))
+            put_fault(pipeline, faults, "1", "injected", ("duplicate",))
             pipeline.answers(answer(["0-b-0"], 0, "b"))  # as the fault's plan expects
             # Five scrapes, with twenty evaluations of the rules.
             expected = 'count_over_time((streamproof_violations_expected{class="duplicate"} == 1)[60s:2s])'
             until(lambda: number(url, expected) >= 5, seconds=WAIT_SECONDS, what="what the plan expects")
             assert number(url, 'streamproof_violations_open{class="duplicate"}') == 1
             assert not violated(pager, "firing"), "a plan that expects the class mutes it"
-            tell(pipeline, faults, "1", "healed", ("duplicate",))
+            put_fault(pipeline, faults, "1", "healed", ("duplicate",))
 
-            tell(pipeline, faults, "2", "injected")
+            put_fault(pipeline, faults, "2", "injected")
             pipeline.answers(answer(["0-a-0"], 0, "a"))  # a duplicate
             until(lambda: bool(violated(pager, "firing")), seconds=WAIT_SECONDS, what="the alert")
-            told = violated(pager, "firing")[0]
-            assert told.receiver == "on-call"
-            assert told.labels["pipeline"] == pipeline.name
-            assert told.labels["class"] == "duplicate"
-            assert told.labels["severity"] == "critical"
-            assert told.annotations["summary"] == f"{pipeline.name} breaks its guarantee: duplicate"
-            assert "1 confirmed violation of class duplicate that is not" in told.annotations["description"]
-            assert told.annotations["runbook_url"] == f"{SETTINGS.runbooks}/StreamproofGuaranteeViolated.md"
-            page = told.annotations["status_page"].strip()
+            received = violated(pager, "firing")[0]
+            assert received.receiver == "on-call"
+            assert received.labels["pipeline"] == pipeline.name
+            assert received.labels["class"] == "duplicate"
+            assert received.labels["severity"] == "critical"
+            assert received.annotations["summary"] == f"{pipeline.name} breaks its guarantee: duplicate"
+            assert "1 confirmed violation of class duplicate that is not" in received.annotations["description"]
+            assert received.annotations["runbook_url"] == f"{SETTINGS.runbooks}/StreamproofGuaranteeViolated.md"
+            page = received.annotations["status_page"].strip()
             assert page == f"http://{target_of(live)}/"
             assert requests.get(page, timeout=10).ok
             assert "StreamproofGuaranteeViolated" in requests.get(f"{page}{RUNBOOK}", timeout=10).text
 
-            tell(pipeline, faults, "2", "healed")
+            put_fault(pipeline, faults, "2", "healed")
             acknowledge(live.state, "a")
             until(lambda: bool(violated(pager, "resolved")), seconds=WAIT_SECONDS, what="the end of the alert")
     # One duplicate is within the error budget. On a slow machine, the fault may last longer than its alert's `for`.
@@ -142,7 +142,7 @@ def test_a_violation_reaches_the_pager_and_a_healthy_run_under_load_does_not(pip
     assert others == {"StreamproofGuaranteeViolated"}
 
 
-def tell(pipeline: Pipeline, topic: str, fault: str, state: State, expects: tuple[str, ...] = ()) -> None:
+def put_fault(pipeline: Pipeline, topic: str, fault: str, state: State, expects: tuple[str, ...] = ()) -> None:
     name, now = f"kill-worker-{fault}", datetime.now(UTC)
     pipeline.put(topic, record(fault, name, "process_kill", "worker-0", state, now, expects=expects), key=fault)
 

@@ -180,10 +180,10 @@ def test_an_alert_names_the_pages_of_its_own_sidecar(tmp_path: Path, label: str,
         f'streamproof_build_info{{pipeline="{name}",instance="{name}.example:9464"{label}}}': "1x200"
         for name in ("clickstream", "other")
     }
-    told = fired(scenario, "")
-    told["exp_annotations"]["status_page"] = f"{scheme}://clickstream.example:9464/ "
-    told["exp_annotations"]["runbook_url"] = f"{scheme}://clickstream.example:9464/runbooks/{scenario.alert}"
-    check: dict[str, object] = {"eval_time": scenario.fires[0], "alertname": scenario.alert, "exp_alerts": [told]}
+    annotated = fired(scenario, "")
+    annotated["exp_annotations"]["status_page"] = f"{scheme}://clickstream.example:9464/ "
+    annotated["exp_annotations"]["runbook_url"] = f"{scheme}://clickstream.example:9464/runbooks/{scenario.alert}"
+    check: dict[str, object] = {"eval_time": scenario.fires[0], "alertname": scenario.alert, "exp_alerts": [annotated]}
     promtool(tmp_path, {**scenario.series, **seen}, [check], interval=scenario.interval)
 
 

@@ -137,17 +137,17 @@ def test_the_queries_of_the_runbooks_are_accepted_and_give_the_start(url: str) -
     assert len(asked) > 10
     for name, query in asked:
         params = {"query": query.replace("PIPELINE", "clickstream")}
-        told = requests.get(f"{url}/api/v1/query", params=params, timeout=10).json()
-        assert told["status"] == "success", (name, told)
-        instants = [float(found["value"][1]) for found in told["data"]["result"]]
+        answered = requests.get(f"{url}/api/v1/query", params=params, timeout=10).json()
+        assert answered["status"] == "success", (name, answered)
+        instants = [float(found["value"][1]) for found in answered["data"]["result"]]
         assert all(0 <= at <= time.time() + 1 for at in instants), (name, instants)
 
 
 def test_the_rules_run_and_the_violation_fires(url: str) -> None:
     assert not_loaded(url, SETTINGS) == []
-    told = requests.get(f"{url}/api/v1/alerts", timeout=10).json()["data"]["alerts"]
+    answered = requests.get(f"{url}/api/v1/alerts", timeout=10).json()["data"]["alerts"]
     fired = {
-        (alert["labels"]["alertname"], alert["labels"].get("class")) for alert in told if alert["state"] == "firing"
+        (alert["labels"]["alertname"], alert["labels"].get("class")) for alert in answered if alert["state"] == "firing"
     }
     assert ("StreamproofGuaranteeViolated", "missing") in fired
 

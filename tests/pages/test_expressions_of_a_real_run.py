@@ -48,7 +48,7 @@ MEASURES = (
 STAGE_SECONDS = 180.0
 SCRAPE = "200ms"
 """Short enough to catch values that last less than a second, such as the age of a batch."""
-GONE_SECONDS = 170
+EXPIRY_SECONDS = 170
 """How far past the last scrape alerts are queried: Prometheus's answer when no more samples arrive."""
 
 
@@ -128,14 +128,14 @@ class Load:
         self.silent = threading.Event()
 
     def _run(self) -> None:
-        clicked = answered = 0
+        clicked = found = 0
         while not self._over.wait(0.25):
             self._pipeline.clicks(click(clicked, clicked * WINDOW_SECONDS))
             clicked += 1
             # A result comes after the click that closes its window: earlier results have no latency since the closing.
-            due = clicked - 1 if not self.silent.is_set() else answered + (clicked % 6 == 0)
-            self._pipeline.answers(*(answer([n], n) for n in range(answered, due)))
-            answered = due
+            due = clicked - 1 if not self.silent.is_set() else found + (clicked % 6 == 0)
+            self._pipeline.answers(*(answer([n], n) for n in range(found, due)))
+            found = due
 
     def __enter__(self) -> Load:
         self._thread.start()
@@ -146,24 +146,24 @@ class Load:
         self._thread.join()
 
 
-def tell(pipeline: Pipeline, topic: str, state: State, fault: str = "1", expects: tuple[str, ...] = ()) -> None:
+def publish(pipeline: Pipeline, topic: str, state: State, fault: str = "1", expects: tuple[str, ...] = ()) -> None:
     now = datetime.now(UTC)
-    told = record(fault, f"kill-worker-{fault}", "process_kill", "w-0", state, now, expects=expects)
-    pipeline.put(topic, told, key=fault)
+    published = record(fault, f"kill-worker-{fault}", "process_kill", "w-0", state, now, expects=expects)
+    pipeline.put(topic, published, key=fault)
 
 
 def ever(url: str, expression: str, since: float) -> bool:
-    """Return whether ``expression`` had series at any instant between ``since`` and ``GONE_SECONDS`` after now."""
-    asked = {"query": expression, "start": since, "end": time.time() + GONE_SECONDS, "step": 0.2}
-    told = requests.get(f"{url}/api/v1/query_range", params={k: str(v) for k, v in asked.items()}, timeout=60).json()
-    assert told["status"] == "success", told
-    return bool(told["data"]["result"])
+    """Return whether ``expression`` had series at any instant between ``since`` and ``EXPIRY_SECONDS`` after now."""
+    asked = {"query": expression, "start": since, "end": time.time() + EXPIRY_SECONDS, "step": 0.2}
+    found = requests.get(f"{url}/api/v1/query_range", params={k: str(v) for k, v in asked.items()}, timeout=60).json()
+    assert found["status"] == "success", found
+    return bool(found["data"]["result"])
 
 
 def empty_panels(url: str) -> set[tuple[str, str]]:
     """Return panels and recording rules without series now."""
-    told = check(url, SETTINGS)
-    return {(one.where, one.expression) for one in told if not one.series and not is_passing(one.where)}
+    checked = check(url, SETTINGS)
+    return {(one.where, one.expression) for one in checked if not one.series and not is_passing(one.where)}
 
 
 def is_passing(where: str) -> bool:
@@ -219,10 +219,10 @@ def test_every_expression_has_series_in_a_run_that_breaks(pipeline: Pipeline) ->
             with Load(pipeline) as load:
                 break_it(pipeline, live, load, faults)
                 until_none_is_empty(url, process)
-            tell(pipeline, faults, "injected", "2", ("duplicate",))
+            publish(pipeline, faults, "injected", "2", ("duplicate",))
             muted = 'streamproof_fault_expects{class="duplicate"} == 1'
             until(seen(muted), process, seconds=STAGE_SECONDS, what="a fault that mutes a class")
-            tell(pipeline, faults, "healed", "2", ("duplicate",))
+            publish(pipeline, faults, "healed", "2", ("duplicate",))
             canary.accuse()
             canary.blind()
             canary.silence()
@@ -252,10 +252,10 @@ def break_it(pipeline: Pipeline, live: Live, load: Load, faults: str) -> None:
     """Inject a fault during which the engine sends no results, so they arrive after they were reported missing; then
     send duplicates."""
     live.until(lambda report: report["contributions"]["processed"] > 20)
-    tell(pipeline, faults, "injected")
+    publish(pipeline, faults, "injected")
     load.silent.set()
     live.until(lambda report: report["violations"]["confirmed"]["missing"] > 0)
-    tell(pipeline, faults, "healed")
+    publish(pipeline, faults, "healed")
     load.silent.clear()
     pipeline.answers(*(answer([n], n) for n in range(10)))
     live.until(lambda report: report["violations"]["confirmed"]["duplicate"] >= 10)

@@ -43,7 +43,7 @@ def parts(count: int) -> list[PartitionCoverage]:
     return [replace(ONE, topic="many", partition=partition) for partition in range(count)]
 
 
-def told(coverage: Iterable[PartitionCoverage], batches: int) -> Snapshot:
+def snapshot_of(coverage: Iterable[PartitionCoverage], batches: int) -> Snapshot:
     """Return a healthy run with this coverage after ``batches`` batches of two seconds each."""
     return replace(healthy(SECONDS + 2 * batches), coverage=tuple(coverage), batches=batches)
 
@@ -65,10 +65,10 @@ def next_offset(place: int) -> str:
 
 def test_frontiers_are_requested_and_drawn_only_while_unfolded(page: Browser, served: Served) -> None:
     many = parts(2000)
-    served.publisher.publish(told(many, 1))
+    served.publisher.publish(snapshot_of(many, 1))
     page.open(served.url)
     page.wait_until("document.querySelector('#topics').textContent.includes('2,000')")
-    served.publisher.publish(told(many, 2))
+    served.publisher.publish(snapshot_of(many, 2))
     page.wait_until("document.querySelector('#when').innerText.includes('12:00:04')")
     assert page.value(f"{ROWS}.length") == 0
     assert set(page.requests) == {served.url, served.url + "events"}
@@ -79,7 +79,7 @@ def test_frontiers_are_requested_and_drawn_only_while_unfolded(page: Browser, se
     page.value(f"window.kept = {ROWS}[7]; window.other = {ROWS}[8].cells[3].firstChild; 1")
     many[7] = replace(many[7], next_offset=4711, expired=3)
     added = replace(ONE, topic="first", partition=0)
-    served.publisher.publish(told((added, *many), 3))
+    served.publisher.publish(snapshot_of((added, *many), 3))
     page.wait_until(f"{ROWS}.length === 2001")
     assert page.text("#partitions tr:nth-child(1)").startswith("first\t0")
     assert page.text("#partitions tr:nth-child(9)").split("\t")[3] == "4,711"
@@ -88,22 +88,22 @@ def test_frontiers_are_requested_and_drawn_only_while_unfolded(page: Browser, se
     before = asked(page, served)
     page.value(f"{SUMMARY}.click()")
     page.wait_until(f"{ROWS}.length === 0")
-    served.publisher.publish(told(many, 4))
+    served.publisher.publish(snapshot_of(many, 4))
     page.wait_until("document.querySelector('#when').innerText.includes('12:00:08')")
     assert (asked(page, served), page.value(f"{ROWS}.length"), page.value(OF)) == (before, 0, "")
     assert page.complaints == []
 
 
 def test_an_update_during_a_request_for_rows_is_not_lost(page: Browser, served: Served) -> None:
-    served.publisher.publish(told(parts(3), 1))
+    served.publisher.publish(snapshot_of(parts(3), 1))
     open_unfolded(page, served)
     page.wait_until(f"{ROWS}.length === 3")
     page.value(HOLD)
     page.value("window.holding = true")
-    served.publisher.publish(told(parts(4), 2))
+    served.publisher.publish(snapshot_of(parts(4), 2))
     page.wait_until("window.held.length === 1")
     for batches in (3, 4, 5):
-        served.publisher.publish(told(parts(10 + batches), batches))
+        served.publisher.publish(snapshot_of(parts(10 + batches), batches))
         page.wait_until(f"document.querySelector('#when').innerText.includes('12:00:{2 * batches:02}')")
     before = asked(page, served)
     assert page.value("window.held.length") == 1, "one request at a time"
@@ -115,7 +115,7 @@ def test_an_update_during_a_request_for_rows_is_not_lost(page: Browser, served: 
 
 
 def test_rows_that_arrive_after_folding_are_not_drawn(page: Browser, served: Served) -> None:
-    served.publisher.publish(told(parts(3), 1))
+    served.publisher.publish(snapshot_of(parts(3), 1))
     page.open(served.url)
     page.wait_until("document.querySelector('#lamp').className === 'on'")
     page.value(HOLD)
@@ -134,13 +134,13 @@ def test_rows_that_arrive_after_folding_are_not_drawn(page: Browser, served: Ser
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
 def test_rows_stay_with_their_batch_after_a_failed_request(page: Browser, served: Served, failure: str) -> None:
     one = parts(1)[0]
-    served.publisher.publish(told([one], 1))
+    served.publisher.publish(snapshot_of([one], 1))
     open_unfolded(page, served)
     page.wait_until(f"{ROWS}.length === 1")
     page.value("window.kept = document.querySelector('#partitions tr'); 1")
     page.value(HOLD)
     page.value(f"window.spoil = () => {failure}; 1")
-    served.publisher.publish(told([replace(one, next_offset=1006)], 2))
+    served.publisher.publish(snapshot_of([replace(one, next_offset=1006)], 2))
     page.wait_until("window.spoiled === 1 && document.querySelector('#when').innerText.includes('12:00:04')")
     page.value(PAINTED)
     assert page.value("window.spoiled") == 1, "only an update asks again"
@@ -148,7 +148,7 @@ def test_rows_stay_with_their_batch_after_a_failed_request(page: Browser, served
     assert page.value(OF) == "As of batch 1, 12:00:02 UTC.", "older than what is above it, and it says so"
     assert page.value("document.querySelector('#notice').hidden") is True
     page.value("window.spoil = null")
-    served.publisher.publish(told([replace(one, next_offset=1007)], 3))
+    served.publisher.publish(snapshot_of([replace(one, next_offset=1007)], 3))
     page.wait_until(f"{next_offset(0)} === '1,007'")
     assert page.value(OF) == "As of batch 3, 12:00:06 UTC."
     assert page.value("document.querySelector('#partitions tr') === window.kept")
@@ -156,7 +156,7 @@ def test_rows_stay_with_their_batch_after_a_failed_request(page: Browser, served
 
 
 def test_a_request_without_an_answer_is_given_up(page: Browser, served: Served) -> None:
-    served.publisher.publish(told(parts(3), 1))
+    served.publisher.publish(snapshot_of(parts(3), 1))
     open_unfolded(page, served)
     page.wait_until(f"{ROWS}.length === 3")
     page.value(HOLD)
@@ -164,9 +164,9 @@ def test_a_request_without_an_answer_is_given_up(page: Browser, served: Served) 
     # A time limit under the test's control replaces the page's.
     page.value(f"window.spoil = {silent}; window.ends = new AbortController(); 1")
     page.value("AbortSignal.timeout = (ms) => ms > 1000 ? window.ends.signal : null; 1")
-    served.publisher.publish(told(parts(4), 2))
+    served.publisher.publish(snapshot_of(parts(4), 2))
     page.wait_until("window.spoiled === 1")
-    served.publisher.publish(told(parts(5), 3))
+    served.publisher.publish(snapshot_of(parts(5), 3))
     page.wait_until("document.querySelector('#when').innerText.includes('12:00:06')")
     assert page.value(f"{ROWS}.length") == 3
     page.value(
@@ -177,7 +177,7 @@ def test_a_request_without_an_answer_is_given_up(page: Browser, served: Served) 
 
 
 def test_rows_survive_a_restart_of_the_server(page: Browser, served: Served) -> None:
-    served.publisher.publish(told(parts(3), 1))
+    served.publisher.publish(snapshot_of(parts(3), 1))
     open_unfolded(page, served)
     page.wait_until(f"{ROWS}.length === 3")
     served.publisher.stop()
@@ -191,7 +191,7 @@ def test_rows_survive_a_restart_of_the_server(page: Browser, served: Served) -> 
     served.start()
     page.wait_until("document.querySelector('#notice').innerText.includes('What is shown is from before')", 15)
     page.wait_until(f"{ROWS}.length === 3 && {OF} === 'As of batch 1, 12:00:02 UTC.'")
-    served.publisher.publish(told(parts(5), 2))
+    served.publisher.publish(snapshot_of(parts(5), 2))
     page.wait_until(f"{ROWS}.length === 5")
     # The browser logs refused connections on the console. The page itself must log no error.
     assert [said for said in page.complaints if "ERR_" not in said] == []
@@ -202,13 +202,13 @@ def test_a_page_without_a_batch_gets_rows_with_the_first(page: Browser, served: 
     page.wait_until("document.querySelector('#when').innerText.includes('no batch yet')")
     page.value(f"{SUMMARY}.click()")
     page.value(PAINTED)
-    served.publisher.publish(told(parts(3), 1))
+    served.publisher.publish(snapshot_of(parts(3), 1))
     page.wait_until(f"{ROWS}.length === 3")
     assert page.complaints == []
 
 
 def test_an_update_keeps_focus_selection_and_scroll_position(page: Browser, served: Served) -> None:
-    served.publisher.publish(told(parts(30), 1))
+    served.publisher.publish(snapshot_of(parts(30), 1))
     page.open(served.url)
     page.wait_until("document.querySelector('#lamp').className === 'on'")
     for _ in range(30):
@@ -225,7 +225,7 @@ def test_an_update_keeps_focus_selection_and_scroll_position(page: Browser, serv
     watch = f"new MutationObserver({count}).observe(document.querySelector('#partitions'), {{ childList: true }})"
     page.value(f"window.removed = 0; {watch}; 1")
     moved = [replace(part, next_offset=2000) for part in parts(30)]
-    served.publisher.publish(told(moved, 2))
+    served.publisher.publish(snapshot_of(moved, 2))
     page.wait_until(f"{next_offset(29)} === '2,000'")
     assert page.value(f"document.activeElement === {SUMMARY}")
     assert page.value("String(getSelection())") == "20"

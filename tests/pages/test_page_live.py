@@ -135,8 +135,8 @@ def test_a_stalled_sidecar_is_shown(page: Browser, tmp_path: Path, monkeypatch: 
         page.wait_until("document.querySelector('#notice').innerText.startsWith('No batch was committed for 45 s')")
         assert page.value("document.querySelector('#lamp').className") == ""
         # A screen reader reads it once, not every second.
-        told = page.value("document.querySelector('#alarm').textContent")
-        assert told == "No batch was committed: verdicts stand still. Read the sidecar's log."
+        alarm = page.value("document.querySelector('#alarm').textContent")
+        assert alarm == "No batch was committed: verdicts stand still. Read the sidecar's log."
     finally:
         still.stop()
 

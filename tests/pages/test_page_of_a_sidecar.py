@@ -69,13 +69,13 @@ def answered_right(sidecars: Sidecars, key: str, first: int) -> None:
     put(sidecars, "out", *[answer(ids(window), window, key) for window in windows])
 
 
-def told_at(sidecars: Sidecars, key: str, process: OwnedProcess) -> float:
+def reported_at(sidecars: Sidecars, key: str, process: OwnedProcess) -> float:
     """Return when the sidecar first wrote a violation of ``key``: the file's modification time, in seconds since the
     epoch."""
     file = sidecars.state(STATE) / "violations.json"
     found: list[float] = []
 
-    def is_told() -> bool:
+    def is_reported() -> bool:
         # If the file is replaced between stat and read, read it again.
         before = file.stat().st_mtime
         listed: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["violations"]
@@ -83,16 +83,16 @@ def told_at(sidecars: Sidecars, key: str, process: OwnedProcess) -> float:
             found.append(before)
         return bool(found)
 
-    until(is_told, process, seconds=START_SECONDS, pause_seconds=0.02, what=f"the violation of {key}")
+    until(is_reported, process, seconds=START_SECONDS, pause_seconds=0.02, what=f"the violation of {key}")
     return found[0]
 
 
 def shown_after(page: Browser, sidecars: Sidecars, key: str, process: OwnedProcess) -> float:
     """Return the seconds from the sidecar's write of a violation of ``key`` until the page shows it with its
     verdict."""
-    told = told_at(sidecars, key, process)
+    reported = reported_at(sidecars, key, process)
     page.wait_until(f"'{key}' in window.shownAt", SHOWN_WITHIN_SECONDS + 10)
-    return float(page.value(f"window.shownAt['{key}']")) / 1000 - told
+    return float(page.value(f"window.shownAt['{key}']")) / 1000 - reported
 
 
 def is_up(page: Browser, seconds: float) -> None:

@@ -28,9 +28,9 @@ def job() -> dict[str, Any]:
         r"^## A port with certificate and token\n.*?^```yaml\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL
     )
     assert found is not None
-    [told] = yaml.safe_load(found[1])
-    assert isinstance(told, dict)
-    return told
+    [scrape_job] = yaml.safe_load(found[1])
+    assert isinstance(scrape_job, dict)
+    return scrape_job
 
 
 @pytest.fixture
@@ -58,10 +58,10 @@ def port(tmp_path: Path) -> Iterator[int]:
 
 def test_the_scrape_job_of_the_guide_works_with_certificate_and_token(tmp_path: Path, port: int) -> None:
     target = f"127.0.0.1:{port}"
-    told = job()
-    assert (told["tls_config"].pop("server_name"), len(told["static_configs"])) == ("proof.example.org", 1)
-    told["static_configs"] = [{"targets": [target]}]
-    content = {"global": {"scrape_interval": "1s"}, "scrape_configs": [told]}
+    scrape_job = job()
+    assert (scrape_job["tls_config"].pop("server_name"), len(scrape_job["static_configs"])) == ("proof.example.org", 1)
+    scrape_job["static_configs"] = [{"targets": [target]}]
+    content = {"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape_job]}
     process, url = start_prometheus(tmp_path, content)
     with process:
         until(lambda: bool(series(url, f'streamproof_build_info{{instance="{target}"}} == 1')), process)
@@ -72,9 +72,9 @@ def test_the_scrape_job_of_the_guide_works_with_certificate_and_token(tmp_path: 
 
 
 def test_without_the_token_the_scrape_fails(tmp_path: Path, port: int) -> None:
-    told = {**job(), "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
-    del told["authorization"], told["tls_config"]["server_name"]
-    process, url = start_prometheus(tmp_path, {"global": {"scrape_interval": "1s"}, "scrape_configs": [told]})
+    scrape_job = {**job(), "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
+    del scrape_job["authorization"], scrape_job["tls_config"]["server_name"]
+    process, url = start_prometheus(tmp_path, {"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape_job]})
     with process:
         until(lambda: bool(series(url, "up == 0")), process)
         assert series(url, "streamproof_build_info") == []

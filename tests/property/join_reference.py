@@ -111,10 +111,10 @@ class JoinReference(Reference):
     def excuses(self, cell: Cell, id_: str) -> tuple[int, int, int]:
         """As in the reference; an id is also unconsumed while the engine has consumed none of its partners."""
         dropped, unconsumed, unprovable = super().excuses(cell, id_)
-        waits = self.tells_consumption() and not self.is_owed(cell, id_, waiting=False)
+        waits = self.has_consumption() and not self.is_owed(cell, id_, waiting=False)
         return dropped, unconsumed or int(waits), unprovable
 
-    def tells_consumption(self) -> bool:
+    def has_consumption(self) -> bool:
         """Whether the engine's consumer group is known."""
         return self.clock.now.committed is not None
 

@@ -130,8 +130,8 @@ def compare(case: Case, number: int, rows: Sequence[Row], instant: Instant, opin
             differs(f"classes of the uncompared {cell}", set(+core), set(+counts))
             differs(f"events of the uncompared {cell}", core["expected"] + core["out_of_scope"], copies)
     if whole:
-        told = [name for name in VIOLATIONS if name not in held]
-        confirmed = {name for name in told if sum(row[name] for row in cells.values()) > 0}
+        certain = [name for name in VIOLATIONS if name not in held]
+        confirmed = {name for name in certain if sum(row[name] for row in cells.values()) > 0}
         differs("confirmed", confirmed, set(opinion.confirmed))
 
 
@@ -154,22 +154,22 @@ def closing_differences(case: Case, rows: Sequence[Row], again: Sequence[Row]) -
     return found
 
 
-def _held(row: Row, name: str, told: int) -> bool:
+def _held(row: Row, name: str, persisted: int) -> bool:
     """Whether a violation may stay on record: the cell's ids are not compared again yet, or the contribution is still
     outstanding."""
     unknown = not row["agrees"] and not (row["compared"] and row["resolved"])
     outstanding = sum(row[state] or 0 for state in STATES) if name == "missing" else 0
-    return told <= row[f"told_{name}"] and (unknown or told <= outstanding)
+    return persisted <= row[f"told_{name}"] and (unknown or persisted <= outstanding)
 
 
-def untold(before: Sequence[Row], now: Sequence[Row]) -> list[str]:
+def unpersisted(before: Sequence[Row], now: Sequence[Row]) -> list[str]:
     """The cells whose violations after one step differ from those that the next step has on record."""
     was = {(row["window_start_us"], row["key"]): row for row in before}
     found = []
     for row in now:
         old = was.get((row["window_start_us"], row["key"]))
         for name in VIOLATIONS if old is not None else ():
-            judged, told = old[name] or 0, row[f"told_{name}"]
-            if judged != told and not _held(old, name, told):
-                found.append(f"{row['window_start_us']}, {row['key']}: {name} judged {judged}, told {told}")
+            judged, persisted = old[name] or 0, row[f"told_{name}"]
+            if judged != persisted and not _held(old, name, persisted):
+                found.append(f"{row['window_start_us']}, {row['key']}: {name} judged {judged}, told {persisted}")
     return found

@@ -62,50 +62,52 @@ def story(*records: InputEvent, **of: object) -> Story:
 
 
 def test_with_both_sides_each_id_of_both_is_owed_once() -> None:
-    told = story(event("1", 3), event("2", 4), update("1", 5)).step(30)
-    assert confirmed(told) == {("missing", "1"), ("missing", "2"), ("missing", "updates/1")} == confirmed(told, "left")
-    told.step(31, result(0, "1", "2", "updates/1"))
-    assert not confirmed(told)
-    assert judged(told).results == {"correct": 1}
+    shown = story(event("1", 3), event("2", 4), update("1", 5)).step(30)
+    assert (
+        confirmed(shown) == {("missing", "1"), ("missing", "2"), ("missing", "updates/1")} == confirmed(shown, "left")
+    )
+    shown.step(31, result(0, "1", "2", "updates/1"))
+    assert not confirmed(shown)
+    assert judged(shown).results == {"correct": 1}
 
 
 def test_a_left_event_alone_is_owed_by_a_left_join_only() -> None:
-    told = story(event("1", 3)).step(30)
-    assert counts(told, "1") == {}
-    assert counts(told, "1", "left") == {"missing": 1}
+    shown = story(event("1", 3)).step(30)
+    assert counts(shown, "1") == {}
+    assert counts(shown, "1", "left") == {"missing": 1}
 
 
 def test_a_right_event_alone_is_owed_by_neither() -> None:
-    told = story(update("1", 3)).step(30)
-    assert counts(told, "updates/1") == counts(told, "updates/1", "left") == {}
+    shown = story(update("1", 3)).step(30)
+    assert counts(shown, "updates/1") == counts(shown, "updates/1", "left") == {}
 
 
 def test_the_same_number_on_both_sides_is_two_ids() -> None:
-    told = story(event("1", 3), update("1", 3)).step(30, result(0, "1"))
-    assert (counts(told, "1"), counts(told, "updates/1")) == ({"processed": 1}, {"missing": 1})
+    shown = story(event("1", 3), update("1", 3)).step(30, result(0, "1"))
+    assert (counts(shown, "1"), counts(shown, "updates/1")) == ({"processed": 1}, {"missing": 1})
 
 
 def test_an_id_that_was_sent_twice_counts_once() -> None:
-    told = story(event("1", 3), event("1", 3), update("1", 3)).step(30, result(0, "1", "updates/1"))
-    assert counts(told, "1") == {"processed": 1}
-    told.step(31, result(0, "1"))
-    assert counts(told.step(32), "1") == {"processed": 1, "duplicate": 1}
+    shown = story(event("1", 3), event("1", 3), update("1", 3)).step(30, result(0, "1", "updates/1"))
+    assert counts(shown, "1") == {"processed": 1}
+    shown.step(31, result(0, "1"))
+    assert counts(shown.step(32), "1") == {"processed": 1, "duplicate": 1}
 
 
 def test_a_repeat_that_was_set_aside_is_not_a_duplicate() -> None:
-    told = story(event("1", 3), event("1", 3), update("1", 3)).step(30, result(0, "1", "updates/1"), late("1", 3))
-    assert counts(told.step(31), "1") == {"processed": 1, "late": 1}
+    shown = story(event("1", 3), event("1", 3), update("1", 3)).step(30, result(0, "1", "updates/1"), late("1", 3))
+    assert counts(shown.step(31), "1") == {"processed": 1, "late": 1}
 
 
 def test_an_id_without_a_partner_is_misplaced() -> None:
-    told = story(event("1", 3)).step(30, result(0, "1")).step(31)
-    assert confirmed(told) == {("misplaced", "1")}
-    assert confirmed(told, "left") == set()
+    shown = story(event("1", 3)).step(30, result(0, "1")).step(31)
+    assert confirmed(shown) == {("misplaced", "1")}
+    assert confirmed(shown, "left") == set()
 
 
 def test_an_event_is_not_misplaced_while_its_partner_may_be_unread() -> None:
-    told = story(event("1", 3)).step(30, result(0, "1"), unread={UPDATES: 1}).step(31, unread={UPDATES: 1})
-    assert counts(told, "1") == {"unresolved": 1}
+    shown = story(event("1", 3)).step(30, result(0, "1"), unread={UPDATES: 1}).step(31, unread={UPDATES: 1})
+    assert counts(shown, "1") == {"unresolved": 1}
 
 
 # Lateness
@@ -118,65 +120,65 @@ def late_update(timing: object = TIMING) -> Story:
 
 def test_a_late_event_without_a_trace_does_not_excuse_its_partner() -> None:
     for timing in (TIMING, DROP):
-        told = late_update(timing).step(30)
-        assert counts(told, "1") == {}
-        assert counts(told, "updates/1") == ({"missing": 1} if timing is TIMING else {"dropped_late": 1})
+        shown = late_update(timing).step(30)
+        assert counts(shown, "1") == {}
+        assert counts(shown, "updates/1") == ({"missing": 1} if timing is TIMING else {"dropped_late": 1})
 
 
 def test_a_late_event_in_a_result_excuses_its_partner() -> None:
-    told = late_update().step(30, result(0, "updates/1")).step(31)
-    assert confirmed(told) == {("missing", "1")}
-    assert not confirmed(told.step(32, result(0, "1")))
+    shown = late_update().step(30, result(0, "updates/1")).step(31)
+    assert confirmed(shown) == {("missing", "1")}
+    assert not confirmed(shown.step(32, result(0, "1")))
 
 
 def test_a_rejected_event_is_handled_and_excuses_nothing() -> None:
-    told = story(event("1", 3), replace(update("1", 5))).step(30)
-    assert confirmed(told) == {("missing", "1"), ("missing", "updates/1")}
-    told.step(31, rejected("updates/1", 5))
-    assert (counts(told, "1"), counts(told, "updates/1")) == ({}, {"rejected": 1})
-    assert not confirmed(told), "both were retracted"
+    shown = story(event("1", 3), replace(update("1", 5))).step(30)
+    assert confirmed(shown) == {("missing", "1"), ("missing", "updates/1")}
+    shown.step(31, rejected("updates/1", 5))
+    assert (counts(shown, "1"), counts(shown, "updates/1")) == ({}, {"rejected": 1})
+    assert not confirmed(shown), "both were retracted"
 
 
 def test_an_event_without_a_partner_on_a_late_topic_is_late() -> None:
-    told = story(update("1", 5)).step(3, late("updates/1", 5)).step(4)
-    assert counts(told, "updates/1") == counts(told, "updates/1", "left") == {"late": 1}
+    shown = story(update("1", 5)).step(3, late("updates/1", 5)).step(4)
+    assert counts(shown, "updates/1") == counts(shown, "updates/1", "left") == {"late": 1}
 
 
 def test_with_another_reason_the_side_stays_owed() -> None:
-    told = story(event("1", 3), update("1", 5), update("2", 5)).step(30, late("updates/1", 5))
-    assert confirmed(told) == {("missing", "1"), ("missing", "updates/2")}
+    shown = story(event("1", 3), update("1", 5), update("2", 5)).step(30, late("updates/1", 5))
+    assert confirmed(shown) == {("missing", "1"), ("missing", "updates/2")}
 
 
 # Unconsumed events and unreadable records
 
 
 def test_an_event_whose_partner_the_engine_has_not_read_is_unconsumed() -> None:
-    told = story(event("1", 3), update("1", 5))
-    told.step(30, committed={CLICKS: 2, UPDATES: 0})
-    assert counts(told, "1") == counts(told, "updates/1") == {"unconsumed": 1}
-    told.step(31, committed={CLICKS: 2, UPDATES: 2})
-    assert confirmed(told) == {("missing", "1"), ("missing", "updates/1")}
+    shown = story(event("1", 3), update("1", 5))
+    shown.step(30, committed={CLICKS: 2, UPDATES: 0})
+    assert counts(shown, "1") == counts(shown, "updates/1") == {"unconsumed": 1}
+    shown.step(31, committed={CLICKS: 2, UPDATES: 2})
+    assert confirmed(shown) == {("missing", "1"), ("missing", "updates/1")}
 
 
 def test_an_excuse_that_may_be_among_hidden_results_does_not_count() -> None:
-    told = story(event("1", 3), update("1", 5)).step(30, expired={LATE: 1}).step(50)
-    assert counts(told, "1") == {}
-    assert not confirmed(told)
+    shown = story(event("1", 3), update("1", 5)).step(30, expired={LATE: 1}).step(50)
+    assert counts(shown, "1") == {}
+    assert not confirmed(shown)
 
 
 def test_an_undecodable_input_may_be_the_partner() -> None:
-    told = story(event("1", 3)).step(30, result(0, "1"), expired={UPDATES: 1}).step(31)
-    found = judged(told)
+    shown = story(event("1", 3)).step(30, result(0, "1"), expired={UPDATES: 1}).step(31)
+    found = judged(shown)
     assert not found.confirmed
     assert found.suspected == {Violation("misplaced", 0, "k", "1")}
 
 
 def test_a_hidden_event_of_a_join_explains_excess_in_one_cell() -> None:
-    told = story(event("1", 3), update("1", 5))
-    told.step(30, result(0, "1", "1", "updates/1"), expired={UPDATES: 1}).step(31)
-    assert judged(told).suspected == {Violation("duplicate", 0, "k", "1")}
-    told.step(32, event("2", 13), update("2", 15)).step(40, result(10, "2", "2", "updates/2")).step(41)
-    assert confirmed(told) == {("duplicate", "1"), ("duplicate", "2")}
+    shown = story(event("1", 3), update("1", 5))
+    shown.step(30, result(0, "1", "1", "updates/1"), expired={UPDATES: 1}).step(31)
+    assert judged(shown).suspected == {Violation("duplicate", 0, "k", "1")}
+    shown.step(32, event("2", 13), update("2", 15)).step(40, result(10, "2", "2", "updates/2")).step(41)
+    assert confirmed(shown) == {("duplicate", "1"), ("duplicate", "2")}
 
 
 # Random worlds

@@ -71,7 +71,7 @@ def totals(sums: Sums) -> dict[str, Any]:
     }
 
 
-def told(tables: MemoryTables) -> list[tuple[Any, ...]]:
+def persisted(tables: MemoryTables) -> list[tuple[Any, ...]]:
     """The rows of the violations table, sorted."""
     names = ("batch", "violation", "state", "count", "confirmed", "retracted", "provable_us", "explanation")
     rows = itertools.chain.from_iterable(part.to_pylist() for part in tables.scan(Table.VIOLATIONS))
@@ -102,7 +102,7 @@ def test_settled_cells_outside_memory_change_no_verdict(tmp_path: Path, capsys: 
                 differences.append(f"seed {it.seed} {it.oracle.kind} step {step}: all stay, they leave: {odd}")
             if step == killed_after:
                 leaves.restart()
-        if told(stays.tables) != told(leaves.tables) and killed_after is None:  # type: ignore[arg-type]
+        if persisted(stays.tables) != persisted(leaves.tables) and killed_after is None:  # type: ignore[arg-type]
             differences.append(f"seed {it.seed} {it.oracle.kind}: other violations")
     with capsys.disabled():
         print(f"\n{len(judged.cases)} histories, {steps} steps; after {left} of them some cells were not in memory")
@@ -141,7 +141,7 @@ def test_a_restart_from_saved_cells_equals_a_fold_of_all_facts(
                 folds.restart()
                 saves.restart()
                 restarted = True
-        if told(folds.tables) != told(saves.tables):  # type: ignore[arg-type]
+        if persisted(folds.tables) != persisted(saves.tables):  # type: ignore[arg-type]
             differences.append(f"seed {it.seed} {it.oracle.kind}: other violations")
         if folds.record.latest != saves.record.latest:
             differences.append(f"seed {it.seed} {it.oracle.kind}: the newest violations are other ones")

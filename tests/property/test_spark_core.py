@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.property.history import Cell
-from tests.property.spark_agreement import Row, Tally, closing_differences, compare, untold
+from tests.property.persisted_violations import persisted, totals, wrongly_persisted
+from tests.property.spark_agreement import Row, Tally, closing_differences, compare, unpersisted
 from tests.property.spark_core import Judged, rows_of
 from tests.property.spark_histories import Opinion, all_opinions, case
-from tests.property.told_violations import mistold, told, totals
 from validator.reconcile.judge import VIOLATIONS
 from validator.state.tables import FOR_SPARK, StateTables
 from validator.stream import jars, session
@@ -39,7 +39,7 @@ FAULTY: Final = 1450
 COMPACTED: Final = 150
 STEPS_MOST: Final = 8
 RESTARTS: Final = 40
-TOLD: Final = 16
+REPLAYED: Final = 16
 SHOWN: Final = 20
 """Number of differences in a failure message."""
 EXPECTED_CLASSES: Final = (
@@ -104,15 +104,15 @@ def test_a_correct_engine_is_never_accused_after_any_step(group: Group) -> None:
     for number, it in enumerate(group.judged.cases):
         for step, rows in enumerate(group.rows[number]):
             held = group.judged.instants[number][step].suspected(rows)
-            told = [name for name in VIOLATIONS if name not in held]
-            if it.causal and any(row[name] for row in rows for name in told):
+            certain = [name for name in VIOLATIONS if name not in held]
+            if it.causal and any(row[name] for row in rows for name in certain):
                 alarms.append((it.seed, step))
     assert alarms == []
 
 
 def test_persisted_violations_are_the_judged_ones(group: Group) -> None:
     assert [
-        line for rows in group.rows for before, now in itertools.pairwise(rows) for line in untold(before, now)
+        line for rows in group.rows for before, now in itertools.pairwise(rows) for line in unpersisted(before, now)
     ] == []
 
 
@@ -125,7 +125,7 @@ def test_persisted_confirmed_violations_are_those_of_the_reference(
     broken = [number for number, opinions in enumerate(group.opinions) if any(found.confirmed for found in opinions)]
     differences: list[str] = []
     late = 0
-    for number in rng.sample(broken, TOLD):
+    for number in rng.sample(broken, REPLAYED):
         steps = len(judged.cases[number].history.steps)
         since, until = sorted(rng.sample(range(steps + 1), 2))
         absent = dict.fromkeys(range(since, until), frozenset({"missing", "unknown_id"}))
@@ -136,8 +136,8 @@ def test_persisted_confirmed_violations_are_those_of_the_reference(
         for step, after in enumerate(run):
             rows = rows_of(after.judging)
             held = after.instants[step].suspected(rows)
-            opinion, now = group.opinions[number][step], told(tables)
-            differences += mistold(judged.cases[number], rows, opinion, held, before, now)
+            opinion, now = group.opinions[number][step], persisted(tables)
+            differences += wrongly_persisted(judged.cases[number], rows, opinion, held, before, now)
             again = RunRecord()
             restore_record(tables, again)
             if totals(after.record) != totals(again):
@@ -147,9 +147,9 @@ def test_persisted_confirmed_violations_are_those_of_the_reference(
             late += step == until and (now - before).total() > 0
             before = now
     with capsys.disabled():
-        print(f"\n{TOLD} histories told, {late} with something confirmed as its suspicion ended")
+        print(f"\n{REPLAYED} histories told, {late} with something confirmed as its suspicion ended")
     assert differences[:SHOWN] == []
-    assert late >= TOLD // 4
+    assert late >= REPLAYED // 4
 
 
 def test_a_restart_restores_the_same_state(group: Group, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,7 +161,7 @@ def test_a_restart_restores_the_same_state(group: Group, capsys: pytest.CaptureF
         upto = rng.randrange(len(judged.cases[number].history.steps))
         before, after = judged.restarted(number, upto)
         differences += closing_differences(judged.cases[number], before, after)
-        differences += untold(before, after)
+        differences += unpersisted(before, after)
     with capsys.disabled():
         print(f"\n{len(numbers)} restarts")
     assert differences[:SHOWN] == []

@@ -77,10 +77,10 @@ def _control(
     if not results:
         return None
     first = min(r.at_us for r in results) // S + given.warm_up
-    earlier, strikes = list(enumerate(faults[:-1])), _ceil(faults[-1].injected_us)
+    earlier, injected = list(enumerate(faults[:-1])), _ceil(faults[-1].injected_us)
     over = {k: max(f.healed_us, back[k]) for k, f in earlier if f.healed_us is not None and k in back}
     instants = [t for _, f in earlier for t in (f.injected_us, f.healed_us) if t is not None]
-    edges = sorted({first, strikes, *(e for t in (*instants, *over.values()) if first < (e := _ceil(t)) < strikes)})
+    edges = sorted({first, injected, *(e for t in (*instants, *over.values()) if first < (e := _ceil(t)) < injected)})
 
     def is_control(second: int) -> bool:
         before = [(k, f.healed_us) for k, f in earlier if _ceil(f.injected_us) <= second]

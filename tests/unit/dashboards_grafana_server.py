@@ -161,8 +161,8 @@ def _handler(fake: FakeGrafana) -> type[BaseHTTPRequestHandler]:
             elif self.headers.get("Authorization") != f"Bearer {TOKEN}":
                 self._send(401, b'{"message": "Invalid API key"}')
             else:
-                status, told = fake.answer(self.command, path, body)
-                self._send(status, json.dumps(told).encode())
+                status, answered = fake.answer(self.command, path, body)
+                self._send(status, json.dumps(answered).encode())
 
         do_POST = do_PUT = do_PATCH = do_GET  # noqa: N815 - the base class's names
 

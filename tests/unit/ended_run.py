@@ -35,7 +35,7 @@ ENDS: Final = {INPUT: 4, OUTPUT: 1, LATE: 0}
 MISSING_AFTER_US: Final = 2 * MINUTE_US
 
 
-class ToldBrokers:
+class FakeBrokers:
     """Three topics of one partition each. ``committed``: the offset of the engine's group."""
 
     def __init__(self) -> None:
@@ -68,10 +68,10 @@ class RunsOfOneState:
         given = ["metrics.port=0", f"state.path={state}", "state.retention=48h", "engine.consumer_group=g"]
         self.config = loads(EXAMPLES["clickstream"], state, given, environment={})
         self.tables = StateTables(state)
-        self.told = ToldBrokers()
-        self.brokers = cast("Brokers", self.told)
+        self.fake_brokers = FakeBrokers()
+        self.brokers = cast("Brokers", self.fake_brokers)
         self.now_us = NOON_US
-        self.rests = self.told.lookup(self.told.topics(place.topic for place in ENDS))
+        self.rests = self.fake_brokers.lookup(self.fake_brokers.topics(place.topic for place in ENDS))
         self._generation = 1
         self._read_all()
 
@@ -89,13 +89,13 @@ class RunsOfOneState:
         begun = Books(self._time_rules, lookup_us=self.now_us - 1, frontiers=frontiers)
         books = begun.looked_up(0, self.now_us, self.rests, ENDS)
         retention = self.config.state.retention
-        told: dict[str, Any] = {"batch": 0, "lookup_us": self.now_us, "epoch": epoch_of(self.now_us, retention)}
-        later = {**fact("input", [3, 4], **told, window_us=MINUTE_US), "first_offset": 2, "last_offset": 3}
+        shared: dict[str, Any] = {"batch": 0, "lookup_us": self.now_us, "epoch": epoch_of(self.now_us, retention)}
+        later = {**fact("input", [3, 4], **shared, window_us=MINUTE_US), "first_offset": 2, "last_offset": 3}
         later["ids"] = [{"id": 3, "offset": 2}, {"id": 4, "offset": 3}]
         rows = facts(
-            {**fact("input", [1, 2], **told), "topic": INPUT.topic, "last_offset": 1},
+            {**fact("input", [1, 2], **shared), "topic": INPUT.topic, "last_offset": 1},
             {**later, "topic": INPUT.topic},
-            {**fact("output", [1, 2], **told), "last_offset": 0},
+            {**fact("output", [1, 2], **shared), "last_offset": 0},
         )
         whole = pa.concat_tables([rows, frontier_rows(books, None, retention)])
         self.tables.append(whole, Table.FACTS, writer="generation-0", version=0)

@@ -134,7 +134,7 @@ def test_events_consumed_after_a_run_are_not_due_by_that_run(tmp_path: Path) -> 
     assert (open_counts(ended), verdict(ended)) == ({"unconsumed": 2}, UNKNOWN)
     assert ended.books.batch == 1, "it was the last commit"
 
-    runs.told.committed = 4
+    runs.fake_brokers.committed = 4
     runs.now_us += 2 * MISSING_AFTER_US
     live = runs.start()
     live.advance({})
@@ -155,7 +155,7 @@ def test_a_kill_between_the_two_commits_of_the_end_of_a_run_closes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = RunsOfOneState(tmp_path)
-    runs.told.committed = 4
+    runs.fake_brokers.committed = 4
     runs.now_us += 1
     killed = runs.start()
     advance = BatchRunner.advance
@@ -179,12 +179,12 @@ def test_a_kill_between_the_two_commits_of_the_end_of_a_run_closes_nothing(
 def test_a_run_that_leaves_open_windows_never_passes_with_a_dead_engine(moves: bool, tmp_path: Path) -> None:
     """The unconsumed events lie in a window that the watermark has not passed."""
     runs = RunsOfOneState(tmp_path)
-    runs.told.committed = 2
+    runs.fake_brokers.committed = 2
     runs.now_us += 1
     dead = runs.start()
     dead.conclude(runs.moving if moves else runs.rests, leave_open=True, at_rest=False)
     assert (open_counts(dead), verdict(dead)) == ({"unconsumed": 2}, UNKNOWN)
-    runs.told.committed = 4
+    runs.fake_brokers.committed = 4
     runs.now_us += 1
     alive = runs.start()
     alive.conclude(runs.moving if moves else runs.rests, leave_open=True, at_rest=False)

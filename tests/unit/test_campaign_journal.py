@@ -19,11 +19,11 @@ RUNS = runs(matrix(PLAN).cells, PLAN)
 
 
 def work(folder: Path, run_one: object = fake, *, resumes: bool = True) -> list[tuple[str, RunResult | Failure]]:
-    told: list[tuple[str, RunResult | Failure]] = []
+    ends: list[tuple[str, RunResult | Failure]] = []
     with CampaignJournal(folder, PLAN).open(resumes=resumes) as kept:
         kept.begin(HEADING)
-        journal.work(kept, folder, RUNS, run_one, lambda run, end: told.append((run.name, end)))  # type: ignore[arg-type]
-    return told
+        journal.work(kept, folder, RUNS, run_one, lambda run, end: ends.append((run.name, end)))  # type: ignore[arg-type]
+    return ends
 
 
 def events(folder: Path) -> list[str]:
@@ -43,8 +43,8 @@ def test_a_run_that_raises_is_a_failure_and_not_the_end(tmp_path: Path) -> None:
             raise OSError("the broker is gone")
         return fake(run)
 
-    told = work(tmp_path, second_fails, resumes=False)
-    assert [isinstance(end, Failure) for _, end in told] == [False, True, False, False]
+    ends = work(tmp_path, second_fails, resumes=False)
+    assert [isinstance(end, Failure) for _, end in ends] == [False, True, False, False]
     (failure,) = journal.failures(journal.read_lines(tmp_path))
     assert (failure.run, failure.reason) == (RUNS[1].name, "OSError: the broker is gone")
     assert [name for name, _ in work(tmp_path)] == [RUNS[1].name]
@@ -146,15 +146,15 @@ def test_the_same_run_has_the_same_seed_in_a_larger_campaign() -> None:
 
 
 def test_a_report_without_the_fault_gives_no_result() -> None:
-    struck = next(run for run in RUNS if run.cell.fault == "crash")
-    told = {**report(), "faults": []}
+    crashed = next(run for run in RUNS if run.cell.fault == "crash")
+    without_faults = {**report(), "faults": []}
     with pytest.raises(ValueError, match="has 0 faults"):
-        result_of(struck, told, started="", seconds=1, sent=1, settled=True, read_back=None)
+        result_of(crashed, without_faults, started="", seconds=1, sent=1, settled=True, read_back=None)
 
 
 def test_the_baseline_is_the_first_control_phase() -> None:
-    struck = next(run for run in RUNS if run.cell.fault == "crash")
-    assert [(p.phase, p.throughput_per_second) for p in fake(struck).phases] == [
+    crashed = next(run for run in RUNS if run.cell.fault == "crash")
+    assert [(p.phase, p.throughput_per_second) for p in fake(crashed).phases] == [
         ("control", 3000.0),
         ("failure", 100.0),
         ("recovery", 3100.0),

@@ -57,9 +57,9 @@ def test_the_sidecar_gets_the_effective_settings_of_a_real_engine(
     read_back = run._read_back(engine)
     assert read_back is not None
     assert read_back.guarantee == "at_least_once"
-    told = effective_guarantee(config.engine.effective, Guarantee.EXACTLY_ONCE)
-    assert told is not None
-    assert told["effective"] == "at_least_once"
+    read_guarantee = effective_guarantee(config.engine.effective, Guarantee.EXACTLY_ONCE)
+    assert read_guarantee is not None
+    assert read_guarantee["effective"] == "at_least_once"
     assert "declared exactly once but runs at least once" in str(read_back.mismatch)
 
 

@@ -166,13 +166,13 @@ def play(
     control.after_experiment_control(context=experiment)
 
 
-def told(topic: type[Topic]) -> list[tuple[str, str]]:
+def published_states(topic: type[Topic]) -> list[tuple[str, str]]:
     return [(record["name"], record["state"]) for record in topic.records]
 
 
 def test_rollbacks_end_the_windows_of_the_method(topic: type[Topic]) -> None:
     play(action("kill a pod"), action("cut a link"), rollbacks=[{"status": "succeeded"}], targets={"cut a link": "b-1"})
-    assert told(topic) == [
+    assert published_states(topic) == [
         ("kill a pod", "injected"), ("cut a link", "injected"),
         ("kill a pod", "heal_started"), ("cut a link", "heal_started"),
         ("kill a pod", "healed"), ("cut a link", "healed"),
@@ -184,7 +184,7 @@ def test_rollbacks_end_the_windows_of_the_method(topic: type[Topic]) -> None:
 
 def test_without_rollbacks_the_method_ends_them_and_a_momentary_action_its_own(topic: type[Topic]) -> None:
     play(action("restart"), action("slow down"), momentary=["restart"])
-    assert told(topic) == [
+    assert published_states(topic) == [
         ("restart", "injected"), ("restart", "heal_started"), ("restart", "healed"),
         ("slow down", "injected"), ("slow down", "heal_started"), ("slow down", "healed"),
     ]  # fmt: skip
@@ -194,19 +194,19 @@ def test_a_failed_rollback_leaves_the_window_open_and_says_so(
     topic: type[Topic], caplog: pytest.LogCaptureFixture
 ) -> None:
     play(action("kill a pod"), rollbacks=[{"status": "succeeded"}, {"status": "failed"}])
-    assert told(topic) == [("kill a pod", "injected"), ("kill a pod", "heal_started")]
+    assert published_states(topic) == [("kill a pod", "injected"), ("kill a pod", "heal_started")]
     assert "kill a pod stay open" in caplog.text
 
 
 def test_own_and_dry_actions_open_no_window(topic: type[Topic]) -> None:
     play(action("ours", "faults.chaostoolkit.actions"), action("dry", dry=True))
-    assert told(topic) == []
+    assert published_states(topic) == []
 
 
 def test_a_dry_run_publishes_nothing(topic: type[Topic]) -> None:
     topic.records = []
     play(action("kill a pod"), dry="actions")
-    assert told(topic) == []
+    assert published_states(topic) == []
 
 
 def test_without_a_topic_the_experiment_ends_before_its_method(
@@ -246,9 +246,9 @@ def test_the_extension_declares_its_probes_and_actions(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "chaoslib.discovery", library)
     found = discover(discover_system=True)
     assert (found["names"], found["system"]) == (("streamproof", __version__, "streamproof"), None)
-    told = [(activity["type"], activity["name"]) for activity in found["activities"]]
+    declared = [(activity["type"], activity["name"]) for activity in found["activities"]]
     page = (ROOT / "docs" / "chaos-toolkit" / "README.md").read_text()
-    assert {name for _, name in told} == set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
-    assert sorted(kind for kind, _ in told) == ["action"] * 3 + ["probe"] * 3
+    assert {name for _, name in declared} == set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert sorted(kind for kind, _ in declared) == ["action"] * 3 + ["probe"] * 3
     first = [next(iter(activity["of"].values())) for activity in found["activities"]]
     assert {parameter.annotation for parameter in first} == {str}, "the toolkit takes classes only, not their names"

@@ -50,7 +50,7 @@ def plots(section: str) -> list[ET.Element]:
     return [ET.fromstring(found) for found in re.findall(r'<svg class="plot".*?</svg>', section, re.DOTALL)]
 
 
-def rows_told(section: str) -> list[list[str]]:
+def listed_rows(section: str) -> list[list[str]]:
     body = section.partition("<tbody>")[2]
     return [re.findall(r"<td[^>]*><span>([^<]*)</span></td>", row) for row in re.findall(r"<tr>.*?</tr>", body)]
 
@@ -59,10 +59,14 @@ def test_the_newest_verdict_of_each_cell_counts_in_its_window(tmp_path: Path) ->
     assert judged_windows(tmp_path) == {}
     judged(tmp_path, 1, (MINUTE, "a", lost(3, of=10)), (MINUTE, "b", right(5)), (0, "a", right(7)))
     judged(tmp_path, 2, (MINUTE, "a", lost(1, of=10)), (-MINUTE, "a", right(2)))
-    told = judged_windows(tmp_path)
-    assert list(told) == [-MINUTE, 0, MINUTE]
-    assert {name: n for name, n in told[MINUTE].items() if n} == {"expected": 15, "processed": 14, "missing": 1}
-    assert told[-MINUTE]["missing"] == 0
+    classes = judged_windows(tmp_path)
+    assert list(classes) == [-MINUTE, 0, MINUTE]
+    assert {name: n for name, n in classes[MINUTE].items() if n} == {
+        "expected": 15,
+        "processed": 14,
+        "missing": 1,
+    }
+    assert classes[-MINUTE]["missing"] == 0
 
 
 def test_many_batches_in_many_files_are_summed_like_few(tmp_path: Path) -> None:
@@ -80,7 +84,7 @@ def test_windows_with_violations_are_drawn_and_listed_with_the_active_fault() ->
     assert len(bad.findall("rect[@class='t5']")) == 1
     assert len(everything.findall("rect[@class='t3']")) == 10
     assert "1,000 processed, 5 violations" in everything.get("aria-label", "")
-    assert rows_told(section) == [["2026-01-31 12:02:00", "3", "2", "100", "kill"]]
+    assert listed_rows(section) == [["2026-01-31 12:02:00", "3", "2", "100", "kill"]]
     # The fault was active during the second and third of ten windows.
     for plot in (bad, everything):
         [band] = plot.findall("rect[@class='band']")
@@ -99,7 +103,7 @@ def test_a_fault_that_lasts_shades_up_to_the_newest_window_and_one_elsewhere_non
     before = replace(FAULT, injected_us=NOON_US - 2 * MINUTE, healed_us=NOON_US - MINUTE)
     section = classes_by_window(build(replace(clean(), faults=(before,))), ten(missing=1))
     assert plots(section)[0].findall("rect[@class='band']") == []
-    assert rows_told(section)[0][-1] == "-"
+    assert listed_rows(section)[0][-1] == "-"
 
 
 def test_a_run_without_violations_says_so_and_shows_the_judged_windows() -> None:
@@ -115,10 +119,10 @@ def test_a_long_run_keeps_every_violation_in_few_bars_and_lists_the_worst() -> N
     bad = plots(section)[0]
     assert 0 < len(bad.findall("rect[@class='t5']")) <= BARS_MOST
     assert "A bar stands for 17 windows." in section
-    told = rows_told(section)
-    assert len(told) == ROWS_MOST
-    assert {row[1] for row in told} == {"7"}
-    assert [row[0] for row in told] == sorted(row[0] for row in told)
+    listed = listed_rows(section)
+    assert len(listed) == ROWS_MOST
+    assert {row[1] for row in listed} == {"7"}
+    assert [row[0] for row in listed] == sorted(row[0] for row in listed)
     assert "980 windows more with violations" in section
     for picture in plots(section):
         for rect in picture.findall("rect"):
@@ -128,7 +132,7 @@ def test_a_long_run_keeps_every_violation_in_few_bars_and_lists_the_worst() -> N
 
 def test_times_outside_the_calendar_do_not_stop_the_report() -> None:
     section = classes_by_window(build(broken()), {-(2**62): right(1), NOON_US: lost(1, of=2), 2**62: right(1)})
-    assert rows_told(section)[0][:2] == ["2026-01-31 12:00:00", "1"]
+    assert listed_rows(section)[0][:2] == ["2026-01-31 12:00:00", "1"]
 
 
 def test_the_report_of_a_state_has_the_classes_per_window(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,5 +140,5 @@ def test_the_report_of_a_state_has_the_classes_per_window(tmp_path: Path, capsys
     judged(tmp_path, 1, (NOON_US, "a", lost(4, of=10)))
     assert main(["report", str(tmp_path), "--format", "html"]) == 1
     page = capsys.readouterr().out
-    assert rows_told(page.partition("<h2>Classes per window</h2>")[2])[0][:2] == ["2026-01-31 12:00:00", "4"]
+    assert listed_rows(page.partition("<h2>Classes per window</h2>")[2])[0][:2] == ["2026-01-31 12:00:00", "4"]
     assert "Classes per window" not in html.render(build(broken()))

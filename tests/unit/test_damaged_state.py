@@ -39,8 +39,8 @@ def test_a_damaged_state_is_refused(tmp_path: Path, damage: Callable[[Path], Non
     frontier = {"topic_id": "x", "first_offset": 0, "next_offset": 1, "log_start_offset": 0, "high_watermark": 1}
     for batch in range(3):
         of_batch = {"kind": "frontier", "batch": batch, "lookup_us": batch, "side": "input", "topic": "input"}
-        told = {**of_batch, "partition": 0, "epoch": 0, "frontier": {**frontier, "last_stable_offset": 1}}
-        rows = facts(fact("input", [batch], batch=batch, lookup_us=batch), told)
+        frontier_row = {**of_batch, "partition": 0, "epoch": 0, "frontier": {**frontier, "last_stable_offset": 1}}
+        rows = facts(fact("input", [batch], batch=batch, lookup_us=batch), frontier_row)
         tables.append(rows, Table.FACTS, writer="w", version=batch)
     damage(tmp_path / "facts")
     with pytest.raises(StateDamaged) as refused:

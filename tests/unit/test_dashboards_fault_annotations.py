@@ -23,7 +23,7 @@ from validator.model.snapshot import Snapshot
 from validator.publish.publisher import Publisher
 from validator.publish.report import build, write
 
-STRUCK_MS = NOON_US // 1000 - 30_000
+INJECTED_MS = NOON_US // 1000 - 30_000
 TAGS = ["fault:f-1", "pipeline:clickstream", "streamproof-fault"]
 
 
@@ -50,7 +50,7 @@ def test_a_fault_is_written_once_and_gets_its_end_later(fake: FakeGrafana, tmp_p
     assert pushed(fake, str(tmp_path)) == ["unchanged"]
     assert fake.changes() == [("POST", "/api/annotations")]
     kept = fake.annotations[1]
-    assert (kept["time"], kept["timeEnd"], kept["tags"]) == (STRUCK_MS, STRUCK_MS, TAGS)
+    assert (kept["time"], kept["timeEnd"], kept["tags"]) == (INJECTED_MS, INJECTED_MS, TAGS)
     assert "kill-one-worker (process_kill on taskmanager-1), from 2026-01-31 11:59:30, not healed" in kept["text"]
     write(tmp_path, healed())
     assert pushed(fake, str(tmp_path)) == ["updated"]
@@ -76,11 +76,11 @@ def test_a_lost_answer_makes_no_second_annotation(fake: FakeGrafana, tmp_path: P
 
     answer = fake.answer
 
-    def losing(method: str, path: str, told: object) -> tuple[int, object]:
+    def losing(method: str, path: str, sent: object) -> tuple[int, object]:
         if method == "POST" and not fake.annotations:
-            answer(method, path, told)
+            answer(method, path, sent)
             return 502, {"message": "the way back broke"}
-        return answer(method, path, told)
+        return answer(method, path, sent)
 
     fake.answer = losing  # type: ignore[method-assign]
     assert pushed(fake, str(tmp_path)) == ["created"]
@@ -213,8 +213,8 @@ def test_an_invalid_source_is_reported_in_one_sentence(fake: FakeGrafana, tmp_pa
     (tmp_path / "report.json").write_text("{")
     with pytest.raises(GrafanaRefusal, match="not JSON"):
         pushed(fake, str(tmp_path))
-    for told in ('{"schema": 1}', '{"schema": 1, "pipeline": "p", "faults": [{}]}', '{"schema": 1, "faults": 1}'):
-        (tmp_path / "report.json").write_text(told)
+    for content in ('{"schema": 1}', '{"schema": 1, "pipeline": "p", "faults": [{}]}', '{"schema": 1, "faults": 1}'):
+        (tmp_path / "report.json").write_text(content)
         with pytest.raises(GrafanaRefusal, match=r"no report of this version \(.*\)\.$"):
             pushed(fake, str(tmp_path))
     with running() as gone:

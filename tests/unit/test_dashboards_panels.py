@@ -136,8 +136,8 @@ def test_an_alert_names_a_dashboard_that_names_its_runbook() -> None:
     for alert in alerts(Settings()):
         [board] = [board for board in BOARDS if board.uid == dashboard_of(alert)]
         assert f"{alert.name}.md" in board.description
-        told = annotations_of(alert, Settings(grafana="https://grafana.example.org/"))
-        assert told["dashboard"] == (
+        annotated = annotations_of(alert, Settings(grafana="https://grafana.example.org/"))
+        assert annotated["dashboard"] == (
             f"https://grafana.example.org/d/{board.uid}?var-pipeline={{{{ .Labels.pipeline | urlquery }}}}"
         )
 

@@ -23,7 +23,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def told(folder: Path) -> tuple[str, str]:
+def addresses_of(folder: Path) -> tuple[str, str]:
     """The reported URL, and the listen address in the program's arguments."""
     process, url = start_prometheus("http://127.0.0.1:1/", folder)
     process.wait(10)
@@ -38,7 +38,7 @@ def test_a_port_in_use_is_not_chosen(started: Path, monkeypatch: pytest.MonkeyPa
     with socket.create_server((host, 0), family=family, dualstack_ipv6=":" in host) as other:
         port = other.getsockname()[1]
         monkeypatch.setattr(files, "PROMETHEUS_PORT", port)
-        url, address = told(started)
+        url, address = addresses_of(started)
     assert url == f"http://{address}/"
     assert not address.endswith(f":{port}")
 
@@ -46,4 +46,4 @@ def test_a_port_in_use_is_not_chosen(started: Path, monkeypatch: pytest.MonkeyPa
 def test_a_free_port_is_chosen(started: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     port = free_port()
     monkeypatch.setattr(files, "PROMETHEUS_PORT", port)
-    assert told(started) == (f"http://127.0.0.1:{port}/", f"127.0.0.1:{port}")
+    assert addresses_of(started) == (f"http://127.0.0.1:{port}/", f"127.0.0.1:{port}")

@@ -94,7 +94,7 @@ def classified(
     return +classes
 
 
-def told(applied: tuple[AppliedMutation, ...]) -> Counter[str]:
+def classes_of(applied: tuple[AppliedMutation, ...]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for deed in applied:
         if deed.violation_class is not None:
@@ -107,7 +107,7 @@ def told(applied: tuple[AppliedMutation, ...]) -> Counter[str]:
 def test_the_truth_of_each_mutation_is_what_a_count_gives(mutation: Mutation, share: float) -> None:
     answers = honest()
     outcome = mutate(answers, rates(**{mutation: share}), seed=1)
-    assert told(outcome.applied) == classified(answers, outcome.emissions)
+    assert classes_of(outcome.applied) == classified(answers, outcome.emissions)
     assert outcome.applied or share < 0.1
 
 
@@ -118,7 +118,7 @@ def test_the_truth_is_what_a_count_gives_where_cells_have_no_window_in_common(
 ) -> None:
     answers = of_sessions() if operator == "session" else of_a_passthrough()
     outcome = mutate(answers, rates(**{mutation: 0.2}), seed=1, operator=operator, moved_ms=60_000)
-    assert told(outcome.applied) == classified(answers, outcome.emissions, operator)
+    assert classes_of(outcome.applied) == classified(answers, outcome.emissions, operator)
     assert outcome.applied
 
 
@@ -130,7 +130,7 @@ def test_an_id_is_mutated_in_each_of_its_sliding_windows_by_itself() -> None:
     ]
     for mutation in (Mutation.DROP, Mutation.DUPLICATE, Mutation.MISPLACE, Mutation.INVENT):
         outcome = mutate(answers, rates(**{mutation: 0.3}), seed=1, operator="sliding")
-        assert told(outcome.applied) == classified(answers, outcome.emissions)
+        assert classes_of(outcome.applied) == classified(answers, outcome.emissions)
         ids = [{d.id for d in outcome.applied if d.window_start_ms == start} for start in (0, 5)]
         assert ids[0] - ids[1], mutation
         assert ids[1] - ids[0], mutation
@@ -140,14 +140,14 @@ def test_an_id_is_mutated_in_each_of_its_sliding_windows_by_itself() -> None:
 def test_the_truth_of_all_mutations_together_adds_up(seed: int) -> None:
     answers = honest()
     outcome = mutate(answers, rates(**dict.fromkeys([*OF_AN_ID, *OF_A_RESULT], 0.06)), seed)
-    assert told(outcome.applied) == classified(answers, outcome.emissions)
+    assert classes_of(outcome.applied) == classified(answers, outcome.emissions)
 
 
 def test_copies_that_the_producer_sent_are_counted_as_often() -> None:
     answers: list[Result | LateEvent] = [Result(0, 60_000, ("/a",), (1, 1, 2), (1, 1, 2)), LateEvent(("/0",), 9, 5)]
     for mutation in (*OF_AN_ID, *OF_A_RESULT):
         outcome = mutate(answers, rates(**{mutation: 1.0}), seed=1)
-        assert told(outcome.applied) == classified(answers, outcome.emissions), mutation
+        assert classes_of(outcome.applied) == classified(answers, outcome.emissions), mutation
         assert len(set(outcome.applied)) == len(outcome.applied), "equal lines of the truth would be taken for a repeat"
 
 
@@ -197,7 +197,7 @@ def test_truth_file_roundtrip_repeats_and_torn_lines(tmp_path: Path) -> None:
     with truth.TruthWriter(path) as writer:
         writer.write(applied)
     assert list(truth.read(tmp_path)) == list(applied)
-    assert truth.summarise(path) == dict(told(applied))
+    assert truth.summarise(path) == dict(classes_of(applied))
     assert truth.summarise_transient(path)["missing"] == sum(d.transient_class is not None for d in applied)
     with truth.TruthWriter(path) as writer:
         writer.replace_all(applied[3:])

@@ -62,17 +62,17 @@ def test_the_page_of_engines_has_the_times_of_all_profiles() -> None:
         profile = named.strip("`") or profile
         numbers = re.findall(r"\d+(?:\.\d+)?", " ".join(cells))
         documented[profile, engine.lower().replace(" ", "_")] = [float(number) for number in numbers]
-    assert documented.pop(("local", "all")) == told(LOCAL)
+    assert documented.pop(("local", "all")) == seconds_of(LOCAL)
     assert documented.pop(("ospbench", "spark")) == [0]  # the other timeouts do not apply to it
-    storm = told(PROFILES["pgval"]["storm"])
+    storm = seconds_of(PROFILES["pgval"]["storm"])
     assert documented.pop(("pgval", "storm")) == [storm[0], *storm[2:], 124, 350]  # no transactions
     undocumented = {(profile, engine) for profile, engines in PROFILES.items() for engine in engines} - {*documented}
     assert undocumented == {("ospbench", "spark"), ("pgval", "storm")}
     for (profile, engine), times in documented.items():
-        assert times == told(timeouts(profile, engine)), (profile, engine)
+        assert times == seconds_of(timeouts(profile, engine)), (profile, engine)
 
 
-def told(times: Timeouts) -> list[float]:
+def seconds_of(times: Timeouts) -> list[float]:
     return [times.commit_interval_seconds, times.transaction_timeout_seconds, times.session_timeout_seconds,
             times.heartbeat_interval_seconds]  # fmt: skip
 

@@ -171,8 +171,8 @@ def plan(**fault: object) -> dict[str, object]:
 def test_the_record_of_a_fault_names_what_its_plan_expects() -> None:
     [step] = timeline(fault_config.parse(plan(expects=["duplicate", "overdue"]))).steps
     assert step.fault.expects == ("duplicate", "overdue")
-    told = json.loads(step.fault.record("injected", datetime(2026, 1, 1, tzinfo=UTC)))
-    assert told["expects"] == ["duplicate", "overdue"]
+    published = json.loads(step.fault.record("injected", datetime(2026, 1, 1, tzinfo=UTC)))
+    assert published["expects"] == ["duplicate", "overdue"]
     [bare] = timeline(fault_config.parse(plan())).steps
     assert json.loads(bare.fault.record("injected", datetime(2026, 1, 1, tzinfo=UTC)))["expects"] == []
 

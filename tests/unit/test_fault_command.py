@@ -118,8 +118,8 @@ def test_the_list_checks_for_the_library_of_clock_faults(
         assert main(["faults", "list"]) == 0
     possible, _, not_here = capsys.readouterr().out.partition("Not here:\n")
     assert ("  clock_skew " in possible) is (where != "nowhere")
-    told = "libfaketime is not installed, and no process here has loaded it" in not_here
-    assert told is (where == "nowhere")
+    is_library_missing = "libfaketime is not installed, and no process here has loaded it" in not_here
+    assert is_library_missing is (where == "nowhere")
 
 
 def _mapped_here(mapped: Callable[[int, str], str | None], pid: int, library: str) -> str | None:

@@ -115,11 +115,11 @@ def test_an_unreachable_target_does_not_prevent_retries_of_the_others(tmp_path: 
     with Journal.locked(tmp_path) as journal:
         pairs = [(_entry(journal, "lost"), lost), (_entry(journal, "back"), back)]
 
-        def nobody_comes() -> None:
+        def no_thread() -> None:
             if names:
                 raise NotHealed("nobody starts the proxy again.")
 
-        patience = HealPolicy(20.0, nobody_comes)
+        patience = HealPolicy(20.0, no_thread)
         with pytest.raises(NotHealed, match=r"^lost on  is not healed: nobody starts the proxy again\.$"):
             heal_faults(pairs, journal, None, patience, lambda entry: names.append(entry.fault.name))
     assert names == ["back"]
@@ -128,32 +128,32 @@ def test_an_unreachable_target_does_not_prevent_retries_of_the_others(tmp_path: 
 def test_a_hanging_call_does_not_delay_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither its healing nor its proof blocks another fault. Each continues once its late answer is known."""
     monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
-    slow_to_mend, slow_to_show, other = Engine([], []), Engine([], []), Engine([], [])
-    mend, others_gone = slow_to_mend.heal, threading.Event()
+    slow_to_heal, slow_to_show, other = Engine([], []), Engine([], []), Engine([], [])
+    real_heal, others_healed = slow_to_heal.heal, threading.Event()
     threads: list[str] = []
 
-    def mend_late() -> None:
-        others_gone.wait(20)
+    def heal_late() -> None:
+        others_healed.wait(20)
         threads.append("mended")
-        mend()
+        real_heal()
 
     def show_late() -> bool:
-        others_gone.wait(20)
+        others_healed.wait(20)
         threads.append("shown")
         return True
 
-    slow_to_mend.heal = mend_late  # type: ignore[method-assign]
+    slow_to_heal.heal = heal_late  # type: ignore[method-assign]
     slow_to_show.is_healed = show_late  # type: ignore[method-assign]
     said: list[str] = []
     names: list[str] = []
     with Journal.locked(tmp_path) as journal:
-        pairs = [(_entry(journal, f"f{n}"), engine) for n, engine in enumerate((slow_to_mend, slow_to_show, other))]
+        pairs = [(_entry(journal, f"f{n}"), engine) for n, engine in enumerate((slow_to_heal, slow_to_show, other))]
 
         def healed_one(entry: Entry) -> None:
             names.append(entry.fault.name)
             if entry.fault.name == "f2":
                 assert threads == []
-                others_gone.set()
+                others_healed.set()
 
         heal_faults(pairs, journal, None, HealPolicy(20.0, say=said.append), healed_one)
     assert names[0] == "f2"
@@ -175,8 +175,8 @@ def test_a_call_that_never_returns_is_reported_as_not_healed(tmp_path: Path, mon
 def test_the_proof_timeout_begins_when_the_fault_is_healed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     late = Engine([], [])
-    mend = late.heal
-    late.heal = lambda: (time.sleep(0.3), mend())[1]  # type: ignore[method-assign, func-returns-value]
+    real_heal = late.heal
+    late.heal = lambda: (time.sleep(0.3), real_heal())[1]  # type: ignore[method-assign, func-returns-value]
     assert healed(tmp_path, late, seconds=0.1) == ["f0"]
 
 
@@ -198,13 +198,13 @@ def test_a_healed_fault_that_cannot_be_recorded_is_reported_as_healed(
 
 
 def test_of_several_failed_healings_the_retryable_one_is_raised() -> None:
-    def mend(error: Exception) -> None:
+    def real_heal(error: Exception) -> None:
         raise error
 
     with pytest.raises(Unreachable, match=r"^a\. b\.$"):
-        for_each([FaultRefused("a."), Unreachable("b."), FaultRefused("a.")], mend)
+        for_each([FaultRefused("a."), Unreachable("b."), FaultRefused("a.")], real_heal)
     with pytest.raises(FaultRefused, match=r"^a\.$") as caught:
-        for_each([FaultRefused("a.")], mend)
+        for_each([FaultRefused("a.")], real_heal)
     assert not isinstance(caught.value, Unreachable)
 
 
@@ -291,11 +291,11 @@ def test_a_hanging_call_does_not_keep_others_of_its_group_active(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, second_healed = Engine([], []), Engine([], []), threading.Event()
-    ready, mend = iter((first, second)), second.heal
+    ready, real_heal = iter((first, second)), second.heal
     answers: list[bool] = []
     first.heal = lambda: answers.append(second_healed.wait(10))  # type: ignore[method-assign]
     first.is_healed = second_healed.is_set  # type: ignore[method-assign]
-    second.heal = lambda: (second_healed.set(), mend())[1]  # type: ignore[method-assign, func-returns-value]
+    second.heal = lambda: (second_healed.set(), real_heal())[1]  # type: ignore[method-assign, func-returns-value]
     monkeypatch.setattr(runner, "injection", lambda *_: next(ready))
     parts = [{"kind": "process_pause", "target": t, "for": lasts} for t, lasts in (("a", "200ms"), ("b", "1s"))]
     content = {
@@ -319,8 +319,8 @@ def test_a_state_is_recorded_once_another_healing_has_freed_space(
     maintenance."""
     monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     filling, other, append = Engine([], []), Engine([], []), Journal._append
-    mend, held = filling.heal, list[int]()
-    filling.heal = lambda: (time.sleep(0.5), mend())[1]  # type: ignore[method-assign, func-returns-value]
+    real_heal, held = filling.heal, list[int]()
+    filling.heal = lambda: (time.sleep(0.5), real_heal())[1]  # type: ignore[method-assign, func-returns-value]
     other.maintain = lambda: held.append(1)  # type: ignore[method-assign]
 
     def on_a_full_disk(journal: Journal, line: dict[str, str]) -> None:
@@ -352,8 +352,8 @@ def test_an_unexpected_error_does_not_prevent_the_proof_of_the_others(tmp_path: 
 def test_a_target_that_is_slow_to_fail_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stopped proxy, for example, is called again every few seconds."""
     monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
-    away, mend, said = Engine(AWAY[:], []), Engine.heal, list[str]()
-    away.heal = lambda: (time.sleep(0.1), mend(away))[1]  # type: ignore[method-assign, func-returns-value]
+    away, real_heal, said = Engine(AWAY[:], []), Engine.heal, list[str]()
+    away.heal = lambda: (time.sleep(0.1), real_heal(away))[1]  # type: ignore[method-assign, func-returns-value]
     with Journal.locked(tmp_path) as journal:
         pairs = [(_entry(journal, "away"), away)]
         heal_faults(pairs, journal, None, HealPolicy(20.0, say=said.append), lambda _: None)
@@ -366,8 +366,8 @@ def test_a_target_that_is_slow_to_fail_is_reported_once(tmp_path: Path, monkeypa
 def test_the_timeout_begins_when_the_pending_call_has_returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The call of an earlier healing was still running until then."""
     monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
-    slow, mend, end = Engine([], []), Engine.heal, threading.Event()
-    slow.heal = lambda: (end.wait(20), time.sleep(0.2), mend(slow))[2]  # type: ignore[method-assign, func-returns-value]
+    slow, real_heal, end = Engine([], []), Engine.heal, threading.Event()
+    slow.heal = lambda: (end.wait(20), time.sleep(0.2), real_heal(slow))[2]  # type: ignore[method-assign, func-returns-value]
     names: list[str] = []
     with Journal.locked(tmp_path) as journal:
         pairs = [(_entry(journal, "late"), slow)]

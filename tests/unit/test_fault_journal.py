@@ -35,23 +35,23 @@ def fault() -> Fault:
     return timeline(parse({"seed": 3, "targets": {"link": LINK}, "schedule": {"faults": [SLOW]}})).steps[0].fault
 
 
-class Mended:
+class SlowHealing:
     """Healed by its first call."""
 
     facts = Facts()
-    is_mended = False
+    has_healed = False
 
     def prepare(self) -> None: ...
     def inject(self) -> None: ...
     def maintain(self) -> None: ...
     def is_active(self) -> bool:
-        return not self.is_mended
+        return not self.has_healed
 
     def heal(self) -> None:
-        self.is_mended = True
+        self.has_healed = True
 
     def is_healed(self) -> bool:
-        return self.is_mended
+        return self.has_healed
 
 
 def test_a_begun_fault_is_open_until_it_is_healed(tmp_path: Path) -> None:
@@ -124,8 +124,10 @@ def test_its_records_are_those_that_the_sidecar_reads(tmp_path: Path) -> None:
             row = decoded(entry.fault.record(state, instant).encode())
             assert row is not None
             assert row["time_us"] == round(instant.timestamp() * 1e6)
-            told = {key: row[key] for key in ("id", "name", "kind", "target", "state", "plan", "seed", "parameters")}
-            assert told == {
+            published = {
+                key: row[key] for key in ("id", "name", "kind", "target", "state", "plan", "seed", "parameters")
+            }
+            assert published == {
                 "id": entry.fault.id,
                 "name": "slow",
                 "kind": "net_delay",
@@ -140,10 +142,10 @@ def test_its_records_are_those_that_the_sidecar_reads(tmp_path: Path) -> None:
 def test_a_fault_that_was_never_injected_is_healed_and_not_published(tmp_path: Path) -> None:
     class Topic(FaultsTopic):
         def __init__(self) -> None:
-            self.told: list[str] = []
+            self.published: list[str] = []
 
         def publish(self, entry: Entry, *states: State) -> None:
-            self.told.extend(states)
+            self.published.extend(states)
 
         def flush(self) -> None:
             pass
@@ -152,23 +154,23 @@ def test_a_fault_that_was_never_injected_is_healed_and_not_published(tmp_path: P
     with Journal.locked(tmp_path) as journal:
         begun, injected = journal.begin(fault(), Facts()), journal.begin(fault(), Facts())
         journal.record_state(injected, "injected")
-        heal(begun, Mended(), journal, topic, 0.0)
-        assert topic.told == []
-        heal(injected, Mended(), journal, topic, 0.0)
-        assert topic.told == ["heal_started", "healed"]
-        topic.told.clear()
+        heal(begun, SlowHealing(), journal, topic, 0.0)
+        assert topic.published == []
+        heal(injected, SlowHealing(), journal, topic, 0.0)
+        assert topic.published == ["heal_started", "healed"]
+        topic.published.clear()
         publish_missing(topic, journal)
-        assert topic.told == ["injected", "heal_started", "healed"]
+        assert topic.published == ["injected", "heal_started", "healed"]
         assert journal.open_entries() == []
 
 
 def test_a_fault_that_fills_the_disk_of_the_journal_is_healed_before_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    filling, append = Mended(), Journal._append
+    filling, append = SlowHealing(), Journal._append
 
     def on_a_full_disk(journal: Journal, line: dict[str, str]) -> None:
-        if not filling.is_mended:
+        if not filling.has_healed:
             raise OSError(errno.ENOSPC, "No space left on device")
         append(journal, line)
 
@@ -177,7 +179,7 @@ def test_a_fault_that_fills_the_disk_of_the_journal_is_healed_before_the_record(
         journal.record_state(entry, "injected")
         monkeypatch.setattr(Journal, "_append", on_a_full_disk)
         heal(entry, filling, journal, None, 0.0)
-    assert filling.is_mended
+    assert filling.has_healed
     (again,) = read(tmp_path).values()
     assert set(again.states) == {"injected", "heal_started", "healed"}
 
@@ -226,7 +228,7 @@ UNREADABLE: list[tuple[list[dict[str, object]], str]] = [
 def test_lines_of_another_version_do_not_prevent_healing_the_rest(
     tmp_path: Path, lines: list[dict[str, object]], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(healing, "injection", lambda *_: Mended())
+    monkeypatch.setattr(healing, "injection", lambda *_: SlowHealing())
     with Journal.locked(tmp_path) as journal:
         journal.begin(fault(), FACTS)
     with (tmp_path / JOURNAL_FILE).open("a") as file:
@@ -246,17 +248,17 @@ def test_a_healed_fault_is_published_though_another_is_not_healed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An unreadable line stays until a person moves the journal. The windows of other faults do not wait for that."""
-    told: list[str] = []
+    published: list[str] = []
 
     class Topic(FaultsTopic):
         def __init__(self) -> None: ...
         def write(self, fault_id: str, record: str) -> None:
-            told.append(json.loads(record)["state"])
+            published.append(json.loads(record)["state"])
 
         def flush(self) -> None:
-            told.append("flushed")
+            published.append("flushed")
 
-    monkeypatch.setattr(healing, "injection", lambda *_: Mended())
+    monkeypatch.setattr(healing, "injection", lambda *_: SlowHealing())
     with Journal.locked(tmp_path) as journal:
         journal.record_state(journal.begin(fault(), FACTS), "injected")
     with (tmp_path / JOURNAL_FILE).open("a") as file:
@@ -265,7 +267,7 @@ def test_a_healed_fault_is_published_though_another_is_not_healed(
         with pytest.raises(NotHealed, match="may be broken still"):
             heal_all(journal, Topic(), LimitsSection(), lambda _: None)
         assert [entry.is_published for entry in journal.entries.values()] == [True]
-    assert told == ["heal_started", "healed", "injected", "heal_started", "healed", "flushed"]
+    assert published == ["heal_started", "healed", "injected", "heal_started", "healed", "flushed"]
 
 
 @pytest.mark.parametrize("is_healed", [False, True])
@@ -308,16 +310,16 @@ def test_a_full_disk_is_reported_with_the_path_of_the_journal(tmp_path: Path, mo
 
 
 def test_a_fault_that_cannot_be_healed_does_not_prevent_the_later_ones() -> None:
-    mended: list[str] = []
+    healed_names: list[str] = []
 
-    def mend(name: str) -> None:
+    def heal_one(name: str) -> None:
         if name == "gone":
             raise FileNotFoundError("no such folder")
-        mended.append(name)
+        healed_names.append(name)
 
     with pytest.raises(FaultRefused, match=r"^no such folder$"):
-        for_each(["a", "gone", "b"], mend)
-    assert mended == ["a", "b"]
+        for_each(["a", "gone", "b"], heal_one)
+    assert healed_names == ["a", "b"]
 
 
 def test_a_producer_that_accepts_no_record_does_not_prevent_healing(
@@ -337,9 +339,9 @@ def test_a_producer_that_accepts_no_record_does_not_prevent_healing(
     with Journal.locked(tmp_path) as journal:
         entry = journal.begin(fault(), Facts())
         journal.record_state(entry, "injected")
-        mended = Mended()
-        heal(entry, mended, journal, topic, 0.0)
-        assert (mended.is_mended, entry.is_healed) == (True, True)
+        healed_names = SlowHealing()
+        heal(entry, healed_names, journal, topic, 0.0)
+        assert (healed_names.has_healed, entry.is_healed) == (True, True)
         with pytest.raises(NotPublished, match="the faults topic took not all records"):
             publish_missing(topic, journal)
         assert not entry.is_published

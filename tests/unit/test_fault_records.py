@@ -25,7 +25,7 @@ def test_a_record_becomes_a_row_that_the_table_holds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "expects"),
+    ("given", "expects"),
     [
         (["duplicate", "overdue"], {"duplicate", "overdue"}),
         (["duplicates", "undecodable", 7, None, "missing"], {"missing"}),
@@ -37,8 +37,8 @@ def test_a_record_becomes_a_row_that_the_table_holds() -> None:
     # Sorted, since test processes that run in parallel need the same names.
     ids=lambda value: str(sorted(value)) if isinstance(value, set) else str(value),
 )
-def test_a_window_expects_the_classes_that_its_record_names(told: object, expects: set[str]) -> None:
-    row = decoded(json.dumps({**RECORD, "expects": told}).encode())
+def test_a_window_expects_the_classes_that_its_record_names(given: object, expects: set[str]) -> None:
+    row = decoded(json.dumps({**RECORD, "expects": given}).encode())
     assert row is not None
     assert _window([row]).expects == expects
 

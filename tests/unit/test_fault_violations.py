@@ -36,7 +36,7 @@ def test_a_suspected_violation_is_attributed_to_no_fault() -> None:
     assert record.fault_violations() == {"1": {}}
 
 
-def _told_of_each(plan: dict[str, Any], taken: set[str]) -> tuple[list[FaultWindow], dict[str, dict[str, int]]]:
+def _published_of_each(plan: dict[str, Any], taken: set[str]) -> tuple[list[FaultWindow], dict[str, dict[str, int]]]:
     """The windows of a plan, ten instants apart, and the violations of each. Window n (from 0) has n + 1 violations."""
     process = {"type": "process", "start": ["sleep", "9"], "labels": {"role": "worker"}}
     targets = {f"w{n}": {**process, "pid_file": f"{n}.pid"} for n in range(4)}
@@ -54,15 +54,15 @@ def _told_of_each(plan: dict[str, Any], taken: set[str]) -> tuple[list[FaultWind
 
 
 def test_each_of_the_ten_kills_of_a_plan_has_violations_of_its_own() -> None:
-    windows, told = _told_of_each({"plan": {"name": "vogel-kill-2"}}, set())
+    windows, published = _published_of_each({"plan": {"name": "vogel-kill-2"}}, set())
     assert len(windows) == len({window.id for window in windows}) == 10
-    assert told == {window.id: {"duplicate": number + 1} for number, window in enumerate(windows)}
+    assert published == {window.id: {"duplicate": number + 1} for number, window in enumerate(windows)}
     assert [window.name for window in windows[:3]] == ["vogel-kill-2", "vogel-kill-2-2", "vogel-kill-2-3"]
 
 
 def test_a_name_in_use_is_skipped() -> None:
     faults = [{"kind": "process_kill", "target": "w0", "name": name} for name in ("kill", "kill-2", None)]
-    windows, told = _told_of_each({"schedule": {"repeat": 2, "faults": faults}}, {"process-kill"})
+    windows, published = _published_of_each({"schedule": {"repeat": 2, "faults": faults}}, {"process-kill"})
     assert [window.name for window in windows] == [
         "kill",
         "kill-2",
@@ -71,4 +71,4 @@ def test_a_name_in_use_is_skipped() -> None:
         "kill-2-2",
         "process-kill-3",
     ]
-    assert len(told) == 6
+    assert len(published) == 6

@@ -22,14 +22,14 @@ from validator.stream.reporting import snapshot_of
 WITHIN_US = 60_000_000
 
 
-def told(state: str, time_us: int, offset: int, fault: str = "1", **other: object) -> dict[str, Any]:
+def fault_row(state: str, time_us: int, offset: int, fault: str = "1", **other: object) -> dict[str, Any]:
     """A record of the faults topic as a row of the faults table."""
     row = {"id": fault, "name": "kill", "kind": "process_kill", "target": "engine-0", "state": state}
     row |= {"plan": "", "seed": 0, "parameters": "{}", "expects": '["missing"]', "topic": "faults", "partition": 0}
     return {**row, "time_us": time_us, "offset": offset, **other}
 
 
-KILL = (told("injected", 25, 0), told("healed", 28, 1))
+KILL = (fault_row("injected", 25, 0), fault_row("healed", 28, 1))
 WINDOW = FaultWindow("1", "kill", "process_kill", "engine-0", 25, None, None, 28, frozenset({"missing"}))
 
 
@@ -81,7 +81,7 @@ def test_a_healing_published_after_its_injection_expired_ends_the_fault(tmp_path
 def test_a_recreated_topic_hides_no_fault_of_the_previous_one(tmp_path: Path) -> None:
     run = JudgedRun(tmp_path)
     keep(run, *KILL)
-    later = (told("injected", 50, 0, fault="2"), told("healed", 60, 1, fault="2"))
+    later = (fault_row("injected", 50, 0, fault="2"), fault_row("healed", 60, 1, fault="2"))
     keep(run, *later, batch=2)
     before = run.record.faults
     assert [(window.id, window.healed_us) for window in before] == [("1", 28), ("2", 60)]
@@ -90,7 +90,7 @@ def test_a_recreated_topic_hides_no_fault_of_the_previous_one(tmp_path: Path) ->
 
 
 def test_faults_of_one_instant_have_one_order_whatever_was_read_first() -> None:
-    rows = [told("injected", 7, offset, fault=f"fault-{offset}") for offset in range(12)]
+    rows = [fault_row("injected", 7, offset, fault=f"fault-{offset}") for offset in range(12)]
     straight, turned = FaultRecords(), FaultRecords()
     straight.take(rows)
     turned.take(reversed(rows))
@@ -116,10 +116,10 @@ def test_a_table_of_an_earlier_version_gets_expected_classes_from_the_topic(tmp_
 def test_the_number_of_faults_is_bounded_and_unhealed_ones_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fault_records, "FAULTS_MOST", 3)
     records = FaultRecords()
-    records.take([told("injected", 1, 0, fault="open")])
+    records.take([fault_row("injected", 1, 0, fault="open")])
     for fault in range(2, 7):
-        records.take([told("injected", fault * 10, fault, fault=str(fault))])
-        records.take([told("healed", fault * 10 + 1, fault + 100, fault=str(fault))])
+        records.take([fault_row("injected", fault * 10, fault, fault=str(fault))])
+        records.take([fault_row("healed", fault * 10 + 1, fault + 100, fault=str(fault))])
     assert [window.id for window in records.windows()] == ["open", "5", "6"]
 
 
@@ -140,7 +140,7 @@ def test_the_expected_classes_of_a_plan_are_in_the_table(tmp_path: Path) -> None
 )
 def test_the_reason_of_an_early_end_is_in_the_window(parameters: object, why: str | None) -> None:
     records = FaultRecords()
-    records.take([told("injected", 25, 0), told("heal_started", 27, 1, parameters=json.dumps(parameters))])
+    records.take([fault_row("injected", 25, 0), fault_row("heal_started", 27, 1, parameters=json.dumps(parameters))])
     assert [window.over_because for window in records.windows()] == [why]
-    records.take([told("injected", 25, 2, "2", parameters=json.dumps({"over_because": "of the injection"}))])
+    records.take([fault_row("injected", 25, 2, "2", parameters=json.dumps({"over_because": "of the injection"}))])
     assert records.windows()[1].over_because is None

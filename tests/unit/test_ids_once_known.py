@@ -192,13 +192,13 @@ def _judged(folder: Path, steps: list[Step], settings: tuple[str, ...], *, resta
         if number % 3 == 0:
             run.logs.committed = run.logs.ends["click"]
         run.feed(records, after_us=after_us)
-        found.append(_told(run, run.feed([])))
+        found.append(_reported(run, run.feed([])))
     run.feed([Fed("click", (10**6,), 100 * MINUTE_US)])
     run.feed([], after_us=5 * MINUTE_US)
-    return [*found, _told(run, run.feed([], after_us=5 * MINUTE_US))]
+    return [*found, _reported(run, run.feed([], after_us=5 * MINUTE_US))]
 
 
-def _told(run: FedRun, shown: Snapshot) -> object:
+def _reported(run: FedRun, shown: Snapshot) -> object:
     confirmed, suspected, _ = _violations(shown)
     return (
         *(shown.contributions, shown.results, shown.verdicts, shown.cells, confirmed, suspected, shown.reasons),

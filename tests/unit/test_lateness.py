@@ -45,7 +45,7 @@ def judged(*rows: dict[str, Any], drops_late: bool = True) -> dict[str, int]:
     return {name: count for name, count in sums.counts.items() if count}
 
 
-def nobody_asks(starts: object) -> Any:
+def no_reach(starts: object) -> Any:
     raise AssertionError(f"no event is too far ahead: {starts}")
 
 
@@ -90,7 +90,7 @@ def test_undecodable_inputs_get_the_reach_that_they_may_have_had() -> None:
             fact("input", [1], batch=0, lookup_us=1),
         ],
     )
-    doubted = doubting(rows, 5, nobody_asks)
+    doubted = doubting(rows, 5, no_reach)
     assert doubted["reach_us"].to_pylist() == [5, None, None]
     lateness = Lateness()
     lateness.absorb(doubted)

@@ -42,16 +42,16 @@ def drawn_results(draw: Random, faults: Sequence[Fault]) -> list[Result]:
     """An output that pauses (and catches up), slows down, never recovers, or is not affected. Sometimes the brokers'
     clock steps."""
     every, jitter, burst = draw.choice([0.25, 0.4, 0.7, 1.0, 2.0, 5.0]), draw.choice([0, 0.2, 0.9]), draw.choice([1, 3])
-    troubles = []
+    disturbances = []
     for fault in faults:
         begin = fault.injected_us / S - 1_000_000 + draw.uniform(0, 3)
         end = draw.choices([begin + draw.uniform(0, 30), SECONDS * 2.0], [8, 1])[0]
-        troubles.append((begin, end, draw.choice([0.0, 0.0, 0.3, 0.8, 1.0])))
+        disturbances.append((begin, end, draw.choice([0.0, 0.0, 0.3, 0.8, 1.0])))
     steps_at, step = draw.choices([(SECONDS, 0.0), (draw.uniform(0, SECONDS), draw.uniform(-5, 5))], [9, 1])[0]
     found, at = [], draw.uniform(0, 1)
     while at < SECONDS:
         instant, latency = at + every * jitter * draw.uniform(0, 0.5), draw.uniform(0.1, 0.6)
-        for begin, end, share in troubles:
+        for begin, end, share in disturbances:
             if begin <= instant < end and draw.random() >= share:
                 late = end + draw.uniform(0, 4)
                 instant, latency = late, latency + late - instant
@@ -62,7 +62,7 @@ def drawn_results(draw: Random, faults: Sequence[Fault]) -> list[Result]:
     return found
 
 
-def told(results: Sequence[Result]) -> list[dict[str, object]]:
+def rows_of(results: Sequence[Result]) -> list[dict[str, object]]:
     """As rows of `latency_buckets`."""
     rows: list[dict[str, object]] = []
     for at, contributions, latency in results:
@@ -85,7 +85,7 @@ def measured(
     ledger, before = Ledger(), 0
     found: dict[str, FaultCost] = {}
     for until in instants:
-        for output in outputs(told([r for r in results if before < r.at_us <= until])):
+        for output in outputs(rows_of([r for r in results if before < r.at_us <= until])):
             ledger.series.add(output)
         _, found = ledger.measure(windows(faults, until), rules, until_us=until)
         before = until

@@ -209,11 +209,11 @@ def test_an_immediate_recovery_is_final_once_all_of_it_was_read(slow: int) -> No
         assert early == whole if early.is_final else until < 70
 
 
-@pytest.mark.parametrize(("strikes", "because"), [(100, "next fault was injected"), (150, "within 60 s of healing")])
-def test_a_fault_after_the_wait_was_over_did_not_end_it(strikes: int, because: str) -> None:
+@pytest.mark.parametrize(("injected", "because"), [(100, "next fault was injected"), (150, "within 60 s of healing")])
+def test_a_fault_after_the_wait_was_over_did_not_end_it(injected: int, because: str) -> None:
     slow = [second(at, contributions=100 if at < 60 else 50) for at in range(200)]
-    found = cost(slow, others=[fault("next", strikes, strikes + 5)], until=200)
+    found = cost(slow, others=[fault("next", injected, injected + 5)], until=200)
     assert found.recovered is False
     assert because in " ".join(found.absent_because)
-    if strikes > 140:  # 70 s, the recovery timeout of 60 s, and 10 s of stable output
-        assert found == cost(slow, until=strikes - 1), "told before that fault struck"
+    if injected > 140:  # 70 s, the recovery timeout of 60 s, and 10 s of stable output
+        assert found == cost(slow, until=injected - 1), "told before that fault struck"

@@ -24,7 +24,7 @@ DOWN = {*range(62, 80), *range(151, 160)}
 RUN = [second(at, latency=5.0 if at in (80, 160) else 1.0) for at in range(2_400) if at not in DOWN]
 
 
-def told(until: float) -> tuple[FaultWindow, ...]:
+def windows_until(until: float) -> tuple[FaultWindow, ...]:
     """The faults known at an instant."""
     known = [window for window in FAULTS if (window.injected_us or 0) <= us(until)]
     return tuple(w if (w.healed_us or 0) <= us(until) else replace(w, healed_us=None) for w in known)
@@ -56,7 +56,7 @@ def test_batches_and_restarts_make_no_difference(cuts: list[int], restart: int) 
     for i, cut in enumerate([*cuts, 2_400]):
         until = min(2_400, now + cut)
         fed(ledger, now, until)
-        ledger.measure(told(until), RULES, until_us=us(until))
+        ledger.measure(windows_until(until), RULES, until_us=us(until))
         if i == restart:
             ledger = Ledger.from_plain(json.loads(json.dumps(ledger.to_plain())))
         now = until
@@ -88,8 +88,8 @@ def test_the_ledger_is_bounded() -> None:
     for hour in range(26):
         for at in range(hour * 3_600, (hour + 1) * 3_600, 20):
             ledger.series.add(second(at))
-        struck = [fault(f"f{i}", i * 60, i * 60 + 5) for i in range((hour + 1) * 60)]
-        phases, costs = ledger.measure(struck, RULES, until_us=us((hour + 1) * 3_600))
+        faults = [fault(f"f{i}", i * 60, i * 60 + 5) for i in range((hour + 1) * 60)]
+        phases, costs = ledger.measure(faults, RULES, until_us=us((hour + 1) * 3_600))
         assert len(costs) <= FAULTS_MOST
         assert len(phases) <= 3 * FAULTS_MOST + 1
     assert len(ledger.settled) <= SETTLED_MOST

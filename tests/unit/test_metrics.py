@@ -77,7 +77,7 @@ def test_what_is_scraped_is_well_formed_in_both_formats(snapshots: tuple[Snapsho
 
 def test_a_count_of_violations_names_the_newest_of_them() -> None:
     text = generate_openmetrics(registry(after(clean(), broken()))).decode()  # type: ignore[no-untyped-call]
-    told = {
+    exemplars = {
         (sample.labels["class"], sample.exemplar.labels["violation"], sample.exemplar.value)
         for family in parse_openmetrics(text)  # type: ignore[no-untyped-call]
         for sample in family.samples
@@ -86,8 +86,8 @@ def test_a_count_of_violations_names_the_newest_of_them() -> None:
     confirmed = [v for v in broken().violations_latest if v.state == "confirmed"]
     newest = {(v.violation_class, v.phase): v for v in sorted(confirmed, key=lambda v: v.changed_us)}
     counted = broken().confirmed_total
-    assert told == {(v.violation_class, v.id, v.count) for place, v in newest.items() if place in counted}
-    assert told
+    assert exemplars == {(v.violation_class, v.id, v.count) for place, v in newest.items() if place in counted}
+    assert exemplars
 
 
 def test_every_class_exists_at_zero_from_the_first_scrape() -> None:
@@ -115,8 +115,8 @@ def test_a_move_is_between_classes_that_have_a_series() -> None:
         record.classified({name: int(name == held) for name in CONTRIBUTIONS})
     assert len(record.reclassified_total) > 10
     known = {key for key in scrape(after()) if key[0] == f"{PREFIX}reclassified_total"}
-    told = scrape(after(replace(clean(), reclassified_total=record.reclassified_total)))
-    assert {key for key in told if key[0] == f"{PREFIX}reclassified_total"} == known
+    scraped = scrape(after(replace(clean(), reclassified_total=record.reclassified_total)))
+    assert {key for key in scraped if key[0] == f"{PREFIX}reclassified_total"} == known
     assert len(known) == 14 * 13
 
 
@@ -168,8 +168,8 @@ def test_a_run_without_phases_is_all_control() -> None:
     apart = replace(broken(), phases=tuple(replace(phase, latency={}) for phase in broken().phases))
     series = scrape(after(apart))
     assert value(series, "latency_seconds_count", definition="last_input", phase="control") == 0
-    told = {labels for name, labels in series if name == f"{PREFIX}latency_seconds_count"}
-    assert {dict(labels)["phase"] for labels in told} == set(PHASES)
+    measured = {labels for name, labels in series if name == f"{PREFIX}latency_seconds_count"}
+    assert {dict(labels)["phase"] for labels in measured} == set(PHASES)
 
 
 def test_a_batch_is_counted_once_however_often_it_is_published() -> None:

@@ -176,8 +176,8 @@ def on_record(tables: MemoryTables) -> tuple[Any, ...]:
                 confirmed[row["violation"]] += row["confirmed"]
                 retracted[row["violation"]] += row["retracted"]
             elif table is Table.VERDICTS:
-                told = {name: value for name, value in row.items() if name not in ("batch", "lookup_us", "closed_us")}
-                verdicts[row["window_start_us"], row["key"]] = told
+                kept = {name: value for name, value in row.items() if name not in ("batch", "lookup_us", "closed_us")}
+                verdicts[row["window_start_us"], row["key"]] = kept
     return records, +confirmed, +retracted, verdicts
 
 

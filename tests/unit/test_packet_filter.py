@@ -44,16 +44,16 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         for name in (*scripts, *programs):
             (tmp_path / name).write_text(scripts.get(name, "#!/bin/sh\n"))
             (tmp_path / name).chmod(0o755)
-        ask_anew()
+        clear_cache()
         return lambda: log.read_text().splitlines()
 
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(namespaces, "why_not_here", lambda: None)
     yield make
-    ask_anew()
+    clear_cache()
 
 
-def ask_anew() -> None:
+def clear_cache() -> None:
     """Clear the cached checks, as in a new process."""
     packet_filter._why_no_iptables.cache_clear()
     nftables.why_not_here.cache_clear()

@@ -62,14 +62,14 @@ def reported(state: Path, until: int) -> dict[str, Any]:
 
 def test_a_phase_has_its_own_results_to_the_second_also_in_a_long_run(tmp_path: Path) -> None:
     report = reported(tmp_path, 6_000)
-    told = phase_latencies(tmp_path, report)
-    assert [phase.name for phase in told][:2] == ["control, from 13:46:40", "failure, kill, from 13:48:20"]
-    control, failure = told[0].latency, told[1].latency
+    latencies = phase_latencies(tmp_path, report)
+    assert [phase.name for phase in latencies][:2] == ["control, from 13:46:40", "failure, kill, from 13:48:20"]
+    control, failure = latencies[0].latency, latencies[1].latency
     # The fault was injected in the middle of a second, which belongs to the phase before it.
     assert set(failure) == {"window_close", "last_input"}
     assert (control["last_input"].count, failure["last_input"].count) == (101, 39)
     assert (control["last_input"].counts[7], failure["last_input"].counts[16]) == (101, 39)
-    assert sum(phase.latency["window_close"].count for phase in told) == 6_000
+    assert sum(phase.latency["window_close"].count for phase in latencies) == 6_000
 
 
 def test_an_unmeasured_phase_has_no_plot(tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ def test_without_a_fault_it_is_the_whole_run(tmp_path: Path, capsys: pytest.Capt
     record.latency["window_close"].add(0.3, 5)
     counters.write(tmp_path, record)
     report = Publisher(config(tmp_path), tmp_path).publish(replace(clean(), latency_absent_because=None))
-    (told,) = phase_latencies(tmp_path, report)
-    assert (told.name, told.latency["window_close"].count) == ("whole run", 5)
+    (latencies,) = phase_latencies(tmp_path, report)
+    assert (latencies.name, latencies.latency["window_close"].count) == ("whole run", 5)
     assert main(["report", str(tmp_path), "--format", "html"]) == 0
     assert "whole run: 5 results, half within 0.3 s" in capsys.readouterr().out
 
@@ -93,5 +93,5 @@ def test_without_a_fault_it_is_the_whole_run(tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.parametrize("text", ["", "[]", json.dumps({"classified": 1})])
 def test_a_damaged_file_has_no_plot(tmp_path: Path, text: str) -> None:
     (tmp_path / counters.FILE).write_text(text)
-    (told,) = phase_latencies(tmp_path, build(replace(clean(), latency_absent_because=None)))
-    assert told.latency == {}
+    (latencies,) = phase_latencies(tmp_path, build(replace(clean(), latency_absent_because=None)))
+    assert latencies.latency == {}

@@ -273,14 +273,14 @@ def test_every_record_that_names_a_settled_position_is_settled(tmp_path: Path, b
     """An engine that retries a dead letter names the position again, immediately or much later."""
     tables, known = StateTables(tmp_path), Positions()
     first = bad(0, [7, 8], side="rejected", names=("orders/3/17", "orders/3/17") if by == "the first record" else ())
-    told = [
+    cases = [
         (first, {}),
         (bad(1, [17]), {"orders": {17}, "rejected": {7, 8}} if by == "the first record" else {"orders": {17}}),
         (bad(2, [9], side="rejected", names=("orders/3/17",)), {"rejected": {9}}),
         (bad(3, [10, 11], side="rejected", names=("orders/3/18", "orders/3/17")), {"rejected": {11}}),
         (bad(4, [18]), {"orders": {18}, "rejected": {10}}),
     ]
-    for batch, (row, expected) in enumerate(told):
+    for batch, (row, expected) in enumerate(cases):
         if is_restarted:
             known = positions_of(tables, Positions.from_json(known.to_json(batch - 1)) if batch == 3 else Positions())
         known.absorb(facts(row))

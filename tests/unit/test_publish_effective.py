@@ -67,17 +67,17 @@ def test_effective_settings_are_a_table_in_every_form(tmp_path: Path) -> None:
         ("session timeout", "6 s"),
         ("heartbeat interval", "1.5 s"),
     ]
-    told = text.render(report).partition(f"\n{SETTINGS_TITLE}\n")[2].splitlines()[:5]
-    assert [" ".join(line.split()) for line in told] == [" ".join(row) for row in effective_settings(report)]
+    lines = text.render(report).partition(f"\n{SETTINGS_TITLE}\n")[2].splitlines()[:5]
+    assert [" ".join(line.split()) for line in lines] == [" ".join(row) for row in effective_settings(report)]
     for name, value in effective_settings(report):
         assert f"<td>{name}</td><td>{value}</td>" in html.render(report)
 
 
 def test_there_is_no_table_without_effective_settings(tmp_path: Path) -> None:
     (tmp_path / "engine.json").write_text('{"guarantee": "exactly_once"}', encoding="utf-8")
-    of_before = {"declared": "exactly_once", "effective": "exactly_once", "engine": "flink", "evidence": [],
+    earlier = {"declared": "exactly_once", "effective": "exactly_once", "engine": "flink", "evidence": [],
                  "finding": None, "problem": None}  # fmt: skip
-    for block in (effective_guarantee(tmp_path / "engine.json", Guarantee.EXACTLY_ONCE), of_before):
+    for block in (effective_guarantee(tmp_path / "engine.json", Guarantee.EXACTLY_ONCE), earlier):
         report = build(clean(), block)
         assert SETTINGS_TITLE not in text.render(report) + html.render(report)
 

@@ -45,8 +45,8 @@ def rows(publisher: Publisher) -> dict[str, Any]:
         connection.request("GET", "/partitions.json")
         response = connection.getresponse()
         assert (response.status, response.headers["Content-Type"]) == (200, JSON)
-        told: dict[str, Any] = json.loads(response.read())
-        return told
+        answered: dict[str, Any] = json.loads(response.read())
+        return answered
     finally:
         connection.close()
         publisher.stop()
@@ -72,9 +72,9 @@ def test_an_update_does_not_grow_with_the_partitions(tmp_path: Path, snapshot: S
 
 def test_an_update_has_all_of_the_report_but_partitions_and_phases() -> None:
     report = build(story()[-1])
-    told = folded(report)
-    assert set(report) - set(told) == {"phases"}
-    assert set(report["coverage"]) - set(told["coverage"]) == {"partitions"}
+    update = folded(report)
+    assert set(report) - set(update) == {"phases"}
+    assert set(report["coverage"]) - set(update["coverage"]) == {"partitions"}
     assert report["coverage"]["partitions"], "the report itself stays whole"
 
 
@@ -109,18 +109,18 @@ def test_a_request_returns_a_row_per_partition_and_their_batch(tmp_path: Path) -
     publisher.publish(wide(replace(clean(), batches=7)))
     newest = wide(replace(clean(), batches=8, taken_us=NOON_US + SECOND))
     report = publisher.publish(newest)
-    told = rows(publisher)
-    assert (told["batches"], told["time"]) == (8, rfc3339(NOON_US + SECOND))
-    assert tuple(told["columns"]) == COLUMNS
+    found = rows(publisher)
+    assert (found["batches"], found["time"]) == (8, rfc3339(NOON_US + SECOND))
+    assert tuple(found["columns"]) == COLUMNS
     partitions = report["coverage"]["partitions"]
     assert len(partitions) == PARTITIONS
-    assert told["rows"] == [[partition[name] for name in COLUMNS] for partition in partitions]
+    assert found["rows"] == [[partition[name] for name in COLUMNS] for partition in partitions]
     assert json.loads((tmp_path / "report.json").read_text())["coverage"]["partitions"] == partitions
 
 
 def test_before_the_first_batch_there_are_no_rows_and_no_error(tmp_path: Path) -> None:
-    told = rows(Publisher(config(tmp_path), tmp_path))
-    assert (told["batches"], told["rows"]) == (None, None)
+    found = rows(Publisher(config(tmp_path), tmp_path))
+    assert (found["batches"], found["rows"]) == (None, None)
 
 
 def test_after_a_restart_the_rows_are_those_of_the_old_report(tmp_path: Path) -> None:
@@ -148,5 +148,5 @@ def test_rows_are_rendered_once_and_only_on_request(tmp_path: Path, monkeypatch:
 
 
 def test_a_topic_with_direction_marks_is_escaped() -> None:
-    told = Frontiers(build(replace(clean(), coverage=(replace(ONE, topic="click\u202estream"),)))).encoded()
-    assert json.loads(told)["rows"][0][0] == r"click\u202estream"
+    escaped = Frontiers(build(replace(clean(), coverage=(replace(ONE, topic="click\u202estream"),)))).encoded()
+    assert json.loads(escaped)["rows"][0][0] == r"click\u202estream"

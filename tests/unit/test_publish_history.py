@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages.story import LOST, SECONDS, STRUCK, at, story
+from tests.pages.story import INJECTED, LOST, SECONDS, at, story
 from tests.unit.publish_snapshots import NOON_US, broken, clean, config
 from validator.model.snapshot import Histogram
 from validator.publish import series
@@ -145,7 +145,7 @@ def test_a_point_counts_what_the_snapshot_counts() -> None:
 def test_the_outage_shows_in_the_rows() -> None:
     rows = series.rows(history_of_story())
     processed = series.COLUMNS.index("processed_per_second")
-    down = [r[processed] for r in rows if at(STRUCK + 4) <= (r[0] or 0) * 1e6 <= at(STRUCK + 36)]
+    down = [r[processed] for r in rows if at(INJECTED + 4) <= (r[0] or 0) * 1e6 <= at(INJECTED + 36)]
     assert down
     assert set(down) == {0.0}
     assert rows[-1][0] == at(SECONDS) / 1e6

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.unit
 
 
 @pytest.fixture(scope="module")
-def told() -> tuple[Snapshot, History]:
+def story_of_run() -> tuple[Snapshot, History]:
     """The last snapshot of the story, and its history."""
     history, last = History(), clean()
     for last in story():
@@ -43,8 +43,8 @@ def pictures(page: str) -> list[ET.Element]:
     return [ET.fromstring(found) for found in re.findall(r'<svg class="plot".*?</svg>', page, re.DOTALL)]
 
 
-def test_the_report_draws_the_timeline_with_its_faults(told: tuple[Snapshot, History]) -> None:
-    page = rendered(*told)
+def test_the_report_draws_the_timeline_with_its_faults(story_of_run: tuple[Snapshot, History]) -> None:
+    page = rendered(*story_of_run)
     drawn = pictures(page)
     labels = [picture.get("aria-label", "") for picture in drawn]
     starts = [label.split(",")[0] for label in labels[:4]]
@@ -57,8 +57,8 @@ def test_the_report_draws_the_timeline_with_its_faults(told: tuple[Snapshot, His
     assert "0 throughout: misplaced, unknown id, undecodable." in page
 
 
-def test_nothing_is_drawn_outside_of_its_plot(told: tuple[Snapshot, History]) -> None:
-    for picture in pictures(rendered(*told)):
+def test_nothing_is_drawn_outside_of_its_plot(story_of_run: tuple[Snapshot, History]) -> None:
+    for picture in pictures(rendered(*story_of_run)):
         for path in picture.findall("path"):
             numbers = [float(n) for n in re.findall(r"[\d.]+", path.get("d", ""))]
             assert max(numbers) <= svg.WIDTH
@@ -72,12 +72,12 @@ def spread(*counts: int) -> Histogram:
 
 
 def test_latency_is_separate_by_phase_and_definition() -> None:
-    told = [
+    story_of_run = [
         PhaseLatency("control", {"last_input": spread(90, 10, 0, 0), "window_close": spread(0, 4, 0, 0)}),
         PhaseLatency(f"failure, {FAULT}", {}),
         PhaseLatency(f"recovery, {FAULT}", {"last_input": spread(0, 0, 7, 0), "first_input": spread(0, 0, 0, 0)}),
     ]
-    page = report_plots.latency_by_phase(told)
+    page = report_plots.latency_by_phase(story_of_run)
     assert [picture.get("aria-label") for picture in pictures(page)] == [
         "control: 100 results, half within 0.1 s, 99 % within 1 s",
         f"recovery, {FAULT}: 7 results, half within 10 s, 99 % within 10 s",
@@ -91,14 +91,14 @@ def test_latency_is_separate_by_phase_and_definition() -> None:
 
 def test_of_many_phases_the_newest_are_drawn() -> None:
     most = report_plots.PHASES_SHOWN
-    told = [PhaseLatency(f"phase {i}", {"last_input": spread(i, 0, 0, 0)}) for i in range(1, most + 4)]
-    page = report_plots.latency_by_phase(told)
-    assert [label.get("aria-label", "").split(":")[0] for label in pictures(page)] == [p.name for p in told[3:]]
+    story_of_run = [PhaseLatency(f"phase {i}", {"last_input": spread(i, 0, 0, 0)}) for i in range(1, most + 4)]
+    page = report_plots.latency_by_phase(story_of_run)
+    assert [label.get("aria-label", "").split(":")[0] for label in pictures(page)] == [p.name for p in story_of_run[3:]]
     assert "3 earlier phases are left out." in page
 
 
-def test_the_report_shows_the_violation_and_the_next_step(told: tuple[Snapshot, History]) -> None:
-    page = rendered(*told)
+def test_the_report_shows_the_violation_and_the_next_step(story_of_run: tuple[Snapshot, History]) -> None:
+    page = rendered(*story_of_run)
     assert f"<strong>{LOST}</strong> events were lost" in page
     assert f"<strong>{REPEATED}</strong> duplicates: events were counted more than once" in page
     assert "Compare the engine&#x27;s restarts" in page
@@ -182,13 +182,13 @@ def test_a_foreign_label_is_escaped() -> None:
 
 
 def test_the_command_renders_the_history_of_the_state(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], told: tuple[Snapshot, History]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], story_of_run: tuple[Snapshot, History]
 ) -> None:
     publisher = Publisher(config(tmp_path), tmp_path)
-    first: dict[str, Any] = {"taken_us": told[0].taken_us - 2_000_000}
+    first: dict[str, Any] = {"taken_us": story_of_run[0].taken_us - 2_000_000}
     publisher.start()
-    publisher.publish(replace(told[0], **first))
-    publisher.publish(told[0])
+    publisher.publish(replace(story_of_run[0], **first))
+    publisher.publish(story_of_run[0])
     publisher.stop()
     assert main(["report", str(tmp_path), "--format", "html"]) == 1
     assert len(pictures(capsys.readouterr().out)) >= 3

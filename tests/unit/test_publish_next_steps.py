@@ -101,8 +101,8 @@ def test_violations_have_ids_and_their_fault_in_every_form() -> None:
 
 
 def test_known_effects_of_a_fault_on_throughput_and_latency_are_shown() -> None:
-    told = {"throughput_penalty_ratio": 0.4, "latency_penalty_ratio": 6.25}
-    known = build(replace(broken(), fault_measures={"f-1": told}))
+    measures = {"throughput_penalty_ratio": 0.4, "latency_penalty_ratio": 6.25}
+    known = build(replace(broken(), fault_measures={"f-1": measures}))
     said = of_faults(known)[0]
     assert "throughput 0.4 times that before (TPF); mean latency 6.25 times that before (LPF)" in said
     assert "TPF" in text.render(known)
@@ -154,6 +154,9 @@ def test_concurrent_faults_are_shown_with_shared_figures() -> None:
 
 def test_when_healing_began_is_in_the_report() -> None:
     fault = replace(broken().faults[0], heal_started_us=NOON_US - 9 * SECOND, healed_us=NOON_US - 8 * SECOND)
-    told = build(replace(broken(), faults=(fault,)))["faults"][0]
-    assert (told["heal_started"], told["healed"]) == ("2026-01-31T11:59:51.000000Z", "2026-01-31T11:59:52.000000Z")
+    shown = build(replace(broken(), faults=(fault,)))["faults"][0]
+    assert (shown["heal_started"], shown["healed"]) == (
+        "2026-01-31T11:59:51.000000Z",
+        "2026-01-31T11:59:52.000000Z",
+    )
     assert build(broken())["faults"][0]["heal_started"] is None

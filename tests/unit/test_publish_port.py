@@ -252,7 +252,7 @@ needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="no o
 
 @needs_openssl
 def test_tls_shows_the_certificate_that_is_in_the_files_now(tmp_path: Path) -> None:
-    told: list[str] = []
+    lines: list[str] = []
     cert, key = tmp_path / "tls.crt", tmp_path / "tls.key"
 
     def issue(folder: str) -> ssl.SSLContext:
@@ -266,7 +266,7 @@ def test_tls_shows_the_certificate_that_is_in_the_files_now(tmp_path: Path) -> N
 
     first = issue("first")
     settings = with_metrics(tmp_path, tls_server_config={"cert_file": str(cert), "key_file": str(key)})
-    publisher = Publisher(settings, tmp_path / "state", say=told.append)
+    publisher = Publisher(settings, tmp_path / "state", say=lines.append)
     endpoint = publisher.start()
     try:
         assert endpoint.url.startswith("https://")
@@ -279,8 +279,8 @@ def test_tls_shows_the_certificate_that_is_in_the_files_now(tmp_path: Path) -> N
             get(endpoint.port, "/healthz", tls=first)
         key.write_text("no key")
         assert get(endpoint.port, "/healthz", tls=second).status == 200
-        assert len(told) == 1
-        assert "stays in use" in told[0]
+        assert len(lines) == 1
+        assert "stays in use" in lines[0]
     finally:
         publisher.stop()
 

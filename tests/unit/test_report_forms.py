@@ -26,9 +26,9 @@ def test_the_text_fits_and_describes_violations_in_sentences() -> None:
     assert max(len(line) for line in shown.splitlines()) <= text.WIDTH
     assert shown.startswith("Pipeline clickstream breaks its guarantee, exactly once.\n")
     said = " ".join(shown.split())
-    struck = "after fault kill-one-worker on taskmanager-1 at 2026-01-31 11:59:30."
-    assert f"3 events were lost: no result, late or rejected record carries them. 1 {struck}" in said
-    assert f"2 duplicates: events were counted more than once. 1 {struck}" in said
+    attribution = "after fault kill-one-worker on taskmanager-1 at 2026-01-31 11:59:30."
+    assert f"3 events were lost: no result, late or rejected record carries them. 1 {attribution}" in said
+    assert f"2 duplicates: events were counted more than once. 1 {attribution}" in said
     assert "kill-one-worker (process_kill on taskmanager-1), from 2026-01-31 11:59:30, not healed;" in shown
     assert "v-2: duplicate, confirmed, 2026-01-31 11:58:00, key /help: 2 ids" in shown
     assert all(line == line.rstrip() for line in shown.splitlines())

@@ -58,9 +58,9 @@ class Run:
 
     def batch(self, at_us: int, *rows: dict[str, object], watermark_us: int = WATERMARK_US) -> None:
         self.books = books(self.books.batch + 1, at_us, watermark_us)
-        told = facts(*[{**row, "epoch": epoch_of(at_us, RETENTION_US)} for row in rows])
-        self._append(pa.concat_tables([told, frontier_rows(self.books, None, RETENTION_US)]))
-        self.judging.absorb(told, clock(at_us, watermark_us), {})
+        batch_facts = facts(*[{**row, "epoch": epoch_of(at_us, RETENTION_US)} for row in rows])
+        self._append(pa.concat_tables([batch_facts, frontier_rows(self.books, None, RETENTION_US)]))
+        self.judging.absorb(batch_facts, clock(at_us, watermark_us), {})
 
     def retire(self) -> None:
         plan = retiring.plan(self.tables, self.judging, self.books, self.retired, RETENTION_US)
@@ -200,14 +200,14 @@ def test_a_cell_that_closes_when_it_is_old_stays_until_its_loss_is_proven(tmp_pa
 def test_a_cell_whose_ids_are_not_compared_yet_is_counted_as_an_estimate(tmp_path: Path) -> None:
     run = Run(tmp_path / "state")
     run.books = books(0, START_US)
-    told = [
+    late_rows = [
         fact("input", [1, 2], batch=0, lookup_us=START_US, key="behind"),
         fact("output", [1, 9], batch=0, lookup_us=START_US, key="behind"),
         fact("input", [3], batch=0, lookup_us=START_US, key="open"),
     ]
-    run._append(facts(*told))
+    run._append(facts(*late_rows))
     behind = replace(clock(START_US), inputs_us=START_US - 1)
-    found = run.judging.absorb(facts(*told), behind, {})
+    found = run.judging.absorb(facts(*late_rows), behind, {})
     assert (found.cells_estimated, found.counts["processed"], found.counts["unresolved"]) == (1, 2, 0)
     found = run.judging.absorb(None, clock(START_US), {})
     assert (found.cells_estimated, found.counts["processed"], found.counts["unknown_id"]) == (0, 1, 1)

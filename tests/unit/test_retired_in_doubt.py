@@ -64,12 +64,12 @@ class Run:
     def batch(self, *rows: dict[str, Any], after_us: int = 10) -> Snapshot:
         """Run a batch ``after_us`` after the last one and return the published snapshot."""
         at_us, number = self.books.lookup_us + after_us, self.books.batch + 1
-        told = facts(*[{**row, "batch": number, "lookup_us": at_us, "epoch": self._epoch(at_us)} for row in rows])
+        added = facts(*[{**row, "batch": number, "lookup_us": at_us, "epoch": self._epoch(at_us)} for row in rows])
         self.books = replace(
             self.books, batch=number, lookup_us=at_us, watermark_us=WATERMARK_US, frontiers=self._frontiers(at_us)
         )
-        self._append(pa.concat_tables([told, frontier_rows(self.books, None, RETENTION_US)]))
-        effects = self.judging.step(told, self.books, self.record.suspicion)
+        self._append(pa.concat_tables([added, frontier_rows(self.books, None, RETENTION_US)]))
+        effects = self.judging.step(added, self.books, self.record.suspicion)
         record(effects, Moment(self.tables, "w", number, at_us), self.record, lambda: at_us)
         return self.shown()
 

@@ -38,8 +38,8 @@ def test_an_event_that_would_have_extended_a_retired_session_is_out_of_scope(tmp
     for step in (5, 50):
         at = run.books.lookup_us + step
         now = replace(clock(at), retired=tuple((r.at_us, r.horizon_us) for r in run.books.retirements))
-        told = facts(event(6, 6 * MINUTE_US, at, 9), fact("output", list(range(7)), batch=9, lookup_us=at))
-        run.judging.absorb(told if step == 5 else None, now, {})
+        batch_facts = facts(event(6, 6 * MINUTE_US, at, 9), fact("output", list(range(7)), batch=9, lookup_us=at))
+        run.judging.absorb(batch_facts if step == 5 else None, now, {})
     assert run.judging.sums.counts["missing"] == 1, "the event of the other session"
     assert run.judging.sums.counts["out_of_scope"] == 1
 

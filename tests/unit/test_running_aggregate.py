@@ -135,8 +135,8 @@ def test_which_result_counts_does_not_depend_on_the_order_of_facts() -> None:
 def test_the_counted_number_of_an_id_rises_with_every_change() -> None:
     cells = new_cells(CUMULATIVE)
     numbers, seen = [], []
-    told: list[list[int] | None] = [[1], [1, 1], [2], [1], None, [], [1]]
-    for batch, ids in enumerate(told, 1):
+    lists: list[list[int] | None] = [[1], [1, 1], [2], [1], None, [], [1]]
+    for batch, ids in enumerate(lists, 1):
         cells.absorb(results(batch, 10 * batch, ("k", ids)))
         close(cells, clock(10 * batch))
         row = cells.keys().to_pylist().index('["k","1"]')
@@ -170,10 +170,10 @@ class Run:
             frontiers=frontiers,
             retirements=self.retired.retirements,
         )
-        told = pa.concat_tables(parts) if parts else None
+        batch_facts = pa.concat_tables(parts) if parts else None
         rows = [frontier_rows(self.books, None, RETENTION_US), *parts]
         self.tables.append(pa.concat_tables(rows), Table.FACTS, writer="w", version=self.books.batch)
-        self.judging.absorb(told, self.clock, {})
+        self.judging.absorb(batch_facts, self.clock, {})
         return self.counts
 
     @property

@@ -61,12 +61,12 @@ class WorldRun(Run):
         known, retirements = books(self.books.batch + 1, batch.at_us, batch.watermark_us), self.books.retirements
         self.books = type(known)(**{**known.__dict__, "retirements": retirements})
         about = {"batch": self.books.batch, "lookup_us": batch.at_us, "epoch": epoch_of(batch.at_us, RETENTION_US)}
-        told = facts(*[{**row, **about} for row in batch.rows])
-        self._append(pa.concat_tables([told, frontier_rows(self.books, None, RETENTION_US)]))
+        batch_facts = facts(*[{**row, **about} for row in batch.rows])
+        self._append(pa.concat_tables([batch_facts, frontier_rows(self.books, None, RETENTION_US)]))
         now = clock(batch.at_us, batch.watermark_us)
         retired = tuple((one.at_us, one.horizon_us) for one in retirements)
         now = type(now)(**{**now.__dict__, "inputs_us": batch.inputs_us, "retired": retired})
-        sums = self.judging.absorb(told, now, batch.places)
+        sums = self.judging.absorb(batch_facts, now, batch.places)
         return {field.name: getattr(sums, field.name) for field in fields(Sums) if field.name != "changed"}
 
     def retires(self) -> bool:

@@ -57,8 +57,8 @@ def test_the_contributions_of_a_part_are_limited(oracle: Oracle, parts: int, mon
 
     monkeypatch.setattr(stage, "facts_of_events", grouped)
     reader = SimpleNamespace(batches=lambda _: iter([events()]), oracle=oracle, slack_us=0)
-    told = Stage([cast("Any", reader)], 2**62, with_first_event=False).facts(0, iter([]))
-    found = pa.concat_tables([GROUPED.empty_table(), *told])
+    produced = Stage([cast("Any", reader)], 2**62, with_first_event=False).facts(0, iter([]))
+    found = pa.concat_tables([GROUPED.empty_table(), *produced])
     assert len(sizes) == parts
     assert sum(sizes) == EVENTS_READ
     expected = facts_of_events(pa.Table.from_batches([events()]), 0, oracle, 0, 2**62, with_first_event=False)

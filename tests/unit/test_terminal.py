@@ -177,8 +177,8 @@ def test_commands_are_on_their_own_lines_and_run_when_pasted() -> None:
     commands = [line for line in shown.splitlines() if "streamproof " in line]
     assert len(commands) == 2
     paste = "streamproof() { printf '%s\\0' \"$@\"; }\n" + "\n".join(commands)
-    told = subprocess.run(["bash", "-c", paste], capture_output=True, check=True).stdout.decode().split("\0")
-    assert told == ["explain", LONG_STATE, "--id", ODD, "ack", LONG_STATE, ODD, "--reason", "WHY", ""]
+    printed = subprocess.run(["bash", "-c", paste], capture_output=True, check=True).stdout.decode().split("\0")
+    assert printed == ["explain", LONG_STATE, "--id", ODD, "ack", LONG_STATE, ODD, "--reason", "WHY", ""]
     others = [line for line in shown.splitlines() if line not in commands]
     assert max(len(line) for line in others) <= text.WIDTH
 

@@ -71,8 +71,8 @@ class Reading:
     def after(self, at_us: int, *rows: dict[str, Any]) -> None:
         """Run a whole batch."""
         self.committed(at_us, *rows)
-        told = self.unreadable.moved(self.books, facts(*rows) if rows else None)
-        self.run.after(at_us, unreadable=told)
+        moves = self.unreadable.moved(self.books, facts(*rows) if rows else None)
+        self.run.after(at_us, unreadable=moves)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.engines.foretold import Death, foretold
+from tests.engines.expected_repeats import Death, expected_repeats
 from tests.engines.topics import Answer
 
 pytestmark = pytest.mark.unit
@@ -23,11 +23,11 @@ def death(noted_ms: int, least: int) -> Death:
 
 def test_uncommitted_results_are_repeated() -> None:
     answers = [answer(10, 1, 2, 3), answer(30, 2, 3, 4)]
-    assert foretold(answers, [death(20, 2)]) == Counter([2, 3])
+    assert expected_repeats(answers, [death(20, 2)]) == Counter([2, 3])
 
 
 def test_each_death_counts_only_the_results_of_the_dead_instance() -> None:
     answers = [answer(10, 1, 2), answer(30, 2), answer(50, 2, 3)]
-    assert foretold(answers, [death(20, 2), death(40, 2)]) == Counter([2, 2])
-    assert foretold(answers, [death(20, 2), death(25, 2)]) == Counter([2]), "one that dies unheard adds nothing"
-    assert foretold(answers, [death(40, 2)]) == Counter([2]), "twice by one worker is no doing of the kill"
+    assert expected_repeats(answers, [death(20, 2), death(40, 2)]) == Counter([2, 2])
+    assert expected_repeats(answers, [death(20, 2), death(25, 2)]) == Counter([2]), "one that dies unheard adds nothing"
+    assert expected_repeats(answers, [death(40, 2)]) == Counter([2]), "twice by one worker is no doing of the kill"

@@ -13,11 +13,11 @@ from validator.reconcile.judge import VIOLATIONS
 from validator.state.tables import StateTables, Table
 from validator.stream.run_record import RunRecord
 
-Told = Mapping[tuple[str, Cell], int]
+Persisted = Mapping[tuple[str, Cell], int]
 """(class, cell) -> confirmed less retracted."""
 
 
-def told(tables: StateTables) -> Counter[tuple[str, Cell]]:
+def persisted(tables: StateTables) -> Counter[tuple[str, Cell]]:
     """The sums over the rows of the violations table."""
     found: Counter[tuple[str, Cell]] = Counter()
     for part in tables.scan(Table.VIOLATIONS):
@@ -26,7 +26,9 @@ def told(tables: StateTables) -> Counter[tuple[str, Cell]]:
     return found
 
 
-def mistold(case: Case, rows: list[Row], opinion: Opinion, held: frozenset[str], before: Told, now: Told) -> list[str]:
+def wrongly_persisted(
+    case: Case, rows: list[Row], opinion: Opinion, held: frozenset[str], before: Persisted, now: Persisted
+) -> list[str]:
     """The cells for which the table has more or fewer confirmed contributions than the reference. ``held``: suspected
     classes.
 
@@ -39,11 +41,11 @@ def mistold(case: Case, rows: list[Row], opinion: Opinion, held: frozenset[str],
         counts, _ = opinion.cells.get(cell, (Counter[str](), Counter[str]()))
         decided = is_decided(case, row, opinion.copies.get(cell, 0), counts["expected"] + counts["out_of_scope"])
         for name in VIOLATIONS:
-            told_before = before.get((name, cell), 0)
+            persisted_before = before.get((name, cell), 0)
             # A cell with a confirmed violation of a class confirms further ones, even if the class is held.
-            is_held = name in held and not told_before
+            is_held = name in held and not persisted_before
             least = 0 if name in held or not decided else counts[name]
-            most = 0 if is_held else max(counts[name], told_before)
+            most = 0 if is_held else max(counts[name], persisted_before)
             if not least <= now.get((name, cell), 0) <= most:
                 found.append(f"seed {case.seed}: {name} of {cell}: {now.get((name, cell), 0)}, not {least} to {most}")
     return found

@@ -51,7 +51,7 @@ class Proxy:
             raise Unreachable("no proxy answers")
         rest: dict[str, Any] = {"listen": "", "upstream": "", "probe_port": 0, "probe_bytes": 0, "connections": 0}
         return {
-            name: LinkStatus(impairment=told, is_lost=self.is_lost, **rest) for name, told in self.impairments.items()
+            name: LinkStatus(impairment=now, is_lost=self.is_lost, **rest) for name, now in self.impairments.items()
         }
 
 
@@ -153,16 +153,16 @@ class LostAtOnce:
 
 def test_the_window_of_a_lost_fault_ends_and_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lost: Injection = LostAtOnce()
-    told: list[str] = []
+    calls: list[str] = []
 
     class Topic:
         def __init__(self, _: object) -> None: ...
         def check(self) -> None: ...
         def publish(self, _: object, *states: str) -> None:
-            told.extend(states)
+            calls.extend(states)
 
         def flush(self) -> None:
-            told.append("flushed")
+            calls.append("flushed")
 
     monkeypatch.setattr(runner, "injection", lambda *_: lost)
     monkeypatch.setattr(runner, "FaultsTopic", Topic)
@@ -172,7 +172,7 @@ def test_the_window_of_a_lost_fault_ends_and_is_published(tmp_path: Path, monkey
     with pytest.raises(NotVerified, match="ended early"):
         runner.run(config, one_fault, lambda _: None, threading.Event())
     assert time.monotonic() - began < 30
-    assert told == ["injected", "verified", "heal_started", "healed", "flushed"]
+    assert calls == ["injected", "verified", "heal_started", "healed", "flushed"]
     with Journal.locked(tmp_path) as journal:
         assert journal.open_entries() == []
         assert all(entry.is_published for entry in journal.entries.values())

@@ -19,11 +19,11 @@ class Death:
 
     noted_ms: int
     """On the broker's clock, which is also the test's."""
-    comes_again: Callable[[Answer, int], bool]
+    is_repeated: Callable[[Answer, int], bool]
     """Return whether the successor processes this id of the killed worker's result again."""
 
 
-def foretold(answers: Iterable[Answer], deaths: Iterable[Death]) -> Counter[int]:
+def expected_repeats(answers: Iterable[Answer], deaths: Iterable[Death]) -> Counter[int]:
     """Return id -> how many extra times it occurs. ``deaths`` are in order."""
     again = Counter[int]()
     answers = list(answers)
@@ -31,6 +31,6 @@ def foretold(answers: Iterable[Answer], deaths: Iterable[Death]) -> Counter[int]
     for death in deaths:
         of_the_dead = (answer for answer in answers if born_ms < answer.appended_ms <= death.noted_ms)
         # Once per death: a second result of an id by the same worker is not an effect of the kill.
-        again.update({i for answer in of_the_dead for i in answer.ids if death.comes_again(answer, i)})
+        again.update({i for answer in of_the_dead for i in answer.ids if death.is_repeated(answer, i)})
         born_ms = death.noted_ms
     return again

@@ -23,7 +23,7 @@ from tests.faults.stage import HEALERS, Stage, abandoned, heal, wait_until
 from validator.stream.jars import find_java
 
 # Reads the time of day in each possible way, and measures waits of 20 ms by the monotonic clock.
-TELLS = """
+PRINTS_CLOCKS = """
 import java.nio.file.*;
 import java.time.*;
 import java.util.Date;
@@ -65,7 +65,7 @@ class Program:
         self.clock_file.parent.mkdir()
         self.clock_file.write_text("+0\n")
         source = stage.folder / "Tells.java"
-        source.write_text(TELLS)
+        source.write_text(PRINTS_CLOCKS)
         agent = f"-javaagent:{clock_agent.jar()}={self.clock_file}"
         command = [java, agent, "-Xmx64m", "-XX:+UseSerialGC", source, self._shown]
         self.process = OwnedProcess(command, log=stage.folder / "tells.log", name="program", folder=stage.folder)
@@ -135,9 +135,11 @@ def test_a_file_may_have_any_name(variable: str, tmp_path: Path) -> None:
     source.write_text(
         "class Says { public static void main(String[] a) { System.out.print(System.currentTimeMillis()); } }"
     )
-    told = Clock(clock_agent.jar(), file).environment["JAVA_TOOL_OPTIONS"]
+    options = Clock(clock_agent.jar(), file).environment["JAVA_TOOL_OPTIONS"]
     # Spark's driver reads it and passes it on in the other variable.
-    environment = os.environ | {variable: told if variable == "JAVA_TOOL_OPTIONS" else shlex.join(shlex.split(told))}
+    environment = os.environ | {
+        variable: options if variable == "JAVA_TOOL_OPTIONS" else shlex.join(shlex.split(options))
+    }
     said = subprocess.check_output([find_java().executable, source], env=environment, text=True)
     assert int(said) / 1000 == pytest.approx(time.time() - 3600, abs=30)
 
@@ -213,14 +215,14 @@ def test_a_jvm_of_another_user_can_read_the_clock_file(stage: Stage, program: Pr
 
 
 def test_a_jvm_that_does_not_report_its_clock_is_refused(stage: Stage, program: Program) -> None:
-    told = Path(f"{program.clock_file}.{program.process.pid}")
-    wait_until(told.exists, "the agent tells")
+    report_file = Path(f"{program.clock_file}.{program.process.pid}")
+    wait_until(report_file.exists, "the agent tells")
     program.process.send_signal(signal.SIGSTOP)
-    wait_until(lambda: time.time() - told.stat().st_mtime > 2, "it has not told for two seconds")
+    wait_until(lambda: time.time() - report_file.stat().st_mtime > 2, "it has not told for two seconds")
     with pytest.raises(
         FaultRefused, match=rf"c: process {program.process.pid} has not reported its clock for .* is it stop"
     ):
         stage.during(skew("10m"), lambda: None)
     program.process.send_signal(signal.SIGCONT)
-    wait_until(lambda: time.time() - told.stat().st_mtime < 1, "it tells again")
+    wait_until(lambda: time.time() - report_file.stat().st_mtime < 1, "it tells again")
     stage.during(skew("10m"), lambda: None)

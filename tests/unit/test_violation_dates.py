@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.reconcile_rows import MINUTE_US, fact
-from tests.unit.test_taken_back import Cell
+from tests.unit.test_retractions import Cell
 
 SECOND = 1_000_000
 READ = 600 * SECOND
@@ -22,7 +22,7 @@ def at(row: dict[str, Any], second: int) -> dict[str, Any]:
     return {**row, "first_time_us": second * SECOND, "last_time_us": second * SECOND}
 
 
-def told(tmp_path: Path, *rows: dict[str, Any]) -> dict[str, int]:
+def dated_us(tmp_path: Path, *rows: dict[str, Any]) -> dict[str, int]:
     """Class -> the instant at which the violation is dated, in microseconds."""
     cell = Cell(tmp_path)
     moved = [*cell.absorb(READ, *rows), *cell.absorb(READ + SECOND)]
@@ -34,16 +34,16 @@ TWICE = at(fact("output", [1, 1, 2, 3], batch=0, lookup_us=READ), 200)
 
 
 def test_a_duplicate_is_dated_by_its_result(tmp_path: Path) -> None:
-    assert told(tmp_path, INPUT, TWICE) == {"duplicate": 200 * SECOND}
+    assert dated_us(tmp_path, INPUT, TWICE) == {"duplicate": 200 * SECOND}
 
 
 @pytest.mark.parametrize("side", ["late", "rejected"])
 def test_a_duplicate_set_aside_after_its_result_is_dated_by_that_record(tmp_path: Path, side: str) -> None:
     once = at(fact("output", [1, 2, 3], batch=0, lookup_us=READ), 200)
     again = at(fact(side, [1, 2], batch=0, lookup_us=READ), 300)
-    assert told(tmp_path, INPUT, once, again) == {"duplicate": 300 * SECOND}
+    assert dated_us(tmp_path, INPUT, once, again) == {"duplicate": 300 * SECOND}
 
 
 def test_a_loss_is_dated_at_most_one_window_after_its_input(tmp_path: Path) -> None:
-    when = told(tmp_path, INPUT)["missing"]
+    when = dated_us(tmp_path, INPUT)["missing"]
     assert 100 * SECOND <= when <= 100 * SECOND + MINUTE_US
