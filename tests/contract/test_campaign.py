@@ -120,7 +120,7 @@ def test_a_run_without_a_result_is_status_3_and_a_row(plan: Path, stage: type[Fa
     stage.makes = staticmethod(one_fails)
     assert main(["campaign", str(plan)]) == 3
     text = (results(plan) / "table.md").read_text()
-    assert text.startswith(f"**NOT COMPLETE: {RUNS - 1} of {RUNS} runs are done; 1 attempt failed and is listed.**\n")
+    assert text.startswith(f"**NOT COMPLETE: {RUNS - 1} of {RUNS} runs are done; 1 attempt failed ")
     assert "| flink | sst | exactly_once | crash | 1 of 2, 1 failed |" in text
     assert "OSError: no space left" in text
 
@@ -134,8 +134,8 @@ def test_an_interrupted_campaign_exits_with_130_and_a_table_that_says_so(
     stage.makes = staticmethod(interrupted)
     assert main(["campaign", str(plan)]) == 130
     text = (results(plan) / "table.md").read_text()
-    assert text.startswith(f"**NOT COMPLETE: 0 of {RUNS} runs are done; 1 attempt failed and is listed.**\n")
-    assert "The campaign was interrupted during this run." in text
+    assert text.startswith(f"**NOT COMPLETE: 0 of {RUNS} runs are done; 1 attempt failed ")
+    assert "interrupted during this run" in text
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,8 @@ def test_unreachable_brokers_are_one_problem(tmp_path: Path, monkeypatch: pytest
     lines = stream.getvalue().splitlines()
     assert lines[-1] == "1 problem to fix."
     assert lines[-3].startswith("problem  brokers")
-    assert lines[-3].endswith("127.0.0.1:1 (nothing listens there): check kafka.bootstrap_servers.")
+    assert lines[-3].endswith(": check kafka.bootstrap_servers.")
+    assert "127.0.0.1:1" in lines[-3]
 
 
 def test_a_machine_without_problems_is_status_0() -> None:
@@ -95,10 +96,10 @@ def test_a_pipeline_is_checked_against_a_real_broker(broker: EmbeddedBroker, tmp
     findings = found(pipeline.check(given))
     assert findings["brokers"].status == "ok"
     assert findings[f"topic {click}"] == Finding("ok", f"topic {click}", "3 partitions.")
-    assert findings[f"topic {absent}"].said == "it does not exist; create it or fix late[0].topic."
-    assert findings[f"topic {absent}-in"].said == "it does not exist; create it or fix canary.input."
+    assert findings[f"topic {absent}"].said.endswith(" fix late[0].topic.")
+    assert findings[f"topic {absent}-in"].said.endswith(" fix canary.input.")
     assert findings["timestamps"].status == "note"
-    assert findings["timestamps"].said.startswith(f"{click}: CreateTime, so latency is measured from the instants")
+    assert findings["timestamps"].said.startswith(f"{click}: CreateTime, ")
     assert findings["consumer group"].said.startswith(f"{absent} does not exist;")
     assert findings["state"].said == f"{tmp_path / 'state'} will be made."
     assert findings["retention"].status == "ok"
@@ -170,7 +171,8 @@ def test_a_port_in_use_is_a_problem(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         finding = pipeline._port(config(tmp_path, f"metrics.port={port}"))
     assert finding.status == "problem"
-    assert finding.said.startswith(f"port {port} on 127.0.0.1 cannot be had (Address already in use); end what listens")
+    assert finding.said.startswith(f"port {port} on 127.0.0.1 ")
+    assert "(Address already in use)" in finding.said
 
 
 @pytest.mark.integration
@@ -213,7 +215,7 @@ def test_the_newest_records_of_every_topic_are_decoded_and_shown(
     assert said[late, "ok"].startswith(
         f"1 of the newest 1 decode; {late}-0 offset 0 is event a of key home at 1970-01-01T"
     )
-    assert said[late, "note"].endswith("the unit of late[0].fields.event_time is wrong.")
+    assert "unit of late[0].fields.event_time" in said[late, "note"]
     assert said[empty, "note"].startswith("no committed record is visible")
     assert said[click, "note"].startswith(
         f"1 of the newest 100 do not decode: at {click}-0 offset 120 field event_time (path timestamp) "

@@ -124,7 +124,7 @@ def test_a_setting_that_is_not_built_is_refused_with_one_sentence(assignment: st
 
 
 @pytest.mark.parametrize("kind", sorted(unbuilt()))
-def test_every_oracle_of_the_contract_that_is_not_built_says_so(kind: str) -> None:
+def test_every_oracle_of_the_contract_is_built_or_refused(kind: str) -> None:
     said = f"c.yaml: oracle.kind (from --set oracle.kind): {kind} is not built yet; use {KINDS}."
     assert problems(f"oracle.kind={kind}") == (said,)
 

@@ -49,7 +49,7 @@ def test_an_older_writer_commits_nothing_to_any_table(tmp_path: Path) -> None:
     first.append(_fact(1), Table.FACTS, writer="a", version=1)
     second.take_over()
     for table in Table:
-        with pytest.raises(StateTaken, match="another sidecar took over the state"):
+        with pytest.raises(StateTaken, match="took over"):
             first.append(rows_of(table, [{}]), table, writer="a", version=2)
     with pytest.raises(StateTaken):
         first.delete_facts(0)
@@ -109,7 +109,7 @@ def test_the_second_of_two_hosts_on_one_folder_is_refused(sidecars: Sidecars) ->
         first_log = first.log.rename(sidecars.folder / "first.log")
         second = sidecars.start("shared", inside=on_host("second", f"mount --bind {other_lock} {state}/lock"))
         assert first.wait(PROCESS_SECONDS_MAX) == 2
-        assert "another sidecar took over the state" in first_log.read_text()
+        assert "took over the state" in first_log.read_text()
         history.append(sidecars.servers, history.answers(sidecars.name, range(2, 4)))
         read = len(list(history.answers(sidecars.name, range(4))))
         until(
@@ -151,5 +151,5 @@ def test_a_mount_with_local_locks_is_refused(tmp_path: Path, monkeypatch: pytest
     mounts = tmp_path / "mounts"
     mounts.write_text(f"31 22 0:41 / {tmp_path} rw - nfs host:/b rw,vers=3,local_lock=all\n")
     monkeypatch.setattr(lock, "_MOUNTS", mounts)
-    with pytest.raises(StateRefused, match=r"mounted with local_lock=all: another host would not see its lock"):
+    with pytest.raises(StateRefused, match="local_lock=all"):
         lock.acquire(tmp_path / "state")

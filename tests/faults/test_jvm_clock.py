@@ -172,7 +172,7 @@ def test_the_agent_without_its_file_prints_its_usage(rest: str) -> None:
     command = [str(find_java().executable), f"-javaagent:{clock_agent.jar()}{rest}", "-version"]
     ran = subprocess.run(command, check=False, capture_output=True, text=True)
     assert ran.returncode != 0
-    assert "The clock agent needs its file: -javaagent:JAR=FILE, with +0 in FILE." in ran.stderr
+    assert "-javaagent:JAR=FILE" in ran.stderr
 
 
 @pytest.mark.parametrize("healer", HEALERS)
@@ -219,9 +219,7 @@ def test_a_jvm_that_does_not_report_its_clock_is_refused(stage: Stage, program: 
     wait_until(report_file.exists, "the agent tells")
     program.process.send_signal(signal.SIGSTOP)
     wait_until(lambda: time.time() - report_file.stat().st_mtime > 2, "it has not told for two seconds")
-    with pytest.raises(
-        FaultRefused, match=rf"c: process {program.process.pid} has not reported its clock for .* is it stop"
-    ):
+    with pytest.raises(FaultRefused, match=rf"c: process {program.process.pid} .*clock for .*stop"):
         stage.during(skew("10m"), lambda: None)
     program.process.send_signal(signal.SIGCONT)
     wait_until(lambda: time.time() - report_file.stat().st_mtime < 1, "it tells again")

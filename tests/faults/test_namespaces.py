@@ -136,14 +136,14 @@ def test_a_partial_partition_blocks_its_peers_only(stage: Stage, name: str, dire
 def test_a_peer_that_accepts_no_connection_before_the_fault_is_refused(stage: Stage, name: str) -> None:
     before = rule(name)
     fault = {"kind": "namespace_partition", "target": "node", "parameters": {"peers": [f"{_HOST}:1"]}}
-    with pytest.raises(FaultRefused, match=f"the peer {_HOST}:1 takes no connection|with peers cannot be done"):
+    with pytest.raises(FaultRefused, match=f"peer {_HOST}:1 |with peers cannot"):
         stage.during(fault, lambda: None)
     assert rule(name) == before
 
 
 def test_a_device_without_an_end_on_this_host_is_refused(stage: Stage, name: str) -> None:
     stage.targets["node"] |= {"device": "lo"}
-    with pytest.raises(FaultRefused, match="the other end of lo is no veth"):
+    with pytest.raises(FaultRefused, match="lo is no veth"):
         stage.during(
             {"kind": "namespace_partition", "target": "node", "parameters": {"direction": "from"}}, lambda: None
         )
@@ -164,7 +164,7 @@ def test_a_stranger_with_the_same_interface_numbers_is_not_the_other_end(stage: 
         ip("link", "add", f"{name}d", "index", str(outside), "type", "veth", *ends)
         stack.callback(ip, "link", "del", f"{name}d")
         assert namespaces.other_end(third, "x0") == Device(None, f"{name}d")
-        with pytest.raises(FaultRefused, match=f"namespace {name}: the other end of x0 is no veth"):
+        with pytest.raises(FaultRefused, match=f"namespace {name}: .* x0 is no veth"):
             namespaces.other_end(name, "x0")
 
 
@@ -213,7 +213,7 @@ def test_the_namespace_of_a_killed_runner_is_healed(
 
 def test_a_device_with_a_rule_of_its_own_is_refused_and_keeps_it(stage: Stage, name: str) -> None:
     subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", "e0", "root", "pfifo", "limit", "7"], check=True)
-    with pytest.raises(FaultRefused, match="e0 has the queueing rule pfifo already"):
+    with pytest.raises(FaultRefused, match=r"e0 has .* pfifo already"):
         stage.during({"kind": "namespace_partition", "target": "node"}, lambda: None)
     assert rule(name) == "pfifo"
     assert read(stage.folder / "st") == {}
@@ -296,5 +296,5 @@ def datagrams(stage: Stage) -> int:
 
 @pytest.mark.skipif(namespaces.why_no_netem() is None, reason="this kernel has netem")
 def test_a_delay_without_netem_and_relay_is_refused_with_the_reason(stage: Stage, name: str) -> None:
-    with pytest.raises(FaultRefused, match=r"the kernel takes no netem .*relay"):
+    with pytest.raises(FaultRefused, match=r"no netem .*relay"):
         stage.during({"kind": "namespace_delay", "target": "node", "parameters": {"delay": "1s"}}, lambda: None)

@@ -110,7 +110,7 @@ def test_an_object_that_selects_no_pod_is_refused_and_deleted(stage: Stage, clus
 
 
 def test_a_fault_is_healed_when_as_many_pods_are_ready_as_before(stage: Stage, cluster: Cluster) -> None:
-    with pytest.raises(NotHealed, match="pod-kill on workers is not healed"):
+    with pytest.raises(NotHealed, match=r"^pod-kill on workers "):
         during(stage, cluster, kind="pod_kill", lost=1, limits={"healed_within": "200ms"})
     assert cluster.objects == {}
     assert stage.unhealed() == ["pod-kill"]
@@ -171,7 +171,7 @@ def test_a_pod_fault_that_cannot_be_injected_is_refused_and_creates_no_object(
 def test_all_pods_are_selected_only_on_request(stage: Stage, cluster: Cluster, ready: int, pods: str | int) -> None:
     cluster.ready_pods = ready
     failure = {"kind": "pod_failure", "target": "workers"}
-    with pytest.raises(FaultRefused, match=f"workers: {pods} of {ready} ready pods would be all replicas"):
+    with pytest.raises(FaultRefused, match=f"workers: {pods} of {ready} ready pods .* all replicas"):
         stage.during({**failure, "parameters": {"pods": pods}}, lambda: None)
     assert cluster.made == []
     stage.during({**failure, "parameters": {"pods": "all"}}, lambda: None)
@@ -190,7 +190,7 @@ def test_an_unknown_kind_is_refused_in_the_words_of_the_server(
     stage: Stage, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(SPECS["PodChaos"]["properties"], "mode")
-    with pytest.raises(FaultRefused, match=r"PodChaos is invalid: spec\.mode: unknown field"):
+    with pytest.raises(FaultRefused, match=r"PodChaos .*spec\.mode: unknown field"):
         stage.during(fault("pod_failure"), lambda: None)
     assert cluster.made == []
 
@@ -198,7 +198,7 @@ def test_an_unknown_kind_is_refused_in_the_words_of_the_server(
 def test_an_unreachable_cluster_is_reported(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     stage.targets["workers"] = {"type": "pods", "namespace": "shop", "match": {"app": "worker"}}
-    with pytest.raises(FaultRefused, match="we do not run inside a cluster; give the target a server"):
+    with pytest.raises(FaultRefused, match=r"inside a cluster; .*server"):
         stage.during(fault("pod_failure"), lambda: None)
     stage.targets["workers"]["server"] = "http://127.0.0.1:1"
     with pytest.raises(FaultRefused, match=r"127\.0\.0\.1:1: no API server answers there"):
@@ -206,7 +206,7 @@ def test_an_unreachable_cluster_is_reported(stage: Stage, monkeypatch: pytest.Mo
 
 
 def test_a_direction_that_needs_the_other_side_is_refused_without_it(stage: Stage, cluster: Cluster) -> None:
-    with pytest.raises(FaultConfigError, match="direction from and both need peers"):
+    with pytest.raises(FaultConfigError, match=r"direction from and both .*peers"):
         stage.write({"kind": "pod_net_partition", "target": "workers", "parameters": {"direction": "both"}})
 
 

@@ -36,7 +36,7 @@ def _are_dead(*pids: int) -> None:
     assert [pid for pid in pids if is_alive(pid)] == []
 
 
-def test_a_kill_is_healed_only_when_the_process_takes_connections(stage: Stage) -> None:
+def test_a_kill_is_healed_when_the_process_accepts_connections(stage: Stage) -> None:
     port = free_port()
     serve = f"import http.server; http.server.HTTPServer(('127.0.0.1', {port}), None).serve_forever()"
     stage.add_worker("w0", start=[sys.executable, "-c", serve], ready=f"127.0.0.1:{port}")
@@ -60,7 +60,7 @@ def test_a_process_that_is_already_stopped_is_refused(stage: Stage) -> None:
     stage.add_worker("w0")
     os.kill(stage.pid("w0"), signal.SIGSTOP)
     wait_until(lambda: state_of(stage.pid("w0")) == "T", "w0 is stopped")
-    with pytest.raises(FaultRefused, match=r"w0: process \d+ is stopped already, maybe by another run"):
+    with pytest.raises(FaultRefused, match=r"w0: process \d+ is stopped already"):
         _run(stage, {"kind": "process_pause", "target": "w0"})
     assert state_of(stage.pid("w0")) == "T"
 
@@ -73,7 +73,7 @@ def test_a_pause_that_was_ended_by_another_process_is_over(stage: Stage) -> None
         if line.startswith("failure:"):
             os.kill(stage.pid("w0"), signal.SIGCONT)
 
-    with pytest.raises(NotVerified, match=r"on w0: the fault ended early because another process resumed process \d+"):
+    with pytest.raises(NotVerified, match=r"on w0: .* ended early because another process resumed process \d+"):
         run(config, timeline(config), say, threading.Event())
     assert stage.unhealed() == []
 
@@ -142,7 +142,7 @@ def test_a_process_that_ends_after_its_pause_was_healed_is_reported(stage: Stage
         if line.startswith("healed:"):
             os.kill(first, signal.SIGTERM)
 
-    with pytest.raises(NotVerified, match=rf"process-pause on w0: process {first} ended \d\.\d s at most after it was"):
+    with pytest.raises(NotVerified, match=rf"process-pause on w0: process {first} ended \d\.\d s "):
         run(config, timeline(config), say, threading.Event())
     assert [line.split(":")[0] for line in said] == ["failure", "healed", "over"]
     assert stage.unhealed() == []
@@ -213,7 +213,7 @@ def test_a_loop_that_ends_with_a_kill_starts_the_process_again(stage: Stage) -> 
     wait_until(loop.is_healed, "it is back")
 
 
-def test_a_lost_node_takes_all_its_processes(stage: Stage) -> None:
+def test_a_lost_node_kills_all_its_processes(stage: Stage) -> None:
     for name, host in (("w0", "a"), ("w1", "a"), ("w2", "b")):
         stage.add_worker(name, host=host)
     lost = [stage.pid("w0"), stage.pid("w1")]
@@ -252,7 +252,7 @@ def test_a_process_that_does_not_return_is_reported_and_blocks_the_next_fault(st
     with pytest.raises(NotHealed, match="process-kill on w0 is not healed"):
         _run(stage, {"kind": "process_kill", "target": "w0"}, limits={"healed_within": "300ms"})
     assert stage.unhealed() == ["process-kill"]
-    with pytest.raises(FaultRefused, match="run `streamproof faults heal CONFIG` first"):
+    with pytest.raises(FaultRefused, match="`streamproof faults heal CONFIG` first"):
         _run(stage, {"kind": "disk_full", "target": "disk", "parameters": {"bytes": 1}})
 
 
@@ -268,7 +268,7 @@ def test_a_process_that_cannot_be_started_does_not_prevent_starting_the_others(s
         folder.touch()
 
     fault = {"kind": "process_kill", "target": {"labels": {"role": "worker"}, "pick": "all"}}
-    with pytest.raises(NotHealed, match=r"process-kill on w0,w1 is not healed: .*run/w0\.pid"):
+    with pytest.raises(NotHealed, match=r"process-kill on w0,w1 .*run/w0\.pid"):
         stage.during(fault, look, limits={"targets_at_once": 2})
     wait_until(lambda: stage.pid("w1") != first and is_alive(stage.pid("w1")), "the other one is back")
 
@@ -289,7 +289,7 @@ def test_a_process_that_does_not_run_is_refused_before_any_change(stage: Stage) 
     stage.targets["gone"] = {**stage.targets["w0"], "pid_file": "gone.pid"}
     faults = [{"kind": "process_kill", "target": name} for name in ("w0", "gone")]
     first = stage.pid("w0")
-    with pytest.raises(FaultRefused, match=r"gone: the process named in .* does not run"):
+    with pytest.raises(FaultRefused, match=r"gone: .* does not run"):
         _run(stage, *faults)
     assert is_alive(first)
     (stage.folder / "gone.pid").unlink()
@@ -305,7 +305,7 @@ def test_a_process_that_ended_during_the_run_ends_it_as_not_verified(stage: Stag
             os.kill(stage.pid("w1"), signal.SIGKILL)
             wait_until(lambda: not is_alive(stage.pid("w1")), "w1 has ended")
 
-    with pytest.raises(NotVerified, match=r"w1: the process .* does not run; .* The run ended before this fault\.$"):
+    with pytest.raises(NotVerified, match=r"w1: .* does not run; .* run ended before this fault"):
         run(config, timeline(config), say, threading.Event())
     assert state_of(stage.pid("w0")) == "S"
     assert stage.unhealed() == []
@@ -313,7 +313,7 @@ def test_a_process_that_ended_during_the_run_ends_it_as_not_verified(stage: Stag
 
 def test_the_runner_itself_is_refused_as_a_target(stage: Stage) -> None:
     stage.targets["me"] = {"type": "process", "pid": os.getpid()}
-    with pytest.raises(FaultRefused, match="would hit the fault runner itself"):
+    with pytest.raises(FaultRefused, match="fault runner itself"):
         _run(stage, {"kind": "process_pause", "target": "me"})
 
 
@@ -375,7 +375,7 @@ def test_a_file_with_the_start_of_its_process_is_accepted_after_a_clock_step(sta
     os.utime(file, (written - 3600, written - 3600))  # as after a clock that was set forward
     _run(stage, {"kind": "process_pause", "target": "w0"})
     file.write_text(f"{pid} {int(seen.started) - 1}\n")
-    with pytest.raises(FaultRefused, match=rf"w0: process {pid} started at another time than .*w0\.pid says"):
+    with pytest.raises(FaultRefused, match=rf"w0: process {pid} started .*w0\.pid "):
         _run(stage, {"kind": "process_pause", "target": "w0"})
     file.write_text(f"{pid}\n")
 

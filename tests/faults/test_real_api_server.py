@@ -105,7 +105,7 @@ def test_a_fault_is_active_until_chaos_mesh_releases_its_object(stage: Stage, re
         if line.startswith("failure:"):
             real.is_idle.set()
 
-    with pytest.raises(NotHealed, match="no probe showed within 1 s that it has ended"):
+    with pytest.raises(NotHealed, match="no probe showed within 1 s"):
         run(config, timeline(config), say, threading.Event())
     (left,) = real.objects()
     assert left["metadata"]["annotations"] == {PAUSE: "true"}
@@ -182,7 +182,7 @@ def test_the_cluster_of_the_own_pod_is_found(stage: Stage, real: RealCluster, mo
 def test_a_cluster_without_chaos_mesh_is_reported(stage: Stage, real: RealCluster) -> None:
     real.forget("TimeChaos")
     try:
-        with pytest.raises(FaultRefused, match="the cluster knows no TimeChaos; install Chaos Mesh"):
+        with pytest.raises(FaultRefused, match="TimeChaos; install Chaos Mesh"):
             stage.during(fault("pod_clock_skew"), lambda: None)
     finally:
         real.define("TimeChaos")

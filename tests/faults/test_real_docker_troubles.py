@@ -60,7 +60,7 @@ def test_a_container_that_is_named_twice_is_affected_once(docker: RealDocker, st
     known, seen = docker.inspect(NAME), Docker(docker.socket)
     assert seen.inspect(known["Name"]) == seen.inspect(NAME) == seen.inspect(known["Id"][:12])
     target(stage, docker, "same", known["Id"])
-    with pytest.raises(FaultRefused, match="same and web both name container"):
+    with pytest.raises(FaultRefused, match="same and web both name"):
         during(stage, {"kind": "container_kill", "target": {"pick": "all"}}, lambda: None)
     assert log(docker) == ["start"]
 
@@ -82,9 +82,7 @@ def test_a_removed_container_is_reported_and_the_others_are_started(docker: Real
     docker.run("worker", *SERVER, network=SHOP, endpoint={"IPAMConfig": {"IPv4Address": "10.213.1.10"}})
     target(stage, docker, "worker", "worker")
     fault = {"kind": "container_kill", "target": {"pick": "all"}}
-    with pytest.raises(
-        NotHealed, match=r"web: its container [0-9a-f]{12} was removed during the fault and cannot be started"
-    ):
+    with pytest.raises(NotHealed, match=r"web: .* [0-9a-f]{12} was removed"):
         during(stage, fault, lambda: docker.ask("DELETE", f"/containers/{NAME}?force=1"))
     wait_until(lambda: log(docker, "10.213.1.10") == ["start", "start"], "the other one was started")
 
@@ -95,7 +93,8 @@ def test_containers_are_healed_when_docker_runs_again(docker: RealDocker, stage:
         during(stage, {"kind": kind, "target": "web"}, docker.stop, limits={"healed_within": "100ms"})
     said = str(caught.value)
     assert f"{docker.socket}: no Docker answers there" in said
-    assert "It was retried for 0.1 s; look at the target, then run `streamproof faults heal CONFIG`." in said
+    assert "retried for 0.1 s; " in said
+    assert "`streamproof faults heal CONFIG`" in said
     docker.start()
     heal(stage)
     docker.ask("POST", f"/containers/{NAME}/start")  # the container ended with Docker, and may not be the broken part
@@ -148,7 +147,7 @@ def test_a_runner_in_a_container_refuses_its_own_container(
     host = {"Binds": _our_folders(stage, docker), **more.pop("host", {})}
     command = [*STREAMPROOF, "run", str(stage.file)]
     status, said = docker.status_of("runner", *command, network=network, WorkingDir=str(ROOT), host=host, **more)
-    assert "it: this would hit the fault runner itself, or take its network away" in said.replace("\r\n", " ")
+    assert "fault runner itself" in said.replace("\r\n", " ")
     assert status == 2
     assert log(docker) == ["start"]
 

@@ -134,12 +134,12 @@ def test_a_second_relay_of_the_same_network_is_refused(stage: Stage, name: str) 
     assert connect_seconds(stage) < 0.15
 
 
-def test_a_run_whose_relay_lost_its_device_says_so(stage: Stage, name: str) -> None:
+def test_a_run_whose_relay_lost_its_device_reports_it(stage: Stage, name: str) -> None:
     stage.write({**DELAY, "for": "60s"}, limits={"healed_within": "200ms"})
     runner = Runner(stage)
     try:
         subprocess.run(["ip", "link", "del", DEVICE], check=True)
-        assert "because the relay's device was deleted and nothing passes" in runner.hear("over: ")
+        assert "device was deleted" in runner.hear("over: ")
         assert "start the proxy again" in runner.hear("waiting, ")
         assert runner.process.wait(WITHIN_SECONDS) == 3
     finally:
@@ -152,5 +152,5 @@ def test_a_network_with_a_route_on_this_host_is_refused(stage: Stage) -> None:
     stage.write()
     ran = subprocess.run([*STREAMPROOF, "proxy", stage.file], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 2
-    assert "this host has a route to 127.0.0.0/8 already" in ran.stderr
+    assert "route to 127.0.0.0/8" in ran.stderr
     assert not Path("/run/netns/sptaken").exists()

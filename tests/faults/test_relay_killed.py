@@ -75,7 +75,7 @@ def test_a_fault_whose_relay_was_started_again_ends_there(stage: Stage, empty: s
             kill(proxy)
             proxies.enter_context(served(stage))
 
-        with pytest.raises(NotVerified, match="namespace-delay on node: the fault ended early"):
+        with pytest.raises(NotVerified, match=r"namespace-delay on node: .* ended early"):
             stage.during({**DELAY, "for": "60s"}, look)
         assert stage.states() == ["injected", "verified", "heal_started", "healed"]
         assert connect_seconds(stage) < 0.15
@@ -94,7 +94,7 @@ def test_a_run_whose_relay_was_killed_ends_with_the_next_one(
         runner = Runner(stage)
         try:
             proxy.kill()
-            assert "because the proxy does not answer any more and nothing passes" in runner.hear("over: ")
+            assert "proxy does not answer" in runner.hear("over: ")
             runner.hear("waiting, 60 s at most: ")
             proxies.enter_context(served(stage))
             runner.hear("healed: ")

@@ -163,14 +163,14 @@ def test_a_folder_whose_process_is_not_named_is_refused(stage: Stage, writer: Wr
 
 def test_a_folder_on_no_disk_is_refused(stage: Stage, writer: Writer) -> None:
     stage.targets["data"]["path"] = "/proc"
-    with pytest.raises(FaultRefused, match="/proc: its file system is not on a disk of its own"):
+    with pytest.raises(FaultRefused, match=r"/proc: .* not on a disk"):
         stage.during(FAULT, lambda: None)
 
 
 @pytest.mark.skipif(block_throttle.why_not_here() is None, reason="this host can")
 def test_an_unfit_host_gives_the_reason(stage: Stage) -> None:
     stage.targets["data"] = {"type": "folder", "path": ".", "pid_file": "writer.pid"}
-    with pytest.raises(FaultRefused, match="disk_slow cannot be done on this host: "):
+    with pytest.raises(FaultRefused, match="disk_slow cannot be done"):
         stage.during(FAULT, lambda: None)
 
 
@@ -178,4 +178,4 @@ def test_an_unfit_host_gives_the_reason(stage: Stage) -> None:
 def test_without_root_it_is_refused_with_the_reason() -> None:
     asked = "from faults.backends.block_throttle import why_not_here as why; import os; os.setuid(65534); print(why())"
     said = subprocess.check_output([sys.executable, "-c", asked], cwd=ROOT, text=True)
-    assert said == "it makes a control group, which needs root\n"
+    assert "needs root" in said

@@ -141,7 +141,7 @@ def test_a_transaction_is_ended_when_the_broker_answers_again(
 
 def test_a_transaction_beyond_the_timeout_of_the_broker_is_refused(stage: Stage, topic: str) -> None:
     fault = {"kind": "transaction_hang", "target": "events", "for": "10s", "parameters": {"timeout": "10s"}}
-    with pytest.raises(FaultRefused, match="the broker ends a transaction after timeout, 10 s"):
+    with pytest.raises(FaultRefused, match=r"broker ends a transaction .* 10 s"):
         timeline(stage.write(fault))
 
 
@@ -179,17 +179,17 @@ def test_the_poison_of_a_killed_runner_stops_with_it(
 
 def test_a_topic_that_does_not_exist_is_refused(stage: Stage, topic: str) -> None:
     stage.targets["events"]["topic"] = "nowhere"
-    with pytest.raises(FaultRefused, match="events: there is no topic nowhere"):
+    with pytest.raises(FaultRefused, match=r"events: .* no topic nowhere"):
         stage.during({"kind": "poison", "target": "events"}, lambda: None)
 
 
 def test_options_are_read_from_their_file(stage: Stage, own_broker: EmbeddedBroker, topic: str) -> None:
     stage.targets["events"]["options_file"] = "client.properties"
     (stage.folder / "client.properties").write_text("# how we reach it\nsecurity.protocol=carrier_pigeon\n")
-    with pytest.raises(FaultRefused, match=r"client\.properties: security\.protocol is not a protocol of Kafka"):
+    with pytest.raises(FaultRefused, match=r"client\.properties: security\.protocol "):
         stage.during({"kind": "poison", "target": "events"}, lambda: None)
     (stage.folder / "client.properties").write_text("security.protocol=plaintext\nlinger\n")
-    with pytest.raises(FaultRefused, match=r"line 2 of .*client\.properties is not name=value"):
+    with pytest.raises(FaultRefused, match=r"line 2 of .*client\.properties .*name=value"):
         stage.during({"kind": "poison", "target": "events"}, lambda: None)
     assert ends(own_broker, topic, "read_uncommitted") == 0
 
@@ -260,7 +260,7 @@ def test_a_broker_that_does_not_answer_before_the_fault_is_refused(stage: Stage,
     pid = add_broker(stage, own_broker)
     (stage.folder / "broker.pid").rename(stage.folder / "kept")
     stage.targets["broker"] |= {"address": "127.0.0.1:1", "pid_file": "kept"}
-    with pytest.raises(FaultRefused, match=r"broker: the broker at 127\.0\.0\.1:1 does not answer a client"):
+    with pytest.raises(FaultRefused, match=r"broker: .* 127\.0\.0\.1:1 does not answer"):
         stage.during({"kind": "broker_kill", "target": "broker"}, lambda: None)
     assert is_alive(pid)
 

@@ -278,7 +278,7 @@ def test_undecodable_input_goes_to_the_rejected_topic(bench: Bench) -> None:
     assert sum(ends) > 0
 
 
-def test_an_engine_that_cannot_start_says_why(bench: Bench) -> None:
+def test_an_engine_that_cannot_start_gives_the_reason(bench: Bench) -> None:
     settings = bench.settings().model_copy(update={"window_ms": 0})
     with ReferenceEngine(settings, bench.folder / "engine") as engine:
         engine.start()

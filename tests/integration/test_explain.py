@@ -33,7 +33,7 @@ def test_explain_lists_the_history_of_an_event_and_of_a_cell(
     status, story, _ = explained("1")
     assert status == 0
     assert story.startswith("Event 1\n")
-    assert f"read as an input event from {pipeline.input}-0 at offset 0" in story
+    assert f"{pipeline.input}-0 at offset 0" in story
     assert f"carried by the result {pipeline.output}-0 at offset 0" in story
     assert "duplicate confirmed, before any fault" in story
 

@@ -161,4 +161,4 @@ def test_a_jar_that_differs_from_the_lock_stops_the_start(servers: str, containe
     over = [f"{other}=/{jar.relative_to(container.tree)}"]
     done = container.run("streamproof", "validate", "/etc/streamproof/pipeline.yaml", "--once", over=over)
     assert done.returncode == 3
-    assert re.search(r"kafka-clients-\S+\.jar is missing or is not the jar of the lock file", done.stderr), done
+    assert re.search(r"kafka-clients-\S+\.jar is missing or is not ", done.stderr), done

@@ -396,7 +396,7 @@ def test_generator_and_fault_runner_reach_a_secured_cluster(cluster: Cluster, tm
     load = GeneratorConfig.model_validate(
         {"kafka": kafka, "topic": made.input, "limit": {"events": 20}, "events_per_window": 20}
     )
-    with pytest.raises(GeneratorRunError, match="the right WRITE on topic not-mine is missing"):
+    with pytest.raises(GeneratorRunError, match="right WRITE on topic not-mine"):
         generate(load.model_copy(update={"topic": "not-mine"}))
     cluster.broker.allow(user, "WRITE", "TOPIC", made.input)
     assert generate(load).acknowledged == 20

@@ -113,7 +113,7 @@ def test_the_canary_finds_its_violations_until_it_is_blind_and_leaves_the_report
         assert holding.flush(30) == 0
         blind = until_shown(live, lambda canary: canary["recall_ratio"] <= 0.5)
         assert blind["false_alarms"] == 0
-        assert live.until_said("planted violations were not found in time: ")
+        assert live.until_said("violations were not found in time: ")
         assert of_the_pipeline(live.batches(1)) == of_the_pipeline(without)
         holding.abort_transaction(30)
 

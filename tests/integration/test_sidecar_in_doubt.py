@@ -65,7 +65,7 @@ def test_a_state_continues_with_corrected_fields(pipeline: Pipeline) -> None:
     wrong_output, wrong_late = "outputs.0.fields.ids=[eventIds]", "late.0.fields.id=id"
     first = pipeline.once(rejected, wrong_output, wrong_late)
     assert first.report["violations"]["suspected"]["missing"] == len(ANSWERED) + len(LATE)
-    with pytest.raises(StateMismatch, match=r"inputs\[0\].fields.id.path.*16 of 16 records of topic .* decoded"):
+    with pytest.raises(StateMismatch, match=r"inputs\[0\].fields.id.path.*16 of 16 records "):
         pipeline.once(rejected, wrong_output, wrong_late, "inputs.0.fields.id=page")
 
     half = pipeline.once(rejected, wrong_output)

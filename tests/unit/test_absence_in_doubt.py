@@ -288,7 +288,7 @@ def test_a_pipeline_at_rest_is_read_to_ends_that_do_not_move(
 
 
 @pytest.mark.parametrize("is_due", [False, True])
-def test_runs_beside_a_load_settle_what_earlier_ones_read(is_due: bool, tmp_path: Path) -> None:
+def test_runs_beside_a_load_settle_cells_of_earlier_runs(is_due: bool, tmp_path: Path) -> None:
     """Each run reads to the ends that it looks up at its start, while the topics grow."""
     run = FedRun(tmp_path)
 

@@ -182,7 +182,7 @@ def test_many_are_acknowledged_with_one_reason_and_no_others(run: JudgedRun) -> 
     lost(run, 3010, "later", 901)
     assert run.open("missing") == 2
     assert len(acknowledge_all(run.state, "again", violation_class="missing")) == 2
-    with pytest.raises(UnknownViolation, match="of class missing of the state"):
+    with pytest.raises(UnknownViolation, match="class missing of the state"):
         acknowledge_all(run.state, "again", violation_class="missing")
 
 
@@ -193,9 +193,9 @@ def test_violations_of_one_fault_are_acknowledged_and_no_others(run: JudgedRun) 
     assert [entry.count for entry in acknowledge_all(run.state, "planned", fault="kill")] == [2]
     run.published()
     assert run.open("missing") == 1
-    with pytest.raises(UnknownViolation, match="no confirmed violation of class duplicate attributed to fault kil"):
+    with pytest.raises(UnknownViolation, match="class duplicate attributed to fault kil"):
         acknowledge_all(run.state, "planned", violation_class="duplicate", fault="kill")
-    with pytest.raises(UnknownViolation, match="no confirmed violation attributed to fault other"):
+    with pytest.raises(UnknownViolation, match=r"no confirmed .* fault other"):
         acknowledge_all(run.state, "planned", fault="other")
 
 

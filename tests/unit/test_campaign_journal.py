@@ -65,7 +65,7 @@ def test_only_consecutive_failures_end_a_campaign(tmp_path: Path) -> None:
         tried.append(run.name)
         raise OSError("no module\nnamed so")
 
-    with pytest.raises(CampaignBroken, match=r"^3 runs in a row failed, .*: OSError: no module named so; .*--resume"):
+    with pytest.raises(CampaignBroken, match=r"^3 runs .*: OSError: no module named so; .*--resume"):
         work(tmp_path / "all", all_fail, resumes=False)
     assert tried == [run.name for run in RUNS[:FAILED_MOST]]
     assert [name for name, _ in work(tmp_path / "all")] == [run.name for run in (RUNS[3], *RUNS[:3])]
@@ -131,7 +131,7 @@ def test_a_folder_that_is_in_use_or_another_campaigns_is_refused(tmp_path: Path)
     work(tmp_path, resumes=False)
     with pytest.raises(PlanError, match="add --resume"):
         CampaignJournal(tmp_path, PLAN).open(resumes=False)
-    with pytest.raises(PlanError, match=r"rate: the runs in .* were made with 3000, not 50;"):
+    with pytest.raises(PlanError, match=r"rate: .* 3000, not 50;"):
         CampaignJournal(tmp_path, plan(rate=50)).open(resumes=True)
     with (
         CampaignJournal(tmp_path, plan(repetitions=7, engines=["flink", "storm"])).open(resumes=True),

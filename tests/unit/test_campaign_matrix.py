@@ -98,7 +98,7 @@ def test_an_engine_without_a_join_is_left_out_of_joins_only(monkeypatch: pytest.
         ("spark", "sst"),
     }
     assert "spark has no mst job; its workloads are sst." in found.left_out
-    with pytest.raises(PlanError, match=r"workloads: .*with mst.* spark has no mst"):
+    with pytest.raises(PlanError, match=r"workloads: .*mst.* spark has no mst"):
         matrix(plan(engines=["spark"], workloads=["sst", "mst"]))
 
 
@@ -106,7 +106,7 @@ def test_a_plan_waits_longer_than_its_faults_hold_results_back(tmp_path: Path) -
     path = tmp_path / "hasty.yaml"
     head = "engines: [reference]\nguarantees: [exactly_once]\nphases: {failure: 20s}\nmissing_after: 20s\n"
     path.write_text(head + "faults: [crash]\n", encoding="utf-8")
-    with pytest.raises(PlanError, match=r"missing_after must be above phases.failure \(20s\)"):
+    with pytest.raises(PlanError, match=r"missing_after .* phases.failure \(20s\)"):
         load(path)
     path.write_text(head + "faults: [none]\n", encoding="utf-8")
     assert load(path).missing_after == 20

@@ -150,7 +150,7 @@ def test_grafana_refuses_changes_of_provisioned_items(fake: FakeGrafana) -> None
     grafana = client(fake)[0]
     with pytest.raises(GrafanaRefusal, match=r"refused with 400 \(Cannot save provisioned dashboard\)"):
         grafana.save_dashboard(dashboards(SETTINGS)[0].build(), "streamproof", "")
-    with pytest.raises(GrafanaRefusal, match=r"refused with 409 \(cannot update with provided provenance"):
+    with pytest.raises(GrafanaRefusal, match=r"409 \(cannot update with provided provenance"):
         grafana.save_rule_group("streamproof", "streamproof-sidecar", {"rules": []})
 
 
@@ -230,7 +230,7 @@ def test_an_answer_of_another_form_is_reported_as_not_grafana(
             continue  # its content is not read
         before = len(fake.requests)
         fake.spoiled = {before + number: answer}
-        with pytest.raises(GrafanaRefusal, match="not from a Grafana; check the address"):
+        with pytest.raises(GrafanaRefusal, match=r"not from a Grafana; .*address"):
             pushed(fake, dry=True)
         assert len(fake.requests) == before + number + 1
 
@@ -332,7 +332,7 @@ def test_credentials_come_from_the_environment() -> None:
     assert credentials({"GRAFANA_USER": "u", "GRAFANA_PASSWORD": "p"}) == ("u", "p")
     with pytest.raises(GrafanaRefusal, match="set GRAFANA_TOKEN"):
         credentials({"GRAFANA_USER": "u"})
-    with pytest.raises(GrafanaRefusal, match=r"^GRAFANA_TOKEN: .*set it to the token"):
+    with pytest.raises(GrafanaRefusal, match=r"^GRAFANA_TOKEN: .*token"):
         credentials({"GRAFANA_TOKEN": "two\nlines"})
 
 

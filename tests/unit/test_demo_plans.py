@@ -38,7 +38,7 @@ def test_without_root_a_delay_of_pgval_is_of_a_workers_own_link_or_refused(monke
     assert scenario is not None
     assert scenario.timeline.steps[0].fault.target_names in link_names("kafka_streams")
     for engine in ("reference", "flink", "spark", "storm"):
-        with pytest.raises(FaultRefused, match=rf"one worker of {engine}, and this host cannot \(this needs root\)"):
+        with pytest.raises(FaultRefused, match=rf"worker of {engine}, .*\(this needs root\)"):
             planned(engine, plan=DELAYS[0])
 
 
@@ -115,9 +115,7 @@ def test_a_plan_that_affects_one_worker_has_two_of_them() -> None:
 
 @pytest.mark.parametrize(("engine", "most"), [("flink", 3), ("storm", 1), ("spark", 1), ("mutant", 1)])
 def test_a_plan_that_affects_too_many_workers_is_refused_in_one_sentence(engine: str, most: int) -> None:
-    with pytest.raises(
-        FaultRefused, match=f"--plan vogel-kill-4 hits 4 workers at once, and the demo has {most} of {engine}"
-    ):
+    with pytest.raises(FaultRefused, match=f"--plan vogel-kill-4 .* 4 workers .* {most} of {engine}"):
         planned(engine, plan="vogel-kill-4")
 
 

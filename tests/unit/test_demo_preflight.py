@@ -82,12 +82,12 @@ def test_incompatible_faults_are_refused(faults: list[dict[str, Any]], sentence:
 @pytest.mark.parametrize("kind", ["disk_full", "disk_slow"])
 @pytest.mark.parametrize("engine", sorted(WITHOUT_DISK))
 def test_a_disk_fault_of_an_engine_without_state_on_disk_is_refused(engine: str, kind: str) -> None:
-    with pytest.raises(FaultRefused, match=rf"{engine}, which keeps .* nothing on disk; take --engine .* or storm\."):
+    with pytest.raises(FaultRefused, match=rf"{engine}, .* on disk; take --engine .* storm\."):
         planned(engine, fault=kind)
 
 
 def test_a_container_fault_of_the_demo_is_refused_with_a_process_fault_instead() -> None:
-    with pytest.raises(FaultRefused, match="as processes of this machine, in no container; take process_kill"):
+    with pytest.raises(FaultRefused, match="in no container; take process_kill"):
         planned(fault="container_kill")
 
 
@@ -95,24 +95,24 @@ def test_a_container_fault_of_the_demo_is_refused_with_a_process_fault_instead()
 def test_a_master_fault_of_an_engine_without_master_is_refused(engine: str) -> None:
     with pytest.raises(
         FaultRefused,
-        match=rf"{engine} has none, since its workers are equals; .* take --engine flink, spark or st",
+        match=rf"{engine} has none, .* take --engine flink, spark or st",
     ):
         planned(engine, plan="ospbench-master")
 
 
 @pytest.mark.parametrize(("fault", "least"), [("kill", 24), ("pause", 24), ("net_delay", 36)])
 def test_a_demo_that_leaves_a_real_engine_no_control_phase_names_the_least(fault: str, least: int) -> None:
-    with pytest.raises(DemoRefused, match=f"--seconds {least - 1} leaves too little output of spark .* use {least} or"):
+    with pytest.raises(DemoRefused, match=f"--seconds {least - 1} .* of spark .* use {least} or"):
         planned("spark", fault=fault, seconds=least - 1)
     assert planned("spark", fault=fault, seconds=least).seconds == least
     assert planned("spark", fault="none", seconds=10).seconds == 10
 
 
 def test_an_unknown_fault_is_refused_with_the_command_that_lists_faults() -> None:
-    with pytest.raises(FaultRefused, match=r"use kill, pause, none or a kind that `streamproof faults list` shows, .*"
-                       r"--faults FILE and --plan NAME have several\."):  # fmt: skip
+    with pytest.raises(FaultRefused, match=r"kill, pause, none .* `streamproof faults list` .*"
+                       r"--faults FILE and --plan NAME "):  # fmt: skip
         planned(fault="earthquake")
-    with pytest.raises(FaultRefused, match="--fault net_loss is not built: a link is a proxy of bytes"):
+    with pytest.raises(FaultRefused, match=r"--fault net_loss is not built: .*proxy"):
         planned(fault="net_loss")
     with pytest.raises(DemoRefused, match="--seconds 3 is too short"):
         planned(fault="net_delay", seconds=3)

@@ -63,14 +63,14 @@ def test_a_worker_has_its_own_network_only_if_a_fault_needs_it(tmp_path: Path) -
 @pytest.mark.skipif(node.why_not_here() is not None, reason=f"networks of their own: {node.why_not_here()}")
 def test_links_and_a_network_exclude_each_other(tmp_path: Path) -> None:
     slow = {"kind": "net_delay", "target": "flink-link", "for": "4s", "parameters": {"delay": "1s"}}
-    with pytest.raises(FaultRefused, match="reaches the broker past the links"):
+    with pytest.raises(FaultRefused, match="past the links"):
         planned("flink", faults=in_file(tmp_path, DELAY, slow))
 
 
 def test_a_variable_in_the_file_is_taken_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = in_file(tmp_path, {"kind": "process_kill", "target": "${WHICH}", "for": "${HOW_LONG}"})
     monkeypatch.setenv("WHICH", "reference-worker-1")
-    with pytest.raises(FaultError, match=r"day.yaml: schedule.faults.0..for: environment variable HOW_LONG is not set"):
+    with pytest.raises(FaultError, match=r"day.yaml: schedule.faults.0..for: .* HOW_LONG is not set"):
         planned(faults=file)
     monkeypatch.setenv("HOW_LONG", "7s")
     scenario = planned(faults=file).scenario

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import threading
 import time
@@ -74,7 +75,7 @@ def test_a_failed_supervisor_is_not_waited_for(tmp_path: Path, process: subproce
     began = time.monotonic()
     said = str(unhealed(tmp_path, process, restart, "60s"))
     assert time.monotonic() - began < 30
-    assert said.endswith("the demo's supervisor, which would start it again, has failed; it ends with the demo.")
+    assert re.search("supervisor, .* has failed; it ends with the demo", said)
 
 
 def test_an_ended_proxy_is_not_waited_for(tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ def test_an_ended_proxy_is_not_waited_for(tmp_path: Path) -> None:
     with OwnedProcess(["sleep", "600"], log=tmp_path / "proxy.log", name="proxy of the links") as proxy:
         chaos._proxy = proxy
         chaos._check_healer()
-    with pytest.raises(NotHealed, match="the proxy of the links, through which all passed, has ended"):
+    with pytest.raises(NotHealed, match=r"proxy of the links, .* has ended"):
         chaos._check_healer()
 
 
@@ -92,4 +93,4 @@ def test_a_healing_that_failed_names_no_file_that_the_demo_removes(
     tmp_path: Path, process: subprocess.Popen[bytes]
 ) -> None:
     said = str(unhealed(tmp_path, process, lambda: None, "300ms"))
-    assert said.endswith("no probe showed within 0.3 s that it has ended; it ends with the demo.")
+    assert re.search(r"within 0\.3 s .*; it ends with the demo", said)

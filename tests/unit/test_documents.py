@@ -100,7 +100,7 @@ def test_an_endless_file_is_refused() -> None:
 def test_overrides_of_any_depth_and_content_are_bounded() -> None:
     deep = ".".join(["a"] * 5_000)
     for given in ({"assignments": [f"{deep}=1"]}, {"environment": {f"STREAMPROOF__{deep.replace('.', '__')}": "1"}}):
-        with pytest.raises(ConfigError, match="it has more than 32 levels; name a setting") as refused:
+        with pytest.raises(ConfigError, match="more than 32 levels") as refused:
             loads("a: 1", "/etc", **{"environment": {}, **given})  # type: ignore[arg-type]
         assert len(str(refused.value)) < 300
     # A password may look like a YAML alias.

@@ -68,7 +68,7 @@ def test_configurations_are_found_among_other_lines() -> None:
         (streams("at_least_once") + producer(transactional_id="null") + consumer(auto_commit="true"), "at_most_once"),
     ],
 )
-def test_kafka_streams_guarantees_what_its_clients_do(log: str, guarantee: Guarantee) -> None:
+def test_the_guarantee_of_kafka_streams_is_that_of_its_clients(log: str, guarantee: Guarantee) -> None:
     effective = kafka_streams.effective_of(list(client_configs(log)))
     assert effective.guarantee == guarantee
     assert effective.commit_interval_seconds == 1.0
@@ -86,7 +86,7 @@ def test_kafka_streams_guarantees_what_its_clients_do(log: str, guarantee: Guara
         ("exactly_once", 1000, producer("0", "null") + consumer(), "at_most_once"),
     ],
 )
-def test_flink_guarantees_what_checkpoints_and_clients_do(
+def test_the_guarantee_of_flink_is_that_of_checkpoints_and_clients(
     mode: str, interval_ms: int, log: str, guarantee: Guarantee
 ) -> None:
     effective = flink_guarantee.effective_of(mode, interval_ms, client_configs(log))

@@ -104,7 +104,7 @@ def classes_of(applied: tuple[AppliedMutation, ...]) -> Counter[str]:
 
 @pytest.mark.parametrize("mutation", [*OF_AN_ID, *OF_A_RESULT])
 @pytest.mark.parametrize("share", [0.05, 0.5, 1.0])
-def test_the_truth_of_each_mutation_is_what_a_count_gives(mutation: Mutation, share: float) -> None:
+def test_the_truth_of_each_mutation_equals_a_count(mutation: Mutation, share: float) -> None:
     answers = honest()
     outcome = mutate(answers, rates(**{mutation: share}), seed=1)
     assert classes_of(outcome.applied) == classified(answers, outcome.emissions)
@@ -113,9 +113,7 @@ def test_the_truth_of_each_mutation_is_what_a_count_gives(mutation: Mutation, sh
 
 @pytest.mark.parametrize("mutation", [*OF_AN_ID, *OF_A_RESULT])
 @pytest.mark.parametrize("operator", ["session", "passthrough"])
-def test_the_truth_is_what_a_count_gives_where_cells_have_no_window_in_common(
-    mutation: Mutation, operator: Operator
-) -> None:
+def test_the_truth_equals_a_count_if_cells_have_no_common_window(mutation: Mutation, operator: Operator) -> None:
     answers = of_sessions() if operator == "session" else of_a_passthrough()
     outcome = mutate(answers, rates(**{mutation: 0.2}), seed=1, operator=operator, moved_ms=60_000)
     assert classes_of(outcome.applied) == classified(answers, outcome.emissions, operator)

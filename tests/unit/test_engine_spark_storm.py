@@ -30,7 +30,7 @@ def settings(**more: Any) -> RealEngineSettings:
 
 
 def test_spark_refuses_at_most_once_and_a_standby(tmp_path: Path) -> None:
-    with pytest.raises(EngineRefused, match="spark cannot be asked for at_most_once; use exactly_once or at_least"):
+    with pytest.raises(EngineRefused, match=r"spark cannot .* at_most_once; use exactly_once or at_least"):
         SparkEngine(settings(guarantee="at_most_once"), tmp_path)
     with pytest.raises(EngineRefused, match="its driver is one process"):
         SparkEngine(settings(standby=1), tmp_path)
@@ -71,17 +71,17 @@ def test_spark_is_never_more_than_at_least_once() -> None:
 
 
 def test_storm_refuses_exactly_once_and_a_standby(tmp_path: Path) -> None:
-    with pytest.raises(EngineRefused, match="storm cannot be asked for exactly_once; use at_least_once or at_most"):
+    with pytest.raises(EngineRefused, match=r"storm cannot .* exactly_once; use at_least_once or at_most"):
         StormEngine(settings(guarantee="exactly_once"), tmp_path)
     with pytest.raises(EngineRefused, match="leave standby at 0"):
         StormEngine(settings(guarantee="at_least_once", standby=1), tmp_path)
 
 
-def test_a_join_of_spark_or_storm_refuses_to_leave_out_what_is_idle(tmp_path: Path) -> None:
+def test_a_join_of_spark_or_storm_refuses_idle_after_seconds(tmp_path: Path) -> None:
     idle = settings(workload="mst", guarantee="at_least_once", idle_after_seconds=2)
-    with pytest.raises(EngineRefused, match="spark's join wait for both inputs; leave out idle_after_seconds"):
+    with pytest.raises(EngineRefused, match=r"spark's join .* leave out idle_after_seconds"):
         SparkEngine(idle, tmp_path)
-    with pytest.raises(EngineRefused, match="join of storm waits for all partitions; leave out idle_after_seconds"):
+    with pytest.raises(EngineRefused, match=r"join of storm .* leave out idle_after_seconds"):
         StormEngine(idle, tmp_path)
 
 
@@ -117,7 +117,7 @@ def test_storm_uses_the_times_of_pgvals_code(tmp_path: Path) -> None:
     assert '"message_timeout_seconds": 124' in (tmp_path / "storm.json").read_text(encoding="utf-8")
     StormEngine(settings(guarantee="at_least_once", window_ms=100_000), tmp_path)
     assert '"message_timeout_seconds": 500' in (tmp_path / "storm.json").read_text(encoding="utf-8")
-    with pytest.raises(EngineRefused, match="124 s reads it again before that: use shorter windows"):
+    with pytest.raises(EngineRefused, match=r"124 s .* use shorter windows"):
         StormEngine(settings(guarantee="at_least_once", timeouts=times, max_disorder_ms=4_000), tmp_path)
 
 
@@ -125,7 +125,7 @@ def test_spark_alone_takes_a_trigger_without_a_pause(tmp_path: Path) -> None:
     times = timeouts("ospbench", "spark")
     assert times.commit_interval_seconds == 0
     SparkEngine(settings(timeouts=times), tmp_path)
-    with pytest.raises(EngineRefused, match="storm commits after some time or never; set commit_interval_seconds"):
+    with pytest.raises(EngineRefused, match=r"storm .* set commit_interval_seconds"):
         StormEngine(settings(guarantee="at_least_once", timeouts=times), tmp_path)
 
 

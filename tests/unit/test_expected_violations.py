@@ -157,7 +157,7 @@ def test_an_acknowledgement_keeps_the_fault(tmp_path: Path) -> None:
     assert read(tmp_path)["w"].by_fault == {}
 
 
-def test_the_pure_function_takes_an_unknown_minute_for_expected() -> None:
+def test_a_violation_of_an_unknown_minute_is_expected() -> None:
     assert expected([KILL], {("kill", "duplicate"): 3}, {}, WITHIN) == {("kill", "duplicate"): 3}
 
 
@@ -168,7 +168,7 @@ def plan(**fault: object) -> dict[str, object]:
     }
 
 
-def test_the_record_of_a_fault_names_what_its_plan_expects() -> None:
+def test_the_record_of_a_fault_has_the_expected_classes_of_its_plan() -> None:
     [step] = timeline(fault_config.parse(plan(expects=["duplicate", "overdue"]))).steps
     assert step.fault.expects == ("duplicate", "overdue")
     published = json.loads(step.fault.record("injected", datetime(2026, 1, 1, tzinfo=UTC)))
@@ -185,7 +185,5 @@ def test_a_named_plan_expects_for_all_its_faults() -> None:
 
 @pytest.mark.parametrize("word", ["duplicates", "undecodable", "late"])
 def test_a_class_that_no_fault_can_cause_is_refused(word: str) -> None:
-    with pytest.raises(
-        FaultConfigError, match=f"{word} is no class that a fault can be expected to bring; use missing"
-    ):
+    with pytest.raises(FaultConfigError, match=f"{word} is no class .* use missing"):
         fault_config.parse(plan(expects=[word]))

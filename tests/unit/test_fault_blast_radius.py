@@ -57,7 +57,7 @@ def test_two_names_of_one_resource_count_as_one(tmp_path: Path, number: int, mon
         hit({"one": one, "other": other}, fault)
     assert hit({"one": one, "other": other}, {**fault, "target": "other"}) == [["other"]], "a name asks for its thing"
     assert hit({"one": one, "other": other}, {**fault, "target": {"pick": "all"}}) == [["one"]], "once is enough"
-    with pytest.raises(FaultRefused, match="would be hit twice in one group"):
+    with pytest.raises(FaultRefused, match="twice in one group"):
         hit({"one": one, "other": other}, {**fault, "target": "one"}, {**fault, "target": "other"})
 
 
@@ -66,7 +66,7 @@ def test_the_number_of_targets_counts_resources_not_names(seed: int) -> None:
     targets = {"a": process("a.pid"), "again": process("./a.pid"), "b": process("b.pid"), "c": process("c.pid")}
     (names,) = hit(targets, {"kind": "process_pause", "target": {"pick": 2}}, seed=seed, targets_at_once=2)
     assert len({targets[name]["pid_file"].removeprefix("./") for name in names}) == 2
-    with pytest.raises(FaultRefused, match="pick: 4 is more than the 3 targets that match"):
+    with pytest.raises(FaultRefused, match=r"pick: 4 .* 3 targets"):
         hit(targets, {"kind": "process_pause", "target": {"pick": 4}}, seed=seed)
 
 
@@ -79,11 +79,11 @@ def test_a_clock_file_is_shared_by_clocks_only() -> None:
 def test_a_broker_that_is_also_a_process_is_selected_once_by_a_group() -> None:
     broker = {"type": "broker", "address": "127.0.0.1:9092", "pid_file": "broker.pid", "supervised": True}
     targets = {"as-process": process("broker.pid"), "as-broker": broker, "w": process("w.pid")}
-    with pytest.raises(FaultRefused, match="broker_pause: as-broker would be hit twice in one group"):
+    with pytest.raises(FaultRefused, match=r"broker_pause: as-broker .* twice in one group"):
         hit(targets, {"kind": "process_pause", "target": "as-process"}, {"kind": "broker_pause", "target": "as-broker"})
 
 
-def test_a_lost_node_takes_a_process_with_two_names_once() -> None:
+def test_a_lost_node_includes_a_process_with_two_names_once() -> None:
     targets = {"a": process("a.pid", host="x"), "again": process("./a.pid", host="x"), "b": process("b.pid", host="y")}
     assert hit(targets, {"kind": "node_loss", "target": "a"}) == [["a"]]
 
@@ -112,12 +112,12 @@ def test_two_targets_of_one_process_group_are_one_if_the_group_is_affected(
     pause = {"kind": "process_pause"}
     with pytest.raises(FaultRefused, match=r"would hit all replicas \(again, leader\)"):
         hit({"again": leader, "leader": leader}, {**pause, "target": {"pick": "one"}})
-    with pytest.raises(FaultRefused, match="would be hit twice in one group"):
+    with pytest.raises(FaultRefused, match="twice in one group"):
         hit({"member": member, "leader": leader}, {**pause, "target": "member"}, {**pause, "target": "leader"})
     (names,) = hit({"member": member, "leader": leader}, {**pause, "target": {"pick": "all"}})
     assert names == (["member"] if member_takes_group else ["leader"]), "who takes the whole group does for all of it"
     other = process(str(tmp_path / "other.pid"), group=True)
-    with pytest.raises(FaultRefused, match="pick: 3 is more than the 2 targets that match"):
+    with pytest.raises(FaultRefused, match=r"pick: 3 .* 2 targets"):
         hit({"member": member, "leader": leader, "other": other}, {**pause, "target": {"pick": 3}})
 
 
@@ -162,7 +162,7 @@ def test_a_group_of_the_file_is_known_before_its_processes_run() -> None:
     leader, member = process("leader.pid", group=True), process("member.pid", in_group_of="./leader.pid")
     targets = {"member": member, "leader": leader}
     assert drawn(targets, 1) == {("member",)}
-    with pytest.raises(FaultRefused, match="would be hit twice in one group"):
+    with pytest.raises(FaultRefused, match="twice in one group"):
         hit(targets, *({"kind": "process_pause", "target": name} for name in targets))
 
 
@@ -182,5 +182,5 @@ def test_the_process_of_a_slowed_folder_may_be_in_an_affected_group(
     folder = {"type": "folder", "path": str(tmp_path), "pid_file": str(tmp_path / "member.pid")}
     targets = {"w": process(str(tmp_path / "leader.pid"), group=True), "disk": folder}
     slow = {"kind": "disk_slow", "target": "disk", "parameters": {"bytes_per_second": "1MB"}}
-    with pytest.raises(FaultRefused, match="disk_slow: disk would be hit twice in one group"):
+    with pytest.raises(FaultRefused, match=r"disk_slow: disk .* twice in one group"):
         hit(targets, {"kind": "process_pause", "target": "w"}, slow)

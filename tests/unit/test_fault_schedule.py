@@ -62,7 +62,7 @@ def test_random_faults_stay_within_their_budgets(seed: int) -> None:
 @pytest.mark.parametrize("budget", [{"length": "20s", "down_at_most": "90s"}, {"length": "90s", "down_at_most": "20s"}])
 def test_a_budget_that_holds_no_fault_is_refused(budget: dict[str, Any]) -> None:
     given = {"faults_at_most": 8, "gap": {"at_least": "1s", "at_most": "5s"}} | budget
-    with pytest.raises(FaultRefused, match="random: seed 3 draws no fault, since the first one is over length"):
+    with pytest.raises(FaultRefused, match=r"random: seed 3 .* length"):
         planned(configured({"random": given, "faults": [{**KILL, "for": "30s"}]}), 3)
 
 
@@ -152,7 +152,7 @@ def test_the_last_of_a_group_must_be_over_before_the_broker_ends_its_transaction
     hang = {"kind": "transaction_hang", "target": "clicks", "parameters": {"timeout": "31s"}}
     clicks = {"clicks": {"type": "topic", "bootstrap_servers": "127.0.0.1:9092", "topic": "click"}}
     grouped(hang, SLOW, targets=WORKERS | LINKS | clicks)
-    with pytest.raises(FaultRefused, match="transaction_hang: the broker ends a transaction after timeout, 31 s"):
+    with pytest.raises(FaultRefused, match=r"transaction_hang: .* timeout, 31 s"):
         grouped(hang, {**SLOW, "after": "1s"}, targets=WORKERS | LINKS | clicks)
     grouped({**hang, "for": "30s"}, {**SLOW, "after": "1s"}, targets=WORKERS | LINKS | clicks)
 

@@ -25,7 +25,7 @@ def test_the_leader_is_the_one_that_the_file_declares() -> None:
     assert hit({"labels": {"role": "worker"}, "pick": "leader"}) == ["w3"]
 
 
-def test_a_node_loss_takes_all_processes_of_the_host() -> None:
+def test_a_node_loss_includes_all_processes_of_the_host() -> None:
     assert hit({"name": "w4"}, "node_loss") == ["w4", "w5"]
     assert len(hit({"labels": {"role": "worker"}, "pick": 2}, "node_loss")) == 4
 
@@ -116,7 +116,7 @@ def test_the_only_replica_is_selected_by_name_only() -> None:
 
 
 @pytest.mark.parametrize(("takes", "names"), [(True, {"w0"}), (False, {"w1", "w2", "w3", "w4", "w5"})])
-def test_a_selector_takes_the_targets_with_input_or_the_others(takes: bool, names: set[str]) -> None:
+def test_a_selector_selects_the_targets_with_input_or_the_others(takes: bool, names: set[str]) -> None:
     config = configured({"faults": [{"kind": "process_kill", "target": {"input": takes}}]})
     assert {planned(config, seed).steps[0].fault.target_names for seed in range(60)} == names
 

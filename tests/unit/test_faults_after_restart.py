@@ -61,7 +61,7 @@ def test_a_restart_after_retention_of_the_topic_raises_no_alert(tmp_path: Path) 
     assert shown(run) == (3, 2, 1, 1)
 
 
-def test_a_topic_that_is_still_whole_adds_nothing_to_what_the_state_holds(tmp_path: Path) -> None:
+def test_a_complete_topic_adds_nothing_to_the_state(tmp_path: Path) -> None:
     run = JudgedRun(tmp_path)
     keep(run, *KILL)
     run.restarted()

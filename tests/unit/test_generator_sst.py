@@ -152,7 +152,7 @@ def test_disorder_stays_within_its_bound_and_loses_nothing(
     assert sorted(n for n, *_ in taken) == list(range(1, events + 1))
 
 
-def test_late_events_are_late_by_at_least_what_was_asked() -> None:
+def test_late_events_are_late_by_at_least_the_configured_time() -> None:
     plan = replace(PLAN, disorder_ms=60, late_share=0.05, late_by_ms=1000, events=6000)
     newest, late = 0, 0
     taken = all_rows(plan)
@@ -180,7 +180,7 @@ def test_another_seed_makes_another_order_of_the_same_events() -> None:
     assert sorted(r[:3] for r in one) == sorted(r[:3] for r in two)
 
 
-def test_drain_hands_out_what_is_held_back() -> None:
+def test_drain_releases_held_events() -> None:
     plan = replace(PLAN, events=None, disorder_share=0.5, disorder_ms=120)
     sequence = ClickSequence(plan)
     taken = rows(sequence.take(100)) + rows(sequence.drain())

@@ -13,7 +13,7 @@ from generator.wire import ClickWire, Key
 pytestmark = pytest.mark.unit
 
 
-def test_a_click_is_what_jackson_writes() -> None:
+def test_a_click_has_the_bytes_that_jackson_writes() -> None:
     click = ClickWire(wire.keys(6, 0), None)
     first, second = click.render([1, 123456789012], [0, 5], [1, 59_999], 1_700_000_000_123)
     assert first == (
@@ -25,7 +25,7 @@ def test_a_click_is_what_jackson_writes() -> None:
     )
 
 
-def test_an_update_is_what_jackson_writes() -> None:
+def test_an_update_has_the_bytes_that_jackson_writes() -> None:
     update = wire.UpdateWire(wire.keys(6, 0), None)
     assert update.render([1, 2], [0, 5], [30_001, 59_999], 1_700_000_000_123) == [
         b'{"id":1,"timestamp":"1970-01-01T00:00:30.001","page":"/help","updatedBy":""}',

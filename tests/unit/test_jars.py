@@ -126,7 +126,7 @@ def test_only_missing_jars_are_fetched(world: World) -> None:
 def test_another_jar_than_the_locked_one_is_refused_and_not_kept(world: World) -> None:
     world.publish(a=b"aa", b="évil".encode())
     world.lock_to(a=b"aa", b=b"good")
-    with pytest.raises(JarChecksumError, match=r"^The fetched org\.b:b:1\.0 has sha256 .* not kept.*\.$"):
+    with pytest.raises(JarChecksumError, match=r"org\.b:b:1\.0 has sha256 .* not kept"):
         world.resolve()
     assert world.cached_jars() == []
     assert not list(world.cache.glob(".*"))
@@ -164,7 +164,7 @@ def test_a_folder_that_cannot_be_written_serves_the_locked_jars_and_no_others(
     monkeypatch.setattr(jars.tempfile, "TemporaryDirectory", refused)
     assert world.resolve() == [b"aa"]
     path.write_bytes(b"ab")
-    with pytest.raises(JarError, match=r"a-1\.0\.jar is missing or is not the jar of the lock file, .*Read-only"):
+    with pytest.raises(JarError, match=r"a-1\.0\.jar is missing .*Read-only"):
         world.resolve()
 
 
@@ -252,14 +252,14 @@ def test_other_java_versions_are_refused_with_the_fix(java: Callable[[str], Path
 def test_no_java_or_one_that_does_not_start_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(JavaNotFoundError, match="No Java was found through the PATH"):
+    with pytest.raises(JavaNotFoundError, match=r"No Java .* the PATH"):
         find_java()
     (tmp_path / "java").write_bytes(b"\x7fELF of another machine")
     (tmp_path / "java").chmod(0o755)
     with pytest.raises(JavaNotFoundError, match="did not start"):
         find_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
-    with pytest.raises(JavaNotFoundError, match=r"No Java was found through JAVA_HOME=.*gone"):
+    with pytest.raises(JavaNotFoundError, match=r"No Java .* JAVA_HOME=.*gone"):
         find_java()
 
 
@@ -267,13 +267,13 @@ def test_a_java_that_cannot_start_in_a_deleted_folder_is_not_to_be_installed(
     tmp_path: Path, java: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java("17.0.15").write_text("#!/bin/sh\necho Could not determine current working directory.; exit 1\n")
-    with pytest.raises(JavaNotFoundError, match=r"does not say its version.* install it"):
+    with pytest.raises(JavaNotFoundError, match=r"its version.* install it"):
         find_java()
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    with pytest.raises(JavaNotFoundError, match=r"^The working directory was deleted, .* cd to one that exists\.$"):
+    with pytest.raises(JavaNotFoundError, match=r"working directory was deleted, .* cd "):
         find_java()
 
 

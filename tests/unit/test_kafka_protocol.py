@@ -91,5 +91,5 @@ def test_the_next_address_is_used_if_one_does_not_answer() -> None:
     with broker(DONE) as (address, got):
         kafka_protocol.alter(f"127.0.0.1:1, {address}", {("in", 0): [2, 1]})
     assert len(got) == 1
-    with pytest.raises(FaultRefused, match="no broker answered over a plain connection"):
+    with pytest.raises(FaultRefused, match="no broker answered"):
         kafka_protocol.alter("127.0.0.1:1", {("in", 0): [2, 1]})

@@ -91,7 +91,7 @@ def test_the_next_fault_ends_the_wait() -> None:
     slow = [second(at, contributions=100 if at < 60 else 50) for at in range(200)]
     found = cost(slow, others=[fault("next", 90, 95)], until=200)
     assert (found.recovered, found.recovery_seconds) == (False, None)
-    assert "the next fault was injected before" in " ".join(found.absent_because)
+    assert "next fault was injected" in " ".join(found.absent_because)
 
 
 def test_an_outage_that_lasts_grows() -> None:
@@ -148,7 +148,7 @@ def test_one_burst_shows_no_rhythm() -> None:
     bursts = [second(at) for at in range(0, 400, 60)]
     found = cost(bursts, fault("kill", 70, 80), until=400)
     assert found.downtime_seconds is None
-    assert any("too short to show how long" in reason for reason in found.absent_because)
+    assert any("too short" in reason for reason in found.absent_because)
 
 
 def test_the_next_fault_is_compared_with_control_after_the_last_one() -> None:

@@ -67,7 +67,7 @@ def test_the_catalogue_is_the_contracts() -> None:
 
 
 @pytest.mark.parametrize("snapshots", [(), (clean(),), (clean(), broken())])
-def test_what_is_scraped_is_well_formed_in_both_formats(snapshots: tuple[Snapshot, ...]) -> None:
+def test_scrapes_are_well_formed_in_both_formats(snapshots: tuple[Snapshot, ...]) -> None:
     collector = after(*snapshots)
     series = scrape(collector)
     assert all(("pipeline", "clickstream") in labels for _, labels in series)

@@ -99,7 +99,7 @@ def test_every_legal_record_decodes_to_what_it_says(
 
 
 @given(st.decimals(min_value=-(10**15), max_value=10**15, places=9), st.integers(-9, 9))
-def test_numbers_are_the_same_id_where_they_are_the_same_number(number: Any, shift: int) -> None:
+def test_equal_numbers_are_the_same_id(number: Any, shift: int) -> None:
     other_way = f"{number.scaleb(-shift):f}e{shift:+}"
     first, second = event(value(id_=f"{number:f}")), event(value(id_=other_way))
     assert first.id == second.id
@@ -137,7 +137,7 @@ WHOLE: Final[dict[bytes | None, str]] = {
 
 
 @pytest.mark.parametrize("raw", WHOLE, ids=lambda raw: repr(raw)[:30])
-def test_a_value_that_is_not_one_json_object_says_why(raw: bytes | None) -> None:
+def test_a_value_that_is_not_one_json_object_has_a_reason(raw: bytes | None) -> None:
     field, reason = refusal(raw)
     assert field is None
     if raw is None or not raw.startswith(b"["):

@@ -43,7 +43,7 @@ def test_the_own_container_is_found(tmp_path: Path, mounts: list[str], groups: l
         f"93 25 254:0 /tmp/containers/{OURS[:20]}/hosts /etc/hosts rw - ext4 /dev/vda rw",
     ],
 )
-def test_a_host_that_runs_containers_is_in_none(tmp_path: Path, mount: str) -> None:
+def test_a_host_with_containers_is_not_in_one(tmp_path: Path, mount: str) -> None:
     (tmp_path / "mountinfo").write_text(f"{mount}\n")
     (tmp_path / "cgroup").write_text("0::/user.slice/user-0.slice/session-4.scope\n")
     assert own_containers(tmp_path) == OwnContainers(frozenset(), None)

@@ -113,7 +113,9 @@ def test_nft_is_chosen_if_the_kernel_refuses_iptables(install: Install) -> None:
         (("nft",), "nft", "iptables is not installed, and nftables takes no random loss (no nft here)"),
     ],
 )
-def test_a_host_without_either_says_why(install: Install, programs: tuple[str, ...], refused: str, why: str) -> None:
+def test_a_host_without_iptables_and_nft_gives_the_reason(
+    install: Install, programs: tuple[str, ...], refused: str, why: str
+) -> None:
     install(*programs, refused=refused)
     assert packet_filter.why_not_here() == why
     assert packet_filter.chosen() is None

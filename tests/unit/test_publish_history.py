@@ -66,7 +66,7 @@ def test_the_same_or_an_earlier_instant_adds_nothing() -> None:
     assert History().add(replace(clean(), taken_us=0)).points == ()
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_a_written_history_is_read_back(tmp_path: Path) -> None:
     history = history_of_story()
     (tmp_path / HISTORY_FILE).write_text(history.to_json())
     assert read(tmp_path) == history

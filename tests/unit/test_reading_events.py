@@ -135,5 +135,5 @@ def test_events_that_repeat_keep_no_range_waiting(monkeypatch: pytest.MonkeyPatc
         return [said]
 
     monkeypatch.setattr(deliveries, "consume", consume)
-    with pytest.raises(ReadFailed, match="did not answer in time: nothing of t-0 from offset 3 on"):
+    with pytest.raises(ReadFailed, match=r"did not answer in time: .* t-0 from offset 3"):
         list(_until_end(cast("Consumer", deliveries), Heard(), Range(0, "t", 0, 3, 9), 5.0, sparing=False))

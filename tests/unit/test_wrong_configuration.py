@@ -335,7 +335,7 @@ def test_a_late_record_does_not_count_as_a_match(restarts: bool) -> None:
     [("inputs.0.duplicates=collapse", "inputs.1.duplicates=collapse"), ("oracle={kind: distinct, size: 1m}",)],
     ids=["inputs", "oracle"],
 )
-def test_where_repeats_collapse_an_input_whose_ids_others_have_holds_no_loss(collapse: tuple[str, ...]) -> None:
+def test_with_collapse_an_input_whose_ids_others_have_holds_no_loss(collapse: tuple[str, ...]) -> None:
     """For example a topic of retries."""
     read = [*events(), *(Fed(OTHER, one.ids, one.window_us) for one in events())]
     shown = played([read, answers()[1:]], configured=(*TWO_INPUTS, *collapse))
