@@ -67,7 +67,7 @@ def test_each_kill_repeats_exactly_the_predicted_results(broker: EmbeddedBroker,
     )  # fmt: skip
     answered = topics.answered()
     again = expected_repeats(topics.results(), deaths)
-    print(name, KILLS, "kills; foretold:", again.total(), counted)
+    print(name, KILLS, "kills; predicted:", again.total(), counted)
     assert answered.keys() == expected.keys()  # each id is in its own cell, none is missing or invented
     assert {i: n - 1 for (_, _, i), n in answered.items() if n > 1} == again
     assert (counted.missing, counted.misplaced, counted.late, counted.duplicates) == (0, 0, 0, again.total())

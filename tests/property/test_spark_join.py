@@ -16,7 +16,7 @@ import pytest
 
 from tests.property.join_agreement import JoinCase, compare, join_case, join_opinions
 from tests.property.join_reference import Join
-from tests.property.spark_agreement import Tally, closing_differences, untold
+from tests.property.spark_agreement import Tally, closing_differences, unpersisted
 from tests.property.spark_core import Judged, Row
 from tests.property.spark_histories import Opinion
 from validator.reconcile.judge import VIOLATIONS
@@ -93,5 +93,5 @@ def test_a_restart_restores_the_same_state(joins: Joins) -> None:
     for number in rng.sample(range(len(joins.cases)), 10):
         upto = rng.randrange(len(joins.rows[number]))
         before, after = joins.judged.restarted(number, upto)
-        differences += closing_differences(joins.cases[number], before, after) + untold(before, after)
+        differences += closing_differences(joins.cases[number], before, after) + unpersisted(before, after)
     assert differences == []

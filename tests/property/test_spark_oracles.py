@@ -22,7 +22,7 @@ from tests.property.passthrough import passthrough_case
 from tests.property.running import running_case
 from tests.property.sessions import session_case
 from tests.property.sliding import sliding_case
-from tests.property.spark_agreement import Tally, closing_differences, compare, untold
+from tests.property.spark_agreement import Tally, closing_differences, compare, unpersisted
 from tests.property.spark_core import Judged, Row
 from tests.property.spark_histories import Case, Opinion, all_opinions
 from validator.reconcile.judge import VIOLATIONS
@@ -112,5 +112,5 @@ def test_a_restart_restores_the_same_state(worlds: Worlds) -> None:
     for number in rng.sample(range(len(worlds.cases)), RESTARTS):
         upto = rng.randrange(len(worlds.rows[number]))
         before, after = worlds.judged.restarted(number, upto)
-        differences += closing_differences(worlds.cases[number], before, after) + untold(before, after)
+        differences += closing_differences(worlds.cases[number], before, after) + unpersisted(before, after)
     assert differences == []
