@@ -23,7 +23,7 @@ from tests.integration.sidecar_fixtures import answer, click
 pytestmark = [
     pytest.mark.extended,  # Debian and 16 packages are downloaded and installed: minutes the first time
     pytest.mark.timeout(1500),
-    pytest.mark.skipif(bool(image_tree.lacks()), reason=image_tree.lacks() or "-"),
+    pytest.mark.skipif(bool(image_tree.missing_tools()), reason=image_tree.missing_tools() or "-"),
 ]
 GRACE_SECONDS: Final = 30.0
 SIZE_MOST: Final = 720_000_000
