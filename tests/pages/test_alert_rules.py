@@ -17,10 +17,8 @@ from dashboards.rules import PLURAL, Alert, dashboard_of, prometheus
 from dashboards.settings import Settings
 from tests.pages import alert_scenarios_pipeline, alert_scenarios_sidecar
 from tests.pages.alert_scenarios import Quiet, Scenario
-from tests.pages.alert_scenarios_of_states import NEW_STATE_LIVES, NEW_STATE_QUIET
-from tests.pages.alert_scenarios_of_two import TWO_LIVES, TWO_QUIET
-from tests.pages.alert_scenarios_pipeline import EXACTLY_ONCE
-from tests.pages.alert_scenarios_sidecar import ALIVE, OTHER_ALIVE
+from tests.pages.alert_scenarios_pipeline import EXACTLY_ONCE, NEW_STATE_LIVES, NEW_STATE_QUIET
+from tests.pages.alert_scenarios_sidecar import ALIVE, OTHER_ALIVE, TWO_LIVES, TWO_QUIET
 from tests.pages.prometheus_tools import tool
 
 LIVES = (*alert_scenarios_pipeline.LIVES, *alert_scenarios_sidecar.LIVES)
