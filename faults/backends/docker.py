@@ -79,14 +79,14 @@ class Docker:
                 raise FaultRefused(f"{self._path}: the server there is not Docker; name its socket.")
             if theirs < _OLDEST:
                 raise FaultRefused(
-                    f"{self._path}: its API is {_shown(theirs)}, and we need {_shown(_OLDEST)} or newer."
+                    f"{self._path}: its API is {_shown(theirs)}; streamproof needs {_shown(_OLDEST)} or newer."
                 )
             ours = min(theirs, _NEWEST)
             oldest = _parsed(str(self._json("GET", "/version").get("MinAPIVersion", "1.0"))) or ours
             if oldest > ours:
                 raise FaultRefused(
-                    f"{self._path}: it speaks API {_shown(oldest)} or newer, and we know {_shown(_NEWEST)} at most; "
-                    "update streamproof."
+                    f"{self._path}: it speaks API {_shown(oldest)} or newer; streamproof supports "
+                    f"{_shown(_NEWEST)} at most; update streamproof."
                 )
             self._version = ours
         return self._version

@@ -63,7 +63,7 @@ def why_not_here() -> str | None:
     """Why there is no surrounding cluster; None if this process runs in one."""
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         return None
-    return "we do not run inside a cluster; give the target a server, such as the address of `kubectl proxy`."
+    return "the runner does not run inside a cluster; give the target a server, such as the address of `kubectl proxy`."
 
 
 class Kubernetes:

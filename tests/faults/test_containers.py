@@ -175,11 +175,11 @@ def _during(stage: Stage, fault: dict[str, Any], **more: Any) -> None:
         ({"health": "unhealthy"}, "container_restart", "web: the container is not healthy by its own check"),
         ({"networks": {}}, "container_disconnect", "is not on any network of its own"),
         ({"networks": {"host": {"Aliases": []}}}, "container_disconnect", "on the network host, which it cannot be"),
-        ({"api_version": "1.24"}, "container_kill", r"its API is 1\.24, and we need 1\.25"),
+        ({"api_version": "1.24"}, "container_kill", r"its API is 1\.24; streamproof needs 1\.25"),
         (
             {"api_version": "1.80", "oldest_version": "1.70"},
             "container_kill",
-            rf"speaks API 1\.70 or newer, and we know {re.escape(NEWEST)}",
+            rf"speaks API 1\.70 or newer; streamproof supports {re.escape(NEWEST)}",
         ),
     ],
 )
