@@ -44,7 +44,9 @@ def snapshot_of(
         *_retired_in_doubt(sums),
     ]
     if not complete:
-        doubts.append(Doubt("the counts are inconsistent: more records were counted than the read offsets contain"))
+        doubts.append(
+            Doubt("the coverage sums do not balance: more records were counted than the read offsets contain")
+        )
     if sums.cells_refuted:
         doubts.append(Doubt(_of_refuted(sums)))
     retired = _of_retired(config, sums)
