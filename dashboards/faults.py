@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from dashboards.panels import GREEN_THEN_RED, PLAIN, Cells, Dashboard, Panel, Query, Row, Threshold
@@ -14,6 +15,7 @@ from dashboards.queries import (
     PIPELINE_TAG,
     PUSHED_FAULTS,
     RATE,
+    RESOLUTION,
     SCHEME,
     SIDECAR,
     TO_VIOLATIONS,
@@ -34,6 +36,7 @@ MEASURES: Final = {
     "fault_recovered": "recovered",
     "fault_throughput_penalty_ratio": "throughput penalty",
     "fault_latency_penalty_ratio": "latency penalty",
+    "fault_resolution_seconds": "times known to within",
 }
 
 
@@ -124,8 +127,9 @@ def _phases() -> tuple[Panel, ...]:
         Panel(
             "stat",
             "99th percentile of latency",
-            "Of the results that were read in each phase, by the selected definition. Empty without LogAppendTime.",
-            (Query(slow, "{{phase}}", form="instant"),),
+            "Of the results that were read in each phase, by the selected definition, and how exactly it is known "
+            "(0: the brokers date all records).",
+            (Query(slow, "{{phase}}", form="instant"), replace(RESOLUTION, form="instant")),
             unit="s",
             width=8,
             height=6,
@@ -179,7 +183,7 @@ def _effects() -> tuple[Panel, ...]:
             "timeseries",
             "99th percentile of latency by phase",
             "By the selected definition.",
-            (Query(quantile(0.99, "latency_seconds", OF_DEFINITION, "phase"), "{{phase}}"),),
+            (Query(quantile(0.99, "latency_seconds", OF_DEFINITION, "phase"), "{{phase}}"), RESOLUTION),
             unit="s",
         ),
     )

@@ -13,6 +13,7 @@ from dashboards.queries import (
     PIPELINE_TAG,
     PUSHED_FAULTS,
     RATE,
+    RESOLUTION,
     SCHEME,
     SIDECAR,
     TO_VIOLATIONS,
@@ -188,9 +189,14 @@ def _latency() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "latency, by the selected definition",
-            "Broker time of a result minus that of the input that the definition names. Empty without LogAppendTime.",
-            tuple(
-                Query(quantile(q, "latency_seconds", OF_DEFINITION, "definition"), f"p{q * 100:g}") for q in quantiles
+            "Broker time of a result minus that of the input that the definition names. On topics with CreateTime, the "
+            "instants at which the sidecar read both: known to within the time that the plot also shows.",
+            (
+                *(
+                    Query(quantile(q, "latency_seconds", OF_DEFINITION, "definition"), f"p{q * 100:g}")
+                    for q in quantiles
+                ),
+                RESOLUTION,
             ),
             unit="s",
         ),
@@ -198,7 +204,7 @@ def _latency() -> tuple[Panel, ...]:
             "timeseries",
             "99th percentile, by definition",
             "All three definitions for comparison.",
-            (Query(quantile(0.99, "latency_seconds", None, "definition"), "{{definition}}"),),
+            (Query(quantile(0.99, "latency_seconds", None, "definition"), "{{definition}}"), RESOLUTION),
             unit="s",
         ),
     )

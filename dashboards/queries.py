@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from dashboards.panels import Dashboard, Link
+from dashboards.panels import Dashboard, Link, Query
 from dashboards.promql import Match, select
 from dashboards.settings import Settings
 from dashboards.variables import Annotation, TaggedAnnotation, Variable
@@ -94,6 +94,10 @@ def quantile(q: float, name: str, match: Match | None = None, labels: str = "pip
     """Quantile ``q`` of histogram ``name``, by ``labels``."""
     buckets = of(f"{name}_bucket", match, RATE)
     return f"histogram_quantile({q:g}, sum by (le, {labels}) (rate({buckets})))"
+
+
+RESOLUTION: Final = Query(f"max({of('latency_resolution_seconds')})", "known to within")
+"""How exactly latencies are known, beside each of them: 0 if the brokers date all records."""
 
 
 def runbook_links(settings: Settings, alerts: Iterable[str], beside: str) -> tuple[Link, ...]:

@@ -76,6 +76,29 @@ def test_a_commit_in_progress_is_refused_too(tmp_path: Path, monkeypatch: pytest
     assert _rows(tmp_path) == []
 
 
+def test_a_takeover_succeeds_while_the_older_writer_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The older writer commits between the newer one's look at each table and its commit."""
+    first, second = StateTables(tmp_path), StateTables(tmp_path)
+    first.take_over()
+    commit, overtaken = StateTables._commit, set()
+
+    def overtaking(tables: StateTables, known: object, table: Table, *rest: object) -> None:
+        if tables is second and table not in overtaken:
+            overtaken.add(table)
+            monkeypatch.setattr(StateTables, "_commit", commit)
+            first._commit(first._newest(table), table, rows_of(table, []), [])  # type: ignore[arg-type]
+            monkeypatch.setattr(StateTables, "_commit", overtaking)
+        commit(tables, known, table, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(StateTables, "_commit", overtaking)
+    second.take_over()
+    assert overtaken == set(Table)
+    second.append(_fact(2), Table.FACTS, writer="b", version=2)
+    with pytest.raises(StateTaken):
+        first.append(_fact(1), Table.FACTS, writer="a", version=1)
+    assert _rows(tmp_path) == [2]
+
+
 _TAKE_OVER = """
 import pathlib, sys
 from validator.state.tables import StateTables

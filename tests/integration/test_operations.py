@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import time
 
 import pytest
 
+from testbed.checkout import ROOT
 from tests.integration.sidecar_fixtures import Pipeline, answer, click, counts
 from validator.stream import batch
 
@@ -62,6 +66,17 @@ def test_a_past_interval_is_verified_in_a_state_of_its_own(pipeline: Pipeline) -
     assert run.status == 3
     # A second run of the same command reads nothing twice.
     assert pipeline.once(f"start={time_of}", state="backfill", leave_open=True).counts() == run.counts()
+
+    # The page's program selects windows of the interval: here window 3, which now has a repeated event.
+    pipeline.answers(answer([6], 3))
+    assert pipeline.once(f"start={time_of}", state="backfill", leave_open=True).counts("duplicate") == {"duplicate": 1}
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    [program] = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    for end, printed in ((30, "0 0"), (40, "0 1")):
+        changed = re.sub(r"until_us = [\d_]+", f"until_us = {end * 1_000_000}", program)
+        command = [sys.executable, "-c", changed]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=pipeline.folder)
+        assert done.stdout.strip() == printed
 
 
 @pytest.mark.extended

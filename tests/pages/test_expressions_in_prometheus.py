@@ -44,6 +44,7 @@ def lively(snapshot: Snapshot) -> Snapshot:
         "recovered": 1.0,
         "throughput_penalty_ratio": 0.4,
         "latency_penalty_ratio": 6.2,
+        "resolution_seconds": 1.5,
     }
     return replace(
         snapshot,
@@ -141,6 +142,18 @@ def test_the_queries_of_the_runbooks_are_accepted_and_give_the_start(url: str) -
         assert answered["status"] == "success", (name, answered)
         instants = [float(found["value"][1]) for found in answered["data"]["result"]]
         assert all(0 <= at <= time.time() + 1 for at in instants), (name, instants)
+
+
+def test_the_queries_of_the_pages_for_operators_have_series(url: str) -> None:
+    """With a shorter range: this Prometheus has scraped for seconds."""
+    text = "".join((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("operations", "sizing"))
+    asked = set(re.findall(r"^ {4}((?:sum|predict_linear)\b.*)$|`(predict_linear\(.+?\))`", text, re.MULTILINE))
+    assert len(asked) >= 3
+    for query in ("".join(found) for found in asked):
+        params = {"query": query.replace("[6h:5m]", "[1m:1s]")}
+        found = requests.get(f"{url}/api/v1/query", params=params, timeout=10).json()
+        assert found["status"] == "success", (query, found)
+        assert [one["metric"] for one in found["data"]["result"]] == [{"pipeline": "clickstream"}], query
 
 
 def test_the_rules_run_and_the_violation_fires(url: str) -> None:

@@ -48,6 +48,16 @@ def test_the_page_shows_the_violation_its_start_and_the_next_step(
     assert "37 missing, 112 duplicate" in page.text("#faults")
 
 
+def test_the_resolution_is_beside_each_time_of_a_fault(
+    page: Browser, served: Served, snapshots: list[Snapshot]
+) -> None:
+    measured = {**snapshots[-1].fault_measures["f-1"], "resolution_seconds": 1.5}
+    served.publisher.publish(replace(snapshots[-1], fault_measures={"f-1": measured}))
+    page.open(served.url)
+    page.wait_until("document.querySelector('#faults').textContent.includes('58.4 ± 1.5')")
+    assert "38 ± 1.5\t71.5 ± 1.5" in page.text("#faults")
+
+
 def test_the_page_loads_nothing_external_and_logs_nothing(
     page: Browser, served: Served, snapshots: list[Snapshot]
 ) -> None:

@@ -125,6 +125,17 @@ def test_before_the_first_batch_no_batch_time_is_published() -> None:
     assert math.isnan(value(series, "last_batch_timestamp_seconds"))
 
 
+def test_the_resolution_of_a_fault_has_a_series_where_it_is_known() -> None:
+    fault = {"fault": "kill-one-worker", "kind": "process_kill"}
+    for resolution, shown in ((1.5, True), (None, False)):
+        measured = {**broken().fault_measures["f-1"], "resolution_seconds": resolution}
+        series = scrape(after(replace(broken(), fault_measures={"f-1": measured})))
+        known = any(name == f"{PREFIX}fault_resolution_seconds" for name, _ in series)
+        assert known == shown
+        if known:
+            assert value(series, "fault_resolution_seconds", **fault) == resolution
+
+
 def test_no_series_of_the_first_scrape_goes_away_later() -> None:
     later = scrape(after(clean(), broken()))
     gone = {key for key in scrape(after()) if key not in later}

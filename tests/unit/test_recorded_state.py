@@ -6,6 +6,7 @@ packed.
 
 from __future__ import annotations
 
+import json
 import sys
 import tarfile
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from tests.unit.fed_run import Fed, FedRun
 from validator.model.snapshot import Snapshot
 from validator.state import folder, identity
-from validator.state.tables import StateTables, Table
+from validator.state.tables import SCHEMA_VERSION, StateTables, Table
 from validator.stream.recovery import take_over
 
 RECORDED = sorted(Path(__file__).parent.glob("state_of_*.tar.gz"))
@@ -67,6 +68,17 @@ def test_a_state_of_an_earlier_version_is_continued(recorded: Path, tmp_path: Pa
     for table in (Table.FACTS, Table.VIOLATIONS, Table.VERDICTS):
         rows = [sum(part.num_rows for part in StateTables(state).scan(table)) for state in (old, run.state)]
         assert rows[0] == rows[1], table
+
+
+def test_a_state_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    run = FedRun(tmp_path / "new")
+    file = run.state / identity.FILE
+    folder.take(run.state)
+    identity.check_or_write(run.state, run.config)
+    newer = json.loads(file.read_text(encoding="utf-8")) | {"schema": SCHEMA_VERSION + 1}
+    file.write_text(json.dumps(newer), encoding="utf-8")
+    with pytest.raises(identity.StateMismatch, match=r"was written by a newer streamproof .*: upgrade streamproof, or"):
+        identity.check_or_write(run.state, run.config)
 
 
 if __name__ == "__main__":

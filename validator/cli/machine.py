@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import resource
 import shutil
@@ -20,6 +21,7 @@ FILES_MIN: Final = 4096
 """Minimum limit of open files, for Spark's shuffle, Delta's log listings and Kafka's sockets."""
 MEMORY_MIN_BYTES: Final = 4 << 30
 DISK_MIN_BYTES: Final = 1 << 30
+JAVA_TEMPORARY: Final = Path("/tmp")  # noqa: S108 - only looked at
 SPARKS_JAR: Final = "spark-sql-kafka-0-10_2.13"
 """The locked jar that must have the same version as PySpark."""
 
@@ -32,6 +34,7 @@ def check() -> Iterator[Finding]:
     yield _jars()
     yield _open_files()
     yield _memory()
+    yield from _native_code()
 
 
 def _python() -> Finding:
@@ -90,6 +93,16 @@ def _memory() -> Finding:
     if available < MEMORY_MIN_BYTES:
         return note("memory", f"{available / (1 << 30):.1f} GiB are free, and 4 GiB are better")
     return ok("memory", f"{available / (1 << 30):.1f} GiB are free")
+
+
+def _native_code() -> Iterator[Finding]:
+    """A note if Java cannot load native code. Java does not follow TMPDIR."""
+    if JAVA_TEMPORARY.is_dir() and os.statvfs(JAVA_TEMPORARY).f_flag & os.ST_NOEXEC:
+        yield note(
+            "native code",
+            f"{JAVA_TEMPORARY} is mounted noexec, where Java unpacks native code: `explain` needs a mount with exec "
+            f"(Docker: --tmpfs {JAVA_TEMPORARY}:exec)",
+        )
 
 
 def disk(folder: Path) -> Finding:

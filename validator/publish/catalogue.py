@@ -235,6 +235,14 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "Mean latency of the failure phase over that of the control phase (LPF).",
         (FAULT, KIND),
     ),
+    Metric(
+        "fault_resolution_seconds",
+        "gauge",
+        "seconds",
+        "Resolution of the instants behind the measures of the fault: 0 if all topics have LogAppendTime; no series "
+        "if it is not known.",
+        (FAULT, KIND),
+    ),
     Metric("read_lag_events", "gauge", "offsets", "Offsets that the sidecar has yet to read.", (TOPIC,)),
     Metric(
         "read_lag_seconds",

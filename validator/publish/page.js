@@ -204,13 +204,17 @@ function measures(report) {
     "batches": report.validator.batches, "seconds of the last batch": report.validator.batch_seconds, "restarts": report.validator.restarts });
   fill("measures", Object.entries(lines).map(([name, v]) => row("measures", cell(name), cell(v, "n"))));
 }
+// With the resolution of the instants, where topics have CreateTime; null: it is not known.
+const dated = (seconds, { resolution_seconds: within }) => seconds === null || within === 0 || within === undefined ? seconds
+  : `${shown(seconds)} ± ${within === null ? "?" : within.toFixed(1)}`;
 function faults(report) {
   at("faulted").hidden = report.faults.length === 0;
   const broke = (v) => v === null ? "not known by class" : Object.entries(v).filter(([, n]) => n).map(([name, n]) => `${shown(n)} ${words(name)}`).join(", ") || "none";
   fill("faults", report.faults.slice(-50).reverse().map((f) => {
     const name = cell(f.name || f.kind); name.append(make("small", f.kind));
     return keyed(row("faults", name, cell(f.target), cell(near(f.start)), cell(f.healed === null ? "not healed" : near(f.healed), f.healed === null ? "bad" : ""),
-      cell(f.failure_cost_seconds, "n"), cell(f.downtime_seconds, "n"), cell(f.recovered === false ? "not reached" : f.recovery_seconds, "n"),
+      cell(dated(f.failure_cost_seconds, f), "n"), cell(dated(f.downtime_seconds, f), "n"),
+      cell(f.recovered === false ? "not reached" : dated(f.recovery_seconds, f), "n"),
       cell(f.throughput_penalty_ratio, "n"), cell(f.latency_penalty_ratio, "n"), cell(broke(f.violations))), f.id);
   }));
   const now = report.faults.filter((f) => f.start !== null && f.healed === null).map((f) => `${f.name || f.kind} on ${f.target} since ${near(f.start)} UTC`);

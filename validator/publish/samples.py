@@ -20,6 +20,7 @@ FAULT_MEASURES: Final = (
     "fault_recovered",
     "fault_throughput_penalty_ratio",
     "fault_latency_penalty_ratio",
+    "fault_resolution_seconds",
 )
 FAULTS_SHOWN: Final = 50
 """Most faults per metric: active ones first, then the newest. A plan that gives each repetition a new name must not

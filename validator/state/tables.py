@@ -166,6 +166,8 @@ _MAKING: Final = {table: threading.Lock() for table in Table}
 """Two concurrent commits that create a table would conflict. The state's lock excludes other processes."""
 _WRITER: Final = "writer"
 """Name of the Delta transaction with which every commit of a sidecar carries its turn (docs/decisions/0138)."""
+_TAKE_TRIES: Final = 100
+"""Attempts to commit a turn while another sidecar commits about once per second."""
 
 
 def path_of(state: Path, table: Table) -> str:
@@ -289,10 +291,23 @@ class StateTables:
         create_absent(self.state)
         for table in Table:
             with _MAKING[table]:
-                known = self._newest(table)
-                assert known is not None
-                self._turns[table] = (known.transaction_version(_WRITER) or 0) + 1
+                self._take(table)
+
+    def _take(self, table: Table) -> None:
+        """Commit the turn of this object to ``table``."""
+        for _ in range(_TAKE_TRIES):
+            known = self._newest(table)
+            assert known is not None
+            turn = self._turns[table] = (known.transaction_version(_WRITER) or 0) + 1
+            try:
                 self._commit(known, table, rows_of(table, []), [])
+            except (CommitFailedError, StateTaken) as error:
+                # The sidecar that has the state until now may have committed a batch in between.
+                if (DeltaTable(path_of(self.state, table)).transaction_version(_WRITER) or 0) >= turn:
+                    raise self._taken() from error
+            else:
+                return
+        raise self._taken()
 
     def _commit(self, known: DeltaTable, table: Table, rows: pa.Table, transactions: list[Transaction]) -> None:
         """Append ``rows`` to the table version ``known``.
