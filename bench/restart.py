@@ -26,8 +26,8 @@ from validator.codecs.columns import DECODED
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
-from validator.model.books import Books, TimeRules
 from validator.model.frontier import Lookup, PartitionId
+from validator.model.progress import IngestProgress, TimeRules
 from validator.reconcile.facts import Side, completed
 from validator.reconcile.grouping import facts_of_events, facts_of_results
 from validator.reconcile.judge import Rules
@@ -42,7 +42,7 @@ from validator.stream.recovery import recover, restore_record
 from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import FILE, Saver, saved_cells
 from validator.stream.sources import sources_of
-from validator.stream.starting import first_frontier
+from validator.stream.start_offsets import first_frontier
 
 CELLS_OF_BATCH: Final = 1_000_000
 WINDOW_US: Final = 60_000_000
@@ -104,7 +104,7 @@ def _config(state: Path) -> Config:
 
 def _rules(config: Config) -> tuple[Rules, TimeRules]:
     timing = config.timing
-    rules = Rules(config.oracle, timing.overdue_after, timing.missing_after, tells_unconsumed=False)
+    rules = Rules(config.oracle, timing.overdue_after, timing.missing_after, reports_unconsumed=False)
     return rules, TimeRules(timing.max_disorder, timing.idle_after)
 
 
@@ -132,7 +132,7 @@ class _SyntheticRunner(BatchRunner):
     window: int = 0
     size: int = CELLS_OF_BATCH
 
-    def _facts(self, ranges: Sequence[Range], books: Books) -> pa.Table:
+    def _facts(self, ranges: Sequence[Range], progress: IngestProgress) -> pa.Table:
         del ranges
         size, first = self.size, self.window * CELLS_OF_BATCH
         start_us = BEGIN_US + self.window * WINDOW_US
@@ -142,7 +142,7 @@ class _SyntheticRunner(BatchRunner):
             "status": pa.repeat(pa.scalar(DECODED, pa.int32()), size),
             "partition": pa.repeat(pa.scalar(0, pa.int32()), size),
             "offset": pa.array(ids),
-            "time_us": pa.array(np.full(size, books.lookup_us - 1)),
+            "time_us": pa.array(np.full(size, progress.lookup_us - 1)),
             "key": keys,
         }
         events = {"id": pa.array(ids), "event_time_us": pa.array(np.full(size, start_us))}
@@ -156,16 +156,16 @@ class _SyntheticRunner(BatchRunner):
                 self._index(Side.INPUT),
                 oracle,
                 timing.max_disorder + timing.allowed_lateness,
-                books.lookup_us + timing.max_ahead,
-                with_first_event=bool(books.hiding),
+                progress.lookup_us + timing.max_ahead,
+                with_first_event=bool(progress.hiding),
             ),
         ]
         return completed(
             pa.concat_tables(grouped),
             [(source.side, source.topic) for source in self.sources],
-            batch=books.batch,
-            lookup_us=books.lookup_us,
-            epoch=epoch_of(books.lookup_us, self._retention),
+            batch=progress.batch,
+            lookup_us=progress.lookup_us,
+            epoch=epoch_of(progress.lookup_us, self._retention),
         )
 
     def _index(self, side: Side) -> int:
@@ -199,7 +199,7 @@ class _SyntheticSidecar:
             config=config,
             sources=sources,
             brokers=cast("Brokers", self._logs),
-            books=Books(time_rules, lookup_us=BEGIN_US - 1, frontiers=frontiers),
+            progress=IngestProgress(time_rules, lookup_us=BEGIN_US - 1, frontiers=frontiers),
             judging=recover(tables, time_rules, config.oracle).judging(KnownFacts(tables, first_batch=0), rules),
             record=RunRecord(),
             tables=tables,
@@ -253,8 +253,8 @@ def main() -> None:
     saved = saved_cells(state, rules, time_rules)
     assert not isinstance(saved, str), saved
     found = recover(tables, time_rules, config.oracle, saved)
-    judging = found.judging(KnownFacts(tables, first_batch=found.books.batch + 1), rules)
-    judging.judge_recovered(found.books)
+    judging = found.judging(KnownFacts(tables, first_batch=found.progress.batch + 1), rules)
+    judging.judge_recovered(found.progress)
     seconds = round(time.monotonic() - began, 2)
     # The peak of `getrusage` begins with that of the process that started this one.
     [peak_kib] = re.findall(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())

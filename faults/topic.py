@@ -11,7 +11,7 @@ from faults.errors import FaultConfigError, NotPublished, Unreachable
 from faults.fault import State
 from faults.journal import Entry, Journal
 from validator.model.kafka_options import librdkafka_options
-from validator.model.kafka_refusals import TRANSIENT, Heard, missing_right, refusal
+from validator.model.kafka_refusals import TRANSIENT, ClientMessages, missing_right, refusal
 
 _FLUSH_SECONDS_MAX: Final = 30.0
 _LOOK_SECONDS_MAX: Final = 10.0
@@ -24,7 +24,7 @@ class FaultsTopic:
         self._kafka = kafka
         self._failed: str | None = None
         options = librdkafka_options(kafka.options)
-        self._options, self._heard = options, Heard()
+        self._options, self._heard = options, ClientMessages()
         self._producer = Producer(
             {
                 "acks": "all",

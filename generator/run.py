@@ -23,7 +23,7 @@ from generator.config import GeneratorConfig, GeneratorConfigError
 from generator.producer import Counters, Totals, flush_windows, produce
 from generator.sender import Target
 from validator.model.kafka_options import librdkafka_options
-from validator.model.kafka_refusals import TRANSIENT, Heard, missing_right, refusal
+from validator.model.kafka_refusals import TRANSIENT, ClientMessages, missing_right, refusal
 
 PROGRESS_SECONDS: Final = 0.5
 METADATA_TIMEOUT_SECONDS: Final = 10.0
@@ -123,7 +123,7 @@ def _target(config: GeneratorConfig) -> Target:
 def _partitions(config: GeneratorConfig, topic: str) -> int:
     """Number of partitions of the topic. Raises GeneratorRunError if the broker or the topic is not found."""
     options = librdkafka_options(config.kafka.options)
-    heard = Heard()
+    heard = ClientMessages()
     connecting = {"bootstrap.servers": config.kafka.bootstrap_servers, **_connection_options(options)}
     try:
         admin = AdminClient(connecting | heard.options())

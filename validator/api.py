@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from validator.cli.exits import OF_OUTCOME, UNKNOWN
+from validator.cli.exits import STATUS_OF_OUTCOME, UNKNOWN
 from validator.model.classes import Verdict
 
 __all__ = ["GuaranteeBroken", "NotVerified", "Report", "Verdict", "read_report", "verify"]
@@ -42,9 +42,9 @@ class NotVerified(Exception):
     ``report`` is None if the run wrote no report.
     """
 
-    def __init__(self, said: str, report: Report | None = None) -> None:
+    def __init__(self, message: str, report: Report | None = None) -> None:
         self.report = report
-        super().__init__(said)
+        super().__init__(message)
 
 
 @dataclass(frozen=True)
@@ -118,16 +118,16 @@ def verify(
     options += ["--at-rest"] if at_rest else []
     options += ["--leave-open"] if leave_open else []
     command = [sys.executable, "-m", "validator.cli.main", "validate", str(config), "--once", "--quiet", *options]
-    status, said = _run(command, timeout_seconds)
-    if status not in OF_OUTCOME.values():
-        raise NotVerified(f"streamproof ended with status {status}: {said}")
+    status, message = _run(command, timeout_seconds)
+    if status not in STATUS_OF_OUTCOME.values():
+        raise NotVerified(f"streamproof ended with status {status}: {message}")
     try:
         found = read_report(folder)
     except FileNotFoundError:
-        raise NotVerified(f"streamproof wrote no report: {said}") from None
+        raise NotVerified(f"streamproof wrote no report: {message}") from None
     if status == UNKNOWN and found.verdict is not Verdict.UNKNOWN:
         # The run ended before it could publish: the report is that of an earlier run.
-        raise NotVerified(f"streamproof could not verify the pipeline: {said}", found)
+        raise NotVerified(f"streamproof could not verify the pipeline: {message}", found)
     return found
 
 
@@ -153,7 +153,7 @@ def _run(command: Sequence[str], timeout_seconds: float | None) -> tuple[int, st
     """Return the exit status and the last line on stderr. Raises `NotVerified` after ``timeout_seconds``."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         try:
-            _, said = process.communicate(timeout=timeout_seconds)
+            _, message = process.communicate(timeout=timeout_seconds)
         except subprocess.TimeoutExpired:
             raise NotVerified(f"streamproof did not end within {timeout_seconds:g} s") from None
         finally:
@@ -163,5 +163,5 @@ def _run(command: Sequence[str], timeout_seconds: float | None) -> tuple[int, st
                     process.communicate(timeout=_STOP_SECONDS)
                 except subprocess.TimeoutExpired:
                     process.kill()
-    lines = said.strip().splitlines()
+    lines = message.strip().splitlines()
     return process.returncode, lines[-1] if lines else "it said nothing"

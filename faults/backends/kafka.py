@@ -38,7 +38,7 @@ def options(bootstrap_servers: str, file: Path | None) -> Options:
     try:
         ready = librdkafka_options(read)
     except OptionsRefused as error:
-        raise FaultRefused(f"options_file: {file}: {error.problem}; {error.mend}.") from error
+        raise FaultRefused(f"options_file: {file}: {error.problem}; {error.fix}.") from error
     return {"log_level": 0, "reconnect.backoff.max.ms": 500, **ready, "bootstrap.servers": bootstrap_servers}
 
 

@@ -19,8 +19,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from validator.cli import machine, pipeline
-from validator.cli.diagnosis import Finding
-from validator.cli.doctor import run, tell
+from validator.cli.doctor import Finding, print_findings, run
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
@@ -72,7 +71,7 @@ def test_a_noexec_folder_of_javas_native_code_is_noted(monkeypatch: pytest.Monke
 def test_each_problem_of_this_machine_comes_with_its_fix() -> None:
     findings = list(machine.check())
     assert [f.subject for f in findings][:2] == ["python", "java"]
-    assert all(f.said.endswith(".") for f in findings)
+    assert all(f.text.endswith(".") for f in findings)
 
 
 def test_unreachable_brokers_are_one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +87,7 @@ def test_unreachable_brokers_are_one_problem(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_machine_without_problems_is_status_0() -> None:
-    assert tell([Finding("ok", "a", "fine."), Finding("note", "b", "so it is.")], io.StringIO()) == 0
+    assert print_findings([Finding("ok", "a", "fine."), Finding("note", "b", "so it is.")], io.StringIO()) == 0
 
 
 @pytest.mark.integration
@@ -108,12 +107,12 @@ def test_a_pipeline_is_checked_against_a_real_broker(broker: EmbeddedBroker, tmp
     findings = found(pipeline.check(given))
     assert findings["brokers"].status == "ok"
     assert findings[f"topic {click}"] == Finding("ok", f"topic {click}", "3 partitions.")
-    assert findings[f"topic {absent}"].said.endswith(" fix late[0].topic.")
-    assert findings[f"topic {absent}-in"].said.endswith(" fix canary.input.")
+    assert findings[f"topic {absent}"].text.endswith(" fix late[0].topic.")
+    assert findings[f"topic {absent}-in"].text.endswith(" fix canary.input.")
     assert findings["timestamps"].status == "note"
-    assert findings["timestamps"].said.startswith(f"{click}: CreateTime, ")
-    assert findings["consumer group"].said.startswith(f"{absent} does not exist;")
-    assert findings["state"].said == f"{tmp_path / 'state'} will be made."
+    assert findings["timestamps"].text.startswith(f"{click}: CreateTime, ")
+    assert findings["consumer group"].text.startswith(f"{absent} does not exist;")
+    assert findings["state"].text == f"{tmp_path / 'state'} will be made."
     assert findings["retention"].status == "ok"
 
 
@@ -135,7 +134,7 @@ def test_topics_whose_records_may_expire_before_they_are_read_are_named(broker: 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     for done in admin.delete_records([TopicPartition(late, 0, 2)]).values():
         done.result(30)
-    notes = [(it.subject, it.said) for it in pipeline.check(given) if it.subject.startswith("retention")]
+    notes = [(it.subject, it.text) for it in pipeline.check(given) if it.subject.startswith("retention")]
     assert [subject.removeprefix("retention of ") for subject, _ in notes] == [click, output, output, late]
     for (_, said), expected in zip(
         notes,
@@ -153,7 +152,7 @@ def test_a_locked_state_is_a_problem_and_the_check_takes_no_lock(tmp_path: Path)
         assert found(pipeline._state(state))["state"].status == "ok"
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         held = found(pipeline._state(state))["state"]
-        assert (held.status, held.said) == (
+        assert (held.status, held.text) == (
             "problem",
             f"another sidecar is running on {state}; stop that one, or give this one a state.path of its own.",
         )
@@ -171,7 +170,7 @@ def test_a_state_of_another_pipeline_is_a_problem(tmp_path: Path) -> None:
     assert finding.status == "problem"
     difference = 'oracle.size was "1m" and is "7s" now'
     fix = "give state.path a new folder, or restore the configuration."
-    assert finding.said == f"the state {given.state.path} belongs to another pipeline: {difference}; {fix}"
+    assert finding.text == f"the state {given.state.path} belongs to another pipeline: {difference}; {fix}"
 
 
 def test_a_port_in_use_is_a_problem(tmp_path: Path) -> None:
@@ -183,8 +182,8 @@ def test_a_port_in_use_is_a_problem(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         finding = pipeline._port(config(tmp_path, f"metrics.port={port}"))
     assert finding.status == "problem"
-    assert finding.said.startswith(f"port {port} on 127.0.0.1 ")
-    assert "(Address already in use)" in finding.said
+    assert finding.text.startswith(f"port {port} on 127.0.0.1 ")
+    assert "(Address already in use)" in finding.text
 
 
 @pytest.mark.integration
@@ -218,8 +217,8 @@ def test_the_newest_records_of_every_topic_are_decoded_and_shown(
     memory_kb = most_memory_kb()
     checked = list(pipeline.check(given))
     findings = [finding for finding in checked if finding.subject.startswith("records of ")]
-    tell(findings, sys.stdout)
-    said = {(finding.subject.removeprefix("records of "), finding.status): finding.said for finding in findings}
+    print_findings(findings, sys.stdout)
+    said = {(finding.subject.removeprefix("records of "), finding.status): finding.text for finding in findings}
     assert said[output, "problem"] == (
         f"none of the newest 1 decodes: at {output}-0 offset 0 field ids (path clickIds) is absent; "
         "check outputs[0].fields.ids."

@@ -164,11 +164,11 @@ def test_every_visible_record_of_a_range_is_read_once(
     ends = {(topic, number): offset_after(broker, topic, number) for topic, number in log}
     seen: Counter[str] = Counter()
     for _ in range(150):
-        monkeypatch.setattr(kafka_reading, "_RECORDS_AT_MOST", chance.choice([1, 100, 16_384]))
+        monkeypatch.setattr(kafka_reading, "_RECORDS_MAX", chance.choice([1, 100, 16_384]))
         topic, number = place = chance.choice(list(log))
         end = chance.choice([ends[place], chance.randrange(ends[place] + 1)])
         start = chance.choice([0, chance.randrange(end + 1), max(0, end - chance.randrange(4))])
-        how = reading.spared() if chance.random() < 0.05 else reading
+        how = reading.with_low_memory() if chance.random() < 0.05 else reading
         found = read(how, reader, Range(0, topic, number, start, end)).to_pylist()
         assert all(one.pop("time_us") > 10**15 for one in found)
         shown = [delivered for delivered, commits in log[place] if commits or isolation == "read_uncommitted"]
@@ -206,7 +206,7 @@ def test_no_event_of_the_topic_shortens_a_range(broker: EmbeddedBroker) -> None:
 
     config = configured(broker)
     reader = reader_of(config)
-    reading = replace(reading_of(config), memory_bytes=None, silence_seconds=20.0).spared()
+    reading = replace(reading_of(config), memory_bytes=None, silence_seconds=20.0).with_low_memory()
     for happens, why in (
         (delete_records, "expired before they could be read"),
         (kill, None),
@@ -323,7 +323,7 @@ def test_a_record_is_read_alone_by_a_busy_reader(broker: EmbeddedBroker) -> None
         producer.produce(topic, value, partition=0)
         assert producer.flush(120) == 0
     config = configured(broker)
-    reading = replace(reading_of(config).spared(isolated=True), memory_bytes=WORKER_BYTES_MIN)
+    reading = replace(reading_of(config).with_low_memory(isolated=True), memory_bytes=WORKER_BYTES_MIN)
     decoder = reader_of(config).decoder
     found = list(bounded(120, offsets_and_values, reading, decoder, Range(0, topic, 0, 1, 2)))
     assert found == [[1], [b"small"]]

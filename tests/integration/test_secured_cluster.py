@@ -81,7 +81,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def java() -> Iterator[Any]:
-    with clients.a_jvm() as jvm:
+    with clients.running_jvm() as jvm:
         yield jvm
 
 
@@ -179,10 +179,10 @@ def test_doctor_reads_with_both_clients(cluster: Cluster) -> None:
     assert {name: said[name].status for name in ("brokers", "python client", "java client")} == dict.fromkeys(
         ("brokers", "python client", "java client"), "ok"
     ), found
-    assert made.input in said["java client"].said
-    assert made.late in said["python client"].said
+    assert made.input in said["java client"].text
+    assert made.late in said["python client"].text
     assert (
-        said["consumer group"].said
+        said["consumer group"].text
         == f"{cluster.user} does not exist; start the engine once, or correct engine.consumer_group."
     )
     # DESCRIBE does not include READ, and only a client that reads notices.
@@ -190,7 +190,7 @@ def test_doctor_reads_with_both_clients(cluster: Cluster) -> None:
     cluster.broker.allow(user, "DESCRIBE", "TOPIC", made.late)
     missing_right = f"the right READ on topic {made.late} is missing; grant it to user {user}."
     found = list(doctor.check(cluster.config(java_names)))
-    assert [f.said for f in found if f.subject.endswith("client")] == [missing_right, missing_right]
+    assert [f.text for f in found if f.subject.endswith("client")] == [missing_right, missing_right]
 
 
 def refusals(cluster: Cluster) -> dict[str, tuple[Config, str]]:
@@ -363,7 +363,7 @@ def test_each_documented_right_is_missed_by_name(cluster: Cluster, java: Any, mo
         assert found, said[-1]
 
     def doctored() -> None:
-        wrong = [f.said for f in doctor.check(config) if "the right " in f.said and f.status != "ok"]
+        wrong = [f.text for f in doctor.check(config) if "the right " in f.text and f.status != "ok"]
         assert not wrong, wrong[-1]
 
     for check in (looked_up, read_faults, may_plant, doctored):

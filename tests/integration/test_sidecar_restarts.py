@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.integration.sidecar_fixtures import Pipeline, Run, answer, click, pipeline, spark
-from validator.model.books import TimeRules
+from validator.model.progress import TimeRules
 from validator.stream.generations import _rules_of
 from validator.stream.saved_cells import FILE, SavedCells, saved_cells
 

@@ -206,7 +206,7 @@ def listed(pipeline: Pipeline) -> list[Report]:
 @pytest.mark.extended
 def test_only_consecutive_failures_count(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sidecar runs for months: an old failure that was followed by successful batches must not end it."""
-    monkeypatch.setattr(generations, "_TROUBLES_MOST", 1)
+    monkeypatch.setattr(generations, "_TROUBLES_MAX", 1)
     pipeline.create()
     pipeline.clicks(click(1, 1))
     fails, failed = iter([False, True, False, True, False, True]), []

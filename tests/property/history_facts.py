@@ -24,7 +24,7 @@ from validator.model.arrays import Ints, ints
 from validator.oracles.seam import Oracle
 from validator.reconcile.facts import Side, completed
 from validator.reconcile.grouping import facts_of_events, facts_of_results
-from validator.reconcile.lateness import doubting
+from validator.reconcile.lateness import with_possible_reaches
 
 PARTITIONS: Final = 8
 """Above the number of partitions of any history."""
@@ -54,7 +54,7 @@ def facts(cases: Sequence[Case]) -> list[list[pa.Table]]:
         for step, known in enumerate(case.history.steps):
             first, last = np.searchsorted(at, [number * STEPS + step, number * STEPS + step + 1])
             facts = _of_step(table.slice(first, last - first), step, known.lookup_us)
-            steps.append(doubting(facts, reach_at(case, step), partial(latest_reach_at, case)))
+            steps.append(with_possible_reaches(facts, reach_at(case, step), partial(latest_reach_at, case)))
         found.append(steps)
     return found
 

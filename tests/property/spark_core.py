@@ -23,13 +23,13 @@ from tests.unit.memory_tables import MemoryTables
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
+from validator.core.cell_states import Waits, totals_of
 from validator.core.judging import Judging
-from validator.core.standing import Waits, sums_of
 from validator.core.suspicion import Suspicion
-from validator.core.totals import Sums
+from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT
-from validator.model.books import Books, TimeRules
 from validator.model.frontier import Lookup, PartitionId, Rest
+from validator.model.progress import IngestProgress, TimeRules
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, STATES, VIOLATIONS, close
 from validator.reconcile.judge import Judged as CoreJudged
 from validator.reconcile.violations import moved
@@ -43,7 +43,7 @@ from validator.stream.recovery import Recovered, recover, restore_record
 from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import Saver, saved_cells
 from validator.stream.sources import Source
-from validator.stream.starting import opened
+from validator.stream.start_offsets import initial_progress
 
 Row = dict[str, Any]
 RETENTION_US: Final = 3_600_000_000
@@ -59,10 +59,10 @@ class _HiddenRecords(Suspicion):
 
     besides: frozenset[str] = frozenset()
 
-    def suspected(self, books: Books, sums: Sums) -> frozenset[str]:
-        return self.by_hidden_records(books, sums) | self.besides
+    def suspected(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
+        return self.by_hidden_records(progress, sums) | self.besides
 
-    def withdrawn(self, books: Books, sums: Sums) -> frozenset[str]:
+    def withdrawn(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
         return frozenset()
 
 
@@ -111,13 +111,13 @@ class _Runner(BatchRunner):
             known.explained_by_one, known.hidden_inputs_lose, known.copies_explain, known.absent_sides, self.besides
         )
 
-    def _facts(self, ranges: Sequence[Range], books: Books) -> pa.Table:
+    def _facts(self, ranges: Sequence[Range], progress: IngestProgress) -> pa.Table:
         del ranges
         facts = self.facts[self.step]
         at = facts.schema.get_field_index("batch")
-        return facts.set_column(at, facts.schema.field(at), pa.array(np.full(facts.num_rows, books.batch)))
+        return facts.set_column(at, facts.schema.field(at), pa.array(np.full(facts.num_rows, progress.batch)))
 
-    def _reach_us(self, books: Books) -> int:
+    def _reach_us(self, progress: IngestProgress) -> int:
         # Uses the step's lookup, even if a generation opens just before it: the reference has no instant between steps.
         return history_facts.reach_at(self.case, self.step)
 
@@ -149,7 +149,7 @@ class Run:
         self._facts = facts
         self._config = _configured(case)
         self._brokers = _Brokers(case.history.steps[0])
-        self._runner = self._begun(Books(time_rules_of(case)), 0)
+        self._runner = self._begun(IngestProgress(time_rules_of(case)), 0)
 
     def take(self, number: int, suspected: frozenset[str] = frozenset()) -> None:
         """Read a step. ``suspected``: further classes of violations to suspect."""
@@ -163,8 +163,8 @@ class Run:
         ends = {PartitionId(*state.place): state.next_offset for state in step.partitions}
         end = None if rest is Rest.NONE else EndOfRun(rest, {}, checked=False)
         runner.advance(ends, end)
-        books = runner.books
-        self.instants.append(Instant(books, books.clock(rest=rest), runner.suspicion))
+        progress = runner.progress
+        self.instants.append(Instant(progress, progress.clock(rest=rest), runner.suspicion))
 
     def restart(self) -> None:
         """Continue in another process from the tables. Looked-up ends that the sidecar had not reached yet stay known,
@@ -179,8 +179,8 @@ class Run:
             self.recalled += saved_cells_seen - found.settled.sums.cells_seen
         self.record = self._new_record()
         restore_record(self.tables, self.record)
-        self.judging = self._judging(found.books.batch + 1, found)
-        self._runner = self._begun(self._runner.books, self._runner.generation + 1)
+        self.judging = self._judging(found.progress.batch + 1, found)
+        self._runner = self._begun(self._runner.progress, self._runner.generation + 1)
 
     def save(self) -> None:
         """Save the memory image, as the sidecar does periodically."""
@@ -189,25 +189,25 @@ class Run:
     def judged_again(self) -> list[Row]:
         """The cells that another process restores from the tables after the last step."""
         found = recover(self.tables, time_rules_of(self.case), self.case.rules.oracle)
-        again, instant = self._judging(found.books.batch + 1, found), self.instants[-1]
-        again.step(None, instant.books, instant.suspicion, rest=instant.clock.rest)
+        again, instant = self._judging(found.progress.batch + 1, found), self.instants[-1]
+        again.step(None, instant.progress, instant.suspicion, rest=instant.clock.rest)
         return rows_of(again)
 
     def _open(self, lookup_us: int) -> None:
         """Open a generation, as at the start and after Spark's query failed on expired records."""
-        before, brokers, generation = self._runner.books, cast("Brokers", self._brokers), self._runner.generation
+        before, brokers, generation = self._runner.progress, cast("Brokers", self._brokers), self._runner.generation
         topics = self._brokers.topics([source.topic for source in self._runner.sources])
-        books, lookups = opened(before, self._config, brokers, self._runner.sources, topics, lookup_us)
-        self._runner = self._begun(books.with_policies(brokers.policies(topics), lookups), generation + 1)
+        progress, lookups = initial_progress(before, self._config, brokers, self._runner.sources, topics, lookup_us)
+        self._runner = self._begun(progress.with_policies(brokers.policies(topics), lookups), generation + 1)
         self._runner.open(before, lookups, lookup_us)
 
-    def _begun(self, books: Books, generation: int) -> _Runner:
+    def _begun(self, progress: IngestProgress, generation: int) -> _Runner:
         topics = sorted({state.topic for state in self.case.history.steps[0].partitions})
         return _Runner(
             config=self._config,
             sources=[cast("Source", SimpleNamespace(side=SIDE_OF_TOPIC[topic], topic=topic)) for topic in topics],
             brokers=cast("Brokers", self._brokers),
-            books=books,
+            progress=progress,
             judging=self.judging,
             record=self.record,
             tables=self.tables,
@@ -216,7 +216,7 @@ class Run:
             starts={},
             read_faults=lambda: None,
             publish=lambda: None,
-            now_us=lambda: books.lookup_us,
+            now_us=lambda: progress.lookup_us,
             saver=self._saver,
             case=self.case,
             facts=self._facts,
@@ -311,7 +311,7 @@ def as_if_all_were_judged(judging: Judging, judged: CoreJudged) -> None:
     skipped had no change to report, and the totals equal a recount."""
     cells, clock = judging.cells, judging._clock
     assert clock is not None
-    kept, recount = judging.standing.sums(), sums_of(cells, judged, judged.on_record)
+    kept, recount = judging.cell_states.sums(), totals_of(cells, judged, judged.on_record)
     assert replace(kept, unconsumed_due_us=None, blocked_due_us=None) == replace(
         recount, unconsumed_due_us=None, blocked_due_us=None
     ), "totals"
@@ -335,7 +335,7 @@ def as_if_all_were_judged(judging: Judging, judged: CoreJudged) -> None:
     assert ends_known.tolist() == cells["rest_us"].tolist()
     # Cells that wait for nothing more have no comparison left to do, except one that stays open until the verdict is
     # stored.
-    left = judging.standing.waits[: len(cells)] != Waits.NOTHING
+    left = judging.cell_states.waits[: len(cells)] != Waits.NOTHING
     assert not (left & (judged.wants_expansion | judged.wants_evidence | judged.sampled)).any(), "ids to compare"
 
 

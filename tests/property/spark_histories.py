@@ -27,9 +27,9 @@ from tests.property.history import (
 from tests.property.reference import Reference
 from tests.property.strategies import causal_correct_history, compacted, faulty_history
 from validator.core.suspicion import Suspicion
-from validator.core.totals import Sums
-from validator.model.books import Books
+from validator.core.totals import CellTotals
 from validator.model.frontier import Clock, Rest
+from validator.model.progress import IngestProgress
 from validator.oracles.seam import Oracle
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.facts import Side
@@ -80,7 +80,7 @@ class Case:
             missing_after_us=timing.missing_after_us,
             collapse=self.oracle.drops_repeats or timing.duplicates == "collapse",
             drops_late=timing.late_policy == "drop",
-            tells_unconsumed=self.grouped,
+            reports_unconsumed=self.grouped,
             # Some histories compare all cells that agree, the others almost none.
             sampled_of=1 if self.seed % 8 == 1 else SAMPLED_OF,
         )
@@ -193,7 +193,7 @@ def _moved(record: Record) -> Record:
 class Instant:
     """What the sidecar knows after one step: progress, time, and the possible explanations of violations."""
 
-    books: Books
+    progress: IngestProgress
     clock: Clock
     suspicion: Suspicion
 
@@ -203,7 +203,7 @@ class Instant:
         in_excess = sum(any(row[f"told_next_{name}"] for name in EXCESS) for row in rows)
         missing = sum(row["told_next_missing"] > 0 for row in rows)
         return self.suspicion.suspected(
-            self.books, Sums({}, {}, on_record, cells_in_excess=in_excess, cells_missing=missing)
+            self.progress, CellTotals({}, {}, on_record, cells_in_excess=in_excess, cells_missing=missing)
         )
 
 

@@ -18,7 +18,7 @@ from tests.property.sliding import sliding_case
 from tests.property.spark_core import Judged, Run, time_rules_of
 from tests.property.spark_histories import Case, case
 from tests.unit.memory_tables import MemoryTables
-from validator.core.totals import Sums
+from validator.core.totals import CellTotals
 from validator.state.tables import Table
 from validator.stream.saved_cells import Saver
 
@@ -62,7 +62,7 @@ def cases_of_all() -> list[Case]:
     return found
 
 
-def totals(sums: Sums) -> dict[str, Any]:
+def totals(sums: CellTotals) -> dict[str, Any]:
     """All totals, except what only this batch changed and what was compared to check fingerprints."""
     return {
         field.name: getattr(sums, field.name)
@@ -96,7 +96,7 @@ def test_settled_cells_outside_memory_change_no_verdict(tmp_path: Path, capsys: 
             one, other = totals(stays.judging.sums), totals(leaves.judging.sums)
             if killed_after is not None and step > killed_after:
                 # After a restart the results of earlier comparisons are unknown until the next comparison.
-                other |= {name: one[name] for name in ("matched", "asides")}
+                other |= {name: one[name] for name in ("matched", "set_aside")}
             odd = {name: (one[name], other[name]) for name in one if one[name] != other[name]}
             if odd:
                 differences.append(f"seed {it.seed} {it.oracle.kind} step {step}: all stay, they leave: {odd}")
@@ -131,7 +131,7 @@ def test_a_restart_from_saved_cells_equals_a_fold_of_all_facts(
             one, other = totals(folds.judging.sums), totals(saves.judging.sums)
             if restarted:
                 # After a restart the results of earlier comparisons are unknown until the next comparison.
-                other |= {name: one[name] for name in ("matched", "asides")}
+                other |= {name: one[name] for name in ("matched", "set_aside")}
             odd = {name: (one[name], other[name]) for name in one if one[name] != other[name]}
             if odd:
                 differences.append(f"seed {it.seed} {it.oracle.kind} step {step}: all folded, some saved: {odd}")

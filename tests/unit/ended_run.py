@@ -14,9 +14,9 @@ from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.core.judging import Judging
-from validator.model.books import Books, TimeRules
 from validator.model.classes import Verdict
 from validator.model.frontier import Lookup, PartitionId
+from validator.model.progress import IngestProgress, TimeRules
 from validator.model.snapshot import Snapshot
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
@@ -28,7 +28,7 @@ from validator.stream.recovery import recover
 from validator.stream.reporting import snapshot_of
 from validator.stream.run_record import RunRecord
 from validator.stream.sources import sources_of
-from validator.stream.starting import first_frontier
+from validator.stream.start_offsets import first_frontier
 
 INPUT, OUTPUT, LATE = (PartitionId(topic, 0) for topic in ("click", "output", "lateOutput"))
 ENDS: Final = {INPUT: 4, OUTPUT: 1, LATE: 0}
@@ -86,8 +86,8 @@ class RunsOfOneState:
             place: first_frontier(sides[place.topic], place, lookup, 0, self.now_us - 1)
             for place, lookup in self.rests.items()
         }
-        begun = Books(self._time_rules, lookup_us=self.now_us - 1, frontiers=frontiers)
-        books = begun.looked_up(0, self.now_us, self.rests, ENDS)
+        begun = IngestProgress(self._time_rules, lookup_us=self.now_us - 1, frontiers=frontiers)
+        progress = begun.looked_up(0, self.now_us, self.rests, ENDS)
         retention = self.config.state.retention
         shared: dict[str, Any] = {"batch": 0, "lookup_us": self.now_us, "epoch": epoch_of(self.now_us, retention)}
         later = {**fact("input", [3, 4], **shared, window_us=MINUTE_US), "first_offset": 2, "last_offset": 3}
@@ -97,7 +97,7 @@ class RunsOfOneState:
             {**later, "topic": INPUT.topic},
             {**fact("output", [1, 2], **shared), "last_offset": 0},
         )
-        whole = pa.concat_tables([rows, frontier_rows(books, None, retention)])
+        whole = pa.concat_tables([rows, frontier_rows(progress, None, retention)])
         self.tables.append(whole, Table.FACTS, writer="generation-0", version=0)
 
     @property
@@ -107,13 +107,13 @@ class RunsOfOneState:
     def start(self, publish: Callable[[], None] = lambda: None) -> BatchRunner:
         """A runner of a new process on the state."""
         found = recover(self.tables, self._time_rules, self.config.oracle)
-        known = KnownFacts(self.tables, first_batch=found.books.batch + 1)
+        known = KnownFacts(self.tables, first_batch=found.progress.batch + 1)
         self._generation += 1
         return BatchRunner(
             config=self.config,
             sources=sources_of(self.config),
             brokers=self.brokers,
-            books=found.books,
+            progress=found.progress,
             judging=Judging(known, _rules_of(self.config), cells=found.cells, retired=found.retired.sums),
             record=RunRecord(),
             tables=self.tables,
@@ -130,7 +130,7 @@ class RunsOfOneState:
 
 def shown(runner: BatchRunner) -> Snapshot:
     """The snapshot that the runner would publish."""
-    return snapshot_of(runner.config, runner.books, runner.judging.sums, runner.record)
+    return snapshot_of(runner.config, runner.progress, runner.judging.sums, runner.record)
 
 
 def verdict(runner: BatchRunner) -> Verdict:

@@ -15,8 +15,8 @@ from validator.codecs.columns import UNDECODABLE, UNOWED
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.core.settled import SETTLED_AT_ONCE
-from validator.model.books import Books, TimeRules
 from validator.model.frontier import Lookup, PartitionId
+from validator.model.progress import IngestProgress, TimeRules
 from validator.model.snapshot import Snapshot
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
@@ -30,7 +30,7 @@ from validator.stream.reporting import snapshot_of
 from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import Saver, saved_cells
 from validator.stream.sources import sources_of
-from validator.stream.starting import first_frontier, opened
+from validator.stream.start_offsets import first_frontier, initial_progress
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,12 @@ class Logs:
 class _FedRunner(BatchRunner):
     rows: Sequence[dict[str, Any]] = ()
 
-    def _facts(self, ranges: Sequence[Range], books: Books) -> pa.Table:
+    def _facts(self, ranges: Sequence[Range], progress: IngestProgress) -> pa.Table:
         del ranges
         of_batch = {
-            "batch": books.batch,
-            "lookup_us": books.lookup_us,
-            "epoch": epoch_of(books.lookup_us, self._retention),
+            "batch": progress.batch,
+            "lookup_us": progress.lookup_us,
+            "epoch": epoch_of(progress.lookup_us, self._retention),
         }
         return facts(*({**row, **of_batch} for row in self.rows))
 
@@ -130,26 +130,28 @@ class FedRun:
         assert not isinstance(saved, str), saved
         found = recover(tables, time_rules, self.config.oracle, saved)
         self.folded_from = found.folded_from
-        before, lookups = found.books, self.logs.lookup(self.logs.ends)
+        before, lookups = found.progress, self.logs.lookup(self.logs.ends)
         opened_us = max(before.lookup_us, self.now_us) + 1
         if before.frontiers:
-            books, lookups = opened(before, self.config, brokers, sources, self.logs.topics(self.sides), opened_us)
+            progress, lookups = initial_progress(
+                before, self.config, brokers, sources, self.logs.topics(self.sides), opened_us
+            )
         else:
             frontiers = {
                 place: first_frontier(self.sides[place.topic], place, lookup, 0, self.now_us - 1)
                 for place, lookup in lookups.items()
             }
-            before = books = Books(before.rules, lookup_us=self.now_us - 1, frontiers=frontiers)
+            before = progress = IngestProgress(before.rules, lookup_us=self.now_us - 1, frontiers=frontiers)
         record = RunRecord(unexamined=found.unexamined)
-        if books.batch >= 0:
+        if progress.batch >= 0:
             restore_record(tables, record)
         self.runner = _FedRunner(
             config=self.config,
             sources=sources,
             brokers=brokers,
-            books=books,
+            progress=progress,
             judging=found.judging(
-                KnownFacts(tables, first_batch=books.batch + 1), rules, 1 if self.saves else SETTLED_AT_ONCE
+                KnownFacts(tables, first_batch=progress.batch + 1), rules, 1 if self.saves else SETTLED_AT_ONCE
             ),
             record=record,
             tables=tables,
@@ -180,7 +182,7 @@ class FedRun:
         self.now_us += after_us
         self.send(*records)
         runner = cast("_FedRunner", self.runner)
-        known = {place: frontier.next_offset for place, frontier in runner.books.frontiers.items()}
+        known = {place: frontier.next_offset for place, frontier in runner.progress.frontiers.items()}
         ends = {PartitionId(name, 0): self.logs.visible_end(name) for name in self.logs.ends if name not in but}
         runner.rows = [
             _row(one, self.sides[one.topic], offset, self.now_us)
@@ -201,7 +203,7 @@ class FedRun:
 
     def shown(self) -> Snapshot:
         """The report that is published now."""
-        return snapshot_of(self.config, self.runner.books, self.runner.judging.sums, self.runner.record)
+        return snapshot_of(self.config, self.runner.progress, self.runner.judging.sums, self.runner.record)
 
     @property
     def recorded(self) -> Mapping[tuple[str, str], int]:

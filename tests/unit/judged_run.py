@@ -14,11 +14,11 @@ from validator.core.judging import Judging
 from validator.model.arrays import ABSENT
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.judge import VIOLATIONS, Rules
-from validator.state.acknowledgements import Journal
+from validator.state.acknowledgements import AcknowledgementJournal
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
-from validator.stream.recording import Moment, record
-from validator.stream.recovery import _told_again, follow_acknowledged, restore_record
+from validator.stream.recording import CommitContext, record
+from validator.stream.recovery import _restore_recorded, follow_acknowledged, restore_record
 from validator.stream.reporting import _unacknowledged
 from validator.stream.run_record import RunRecord
 
@@ -33,8 +33,8 @@ class JudgedRun:
         self.tables = StateTables(state)
         self.record = RunRecord()
         self.judging = Judging(KnownFacts(self.tables, first_batch=0), RULES)
-        self._journal = Journal(state)
-        self._books = read_through(0)
+        self._journal = AcknowledgementJournal(state)
+        self._progress = read_through(0)
 
     def after(
         self,
@@ -58,10 +58,10 @@ class JudgedRun:
         outputs_us: int | None = None,
     ) -> None:
         """As `after`, with the batch's facts as a table."""
-        self._books = read_through(at_us, outputs_us=outputs_us)
-        effects = self.judging.step(table, self._books, Suspected(classes=suspected))
-        moment = Moment(self.tables, "test", at_us, at_us)
-        record(effects, moment, self.record, lambda: at_us, unreadable=unreadable)
+        self._progress = read_through(at_us, outputs_us=outputs_us)
+        effects = self.judging.step(table, self._progress, Suspected(classes=suspected))
+        context = CommitContext(self.tables, "test", at_us, at_us)
+        record(effects, context, self.record, lambda: at_us, unreadable=unreadable)
         self.published()
 
     def published(self) -> None:
@@ -77,8 +77,8 @@ class JudgedRun:
             for part, value in (("told", 0), ("confirmed", 0), ("began", ABSENT)):
                 cells.put(f"{part}_{name}", slice(None), value)
         self.judging = Judging(self.judging.known, RULES, cells=cells)
-        _told_again(self.tables, cells)
-        self.judging.judge_recovered(self._books)
+        _restore_recorded(self.tables, cells)
+        self.judging.judge_recovered(self._progress)
         self.published()
 
     def open(self, name: str) -> int:

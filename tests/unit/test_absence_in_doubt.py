@@ -18,11 +18,11 @@ from tests.unit.publish_snapshots import config
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.config.model import Config
 from validator.core.judging import Judging
-from validator.core.totals import Sums
+from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT
-from validator.model.books import Books, TimeRules
 from validator.model.classes import Guarantee, Verdict
 from validator.model.frontier import Clock, Frontier, Lookup, PartitionId, Rest
+from validator.model.progress import IngestProgress, TimeRules
 from validator.model.snapshot import Snapshot
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.publish.publisher import Publisher
@@ -36,7 +36,7 @@ from validator.stream.generations import Generations
 from validator.stream.reporting import doubts_of, snapshot_of
 from validator.stream.run_record import RunRecord
 
-RULES = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=10, missing_after_us=20, tells_unconsumed=True)
+RULES = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=10, missing_after_us=20, reports_unconsumed=True)
 PLACE = PartitionId("input", 0)
 PASS, UNKNOWN = Verdict.PASS, Verdict.UNKNOWN
 
@@ -50,12 +50,12 @@ def consumed(below: int) -> dict[tuple[str, int], PlaceOffsets]:
     return {("input", 0): PlaceOffsets(committed_offset=below)}
 
 
-def judging(folder: Path, *, tells_unconsumed: bool = True) -> Judging:
-    rules = replace(RULES, tells_unconsumed=tells_unconsumed)
+def judging(folder: Path, *, reports_unconsumed: bool = True) -> Judging:
+    rules = replace(RULES, reports_unconsumed=reports_unconsumed)
     return Judging(KnownFacts(StateTables(folder), first_batch=0), rules)
 
 
-def outstanding(sums: Sums) -> dict[str, int]:
+def outstanding(sums: CellTotals) -> dict[str, int]:
     return {name: sums.counts[name] for name in ("pending", "overdue", "missing", "unconsumed") if sums.counts[name]}
 
 
@@ -79,7 +79,7 @@ def test_long_unconsumed_events_are_counted_from_the_due_time_of_the_oldest(tmp_
     )
     beside = it.sums.beside(replace(sums, unconsumed_due_us=4))
     assert (beside.unconsumed_overdue, beside.unconsumed_due_us, beside.unconsumed_retired) == (1, 10, 1)
-    assert Sums.from_json(sums.to_json()) == sums
+    assert CellTotals.from_json(sums.to_json()) == sums
 
     # The group's offsets expire: the reported loss stays on record, and a restart reports the same.
     sums = it.absorb(None, clock(40), consumed(0))
@@ -132,7 +132,7 @@ def test_events_consumed_after_a_run_are_not_due_by_that_run(tmp_path: Path) -> 
     ended = runs.start()
     ended.conclude(runs.rests, leave_open=False, at_rest=False)
     assert (open_counts(ended), verdict(ended)) == ({"unconsumed": 2}, UNKNOWN)
-    assert ended.books.batch == 1, "it was the last commit"
+    assert ended.progress.batch == 1, "it was the last commit"
 
     runs.fake_brokers.committed = 4
     runs.now_us += 2 * MISSING_AFTER_US
@@ -161,7 +161,7 @@ def test_a_kill_between_the_two_commits_of_the_end_of_a_run_closes_nothing(
     advance = BatchRunner.advance
 
     def first_only(*given: Any, **named: Any) -> None:
-        if killed.books.batch > 0:
+        if killed.progress.batch > 0:
             raise KeyboardInterrupt
         advance(*given, **named)
 
@@ -211,7 +211,7 @@ def test_the_exit_status_is_that_of_the_report_though_retention_drops_cells_in_t
 
 
 def test_long_blocked_events_are_counted(tmp_path: Path) -> None:
-    it = judging(tmp_path, tells_unconsumed=False)
+    it = judging(tmp_path, reports_unconsumed=False)
     held = replace(clock(10), outputs_us=4, outputs_held=True)
     it.absorb(facts(fact("input", [1, 2], batch=0, lookup_us=5)), held, {})
     sums = it.absorb(None, replace(held, lookup_us=20, unheld_outputs_us=20), {})
@@ -223,17 +223,17 @@ def test_long_blocked_events_are_counted(tmp_path: Path) -> None:
     assert "may hold the answers to 2 events for more than 2m, since" in shown.reasons[0]
 
 
-def snapshot(folder: Path, sums: Sums, record: RunRecord, committed: int | None = 1) -> Snapshot:
+def snapshot(folder: Path, sums: CellTotals, record: RunRecord, committed: int | None = 1) -> Snapshot:
     given = config(folder)
     grouped: Config = given.model_copy(update={"engine": given.engine.model_copy(update={"consumer_group": "g"})})
     frontier = Frontier("input", "input", 0, "t", 0, 3, 0, 3, 3, 20, records=3, committed_offset=committed)
     return snapshot_of(
-        grouped, Books(TimeRules(0, 0), batch=1, lookup_us=30, frontiers={PLACE: frontier}), sums, record
+        grouped, IngestProgress(TimeRules(0, 0), batch=1, lookup_us=30, frontiers={PLACE: frontier}), sums, record
     )
 
 
 def test_a_loss_is_in_doubt_while_the_engine_is_behind(tmp_path: Path) -> None:
-    none = Sums.empty()
+    none = CellTotals.empty()
     counts = {**none.counts, "unconsumed": 20_996}
     sums = replace(none, counts=counts, cells_settled=1, unconsumed_overdue=20_996, unconsumed_due_us=10)
     shown = snapshot(tmp_path, sums, RunRecord())
@@ -326,7 +326,9 @@ def test_runs_beside_a_load_settle_cells_of_earlier_runs(is_due: bool, tmp_path:
     ],
 )
 def test_a_run_with_leave_open_that_settled_nothing_says_what_to_do(record: RunRecord, cells: int, to_do: str) -> None:
-    doubts = doubts_of(config(Path("state")), Books(TimeRules(0, 1)), record, replace(Sums.empty(), cells_seen=cells))
+    doubts = doubts_of(
+        config(Path("state")), IngestProgress(TimeRules(0, 1)), record, replace(CellTotals.empty(), cells_seen=cells)
+    )
     [said] = [doubt.sentence for doubt in doubts if doubt.sentence.startswith("nothing has settled yet")]
     assert to_do in said
     assert ("--leave-open" in said) == (record.leaves_open and cells > 0)
@@ -335,7 +337,7 @@ def test_a_run_with_leave_open_that_settled_nothing_says_what_to_do(record: RunR
 def test_while_an_open_transaction_may_explain_an_excess_all_else_is_counted_by_id(tmp_path: Path) -> None:
     """1 is answered, 2 and 3 are not. The results have 9 and a second 1 instead. By number alone nothing would
     be outstanding."""
-    it = judging(tmp_path, tells_unconsumed=False)
+    it = judging(tmp_path, reports_unconsumed=False)
     rows = facts(
         fact("input", [1, 2, 3], batch=0, lookup_us=5),
         fact("output", [1, 1, 9], batch=0, lookup_us=5),

@@ -10,7 +10,14 @@ import pytest
 from tests.unit.judged_run import JudgedRun
 from tests.unit.reconcile_rows import fact
 from validator.model.snapshot import FaultWindow
-from validator.state.acknowledgements import FILE, Journal, UnknownViolation, acknowledge, acknowledge_all, read
+from validator.state.acknowledgements import (
+    FILE,
+    AcknowledgementJournal,
+    UnknownViolation,
+    acknowledge,
+    acknowledge_all,
+    read,
+)
 from validator.state.tables import Table, rows_of
 
 
@@ -222,7 +229,7 @@ def test_half_a_line_acknowledges_nothing_and_spoils_no_other(run: JudgedRun) ->
 
 
 def test_a_line_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
-    file, journal = tmp_path / FILE, Journal(tmp_path)
+    file, journal = tmp_path / FILE, AcknowledgementJournal(tmp_path)
     assert journal.read() == {}
     line = json.dumps({"violation": "v", "class": "missing", "count": 2, "reason": "known"})
     file.write_text(f"{line}\n{line[:20]}".replace('"v"', '"w"'))

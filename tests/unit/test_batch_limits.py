@@ -1,4 +1,4 @@
-"""The records of each topic that one batch reads (`validator.stream.starting.shares`), for random backlogs."""
+"""The records of each topic that one batch reads (`validator.stream.start_offsets.shares`), for random backlogs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from random import Random
 
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
-from validator.model.books import Books, TimeRules
 from validator.model.frontier import Lookup, PartitionId
+from validator.model.progress import IngestProgress, TimeRules
 from validator.stream.sources import sources_of
-from validator.stream.starting import first_frontier, shares
+from validator.stream.start_offsets import first_frontier, shares
 
 CONFIG = loads(EXAMPLES["minimal"], Path("/etc"), ["metrics.port=0"], {})
 SOURCES = sources_of(CONFIG)
@@ -23,8 +23,8 @@ def limits_of(backlog: dict[str, int]) -> tuple[dict[str, int], bool]:
         place = PartitionId(source.topic, 0)
         lookups[place] = Lookup("id", 0, backlog[source.topic], backlog[source.topic])
         frontiers[place] = first_frontier(source.side, place, lookups[place], 0, 1)
-    books = Books(TimeRules(max_disorder_us=0, idle_after_us=1), frontiers=frontiers)
-    return shares(SOURCES, books, lookups, LIMIT)
+    progress = IngestProgress(TimeRules(max_disorder_us=0, idle_after_us=1), frontiers=frontiers)
+    return shares(SOURCES, progress, lookups, LIMIT)
 
 
 def test_a_backlog_above_the_limit_is_read_in_proportion() -> None:

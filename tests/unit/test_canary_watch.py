@@ -22,7 +22,7 @@ from validator.model.frontier import Lookup, PartitionId
 from validator.state import identity
 from validator.stream import canary_writer
 from validator.stream.brokers import Brokers, BrokersUnreachable, Topic
-from validator.stream.canary import SIDELINED_US_LEAST, CanaryWatch, canary_of
+from validator.stream.canary import SIDELINED_US_MIN, CanaryWatch, canary_of
 from validator.stream.canary_writer import CanaryWriter
 
 SECOND = 1_000_000
@@ -134,7 +134,7 @@ def test_rounds_are_found_batch_after_batch_and_leave_memory(stage: Stage) -> No
     # Four minutes of rounds of six cells. The older ones are judged and have left memory with their facts.
     judging = stage.watch._judging
     assert len(judging.cells) <= 5 * 6
-    assert sum(table.num_rows for table in judging.known.of_windows(0, 0, 0)) <= 6 * 24
+    assert sum(table.num_rows for table in judging.known.facts_of_windows(0, 0, 0)) <= 6 * 24
 
 
 def test_a_stopped_topic_lowers_the_recall_and_is_reported_once(stage: Stage) -> None:
@@ -191,7 +191,7 @@ def test_topics_that_fail_the_query_are_left_out_for_increasing_times(stage: Sta
         stage.open()
         assert stage.watch.sources == ()
         stage.cluster.answers = True
-        stage.now_us += times * SIDELINED_US_LEAST - 1
+        stage.now_us += times * SIDELINED_US_MIN - 1
         assert not stage.watch.wants_query(stage.topics())
         stage.now_us += 1
         assert stage.watch.wants_query(stage.topics())

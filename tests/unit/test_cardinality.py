@@ -11,7 +11,7 @@ from tests.unit.judged_run import JudgedRun
 from tests.unit.publish_snapshots import config
 from tests.unit.reconcile_rows import fact, facts
 from tests.unit.test_metrics import registry
-from validator.model.books import Books, TimeRules
+from validator.model.progress import IngestProgress, TimeRules
 from validator.publish.metrics import SnapshotCollector
 from validator.stream.reporting import snapshot_of
 
@@ -33,7 +33,7 @@ def served(folder: Path, keys: int) -> tuple[int, int, dict[str, str]]:
     sums = run.judging.sums
     assert (sums.cells_seen, sums.counts["expected"]) == (keys, keys)
     collector = SnapshotCollector("clickstream")
-    collector.update(snapshot_of(config(folder), Books(TimeRules(0, 0)), sums, run.record))
+    collector.update(snapshot_of(config(folder), IngestProgress(TimeRules(0, 0)), sums, run.record))
     text = generate_latest(registry(collector)).decode()
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     return len(lines), len(text), dict(line.rsplit(" ", 1) for line in lines)

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from validator.core.totals import Sums
-from validator.model.books import Books, TimeRules
+from validator.core.totals import CellTotals
 from validator.model.configuration_doubt import (
     InputCounts,
     inputs_in_doubt,
@@ -19,11 +18,12 @@ from validator.model.configuration_doubt import (
     withdrawn,
 )
 from validator.model.frontier import Frontier, PartitionId
+from validator.model.progress import IngestProgress, TimeRules
 
 ALL = {"missing", "duplicate", "misplaced", "unknown_id", "undecodable"}
 
 
-def books(side: str, *partitions: tuple[int, int, int], settled: int = 0) -> Books:
+def progress(side: str, *partitions: tuple[int, int, int], settled: int = 0) -> IngestProgress:
     """The progress of one topic. Per partition: records, undecodable records, tombstones."""
     frontiers = {
         PartitionId("t", number): Frontier(
@@ -31,7 +31,7 @@ def books(side: str, *partitions: tuple[int, int, int], settled: int = 0) -> Boo
         )
         for number, (records, bad, nulls) in enumerate(partitions)
     }
-    return Books(TimeRules(0, 0), frontiers=frontiers, settled={PartitionId("t", 0): settled})
+    return IngestProgress(TimeRules(0, 0), frontiers=frontiers, settled={PartitionId("t", 0): settled})
 
 
 @pytest.mark.parametrize(
@@ -50,17 +50,17 @@ def books(side: str, *partitions: tuple[int, int, int], settled: int = 0) -> Boo
 def test_a_topic_of_which_nearly_nothing_decodes_is_in_doubt(
     partitions: list[tuple[int, int, int]], settled: int, doubted: bool
 ) -> None:
-    assert bool(topics_in_doubt(books("output", *partitions, settled=settled))) is doubted
+    assert bool(topics_in_doubt(progress("output", *partitions, settled=settled))) is doubted
 
 
 def test_violations_that_a_doubtful_topic_may_explain_are_suspected() -> None:
     none, few = (3, 3, 0), (300, 299, 0)
-    assert suspected(books("output", none), {}, 0, 0, copies_explain=True) == {"undecodable", "missing"}
-    assert suspected(books("input", none), {}, 0, 0, copies_explain=True) == {"duplicate", "misplaced", "unknown_id"}
-    assert suspected(books("input", none), {}, 0, 0, copies_explain=False) == {"misplaced", "unknown_id"}
-    assert suspected(books("late", none), {}, 0, 0, copies_explain=True) == set(), "each answers one, decision 0091"
+    assert suspected(progress("output", none), {}, 0, 0, copies_explain=True) == {"undecodable", "missing"}
+    assert suspected(progress("input", none), {}, 0, 0, copies_explain=True) == {"duplicate", "misplaced", "unknown_id"}
+    assert suspected(progress("input", none), {}, 0, 0, copies_explain=False) == {"misplaced", "unknown_id"}
+    assert suspected(progress("late", none), {}, 0, 0, copies_explain=True) == set(), "each answers one, decision 0091"
     for side in ("output", "input", "late", "rejected"):
-        assert suspected(books(side, few), {}, 1, 0, copies_explain=True) == ALL
+        assert suspected(progress(side, few), {}, 1, 0, copies_explain=True) == ALL
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_violations_that_a_doubtful_topic_may_explain_are_suspected() -> None:
 def test_nothing_is_confirmed_while_nearly_nothing_matches(
     results: int, expected: int, matched: int, beside: int, doubted: bool
 ) -> None:
-    read = books("output", (results, 0, 0))
+    read = progress("output", (results, 0, 0))
     for name in ("misplaced", "unknown_id", "unresolved"):
         counts = {"expected": expected, "processed": matched, name: beside}
         assert matches_nothing(counts, matched, matched + beside) is doubted
@@ -92,19 +92,19 @@ def test_nothing_is_confirmed_while_nearly_nothing_matches(
 def test_late_and_rejected_records_do_not_count_as_unmatched_results() -> None:
     assert not matches_nothing({"expected": 1000, "unknown_id": 1}, 0, 0)
     assert not matches_nothing({"expected": 1000, "unknown_id": 500}, 2, 2)
-    assert withdrawn(books("output", (2, 0, 0)), {"expected": 1000, "processed": 2, "unknown_id": 500}, 2) == set()
+    assert withdrawn(progress("output", (2, 0, 0)), {"expected": 1000, "processed": 2, "unknown_id": 500}, 2) == set()
 
 
 def test_an_output_in_doubt_holds_its_own_unreadable_results_and_any_other_doubt_all_of_them() -> None:
     none, some, few = (3, 3, 0), (3, 1, 0), (300, 299, 0)
-    assert outputs_in_doubt(books("output", none), {}, 0, 0) == {"t"}
-    assert outputs_in_doubt(books("output", some), {}, 1, 0) == set()
-    beside = books("output", some).frontiers
+    assert outputs_in_doubt(progress("output", none), {}, 0, 0) == {"t"}
+    assert outputs_in_doubt(progress("output", some), {}, 1, 0) == set()
+    beside = progress("output", some).frontiers
     for read, held in ((few, {"t"}), (none, set())):
-        both = books("input", read)
+        both = progress("input", read)
         inputs = {replace(place, topic="in"): frontier for place, frontier in both.frontiers.items()}
         assert outputs_in_doubt(replace(both, frontiers={**inputs, **beside}), {}, 1, 0) == held
-    cut = replace(books("output", some), cut_back=frozenset([PartitionId("t", 0)]))
+    cut = replace(progress("output", some), cut_back=frozenset([PartitionId("t", 0)]))
     assert outputs_in_doubt(cut, {}, 1, 0) == {"t"}
 
 
@@ -115,13 +115,13 @@ def test_confirmed_violations_are_retracted_once_nearly_nothing_matches(
     wrong: int, processed: int, taken: bool
 ) -> None:
     counts = {"expected": 1000, "processed": processed}
-    read = books("output", (1, 0, 0))
+    read = progress("output", (1, 0, 0))
     assert withdrawn(read, counts | {"unknown_id": wrong}, wrong) == (ALL if taken else set())
     assert withdrawn(read, counts | {"unresolved": wrong}, wrong) == set(), "it may be resolved yet"
     besides = {"unknown_id": wrong, "unresolved": wrong}
     assert withdrawn(read, counts | besides, wrong) == (ALL if taken and processed else set()), "those of late records"
-    assert withdrawn(books("output", (300, 299, 0)), counts, 0) == ALL
-    assert withdrawn(books("output", (300, 300, 0)), counts, 0) == set(), "nothing of it was ever confirmed"
+    assert withdrawn(progress("output", (300, 299, 0)), counts, 0) == ALL
+    assert withdrawn(progress("output", (300, 300, 0)), counts, 0) == set(), "nothing of it was ever confirmed"
 
 
 EXCESS = {"duplicate", "misplaced", "unknown_id"}
@@ -130,54 +130,54 @@ EXCESS = {"duplicate", "misplaced", "unknown_id"}
 @pytest.mark.parametrize(
     ("other", "beside", "held"),
     [
-        (InputCounts(given=0), 5, set()),
-        (InputCounts(given=9, matched=1, lacking=8), 5, set()),
-        (InputCounts(given=9, open=9), 0, EXCESS),
-        (InputCounts(given=9, lacking=9), 0, {*EXCESS, "missing"}),
-        (InputCounts(given=101, matched=1, lacking=100), 0, set()),
-        (InputCounts(given=101, matched=1, lacking=100), 100, set()),
-        (InputCounts(given=101, matched=1, lacking=100), 101, {*EXCESS, "missing"}),
-        (InputCounts(given=101, matched=1), 101, EXCESS),
+        (InputCounts(read=0), 5, set()),
+        (InputCounts(read=9, matched=1, outstanding=8), 5, set()),
+        (InputCounts(read=9, undecided=9), 0, EXCESS),
+        (InputCounts(read=9, outstanding=9), 0, {*EXCESS, "missing"}),
+        (InputCounts(read=101, matched=1, outstanding=100), 0, set()),
+        (InputCounts(read=101, matched=1, outstanding=100), 100, set()),
+        (InputCounts(read=101, matched=1, outstanding=100), 101, {*EXCESS, "missing"}),
+        (InputCounts(read=101, matched=1), 101, EXCESS),
     ],
 )
 def test_an_input_of_which_nearly_nothing_matches_is_in_doubt(other: InputCounts, beside: int, held: set[str]) -> None:
-    inputs = {"fits": InputCounts(given=900, matched=900), "other": other}
-    counts = {"expected": 900 + other.given, "processed": 900 + other.matched, "unknown_id": beside}
+    inputs = {"fits": InputCounts(read=900, matched=900), "other": other}
+    counts = {"expected": 900 + other.read, "processed": 900 + other.matched, "unknown_id": beside}
     seen = (counts, counts["processed"], counts["processed"] + beside)
     assert inputs_in_doubt(inputs, *seen) == (("other",) if held else ())
-    read = books("output", (1000, 0, 0))
+    read = progress("output", (1000, 0, 0))
     assert suspected(read, *seen, copies_explain=True, inputs=inputs) == held
     assert suspected(read, *seen, copies_explain=False, inputs=inputs) == held - {"duplicate"}
 
 
 def test_an_engine_without_results_puts_no_input_in_doubt() -> None:
-    inputs = {"a": InputCounts(given=9, lacking=9), "b": InputCounts(given=9, lacking=9)}
+    inputs = {"a": InputCounts(read=9, outstanding=9), "b": InputCounts(read=9, outstanding=9)}
     assert inputs_in_doubt(inputs, {"expected": 18, "missing": 18}, 0, 0) == ()
 
 
 @pytest.mark.parametrize(
     ("other", "wrong", "taken"),
     [
-        (InputCounts(given=101, matched=1, lacking=100), 101, True),
-        (InputCounts(given=101, matched=1, lacking=100), 100, False),
-        (InputCounts(given=102, matched=1, lacking=100, open=1), 101, False),
-        (InputCounts(given=900, matched=9), 901, False),
+        (InputCounts(read=101, matched=1, outstanding=100), 101, True),
+        (InputCounts(read=101, matched=1, outstanding=100), 100, False),
+        (InputCounts(read=102, matched=1, outstanding=100, undecided=1), 101, False),
+        (InputCounts(read=900, matched=9), 901, False),
     ],
 )
 def test_confirmed_violations_are_retracted_once_nearly_nothing_of_one_input_matches(
     other: InputCounts, wrong: int, taken: bool
 ) -> None:
-    inputs = {"fits": InputCounts(given=900, matched=900), "other": other}
-    counts = {"expected": 900 + other.given, "processed": 900 + other.matched, "unknown_id": wrong}
-    found = withdrawn(books("output", (9, 0, 0)), counts, 900 + other.matched + wrong, inputs)
+    inputs = {"fits": InputCounts(read=900, matched=900), "other": other}
+    counts = {"expected": 900 + other.read, "processed": 900 + other.matched, "unknown_id": wrong}
+    found = withdrawn(progress("output", (9, 0, 0)), counts, 900 + other.matched + wrong, inputs)
     assert found == (ALL - {"undecodable"} if taken else set())
 
 
 def test_the_counts_of_inputs_are_kept_with_the_totals_of_retired_cells() -> None:
-    one = replace(Sums.empty(), inputs={"a": InputCounts(5, 4, 1, 0), "b": InputCounts(1, 0, 0, 1)})
-    again = Sums.from_json(json.loads(json.dumps(one.to_json())))
+    one = replace(CellTotals.empty(), inputs={"a": InputCounts(5, 4, 1, 0), "b": InputCounts(1, 0, 0, 1)})
+    again = CellTotals.from_json(json.loads(json.dumps(one.to_json())))
     assert again == one
-    assert again.plus(replace(Sums.empty(), inputs={"b": InputCounts(2, 1, 1, 1)})).inputs == {
+    assert again.plus(replace(CellTotals.empty(), inputs={"b": InputCounts(2, 1, 1, 1)})).inputs == {
         "a": InputCounts(5, 4, 1, 0),
         "b": InputCounts(3, 1, 1, 2),
     }
@@ -186,9 +186,12 @@ def test_the_counts_of_inputs_are_kept_with_the_totals_of_retired_cells() -> Non
 def test_cells_retired_by_an_earlier_version_leave_no_input_in_doubt() -> None:
     """Totals of an earlier version do not contain the input of each event."""
     counts = {"expected": 500, "unknown_id": 200}
-    inputs = {"a": InputCounts(given=300, matched=1), "b": InputCounts(given=5, matched=5)}
+    inputs = {"a": InputCounts(read=300, matched=1), "b": InputCounts(read=5, matched=5)}
     given = {name: count for name, count in counts.items() if name != "expected"}
     assert inputs_in_doubt(inputs, counts, 200, 400) == ()
     assert inputs_in_doubt(inputs, given | {"expected": 305}, 200, 400) == ("a",)
-    assert withdrawn(Books(TimeRules(0, 0)), counts | {"processed": 200}, 400, inputs) == frozenset()
-    assert withdrawn(Books(TimeRules(0, 0)), given | {"expected": 305, "processed": 200}, 400, inputs) != frozenset()
+    assert withdrawn(IngestProgress(TimeRules(0, 0)), counts | {"processed": 200}, 400, inputs) == frozenset()
+    assert (
+        withdrawn(IngestProgress(TimeRules(0, 0)), given | {"expected": 305, "processed": 200}, 400, inputs)
+        != frozenset()
+    )

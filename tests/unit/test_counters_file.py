@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.unit.publish_snapshots import config
-from validator.core.totals import Sums
+from validator.core.totals import CellTotals
 from validator.measure.histogram import Tally
-from validator.model.books import Books, TimeRules
+from validator.model.progress import IngestProgress, TimeRules
 from validator.publish.metrics import SnapshotCollector
 from validator.publish.report import REPORT_FILE
 from validator.state.tables import StateTables, Table, rows_of
@@ -51,17 +51,17 @@ def test_a_file_of_an_earlier_version_without_histograms_is_accepted(tmp_path: P
 
 
 def test_a_cell_judged_again_after_a_restart_decreases_no_counter(tmp_path: Path) -> None:
-    books = Books(TimeRules(0, 0))
+    progress = IngestProgress(TimeRules(0, 0))
 
     def scraped(record: RunRecord, processed: int, correct: int) -> dict[str, float]:
         """The values that a new process shows, from the current sums and from the last process's file."""
-        sums = Sums.empty()
+        sums = CellTotals.empty()
         sums = replace(
             sums, counts={**sums.counts, "processed": processed}, results={**sums.results, "correct": correct}
         )
-        record.rose(results_of(books, sums), processed)
+        record.raise_totals(results_of(progress, sums), processed)
         counters.write(tmp_path, record)
-        snapshot = snapshot_of(config(tmp_path), books, sums, record)
+        snapshot = snapshot_of(config(tmp_path), progress, sums, record)
         assert (snapshot.results["correct"], snapshot.contributions["processed"]) == (correct, processed)
         collector = SnapshotCollector("clickstream")
         collector.update(snapshot)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.reconcile_rows import fact, facts
 from validator.cli.exits import status_of
-from validator.model.books import TimeRules
+from validator.model.progress import TimeRules
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.state.tables import StateTables, Table
 from validator.stream.recovery import StateDamaged, recover

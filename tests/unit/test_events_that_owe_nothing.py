@@ -76,7 +76,7 @@ def test_a_result_of_a_filtered_event_is_misplaced_also_after_retirement(run: Fe
 def test_a_filtered_event_that_was_set_aside_is_not_a_violation(run: FedRun, restarts: bool) -> None:
     run.feed([Fed(ORDERS, (2,), key="own", owed=False), Fed(ORDERS, (3,), key="alone", owed=False)])
     # The batch that read them has left memory, and no cell knows them.
-    run.runner.judging.known.forget(run.runner.books.batch + 1)
+    run.runner.judging.known.forget(run.runner.progress.batch + 1)
     if restarts:
         run.restart()
     run.feed([Fed("dead", (3,), key="alone"), Fed("dead", (3,), key="alone")])

@@ -7,7 +7,7 @@ from typing import Any
 
 from faults.config import parse
 from faults.schedule import timeline
-from validator.measure.attribution import phase_of
+from validator.measure.phases import attributed_phase
 from validator.model.snapshot import FaultWindow
 from validator.stream.run_record import RunRecord
 
@@ -32,7 +32,7 @@ def test_faults_of_one_name_share_their_violations() -> None:
 def test_a_suspected_violation_is_attributed_to_no_fault() -> None:
     record = RunRecord(faults=(KILL,))
     row = {"class": "missing", "phase": "failure", "fault": "kill", "state": "suspected", "provable_us": 1}
-    record.add_told([{**row, "lookup_us": 1, "confirmed": 0, "retracted": 0, "rows": 1}])
+    record.add_recorded([{**row, "lookup_us": 1, "confirmed": 0, "retracted": 0, "rows": 1}])
     assert record.fault_violations() == {"1": {}}
 
 
@@ -48,7 +48,7 @@ def _published_of_each(plan: dict[str, Any], taken: set[str]) -> tuple[list[Faul
     record = RunRecord(faults=tuple(windows))
     for number in range(len(windows)):
         for count, instant in ((1, 10 * number + 1), (number, 10 * number + 6)):
-            phase, fault = phase_of(instant, windows)
+            phase, fault = attributed_phase(instant, windows)
             record.add_confirmed("duplicate", phase, count, 0, 1, fault=fault)
     return windows, record.fault_violations()
 

@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 from tests.unit.judged_run import JudgedRun
 from tests.unit.publish_snapshots import config
 from tests.unit.test_acknowledgements import lost
-from validator.model.books import Books, TimeRules
+from validator.model.progress import IngestProgress, TimeRules
 from validator.model.snapshot import FaultWindow
 from validator.state.tables import StateTables, Table, path_of, rows_of
 from validator.stream import fault_records
@@ -35,14 +35,14 @@ WINDOW = FaultWindow("1", "kill", "process_kill", "engine-0", 25, None, None, 28
 
 def keep(run: JudgedRun, *rows: dict[str, Any], batch: int = 1) -> None:
     """Handle records of the faults topic as a sidecar does."""
-    run.record.faults_told(rows)
+    run.record.faults_read(rows)
     record(run.tables, rows, batch)
 
 
 def shown(run: JudgedRun) -> tuple[int | None, ...]:
     """Missing contributions that are open, expected and unexpected, and the number of known faults."""
     run.record.expects_within_us = WITHIN_US
-    found = snapshot_of(config(run.state), Books(TimeRules(0, 0)), run.judging.sums, run.record)
+    found = snapshot_of(config(run.state), IngestProgress(TimeRules(0, 0)), run.judging.sums, run.record)
     by_class = (found.violations_open, found.violations_expected, found.violations_unexpected)
     return (*(None if counts is None else counts["missing"] for counts in by_class), len(found.faults))
 
@@ -114,7 +114,7 @@ def test_a_table_of_an_earlier_version_gets_expected_classes_from_the_topic(tmp_
 
 
 def test_the_number_of_faults_is_bounded_and_unhealed_ones_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fault_records, "FAULTS_MOST", 3)
+    monkeypatch.setattr(fault_records, "FAULTS_MAX", 3)
     records = FaultRecords()
     records.take([fault_row("injected", 1, 0, fault="open")])
     for fault in range(2, 7):

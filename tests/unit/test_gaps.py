@@ -14,9 +14,9 @@ import pytest
 
 from tests.unit import publish_snapshots
 from validator.core.suspicion import Suspicion
-from validator.core.totals import Sums
-from validator.model.books import Books, Hole, TimeRules
+from validator.core.totals import CellTotals
 from validator.model.frontier import FOREVER_OFFSET, UNREADABLE_POLICY, Frontier, Lookup, PartitionId
+from validator.model.progress import IngestProgress, OffsetGap, TimeRules
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.facts import FACTS_SCHEMA, Side
 from validator.state import tables
@@ -25,7 +25,7 @@ from validator.stream.committing import frontier_rows
 from validator.stream.recovery import recover
 from validator.stream.reporting import doubts_of
 from validator.stream.run_record import RunRecord
-from validator.stream.starting import opened
+from validator.stream.start_offsets import initial_progress
 
 DAY_US = 86_400_000_000
 IN, OUT = PartitionId("in", 0), PartitionId("out", 0)
@@ -36,40 +36,40 @@ def lookups(end: int) -> dict[PartitionId, Lookup]:
     return {place: Lookup(place.topic, 0, end, end) for place in (IN, OUT)}
 
 
-def begun() -> Books:
+def begun() -> IngestProgress:
     """Both topics are read to offset 10 without a gap. The output is read through until the instant 5."""
     frontiers = {
         place: Frontier(side, place.topic, 0, place.topic, 0, 10, 0, 10, 10, 5, read_through_us=5, records=10)
         for place, side in ((IN, "input"), (OUT, "output"))
     }
-    return Books(TimeRules(0, 1), batch=3, lookup_us=5, frontiers=frontiers)
+    return IngestProgress(TimeRules(0, 1), batch=3, lookup_us=5, frontiers=frontiers)
 
 
-def read(before: Books, policy: str, *places: PartitionId) -> tuple[Books, tuple[Hole, ...]]:
+def read(before: IngestProgress, policy: str, *places: PartitionId) -> tuple[IngestProgress, tuple[OffsetGap, ...]]:
     """One more batch, up to offset 14, without a record on ``places``. Both topics have ``policy``."""
-    books = before.looked_up(4, 9, lookups(20), dict.fromkeys(places, 14))
-    gaps = books.gaps([])
-    assert gaps == dict.fromkeys(places, 4)
-    return books.with_policies({"in": policy, "out": policy}, lookups(20)).with_gaps(gaps, before)
+    progress = before.looked_up(4, 9, lookups(20), dict.fromkeys(places, 14))
+    unaccounted = progress.unaccounted([])
+    assert unaccounted == dict.fromkeys(places, 4)
+    return progress.with_policies({"in": policy, "out": policy}, lookups(20)).account_for(unaccounted, before)
 
 
-def reasons(books: Books) -> list[str]:
+def reasons(progress: IngestProgress) -> list[str]:
     config = publish_snapshots.config(Path("state"))
-    said = [doubt.sentence for doubt in doubts_of(config, books, RunRecord(), Sums.empty())]
+    said = [doubt.sentence for doubt in doubts_of(config, progress, RunRecord(), CellTotals.empty())]
     return [sentence for sentence in said if "nothing has settled" not in sentence]
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete", UNREADABLE_POLICY])
 def test_records_that_compaction_may_have_removed_count_as_expired(policy: str) -> None:
-    books, holes = read(begun(), policy, IN, OUT)
-    assert holes == (Hole(IN, 11),)
-    assert books.frontiers[IN].last_data_us == 9, "no idle partition"
-    assert (books.frontiers[OUT].gone_us, books.frontiers[IN].unprovable_below) == (5, 20)
-    assert Suspicion().hidden_inputs(books) == 4
+    progress, offset_gaps = read(begun(), policy, IN, OUT)
+    assert offset_gaps == (OffsetGap(IN, 11),)
+    assert progress.frontiers[IN].last_data_us == 9, "no idle partition"
+    assert (progress.frontiers[OUT].unread_since_us, progress.frontiers[IN].unprovable_below) == (5, 20)
+    assert Suspicion().hidden_inputs(progress) == 4
     why = (
         f"cleanup.policy={policy}" if policy else "cleanup.policy could not be read: grant DescribeConfigs on the topic"
     )
-    assert reasons(books) == [
+    assert reasons(progress) == [
         f"topic {topic} has 4 offsets without a visible record, and compaction may have removed what they held before "
         f"it was read ({why})"
         for topic in ("in", "out")
@@ -77,10 +77,10 @@ def test_records_that_compaction_may_have_removed_count_as_expired(policy: str) 
 
 
 def test_markers_of_a_topic_that_is_not_compacted_hide_nothing() -> None:
-    books, holes = read(begun(), "delete", IN, OUT)
-    assert (holes, reasons(books), Suspicion().hidden_inputs(books)) == ((), [], 0)
-    assert (books.frontiers[OUT].gone_us, books.frontiers[IN].unprovable_below) == (None, None)
-    assert books.gaps([]) == {}
+    progress, offset_gaps = read(begun(), "delete", IN, OUT)
+    assert (offset_gaps, reasons(progress), Suspicion().hidden_inputs(progress)) == ((), [], 0)
+    assert (progress.frontiers[OUT].unread_since_us, progress.frontiers[IN].unprovable_below) == (None, None)
+    assert progress.unaccounted([]) == {}
 
 
 def test_records_from_before_the_end_of_compaction_stay_in_doubt() -> None:
@@ -107,9 +107,9 @@ def test_results_that_expired_before_the_first_read_are_expired_beside_complete_
     config: Any = SimpleNamespace(start=SimpleNamespace(kind="earliest"))
     sources: Any = [SimpleNamespace(side=Side.INPUT, topic="in"), SimpleNamespace(side=Side.OUTPUT, topic="out")]
     topics: Any = {name: SimpleNamespace(partitions=(0,), id=name) for name in ("in", "out")}
-    books, _ = opened(Books(TimeRules(0, 1)), config, brokers, sources, topics, 9)
-    found = books.frontiers[OUT]
-    assert (found.next_offset, found.expired, found.invisible, found.gone_us) == (3, expired, 0, 0)
+    progress, _ = initial_progress(IngestProgress(TimeRules(0, 1)), config, brokers, sources, topics, 9)
+    found = progress.frontiers[OUT]
+    assert (found.next_offset, found.expired, found.invisible, found.unread_since_us) == (3, expired, 0, 0)
 
 
 def test_a_state_of_a_version_without_these_counts_is_continued(
@@ -126,11 +126,11 @@ def test_a_state_of_a_version_without_these_counts_is_continued(
         patched.setattr(tables, "SCHEMAS", {**tables.SCHEMAS, Table.FACTS: old})
         StateTables(tmp_path).append(pa.Table.from_pylist(rows, old), Table.FACTS, writer="w", version=3)
     state = StateTables(tmp_path)
-    found = recover(state, TimeRules(0, 1), TumblingWindow.of(10)).books
+    found = recover(state, TimeRules(0, 1), TumblingWindow.of(10)).progress
     assert (found.frontiers[OUT].compacted, found.frontiers[OUT].markers) == (0, None)
     # The time at which its gaps were found is unknown.
-    books = found.looked_up(4, 9, lookups(10), {}).with_policies({"out": "compact"}, lookups(10))
-    books, _ = books.with_gaps(books.gaps([]), found)
-    assert (books.frontiers[OUT].compacted, books.frontiers[OUT].gone_us) == (3, 0)
-    state.append(frontier_rows(books, None, DAY_US), Table.FACTS, writer="w", version=4)
-    assert recover(StateTables(tmp_path), TimeRules(0, 1), TumblingWindow.of(10)).books.frontiers[OUT].compacted == 3
+    progress = found.looked_up(4, 9, lookups(10), {}).with_policies({"out": "compact"}, lookups(10))
+    progress, _ = progress.account_for(progress.unaccounted([]), found)
+    assert (progress.frontiers[OUT].compacted, progress.frontiers[OUT].unread_since_us) == (3, 0)
+    state.append(frontier_rows(progress, None, DAY_US), Table.FACTS, writer="w", version=4)
+    assert recover(StateTables(tmp_path), TimeRules(0, 1), TumblingWindow.of(10)).progress.frontiers[OUT].compacted == 3

@@ -19,7 +19,7 @@ from validator.config.load import loads
 from validator.model.frontier import Lookup, PartitionId
 from validator.stream import faults_topic
 from validator.stream.brokers import Topic
-from validator.stream.fault_rows import BYTES_MOST
+from validator.stream.fault_rows import BYTES_MAX
 from validator.stream.faults_topic import FaultsTopic
 from validator.stream.kafka_reading import Range, ReadFailed
 
@@ -52,7 +52,7 @@ class Log:
 
 def fault(offset: int) -> bytes:
     record = {"id": str(offset), "kind": "k", "target": "e", "state": "healed", "time": "2026-01-01T00:00:00Z"}
-    return json.dumps(record).encode() + b" " * (BYTES_MOST if offset % 1_000 == 999 else 0)
+    return json.dumps(record).encode() + b" " * (BYTES_MAX if offset % 1_000 == 999 else 0)
 
 
 def polled(monkeypatch: pytest.MonkeyPatch, log: Log, said: list[str]) -> Callable[[], list[int]]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from validator.model.books import Books, TimeRules
 from validator.model.frontier import Frontier, Lookup, PartitionId
+from validator.model.progress import IngestProgress, TimeRules
 from validator.stream import isolating
 from validator.stream.batch import NewGenerationWanted
 from validator.stream.failures import CannotVerify
@@ -47,7 +47,7 @@ class Log:
         frontiers = {
             place: Frontier("input", *_pair(place), "id", 0, start, 0, 0, 0, 0) for place, start in starts.items()
         }
-        self.books = Books(TimeRules(0, 0), frontiers=frontiers)
+        self.progress = IngestProgress(TimeRules(0, 0), frontiers=frontiers)
         self.wanted = {(place, at) for place, start in starts.items() for at in range(start, self.ends_of_batch[place])}
         self.read: list[tuple[PartitionId, int]] = []
         self.skipped: list[tuple[PartitionId, int]] = []
@@ -55,7 +55,7 @@ class Log:
 
     def advance(self, ends: dict[PartitionId, int]) -> None:
         ((place, end),) = ends.items()
-        records = [(place, offset) for offset in range(self.books.frontiers[place].next_offset, end)]
+        records = [(place, offset) for offset in range(self.progress.frontiers[place].next_offset, end)]
         if len(records) > self.fits or self.too_large & set(records):
             # A third of these failures end the JVM.
             raise ConnectionError if self.chance.random() < 0.3 else RuntimeError("java.lang.OutOfMemoryError: heap")
@@ -78,8 +78,8 @@ class Log:
         self._commit(place, offset + 1)
 
     def _commit(self, place: PartitionId, end: int) -> None:
-        moved = replace(self.books.frontiers[place], next_offset=end)
-        self.books = replace(self.books, frontiers={**self.books.frontiers, place: moved})
+        moved = replace(self.progress.frontiers[place], next_offset=end)
+        self.progress = replace(self.progress, frontiers={**self.progress.frontiers, place: moved})
         if self.chance.random() < 0.1:
             raise KeyboardInterrupt
 
@@ -117,8 +117,8 @@ def test_exactly_the_records_that_do_not_fit_are_skipped(seed: int, tmp_path: Pa
 def test_a_topic_that_was_recreated_is_not_read_by_the_offsets_of_the_old_one(tmp_path: Path) -> None:
     log: Any = Log(random.Random(1), fits=1000)
     assert Isolation(tmp_path, lambda _: None).begin(log)
-    renamed = {place: replace(frontier, topic_id="another") for place, frontier in log.books.frontiers.items()}
-    log.books = replace(log.books, frontiers=renamed)
+    renamed = {place: replace(frontier, topic_id="another") for place, frontier in log.progress.frontiers.items()}
+    log.progress = replace(log.progress, frontiers=renamed)
     isolation = Isolation(tmp_path, lambda _: None)
     assert isinstance(read_on(isolation, log), NewGenerationWanted)
     assert (log.read, isolation.wanted) == ([], False)
@@ -196,7 +196,7 @@ def test_a_record_without_any_other_is_not_skipped(tmp_path: Path) -> None:
 
 
 def test_the_number_of_consecutive_skipped_records_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolating, "_SKIPS_MOST", 5)
+    monkeypatch.setattr(isolating, "_SKIPS_MAX", 5)
     log: Any = a_log(40, too_large={3, *range(10, 17)})
     assert Isolation(tmp_path, lambda _: None).begin(log)
     said = starts(tmp_path, log, most=200)
@@ -225,7 +225,7 @@ def a_log(end: int, *, too_large: set[int], start: int = 0) -> Log:
     place = PLACES[0]
     log.ends_of_batch = {place: end}
     log.too_large = {(place, offset) for offset in too_large}
-    log.books = Books(
+    log.progress = IngestProgress(
         TimeRules(0, 0), frontiers={place: Frontier("input", *_pair(place), "id", 0, start, 0, end, end, 0)}
     )
     return log

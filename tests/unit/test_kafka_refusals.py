@@ -76,7 +76,7 @@ def test_a_handshake_that_fails_leaves_the_protocol_and_names_the_ciphers() -> N
     )
     wanted = refusal(["SSL routines::tlsv13 alert certificate required"], TLS)
     assert wanted is not None
-    assert wanted.mend.startswith("keep security.protocol SASL_SSL, and set ssl.certificate.location ")
+    assert wanted.fix.startswith("keep security.protocol SASL_SSL, and set ssl.certificate.location ")
 
 
 def test_a_key_store_that_cannot_be_read_has_advice_of_its_own() -> None:

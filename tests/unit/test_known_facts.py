@@ -38,7 +38,7 @@ def _known(tables: StateTables, room_bytes: int) -> KnownFacts:
 def test_all_facts_of_a_span_are_found_once(tables: StateTables, room_bytes: int) -> None:
     known = _known(tables, room_bytes)
     for oldest in range(BATCHES):
-        parts = known.of_windows(oldest, oldest * MINUTE_US, BATCHES * MINUTE_US)
+        parts = known.facts_of_windows(oldest, oldest * MINUTE_US, BATCHES * MINUTE_US)
         batches = sorted(batch for part in parts for batch in part["batch"].to_pylist())
         assert [batch for batch in batches if batch >= oldest] == list(range(oldest, BATCHES))
 
@@ -56,13 +56,13 @@ def test_many_small_batches_are_held_as_few_tables(tables: StateTables) -> None:
     known = KnownFacts(tables, first_batch=0)
     for batch in range(1_000):
         known.add(_of(batch))
-    parts = list(known.of_windows(0, 0, 1_000 * MINUTE_US))
+    parts = list(known.facts_of_windows(0, 0, 1_000 * MINUTE_US))
     assert len(parts) < 20
     assert [number for part in parts for number in part["batch"].to_pylist()] == list(range(1_000))
 
 
 def test_memory_is_bounded(tables: StateTables) -> None:
-    assert not list(KnownFacts(tables, first_batch=BATCHES).of_windows(BATCHES, 0, 1))
+    assert not list(KnownFacts(tables, first_batch=BATCHES).facts_of_windows(BATCHES, 0, 1))
     known = _known(tables, 700)
-    held = list(known.of_windows(BATCHES - 1, (BATCHES - 1) * MINUTE_US, BATCHES * MINUTE_US))
+    held = list(known.facts_of_windows(BATCHES - 1, (BATCHES - 1) * MINUTE_US, BATCHES * MINUTE_US))
     assert 0 < sum(part.nbytes for part in held) <= 700

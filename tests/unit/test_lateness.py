@@ -14,18 +14,18 @@ import pytest
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.codecs.columns import UNDECODABLE
 from validator.core.judging import Judging
-from validator.model.books import Books, Hole, TimeRules
 from validator.model.frontier import Clock, Frontier, Lookup, PartitionId
+from validator.model.progress import IngestProgress, OffsetGap, TimeRules
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import Rules
-from validator.reconcile.lateness import POSSIBLE_MOST, Lateness, doubting, hole, kept
+from validator.reconcile.lateness import POSSIBLE_MAX, Lateness, lateness_rows, offset_gap_row, with_possible_reaches
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table, rows_of
-from validator.stream.committing import frontier_rows, hole_rows, mark_row, replaced_by, replaced_mark
+from validator.stream.committing import frontier_rows, mark_row, offset_gap_rows, replaced_by, replaced_mark
 from validator.stream.recovery import recover
 from validator.stream.run_record import RunRecord
-from validator.stream.starting import _after_holes, opened
+from validator.stream.start_offsets import _after_loss, initial_progress
 
 INPUT = PartitionId("input", 0)
 DAY_US = 86_400_000_000
@@ -50,7 +50,7 @@ def no_reach(starts: object) -> Any:
 
 
 def poison(offset: int, reach_us: int | None = MINUTE_US) -> dict[str, Any]:
-    return {**hole("input", 0, offset + 1, 0), "records": 1, "reach_us": reach_us, "batch": 0, "lookup_us": 1}
+    return {**offset_gap_row("input", 0, offset + 1, 0), "records": 1, "reach_us": reach_us, "batch": 0, "lookup_us": 1}
 
 
 def test_an_event_that_a_hidden_record_may_have_made_late_is_never_missing() -> None:
@@ -90,7 +90,7 @@ def test_undecodable_inputs_get_the_reach_that_they_may_have_had() -> None:
             fact("input", [1], batch=0, lookup_us=1),
         ],
     )
-    doubted = doubting(rows, 5, no_reach)
+    doubted = with_possible_reaches(rows, 5, no_reach)
     assert doubted["reach_us"].to_pylist() == [5, None, None]
     lateness = Lateness()
     lateness.absorb(doubted)
@@ -104,23 +104,23 @@ def test_an_event_too_far_ahead_may_have_made_events_late_up_to_its_window() -> 
     far |= {"first_offset": -3, "reach_us": None}
     event = fact("input", [7], batch=0, lookup_us=1)
     window = TumblingWindow.of(MINUTE_US, 0)
-    [with_reach, untouched] = doubting(
+    [with_reach, untouched] = with_possible_reaches(
         rows_of(Table.FACTS, [far, event]), 5, lambda starts: window.latest_reaches_us(starts, 0)
     ).to_pylist()
     assert (with_reach["reach_us"], untouched["reach_us"]) == (MINUTE_US, None)
     assert judged(event, with_reach) == {"expected": 2, "overdue": 1, "missing": 1}, "its own loss is no one's doubt"
     assert judged(event, {**with_reach, "first_offset": 1}) == {"expected": 2, "missing": 2}, "it came after the event"
-    [carried] = kept(rows_of(Table.FACTS, [with_reach]), 0)
+    [carried] = lateness_rows(rows_of(Table.FACTS, [with_reach]), 0)
     assert judged(event, carried) == {"expected": 1, "overdue": 1}
 
 
 def test_events_with_wrong_clocks_take_bounded_memory() -> None:
-    ends = [MINUTE_US * number for number in range(1, 3 * POSSIBLE_MOST)]
+    ends = [MINUTE_US * number for number in range(1, 3 * POSSIBLE_MAX)]
     lateness = Lateness()
     for number, end in enumerate(ends):
         lateness.absorb(rows_of(Table.FACTS, [poison(number, end)]))
     found = lateness.possible["input", 0]
-    assert len(found) <= POSSIBLE_MOST
+    assert len(found) <= POSSIBLE_MAX
     exact = [(end, number) for number, end in enumerate(ends)]
     for end, offset in exact:  # every doubt is kept
         assert min(known for at, known in found.items() if at >= end) <= offset
@@ -156,9 +156,9 @@ def frontier(**of: Any) -> Frontier:
 
 def test_expired_offsets_end_before_the_first_remaining_one() -> None:
     """The hidden record is the last of the offsets up to 14. The events after it may be late."""
-    found = _after_holes(frontier(), Lookup("one", 15, 20, 20), 5)
-    books = Books(TimeRules(0, 1), batch=3, lookup_us=9, frontiers={INPUT: found})
-    [row] = hole_rows(books, [Hole(INPUT, found.next_offset)], 60, DAY_US).to_pylist()
+    found = _after_loss(frontier(), Lookup("one", 15, 20, 20), 5)
+    progress = IngestProgress(TimeRules(0, 1), batch=3, lookup_us=9, frontiers={INPUT: found})
+    [row] = offset_gap_rows(progress, [OffsetGap(INPUT, found.next_offset)], 60, DAY_US).to_pylist()
     assert (row["kind"], row["side"], row["status"], row["records"]) == ("fact", "input", UNDECODABLE, 0)
     assert (row["first_offset"], row["reach_us"], row["batch"], row["lookup_us"]) == (14, 60, 3, 9)
 
@@ -166,15 +166,15 @@ def test_expired_offsets_end_before_the_first_remaining_one() -> None:
 def test_the_record_count_of_a_recreated_topic_is_unknown(tmp_path: Path) -> None:
     """Three repeats would be more than the two records that are known to be lost."""
     tables, place = StateTables(tmp_path), PartitionId("clicks-a.b", 11)
-    books = Books(TimeRules(0, 1), batch=0, lookup_us=9, frontiers={INPUT: frontier(expired=2)})
-    rows = [frontier_rows(books, None, DAY_US), mark_row(books, replaced_mark(place), DAY_US)]
+    progress = IngestProgress(TimeRules(0, 1), batch=0, lookup_us=9, frontiers={INPUT: frontier(expired=2)})
+    rows = [frontier_rows(progress, None, DAY_US), mark_row(progress, replaced_mark(place), DAY_US)]
     tables.append(pa.concat_tables(rows), Table.FACTS, writer="w", version=0)
     record, judging = RunRecord(), Judging(KnownFacts(None, first_batch=0), Rules(TumblingWindow.of(MINUTE_US), 1, 2))
     judging.absorb(facts(fact("input", [1], batch=0, lookup_us=1)), clock(5), {})
     sums = judging.absorb(facts(fact("output", [1, 1, 1, 1], batch=1, lookup_us=6)), clock(9), {})
     assert sums.on_record["duplicate"] == 3
-    assert record.suspicion.by_hidden_records(books, sums) == {"unknown_id"}
-    again = recover(tables, TimeRules(0, 1), TumblingWindow.of(MINUTE_US)).books
+    assert record.suspicion.by_hidden_records(progress, sums) == {"unknown_id"}
+    again = recover(tables, TimeRules(0, 1), TumblingWindow.of(MINUTE_US)).progress
     assert again.replaced == {place}
     assert record.suspicion.by_hidden_records(again, sums) == {"unknown_id", "duplicate", "misplaced"}
 
@@ -183,35 +183,37 @@ def test_other_marks_name_no_topic() -> None:
     assert replaced_by(["rest_all", "retired {}"]) == frozenset()
 
 
-def topics_of(*lookups: Lookup, books: Books, side: Side = Side.INPUT) -> Books:
-    """The books after opening a generation on one topic with these lookups, one per partition."""
+def topics_of(*lookups: Lookup, progress: IngestProgress, side: Side = Side.INPUT) -> IngestProgress:
+    """The progress after opening a generation on one topic with these lookups, one per partition."""
     found = {PartitionId("input", number): lookup for number, lookup in enumerate(lookups)}
     brokers = SimpleNamespace(lookup=lambda _: found, at_time=lambda *_: {})
     config = SimpleNamespace(start=SimpleNamespace(kind="earliest"))
     sources: Any = [SimpleNamespace(side=side, topic="input")]
     topics: Any = {"input": SimpleNamespace(partitions=range(len(lookups)))}
-    return opened(books, cast("Any", config), cast("Any", brokers), sources, topics, 9)[0]
+    return initial_progress(progress, cast("Any", config), cast("Any", brokers), sources, topics, 9)[0]
 
 
 def test_a_start_reports_expired_inputs_until_a_batch_has_recorded_them() -> None:
     second = PartitionId("input", 1)
-    before = Books(TimeRules(0, 1), batch=0, lookup_us=8, frontiers={INPUT: frontier(), second: frontier(partition=1)})
-    found = topics_of(Lookup("one", 15, 20, 20), Lookup("one", 0, 12, 12), books=before)
-    assert (found.holes, found.replaced) == ((Hole(INPUT, 15),), frozenset())
-    again = topics_of(Lookup("one", 15, 20, 20), Lookup("one", 11, 12, 12), books=found)
-    assert again.holes == (Hole(INPUT, 15), Hole(second, 11))
-    assert again.looked_up(1, 10, {}, {}).holes == ()
+    before = IngestProgress(
+        TimeRules(0, 1), batch=0, lookup_us=8, frontiers={INPUT: frontier(), second: frontier(partition=1)}
+    )
+    found = topics_of(Lookup("one", 15, 20, 20), Lookup("one", 0, 12, 12), progress=before)
+    assert (found.offset_gaps, found.replaced) == ((OffsetGap(INPUT, 15),), frozenset())
+    again = topics_of(Lookup("one", 15, 20, 20), Lookup("one", 11, 12, 12), progress=found)
+    assert again.offset_gaps == (OffsetGap(INPUT, 15), OffsetGap(second, 11))
+    assert again.looked_up(1, 10, {}, {}).offset_gaps == ()
 
 
 def test_a_start_reports_a_recreated_input() -> None:
-    before = Books(TimeRules(0, 1), batch=0, lookup_us=8, frontiers={INPUT: frontier()})
-    found = topics_of(Lookup("two", 0, 3, 3), books=before)
-    assert (found.holes, found.replaced) == ((Hole(INPUT, 0),), frozenset({INPUT}))
+    before = IngestProgress(TimeRules(0, 1), batch=0, lookup_us=8, frontiers={INPUT: frontier()})
+    found = topics_of(Lookup("two", 0, 3, 3), progress=before)
+    assert (found.offset_gaps, found.replaced) == ((OffsetGap(INPUT, 0),), frozenset({INPUT}))
     assert found.looked_up(1, 10, {}, {}).replaced == {INPUT}
 
 
 def test_expired_results_make_no_event_late() -> None:
-    before = Books(TimeRules(0, 1), batch=0, lookup_us=8, frontiers={INPUT: frontier(side="output")})
+    before = IngestProgress(TimeRules(0, 1), batch=0, lookup_us=8, frontiers={INPUT: frontier(side="output")})
     for lookup, replaced in ((Lookup("one", 15, 20, 20), set()), (Lookup("two", 0, 3, 3), {INPUT})):
-        found = topics_of(lookup, books=before, side=Side.OUTPUT)
-        assert (found.holes, found.replaced, found.gap_met) == ((), replaced, True)
+        found = topics_of(lookup, progress=before, side=Side.OUTPUT)
+        assert (found.offset_gaps, found.replaced, found.results_expired) == ((), replaced, True)

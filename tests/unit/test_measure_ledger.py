@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.unit.measure_series import BEGIN, fault, second, series, us
 from validator.measure.cost import Rules
-from validator.measure.ledger import FAULTS_MOST, SETTLED_MOST, Ledger
+from validator.measure.ledger import FAULTS_MAX, SETTLED_MAX, Ledger
 from validator.measure.output import SECOND_US, Output
 from validator.measure.recovery import Detector
 from validator.model.snapshot import FaultWindow
@@ -90,9 +90,9 @@ def test_the_ledger_is_bounded() -> None:
             ledger.series.add(second(at))
         faults = [fault(f"f{i}", i * 60, i * 60 + 5) for i in range((hour + 1) * 60)]
         phases, costs = ledger.measure(faults, RULES, until_us=us((hour + 1) * 3_600))
-        assert len(costs) <= FAULTS_MOST
-        assert len(phases) <= 3 * FAULTS_MOST + 1
-    assert len(ledger.settled) <= SETTLED_MOST
+        assert len(costs) <= FAULTS_MAX
+        assert len(phases) <= 3 * FAULTS_MAX + 1
+    assert len(ledger.settled) <= SETTLED_MAX
     assert len(ledger.series.outputs) < 4_000
 
 

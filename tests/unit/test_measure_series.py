@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.unit.measure_series import BEGIN, second, series
 from validator.measure.output import SECOND_US, Output, Spread, second_after, whole
-from validator.measure.series import COARSE_SECONDS, FINE_SECONDS, FINE_SECONDS_MOST, KEPT_SECONDS, Series
+from validator.measure.series import COARSE_SECONDS, FINE_SECONDS, FINE_SECONDS_MAX, KEPT_SECONDS, Series
 
 pytestmark = pytest.mark.unit
 
@@ -80,7 +80,7 @@ def test_seconds_that_a_fault_needs_are_kept_for_a_bounded_time() -> None:
     run.thin(BEGIN + 5_000, BEGIN + 2_000, ())
     assert BEGIN + 1_900 <= run.fine_from_s <= BEGIN + 2_000
     run.thin(BEGIN + 10_000, BEGIN + 2_000, ())
-    assert BEGIN + 10_000 - FINE_SECONDS_MOST - COARSE_SECONDS <= run.fine_from_s <= BEGIN + 10_000 - FINE_SECONDS_MOST
+    assert BEGIN + 10_000 - FINE_SECONDS_MAX - COARSE_SECONDS <= run.fine_from_s <= BEGIN + 10_000 - FINE_SECONDS_MAX
 
 
 def test_a_day_is_kept() -> None:

@@ -16,8 +16,8 @@ from validator.measure.latency import EVERY_RESULT
 from validator.measure.ledger import Ledger
 from validator.measure.output import SECOND_US
 from validator.measure.series import COARSE_SECONDS, FINE_SECONDS
-from validator.model.books import Books, TimeRules
 from validator.model.frontier import Frontier, PartitionId
+from validator.model.progress import IngestProgress, TimeRules
 from validator.stream import counters, measuring
 from validator.stream.run_record import RunRecord
 
@@ -43,8 +43,8 @@ def frontier(side: str, last: float | None, through: float | None) -> tuple[Part
     return place, replace(known, last_time_us=times[0], read_through_us=times[1])
 
 
-def books(output: tuple[float | None, float | None], read: float | None = None) -> Books:
-    return Books(TimeRules(0, 0), frontiers=dict([frontier("output", *output), frontier("input", read, None)]))
+def progress(output: tuple[float | None, float | None], read: float | None = None) -> IngestProgress:
+    return IngestProgress(TimeRules(0, 0), frontiers=dict([frontier("output", *output), frontier("input", read, None)]))
 
 
 def test_a_batch_is_counted_once() -> None:
@@ -79,10 +79,10 @@ def test_latency_belongs_to_the_phase_of_its_result() -> None:
 def test_a_kill_between_the_two_files_counts_nothing_twice(tmp_path: Path) -> None:
     record = RunRecord(ledger=Ledger())
     record.latency_measured(rows(0, 0))
-    measuring.Keeper(tmp_path).keep_now(record)
+    measuring.LedgerWriter(tmp_path).write_now(record)
     record.latency_measured(rows(1, 1))
     counters.write(tmp_path, record)
-    again = RunRecord(ledger=measuring.opened(tmp_path))
+    again = RunRecord(ledger=measuring.read_ledger(tmp_path))
     counters.restore(tmp_path, again)
     assert again.ledger is not None
     assert (again.measured_batch, again.ledger.batch) == (1, 0)
@@ -111,26 +111,26 @@ def test_a_counters_file_of_an_earlier_version_is_not_measured_again(tmp_path: P
 def test_a_damaged_file_is_started_anew(tmp_path: Path, text: str) -> None:
     (tmp_path / measuring.FILE).write_text(text)
     said: list[str] = []
-    assert measuring.opened(tmp_path, said.append) == Ledger()
+    assert measuring.read_ledger(tmp_path, said.append) == Ledger()
     assert [sentence.split(" (")[0] for sentence in said] == [
         f"{tmp_path / measuring.FILE} is damaged or of another version"
     ]
 
 
 def test_the_file_is_written_now_and_then(tmp_path: Path) -> None:
-    keeper, record = measuring.Keeper(tmp_path), RunRecord(ledger=Ledger())
+    keeper, record = measuring.LedgerWriter(tmp_path), RunRecord(ledger=Ledger())
     for at, kept in ((0, 0), (9, 0), (10, 2)):
         record.measured_through(at // 5)
-        keeper.keep(record, us(at))
-        assert measuring.opened(tmp_path).batch == kept
+        keeper.write(record, us(at))
+        assert measuring.read_ledger(tmp_path).batch == kept
 
 
 def test_silence_counts_while_there_is_input() -> None:
-    assert measuring.known_until_us(books((50, 90), 80), 0) == us(80)
-    assert measuring.known_until_us(books((50, 90), 20), 0) == us(50)
-    assert measuring.known_until_us(books((50, 70), 80), 1_000_000) == us(69)
-    assert measuring.known_until_us(books((50, None), 80), 0) == us(50)
-    assert measuring.known_until_us(books((None, None), 80), 0) is None
+    assert measuring.known_until_us(progress((50, 90), 80), 0) == us(80)
+    assert measuring.known_until_us(progress((50, 90), 20), 0) == us(50)
+    assert measuring.known_until_us(progress((50, 70), 80), 1_000_000) == us(69)
+    assert measuring.known_until_us(progress((50, None), 80), 0) == us(50)
+    assert measuring.known_until_us(progress((None, None), 80), 0) is None
 
 
 def settings(tmp_path: Path) -> Config:
@@ -143,7 +143,7 @@ def test_a_fault_is_published_with_its_measures(tmp_path: Path) -> None:
         if not 62 <= at < 80:
             record.latency_measured(rows(at, at))
     record.add_confirmed("duplicate", "recovery", 7, 2, us(75), fault="kill")
-    found = measuring.measured(settings(tmp_path), books((149.9, 150), 150), record)
+    found = measuring.measured(settings(tmp_path), progress((149.9, 150), 150), record)
     assert found.faults["kill"]["downtime_seconds"] == pytest.approx(18.0, abs=0.01)
     assert found.faults["kill"]["recovered"] == 1.0
     control, failure, recovery, after = found.phases
@@ -155,7 +155,7 @@ def test_a_fault_is_published_with_its_measures(tmp_path: Path) -> None:
 
 def test_without_a_fault_the_output_that_is_kept_stays_bounded(tmp_path: Path) -> None:
     record = RunRecord(ledger=Ledger(series(second(at) for at in range(7_200))))
-    assert measuring.measured(settings(tmp_path), books((7_200, 7_200)), record) == measuring.Measured()
+    assert measuring.measured(settings(tmp_path), progress((7_200, 7_200)), record) == measuring.Measured()
     assert record.ledger is not None
     assert len(record.ledger.series.outputs) < FINE_SECONDS + 7_200 // COARSE_SECONDS + COARSE_SECONDS
 
@@ -165,7 +165,7 @@ def test_faults_of_one_name_share_no_violations(tmp_path: Path) -> None:
     for at in range(150):
         record.latency_measured(rows(at, at))
     record.add_confirmed("duplicate", "failure", 7, 0, us(65), fault="kill")
-    found = measuring.measured(settings(tmp_path), books((149.9, 150), 150), record)
+    found = measuring.measured(settings(tmp_path), progress((149.9, 150), 150), record)
     assert [p.contributions for p in found.phases if p.fault] == [{}] * 4
     assert set(found.faults) == {"kill", "other"}
 
@@ -174,7 +174,7 @@ def test_a_phase_and_a_fault_have_the_coarsest_resolution_of_their_output(tmp_pa
     record = RunRecord(ledger=Ledger(), faults=(fault("kill", 60, 70),))
     for at in range(150):
         record.latency_measured(rows(at, at), None if at > 120 else 400_000 + at)
-    found = measuring.measured(settings(tmp_path), books((149.9, 150), 150), record)
+    found = measuring.measured(settings(tmp_path), progress((149.9, 150), 150), record)
     assert [phase.resolution_seconds for phase in found.phases] == [0.400059, 0.400069, None]
     # The recovery phase ends before the backlog.
     assert found.faults["kill"]["resolution_seconds"] == pytest.approx(0.4, abs=0.001)

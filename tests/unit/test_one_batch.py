@@ -15,8 +15,8 @@ from tests.unit.reconcile_rows import MINUTE_US
 from validator.model.frontier import Lookup, PartitionId
 from validator.reconcile.judge import VIOLATIONS
 from validator.state.tables import Table
-from validator.stream import batch, recording, retiring
-from validator.stream.batch import TopicGone, TopicReplaced
+from validator.stream import batch, recording, retention
+from validator.stream.batch import TopicDeleted, TopicReplaced
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.failpoints import NAMES
 
@@ -104,7 +104,7 @@ def deleted(brokers: Meanwhile) -> None:
     del brokers.run.logs.ends["click"]
 
 
-@pytest.mark.parametrize(("happens", "error"), [(recreated, TopicReplaced), (deleted, TopicGone)])
+@pytest.mark.parametrize(("happens", "error"), [(recreated, TopicReplaced), (deleted, TopicDeleted)])
 def test_nothing_is_committed_of_a_topic_recreated_while_it_is_read(
     happens: Any, error: type[Exception], tmp_path: Path
 ) -> None:
@@ -298,7 +298,7 @@ def test_a_kill_during_retirement_changes_no_total(
     undisturbed, run = begun("undisturbed"), begun("killed")
     hours = iter(range(3))
     with monkeypatch.context() as patched:
-        patched.setattr(retiring, "reach", killing(name))
+        patched.setattr(retention, "reach", killing(name))
         with pytest.raises(Killed):
             retired(run, hours)
     run.restart()

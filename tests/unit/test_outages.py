@@ -10,15 +10,15 @@ import pytest
 from tests.unit.read_through import Suspected, read_through
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.core.judging import Judging
-from validator.model.books import Books
 from validator.model.frontier import Frontier, Outages, counted_back_us
+from validator.model.progress import IngestProgress
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.judge import Rules
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
 from validator.stream.brokers import BrokersUnreachable
 from validator.stream.committing import outages_by, topic_marks
-from validator.stream.outage import Unanswered, is_of_an_outage
+from validator.stream.outage import OutageNote, is_outage
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def test_the_due_instant_never_falls_when_an_outage_becomes_known() -> None:
 
 
 def test_more_outages_than_are_kept_become_fewer_and_longer() -> None:
-    books = read_through(0).with_outages(*[(10 * n, 10 * n + 5) for n in range(100)])
-    assert len(books.outages) == 64
-    assert books.outages[0] == (0, 365)
-    assert books.outages[-1] == (990, 995)
-    assert topic_marks(replace(books, outages=books.outages[:-1]), books) == ["outage 990 995"]
+    progress = read_through(0).with_outages(*[(10 * n, 10 * n + 5) for n in range(100)])
+    assert len(progress.outages) == 64
+    assert progress.outages[0] == (0, 365)
+    assert progress.outages[-1] == (990, 995)
+    assert topic_marks(replace(progress, outages=progress.outages[:-1]), progress) == ["outage 990 995"]
     assert outages_by(["rest_all", "outage 990 995", "replaced click/0"]) == [(990, 995)]
 
 
@@ -91,24 +91,24 @@ def test_a_loss_is_proven_by_time_in_which_the_brokers_answered(
     )
 
 
-def away(at_us: int) -> Books:
+def away(at_us: int) -> IngestProgress:
     return read_through(at_us).with_outages((10, 1_010))
 
 
 def test_an_outage_is_known_to_the_next_process(tmp_path: Path) -> None:
-    first = Unanswered(tmp_path)
+    first = OutageNote(tmp_path)
     assert not first.noted
     first.note()
     first.note()
-    second = Unanswered(tmp_path)
+    second = OutageNote(tmp_path)
     assert second.noted
     second.clear()
-    assert not Unanswered(tmp_path).noted
+    assert not OutageNote(tmp_path).noted
     assert list(tmp_path.iterdir()) == []
 
 
 def test_only_errors_of_unreachable_brokers_are_an_outage() -> None:
     timed_out = RuntimeError("TimeoutException: Timed out waiting for a node assignment")
-    assert is_of_an_outage(BrokersUnreachable("no answer"))
-    assert is_of_an_outage(timed_out)
-    assert not is_of_an_outage(RuntimeError("a column has another type"))
+    assert is_outage(BrokersUnreachable("no answer"))
+    assert is_outage(timed_out)
+    assert not is_outage(RuntimeError("a column has another type"))

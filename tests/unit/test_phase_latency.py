@@ -21,7 +21,7 @@ from validator.model.snapshot import Phase
 from validator.publish.publisher import Publisher
 from validator.publish.report import build
 from validator.stream import counters
-from validator.stream.measuring import Keeper
+from validator.stream.measuring import LedgerWriter
 from validator.stream.phase_latency import phase_latencies
 from validator.stream.run_record import RunRecord
 
@@ -56,7 +56,7 @@ def reported(state: Path, until: int) -> dict[str, Any]:
         )
         for phase in found
     )
-    Keeper(state).keep_now(record)
+    LedgerWriter(state).write_now(record)
     return build(replace(clean(), phases=phases, faults=record.faults, latency_absent_because=None))
 
 

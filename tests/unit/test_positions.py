@@ -15,14 +15,14 @@ import pytest
 
 from tests.unit.reconcile_rows import fact, facts
 from validator.codecs.columns import UNDECODABLE
-from validator.model.books import Books, TimeRules
 from validator.model.frontier import Frontier, PartitionId
+from validator.model.progress import IngestProgress, TimeRules
 from validator.state import positions
 from validator.state.positions import Positions, Settlement, Stretch, joined, positions_of, reread_mark
 from validator.state.tables import StateTables, Table
-from validator.stream.committing import made_anew, mark_row, topic_marks
-from validator.stream.retiring import Retired
-from validator.stream.settling import FILE, Journal, NothingToSettle, settle
+from validator.stream.committing import log_resets, mark_row, topic_marks
+from validator.stream.retention import Retired
+from validator.stream.settling import FILE, NothingToSettle, SettlementJournal, settle
 
 PLACE = PartitionId("orders", 3)
 
@@ -76,19 +76,19 @@ def test_hidden_and_settled_offsets_agree_with_a_set_also_after_a_restart(seed: 
         assert sum(one.records for one in done) == len(taken)
         hidden, gone = hidden - taken, gone | taken
         tables.append(rows, Table.FACTS, writer="facts", version=batch)
-        books = Books(TimeRules(0, 0), batch=batch, lookup_us=batch + 1)
+        progress = IngestProgress(TimeRules(0, 0), batch=batch, lookup_us=batch + 1)
         for number, one in enumerate(done):
-            row = mark_row(books, one.to_mark(), 10**15)
+            row = mark_row(progress, one.to_mark(), 10**15)
             tables.append(row, Table.FACTS, writer=f"marks-{number}", version=batch)
         if batch == 6:
             retired = Retired.from_mark(Retired(positions=live.to_json(batch)).to_mark())
     for known in (live, positions_of(tables, Positions()), positions_of(tables, retired.known_positions())):
         assert offsets_of(known.hidden[PLACE]) == hidden
-        assert offsets_of(known.gone.get(PLACE, ())) == gone
+        assert offsets_of(known.settled_stretches.get(PLACE, ())) == gone
         assert known.settled.get(PLACE, 0) == len(gone)
     again = positions_of(tables, Positions())
     assert again.settle([asked(0, 10_000)])[0].records == len(hidden) or not hidden
-    row = mark_row(Books(TimeRules(0, 0), batch=12, lookup_us=13), reread_mark(["orders"]), 10**15)
+    row = mark_row(IngestProgress(TimeRules(0, 0), batch=12, lookup_us=13), reread_mark(["orders"]), 10**15)
     tables.append(row, Table.FACTS, writer="reread", version=12)
     assert positions_of(tables, Positions()) == Positions(), "what was said of a topic that is read again is void"
 
@@ -99,7 +99,7 @@ def offsets_of(stretches: tuple[Stretch, ...]) -> set[int]:
 
 
 def test_beyond_a_bound_neighbours_are_settled_only_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positions, "STRETCHES_MOST", 2)
+    monkeypatch.setattr(positions, "STRETCHES_MAX", 2)
     found = joined(Stretch(at, at, 1) for at in (1, 3, 5, 7))
     assert found == (Stretch(1, 3, 2), Stretch(5, 7, 2))
     known = Positions(hidden={PLACE: found})
@@ -147,7 +147,7 @@ class Log:
         self.asked: set[int] = set()
         self.settled: set[int] = set()
         self.retired = Retired()
-        self.books = Books(TimeRules(0, 0), lookup_us=1, frontiers={PLACE: self._frontier})
+        self.progress = IngestProgress(TimeRules(0, 0), lookup_us=1, frontiers={PLACE: self._frontier})
         self.restart()
 
     @property
@@ -173,21 +173,21 @@ class Log:
 
     def read(self) -> None:
         """Two batches: one that opens a generation, and one that reads all records."""
-        before = self.books
-        self.books = replace(before, batch=before.batch + 1, frontiers={PLACE: self._frontier})
-        begun = [mark for mark in topic_marks(before, self.books) if "anew" in mark]
-        self._commit([mark_row(self.books, mark, 10**15) for mark in begun])
-        for place, offset in made_anew(before, self.books):
-            self.live.made_anew(place, offset, self.books.batch)
+        before = self.progress
+        self.progress = replace(before, batch=before.batch + 1, frontiers={PLACE: self._frontier})
+        begun = [mark for mark in topic_marks(before, self.progress) if "anew" in mark]
+        self._commit([mark_row(self.progress, mark, 10**15) for mark in begun])
+        for place, offset in log_resets(before, self.progress):
+            self.live.reset_log(place, offset, self.progress.batch)
             self.known = {at: number for at, number in self.known.items() if at < offset}
-        self.books = replace(self.books, batch=self.books.batch + 1)
+        self.progress = replace(self.progress, batch=self.progress.batch + 1)
         new = sorted(self.log.keys() - self.known.keys())
-        rows = [facts(bad(self.books.batch, new))] if new else []
+        rows = [facts(bad(self.progress.batch, new))] if new else []
         self.known |= self.log
         for part in rows:
             self.live.absorb(part)
         done = self.live.settle(self.journal.read())
-        self._commit([*rows, *(mark_row(self.books, one.to_mark(), 10**15) for one in done)])
+        self._commit([*rows, *(mark_row(self.progress, one.to_mark(), 10**15) for one in done)])
         self.settled |= self.asked & set(self.known.values())
 
     def ack(self, first: int, last: int) -> None:
@@ -202,12 +202,15 @@ class Log:
 
     def retire(self) -> None:
         """Retention folds the known positions into its mark."""
-        self.books = replace(self.books, batch=self.books.batch + 1)
-        self.retired = Retired.from_mark(Retired(positions=self.live.to_json(self.books.batch)).to_mark())
+        self.progress = replace(self.progress, batch=self.progress.batch + 1)
+        self.retired = Retired.from_mark(Retired(positions=self.live.to_json(self.progress.batch)).to_mark())
 
     def restart(self) -> None:
         """Continue in another process."""
-        self.live, self.journal = positions_of(self.tables, self.retired.known_positions()), Journal(self.folder)
+        self.live, self.journal = (
+            positions_of(self.tables, self.retired.known_positions()),
+            SettlementJournal(self.folder),
+        )
 
     def is_as_expected(self) -> bool:
         """Whether the expected positions are hidden and settled, in this process and after a restart."""
@@ -221,7 +224,7 @@ class Log:
 
     def _commit(self, parts: list[pa.Table]) -> None:
         if parts:
-            self.tables.append(pa.concat_tables(parts), Table.FACTS, writer="w", version=self.books.batch)
+            self.tables.append(pa.concat_tables(parts), Table.FACTS, writer="w", version=self.progress.batch)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -286,8 +289,8 @@ def test_every_record_that_names_a_settled_position_is_settled(tmp_path: Path, b
         known.absorb(facts(row))
         done = known.settle([asked(17, 17)] if by == "an operator" else [])
         assert settled_offsets(done) == expected
-        books = Books(TimeRules(0, 0), batch=batch, lookup_us=batch + 1)
-        rows = [facts(row), *(mark_row(books, one.to_mark(), 10**15) for one in done)]
+        progress = IngestProgress(TimeRules(0, 0), batch=batch, lookup_us=batch + 1)
+        rows = [facts(row), *(mark_row(progress, one.to_mark(), 10**15) for one in done)]
         tables.append(pa.concat_tables(rows), Table.FACTS, writer="w", version=batch)
     assert offsets_of(known.hidden[PLACE]) == set()
     assert known.named == {}

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
-from validator.model.kafka_refusals import Heard
+from validator.model.kafka_refusals import ClientMessages
 from validator.stream import kafka_reading
 from validator.stream.kafka_reading import Range, ReadFailed, _until_end
 from validator.stream.sources import reading_of
@@ -102,7 +102,9 @@ def test_a_range_is_read_whole_or_fails(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(kafka_reading, "time", SimpleNamespace(monotonic=lambda said=deliveries: said.seconds))
         found: list[int] = []
         try:
-            reads = _until_end(cast("Consumer", deliveries), Heard(), wanted, 2.0, sparing=chance.random() < 0.2)
+            reads = _until_end(
+                cast("Consumer", deliveries), ClientMessages(), wanted, 2.0, low_memory=chance.random() < 0.2
+            )
             for messages, offsets in reads:
                 assert [message.offset() for message in messages] == offsets.tolist()
                 assert {(message.topic(), message.partition()) for message in messages} <= {("t", 0)}
@@ -136,4 +138,4 @@ def test_events_that_repeat_keep_no_range_waiting(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(deliveries, "consume", consume)
     with pytest.raises(ReadFailed, match=r"did not answer in time: .* t-0 from offset 3"):
-        list(_until_end(cast("Consumer", deliveries), Heard(), Range(0, "t", 0, 3, 9), 5.0, sparing=False))
+        list(_until_end(cast("Consumer", deliveries), ClientMessages(), Range(0, "t", 0, 3, 9), 5.0, low_memory=False))

@@ -59,7 +59,7 @@ def test_a_state_of_an_earlier_version_is_continued(recorded: Path, tmp_path: Pa
     identity.check_or_write(old, followed.config)
     take_over(StateTables(old))
     followed.restart()
-    followed.runner.judging.judge_recovered(followed.runner.books)
+    followed.runner.judging.judge_recovered(followed.runner.progress)
     assert followed.shown().contributions == before.contributions
     found = go_on(followed)
     assert found.contributions == expected.contributions

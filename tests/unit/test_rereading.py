@@ -15,16 +15,16 @@ from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
 from validator.core.judging import Judging
-from validator.model.books import Books, TimeRules
 from validator.model.frontier import Frontier, PartitionId
+from validator.model.progress import IngestProgress, TimeRules
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.judge import Rules
-from validator.reconcile.lateness import hole
+from validator.reconcile.lateness import offset_gap_row
 from validator.state import identity
 from validator.state.identity import StateMismatch
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
-from validator.stream import retiring
+from validator.stream import retention
 from validator.stream.committing import frontier_rows, mark_row
 from validator.stream.recovery import lateness_of, recover
 from validator.stream.rereading import _from_start, adopt, would_adopt
@@ -49,9 +49,9 @@ def state(folder: Path, *more: dict[str, Any], **of_click: Any) -> StateTables:
     identity.check_or_write(tables.state, config(folder))
     kept = Frontier("input", "click", 0, "one", 4, 9, 0, 9, 9, 7, read_through_us=5, **{"records": 5} | of_click)
     results = replace(kept, side="output", topic="output", records=5, undecodable=1)
-    books = Books(TimeRules(0, 1), batch=2, lookup_us=7, frontiers={CLICK: kept, OUTPUT: results})
+    progress = IngestProgress(TimeRules(0, 1), batch=2, lookup_us=7, frontiers={CLICK: kept, OUTPUT: results})
     undecodable = {**bad(2, [4, 5, 6]), "topic": "click", "partition": 0, "reach_us": 60}
-    rows = [facts(undecodable, *more), frontier_rows(books, None, DAY_US), mark_row(books, "rest_all", DAY_US)]
+    rows = [facts(undecodable, *more), frontier_rows(progress, None, DAY_US), mark_row(progress, "rest_all", DAY_US)]
     tables.append(pa.concat_tables(rows), Table.FACTS, writer="w", version=2)
     return tables
 
@@ -74,7 +74,7 @@ def test_a_topic_that_never_decoded_is_read_again_from_where_it_began(
     for given, again in ((config(tmp_path), ()), (corrected, ("click",)), (corrected, ())):
         assert adopt(tables, given) == again
         recovered = recover(tables, TimeRules(0, 1), TumblingWindow.of(60))
-        click, output = (recovered.books.frontiers[place] for place in (CLICK, OUTPUT))
+        click, output = (recovered.progress.frontiers[place] for place in (CLICK, OUTPUT))
         assert (click.first_offset, click.next_offset, click.records, click.undecodable) == (4, 4, 0, 0)
         assert (click.read_through_us, click.expired) == (None, 0)
         assert (output.next_offset, output.records, output.undecodable) == (9, 5, 1)
@@ -101,22 +101,22 @@ def test_the_records_of_the_previous_topic_are_expired() -> None:
 )
 def test_any_other_difference_is_refused_and_changes_nothing(tmp_path: Path, setting: str, said: str) -> None:
     tables = state(tmp_path, undecodable=4)
-    before = recover(tables, TimeRules(0, 1), TumblingWindow.of(60)).books
+    before = recover(tables, TimeRules(0, 1), TumblingWindow.of(60)).progress
     for refuse in (adopt, would_adopt):
         with pytest.raises(StateMismatch, match=said):
             refuse(tables, config(tmp_path, setting))
-    assert recover(tables, TimeRules(0, 1), TumblingWindow.of(60)).books == before
+    assert recover(tables, TimeRules(0, 1), TumblingWindow.of(60)).progress == before
     assert adopt(tables, config(tmp_path)) == ()
 
 
 def test_expired_and_compacted_records_of_the_topic_stay_known(tmp_path: Path) -> None:
     """Expired records are not read again. A recreated topic does not show what the old one hid, and a topic whose
     policy was changed may have been compacted before."""
-    gone = {**hole("click", 0, 0, 60), "batch": 1, "lookup_us": 6, "epoch": 0}
+    gone = {**offset_gap_row("click", 0, 0, 60), "batch": 1, "lookup_us": 6, "epoch": 0}
     tables = state(tmp_path, gone, undecodable=5, cleanup_policy="delete", compacted_below=7, compacted=2, markers=1)
     assert adopt(tables, config(tmp_path, CORRECTED)) == ("click",)
     recovered = recover(tables, TimeRules(0, 1), TumblingWindow.of(60))
-    click = recovered.books.frontiers[CLICK]
+    click = recovered.progress.frontiers[CLICK]
     assert (click.cleanup_policy, click.compacted_below, click.compacted, click.markers) == ("delete", 7, 0, 0)
     assert recovered.cells.lateness.possible == {("click", 0): {60: -1}}
     assert lateness_of(tables, recovered.positions, -1).possible == {("click", 0): {60: -1}}
@@ -126,7 +126,7 @@ def test_expired_and_compacted_records_of_the_topic_stay_known(tmp_path: Path) -
 def test_records_read_again_hide_nothing_after_retention(tmp_path: Path, order: str) -> None:
     """Retention keeps the doubt about events that undecodable records may have made late. Reading these again removes
     their doubt, but not the doubt of a gap."""
-    gone = {**hole("click", 0, 9, 60), "batch": 2, "lookup_us": 7, "epoch": 0}
+    gone = {**offset_gap_row("click", 0, 9, 60), "batch": 2, "lookup_us": 7, "epoch": 0}
     tables = state(tmp_path, gone, undecodable=5)
 
     def read_again() -> None:
@@ -135,13 +135,13 @@ def test_records_read_again_hide_nothing_after_retention(tmp_path: Path, order: 
     def retire() -> None:
         """Drop the oldest epoch, as a batch three days later does."""
         found = recover(tables, TimeRules(0, 1), TumblingWindow.of(60))
-        read = {place: replace(it, read_through_us=3 * DAY_US) for place, it in found.books.frontiers.items()}
-        books = replace(found.books, lookup_us=3 * DAY_US, watermark_us=3 * DAY_US, frontiers=read)
+        read = {place: replace(it, read_through_us=3 * DAY_US) for place, it in found.progress.frontiers.items()}
+        progress = replace(found.progress, lookup_us=3 * DAY_US, watermark_us=3 * DAY_US, frontiers=read)
         rules = Rules(oracle=TumblingWindow.of(60), overdue_after_us=1, missing_after_us=2, drops_late=True)
-        judging = Judging(KnownFacts(tables, first_batch=books.batch + 1), rules, cells=found.cells)
-        judging.absorb(None, books.clock(), {})
-        plan = retiring.plan(tables, judging, books, found.retired, DAY_US, found.positions)
-        retiring.commit(plan, tables, judging, books, DAY_US, writer="w")
+        judging = Judging(KnownFacts(tables, first_batch=progress.batch + 1), rules, cells=found.cells)
+        judging.absorb(None, progress.clock(), {})
+        plan = retention.plan(tables, judging, progress, found.retired, DAY_US, found.positions)
+        retention.commit(plan, tables, judging, progress, DAY_US, writer="w")
 
     steps = [read_again, retire]
     for step in steps if order.startswith("read") else reversed(steps):

@@ -11,20 +11,20 @@ import pytest
 
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.core.judging import Judging, new_cells
-from validator.core.totals import Sums
+from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT
-from validator.model.books import Books, TimeRules
 from validator.model.frontier import Clock, Frontier, PartitionId
+from validator.model.progress import IngestProgress, TimeRules
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.judge import Rules, close
-from validator.reconcile.lateness import hole
+from validator.reconcile.lateness import offset_gap_row
 from validator.state.known_facts import KnownFacts
 from validator.state.positions import Positions, Settlement, Stretch
 from validator.state.tables import StateTables, Table
-from validator.stream import retiring
+from validator.stream import retention
 from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows, mark_row, replaced_mark
 from validator.stream.recovery import lateness_of, recover
-from validator.stream.retiring import Retired
+from validator.stream.retention import Retired
 
 RETENTION_US = 24 * MINUTE_US
 RULES = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=1, missing_after_us=2)
@@ -39,12 +39,12 @@ def clock(at_us: int, watermark_us: int = WATERMARK_US) -> Clock:
     return Clock(at_us, watermark_us, at_us, at_us, at_us, None, None, 0, False, False)
 
 
-def books(batch: int, at_us: int, watermark_us: int = WATERMARK_US) -> Books:
+def progress(batch: int, at_us: int, watermark_us: int = WATERMARK_US) -> IngestProgress:
     frontiers = {
         PartitionId(side, 0): Frontier(side, side, 0, "topic", 0, 10, 0, 10, 10, at_us, read_through_us=at_us)
         for side in ("input", "output")
     }
-    return Books(TIME_RULES, batch=batch, lookup_us=at_us, watermark_us=watermark_us, frontiers=frontiers)
+    return IngestProgress(TIME_RULES, batch=batch, lookup_us=at_us, watermark_us=watermark_us, frontiers=frontiers)
 
 
 class Run:
@@ -54,17 +54,17 @@ class Run:
         self.tables = StateTables(folder)
         self.judging = Judging(KnownFacts(self.tables, first_batch=0), RULES)
         self.retired = Retired()
-        self.books = Books(TIME_RULES)
+        self.progress = IngestProgress(TIME_RULES)
 
     def batch(self, at_us: int, *rows: dict[str, object], watermark_us: int = WATERMARK_US) -> None:
-        self.books = books(self.books.batch + 1, at_us, watermark_us)
+        self.progress = progress(self.progress.batch + 1, at_us, watermark_us)
         batch_facts = facts(*[{**row, "epoch": epoch_of(at_us, RETENTION_US)} for row in rows])
-        self._append(pa.concat_tables([batch_facts, frontier_rows(self.books, None, RETENTION_US)]))
+        self._append(pa.concat_tables([batch_facts, frontier_rows(self.progress, None, RETENTION_US)]))
         self.judging.absorb(batch_facts, clock(at_us, watermark_us), {})
 
     def retire(self) -> None:
-        plan = retiring.plan(self.tables, self.judging, self.books, self.retired, RETENTION_US)
-        self.books = retiring.commit(plan, self.tables, self.judging, self.books, RETENTION_US, writer="w")
+        plan = retention.plan(self.tables, self.judging, self.progress, self.retired, RETENTION_US)
+        self.progress = retention.commit(plan, self.tables, self.judging, self.progress, RETENTION_US, writer="w")
         self.retired = plan.retired
 
     def epochs(self) -> set[int]:
@@ -74,11 +74,11 @@ class Run:
 
     def mark(self, text: str) -> None:
         """Add a row to the last batch."""
-        row = mark_row(self.books, text, RETENTION_US)
-        self.tables.append(row, Table.FACTS, writer="marks", version=self.books.batch)
+        row = mark_row(self.progress, text, RETENTION_US)
+        self.tables.append(row, Table.FACTS, writer="marks", version=self.progress.batch)
 
     def _append(self, rows: pa.Table) -> None:
-        self.tables.append(rows, Table.FACTS, writer="w", version=self.books.batch)
+        self.tables.append(rows, Table.FACTS, writer="w", version=self.progress.batch)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_unchanged_cells_are_retired_and_their_totals_stay(run: Run) -> None:
     assert (before.counts["missing"], before.counts["duplicate"]) == (1, 1)
     run.retire()
     assert run.judging.cells.keys().to_pylist() == ["open", "new"]
-    after = run.judging.absorb(None, clock(run.books.lookup_us), {})
+    after = run.judging.absorb(None, clock(run.progress.lookup_us), {})
     assert (after.counts, after.cells_seen, after.cells_violated) == (
         before.counts,
         before.cells_seen,
@@ -128,7 +128,7 @@ def test_excess_stays_counted_when_its_cells_are_retired(tmp_path: Path) -> None
         if number:
             run.retire()
     assert run.judging.cells.keys().to_pylist() == ["cell-2"]
-    after = run.judging.absorb(None, clock(run.books.lookup_us), {})
+    after = run.judging.absorb(None, clock(run.progress.lookup_us), {})
     assert (after.on_record["duplicate"], after.cells_in_excess) == (3, 3)
     again = _of_a_restart(run).sums
     assert (again.on_record["duplicate"], again.cells_in_excess) == (3, 3)
@@ -136,14 +136,14 @@ def test_excess_stays_counted_when_its_cells_are_retired(tmp_path: Path) -> None
 
 def test_missing_events_stay_counted_when_their_cell_is_retired(run: Run) -> None:
     run.retire()
-    sums = run.judging.absorb(None, clock(run.books.lookup_us), {})
+    sums = run.judging.absorb(None, clock(run.progress.lookup_us), {})
     assert (sums.on_record["missing"], sums.cells_missing) == (1, 1)
 
 
 def test_totals_of_an_earlier_version_have_their_counts_on_record() -> None:
-    kept = Sums.empty().to_json()
-    kept["counts"] = {**Sums.empty().counts, "duplicate": 2, "missing": 5}
-    before = Sums.from_json({name: value for name, value in kept.items() if name != "on_record"})
+    kept = CellTotals.empty().to_json()
+    kept["counts"] = {**CellTotals.empty().counts, "duplicate": 2, "missing": 5}
+    before = CellTotals.from_json({name: value for name, value in kept.items() if name != "on_record"})
     assert before.on_record == {"missing": 5, "duplicate": 2, "misplaced": 0, "unknown_id": 0}
 
 
@@ -160,19 +160,19 @@ def test_a_restart_after_retention_reports_the_same(run: Run) -> None:
     run.retire()
     again = recover(StateTables(run.tables.state), TIME_RULES, RULES.oracle)
     judging = Judging(
-        KnownFacts(run.tables, first_batch=again.books.batch + 1), RULES, again.cells, retired=again.retired.sums
+        KnownFacts(run.tables, first_batch=again.progress.batch + 1), RULES, again.cells, retired=again.retired.sums
     )
-    # The restart closes a cell, since these books have no watermark. It is due by the second step.
+    # The restart closes a cell, since this progress has no watermark. It is due by the second step.
     for later in (1, 10):
-        found = judging.absorb(None, clock(run.books.lookup_us + later), {})
-        expected = run.judging.absorb(None, clock(run.books.lookup_us + later), {})
+        found = judging.absorb(None, clock(run.progress.lookup_us + later), {})
+        expected = run.judging.absorb(None, clock(run.progress.lookup_us + later), {})
     assert (found.counts, found.results, found.cells_seen) == (expected.counts, expected.results, expected.cells_seen)
     assert again.retired == run.retired
 
 
 def test_a_start_deletes_the_folders_that_a_killed_process_left(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as killed:
-        killed.setattr(retiring, "drop_folders", lambda *_: None)
+        killed.setattr(retention, "drop_folders", lambda *_: None)
         run.retire()
     old = epoch_of(START_US, RETENTION_US)
     assert old in run.epochs()
@@ -199,7 +199,7 @@ def test_a_cell_that_closes_when_it_is_old_stays_until_its_loss_is_proven(tmp_pa
 
 def test_a_cell_whose_ids_are_not_compared_yet_is_counted_as_an_estimate(tmp_path: Path) -> None:
     run = Run(tmp_path / "state")
-    run.books = books(0, START_US)
+    run.progress = progress(0, START_US)
     late_rows = [
         fact("input", [1, 2], batch=0, lookup_us=START_US, key="behind"),
         fact("output", [1, 9], batch=0, lookup_us=START_US, key="behind"),
@@ -215,9 +215,9 @@ def test_a_cell_whose_ids_are_not_compared_yet_is_counted_as_an_estimate(tmp_pat
 
 def test_a_record_read_later_for_a_retired_cell_is_out_of_scope(run: Run) -> None:
     run.retire()
-    at = run.books.lookup_us + 5
+    at = run.progress.lookup_us + 5
     late = facts(fact("output", [3], batch=9, lookup_us=at, key="done"))
-    now = replace(clock(at), retired=tuple((r.at_us, r.horizon_us) for r in run.books.retirements))
+    now = replace(clock(at), retired=tuple((r.at_us, r.horizon_us) for r in run.progress.retirements))
     run.judging.absorb(late, now, {})
     judged = run.judging.judged_of(np.arange(len(run.judging.cells)))
     row = run.judging.cells.keys().to_pylist().index("done")
@@ -227,11 +227,11 @@ def test_a_record_read_later_for_a_retired_cell_is_out_of_scope(run: Run) -> Non
 
 def _of_a_restart(run: Run) -> Judging:
     again = recover(StateTables(run.tables.state), TIME_RULES, RULES.oracle)
-    known = KnownFacts(run.tables, first_batch=again.books.batch + 1)
+    known = KnownFacts(run.tables, first_batch=again.progress.batch + 1)
     found = Judging(known, RULES, again.cells, retired=again.retired.sums)
     for later in (1, 10):
-        found.absorb(None, clock(run.books.lookup_us + later), {})
-        run.judging.absorb(None, clock(run.books.lookup_us + later), {})
+        found.absorb(None, clock(run.progress.lookup_us + later), {})
+        run.judging.absorb(None, clock(run.progress.lookup_us + later), {})
     return found
 
 
@@ -278,8 +278,8 @@ def test_an_event_far_in_the_future_hides_no_event_after_retention(tmp_path: Pat
     later = at + RETENTION_US + 2 * EPOCH_US
     run.batch(later, fact("input", [2], batch=1, lookup_us=later, key="new"))
     run.retire()
-    at = run.books.lookup_us + 5
-    now = replace(clock(at), retired=tuple((r.at_us, r.horizon_us) for r in run.books.retirements))
+    at = run.progress.lookup_us + 5
+    now = replace(clock(at), retired=tuple((r.at_us, r.horizon_us) for r in run.progress.retirements))
     coming = facts(fact("input", [3], batch=9, lookup_us=at, window_us=MINUTE_US, key="coming"))
     run.judging.absorb(coming, now, {})
     judged = run.judging.judged_of(np.arange(len(run.judging.cells)))
@@ -319,7 +319,7 @@ def test_a_start_after_retention_restores_late_and_possibly_late_events(tmp_path
     for number in range(3):
         at = START_US + number * (RETENTION_US + 2 * EPOCH_US)
         event = fact("input", [number], batch=number, lookup_us=at, window_us=number * MINUTE_US)
-        poison = {**hole("input", 0, 7, window_us), "batch": number, "lookup_us": at, "epoch": 0}
+        poison = {**offset_gap_row("input", 0, 7, window_us), "batch": number, "lookup_us": at, "epoch": 0}
         run.batch(at, {**event, "reach_us": window_us}, *([poison] if number == 0 else []))
         if number:
             run.retire()
@@ -333,11 +333,11 @@ def test_an_operator_settles_positions_folded_by_retention(tmp_path: Path) -> No
     run = Run(tmp_path / "state")
     run.judging.rules = replace(RULES, drops_late=True)
     window_us, place = 9 * MINUTE_US, PartitionId("input", 0)
-    poison = {**hole("input", 0, 7, window_us), "records": 2, "last_offset": 9}
+    poison = {**offset_gap_row("input", 0, 7, window_us), "records": 2, "last_offset": 9}
     poison["stretches"] = [{"first": at, "last": at, "records": 1} for at in (6, 9)]
     ahead = {**fact("input", [5], batch=0, lookup_us=START_US, window_us=8 * MINUTE_US), "reach_us": 8 * MINUTE_US}
     ahead |= {"newest_event_time_us": None, "first_offset": 3, "last_offset": 3}
-    gone = {**hole("input", 0, 2, 7 * MINUTE_US), "batch": 0, "lookup_us": START_US}
+    gone = {**offset_gap_row("input", 0, 2, 7 * MINUTE_US), "batch": 0, "lookup_us": START_US}
     for number in range(3):
         at = START_US + number * (RETENTION_US + 2 * EPOCH_US)
         event = fact("input", [number], batch=number, lookup_us=at, window_us=number * MINUTE_US)
@@ -361,4 +361,4 @@ def test_a_recreated_topic_stays_known_after_retention(tmp_path: Path) -> None:
     run.batch(later, fact("input", [2], batch=1, lookup_us=later, window_us=MINUTE_US, key="new"))
     run.retire()
     assert min(run.epochs()) > epoch_of(at, RETENTION_US)
-    assert recover(run.tables, TIME_RULES, TumblingWindow.of(MINUTE_US)).books.replaced == {PartitionId("input", 0)}
+    assert recover(run.tables, TIME_RULES, TumblingWindow.of(MINUTE_US)).progress.replaced == {PartitionId("input", 0)}

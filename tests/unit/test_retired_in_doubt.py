@@ -14,22 +14,22 @@ from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.core.judging import Judging
-from validator.model.books import Books, TimeRules
 from validator.model.classes import Guarantee, Verdict
 from validator.model.frontier import Frontier, PartitionId
+from validator.model.progress import IngestProgress, TimeRules
 from validator.model.snapshot import Snapshot
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.judge import Rules
 from validator.state import identity
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
-from validator.stream import retiring
+from validator.stream import retention
 from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows
-from validator.stream.recording import Moment, record
+from validator.stream.recording import CommitContext, record
 from validator.stream.recovery import recover, restore_record
 from validator.stream.reporting import snapshot_of
 from validator.stream.rereading import adopt
-from validator.stream.retiring import Retired
+from validator.stream.retention import Retired
 from validator.stream.run_record import RunRecord
 
 RETENTION_US = 24 * MINUTE_US
@@ -52,7 +52,7 @@ class Run:
         identity.check_or_write(self.tables.state, self.config)
         self.undecodable: dict[str, int] = {}
         self.decodes_nothing: set[str] = set()
-        self.books = Books(TIME_RULES, lookup_us=START_US - 1)
+        self.progress = IngestProgress(TIME_RULES, lookup_us=START_US - 1)
         self.record = RunRecord()
         self.retired = Retired()
         self.judging = Judging(KnownFacts(self.tables, first_batch=0), RULES)
@@ -63,26 +63,26 @@ class Run:
 
     def batch(self, *rows: dict[str, Any], after_us: int = 10) -> Snapshot:
         """Run a batch ``after_us`` after the last one and return the published snapshot."""
-        at_us, number = self.books.lookup_us + after_us, self.books.batch + 1
+        at_us, number = self.progress.lookup_us + after_us, self.progress.batch + 1
         added = facts(*[{**row, "batch": number, "lookup_us": at_us, "epoch": self._epoch(at_us)} for row in rows])
-        self.books = replace(
-            self.books, batch=number, lookup_us=at_us, watermark_us=WATERMARK_US, frontiers=self._frontiers(at_us)
+        self.progress = replace(
+            self.progress, batch=number, lookup_us=at_us, watermark_us=WATERMARK_US, frontiers=self._frontiers(at_us)
         )
-        self._append(pa.concat_tables([added, frontier_rows(self.books, None, RETENTION_US)]))
-        effects = self.judging.step(added, self.books, self.record.suspicion)
-        record(effects, Moment(self.tables, "w", number, at_us), self.record, lambda: at_us)
+        self._append(pa.concat_tables([added, frontier_rows(self.progress, None, RETENTION_US)]))
+        effects = self.judging.step(added, self.progress, self.record.suspicion)
+        record(effects, CommitContext(self.tables, "w", number, at_us), self.record, lambda: at_us)
         return self.shown()
 
     def shown(self) -> Snapshot:
-        return snapshot_of(self.config, self.books, self.judging.sums, self.record)
+        return snapshot_of(self.config, self.progress, self.judging.sums, self.record)
 
     def retire(self) -> None:
         """Let time pass until all cells are retired."""
         self.batch(after_us=RETENTION_US + 2 * epoch_length_us(RETENTION_US))
-        held = self.record.suspicion.unprovable_if_retired(self.books, self.judging.sums)
-        plan = retiring.plan(self.tables, self.judging, self.books, self.retired, RETENTION_US, unprovable=held)
-        assert plan.goes.all()
-        self.books = retiring.commit(plan, self.tables, self.judging, self.books, RETENTION_US, writer="w")
+        held = self.record.suspicion.unprovable_if_retired(self.progress, self.judging.sums)
+        plan = retention.plan(self.tables, self.judging, self.progress, self.retired, RETENTION_US, unprovable=held)
+        assert plan.removed.all()
+        self.progress = retention.commit(plan, self.tables, self.judging, self.progress, RETENTION_US, writer="w")
         self.retired = plan.retired
 
     def restart(self, *settings: str) -> tuple[str, ...]:
@@ -90,9 +90,9 @@ class Run:
         self.config = self._configured(*settings)
         again = adopt(self.tables, self.config)
         found = recover(self.tables, TIME_RULES, RULES.oracle)
-        self.books, self.retired, self.record = found.books, found.retired, RunRecord()
+        self.progress, self.retired, self.record = found.progress, found.retired, RunRecord()
         restore_record(self.tables, self.record)
-        known = KnownFacts(self.tables, first_batch=found.books.batch + 1)
+        known = KnownFacts(self.tables, first_batch=found.progress.batch + 1)
         self.judging = Judging(known, RULES, cells=found.cells, retired=found.retired.sums)
         return again
 
@@ -109,7 +109,7 @@ class Run:
         return epoch_of(at_us, RETENTION_US)
 
     def _append(self, rows: pa.Table) -> None:
-        self.tables.append(rows, Table.FACTS, writer="w", version=self.books.batch)
+        self.tables.append(rows, Table.FACTS, writer="w", version=self.progress.batch)
 
 
 def events(*ids: int, window: int = 0, key: str = "a") -> dict[str, Any]:

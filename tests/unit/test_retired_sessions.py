@@ -36,8 +36,8 @@ def test_an_event_that_would_have_extended_a_retired_session_is_out_of_scope(tmp
     run.retire()
     assert run.retired.sums.cells_seen == 1
     for step in (5, 50):
-        at = run.books.lookup_us + step
-        now = replace(clock(at), retired=tuple((r.at_us, r.horizon_us) for r in run.books.retirements))
+        at = run.progress.lookup_us + step
+        now = replace(clock(at), retired=tuple((r.at_us, r.horizon_us) for r in run.progress.retirements))
         batch_facts = facts(event(6, 6 * MINUTE_US, at, 9), fact("output", list(range(7)), batch=9, lookup_us=at))
         run.judging.absorb(batch_facts if step == 5 else None, now, {})
     assert run.judging.sums.counts["missing"] == 1, "the event of the other session"
@@ -62,12 +62,12 @@ def test_an_event_that_joins_a_session_in_memory_with_a_retired_one_puts_it_out_
     at = later + 5
     run.batch(
         at,
-        event(3, 3 * MINUTE_US, at, run.books.batch + 1),
-        fact("output", list(range(6)), batch=run.books.batch + 1, lookup_us=at),
+        event(3, 3 * MINUTE_US, at, run.progress.batch + 1),
+        fact("output", list(range(6)), batch=run.progress.batch + 1, lookup_us=at),
     )
     if restarts:
         run.judging = recover(run.tables, TIME_RULES, RULES.oracle).judging(
-            KnownFacts(run.tables, first_batch=run.books.batch + 1), RULES
+            KnownFacts(run.tables, first_batch=run.progress.batch + 1), RULES
         )
     now = replace(clock(at + 50), retired=((later, 2 * MINUTE_US + 1),))
     assert run.judging.absorb(None, now, {}).counts["missing"] == 0

@@ -27,9 +27,9 @@ class Cell:
     ) -> list[dict[str, Any]]:
         """The changes of violations in a batch at ``at_us``, dated by broker time. ``inputs_us``, ``outputs_us``: how
         far inputs and outputs are read through."""
-        books = read_through(at_us, inputs_us=inputs_us, outputs_us=outputs_us)
+        progress = read_through(at_us, inputs_us=inputs_us, outputs_us=outputs_us)
         batch_facts = facts(*rows) if rows else None
-        return self.judging.step(batch_facts, books, Suspected()).violations
+        return self.judging.step(batch_facts, progress, Suspected()).violations
 
     def after(
         self, at_us: int, *rows: dict[str, Any], inputs_us: int | None = None, outputs_us: int | None = None

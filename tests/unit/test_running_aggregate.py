@@ -16,8 +16,8 @@ from validator.codecs.batches import EVENTS, RESULTS
 from validator.codecs.columns import DECODED, TOMBSTONE
 from validator.codecs.one_record import joined
 from validator.core.judging import Judging, new_cells
-from validator.model.books import Books, TimeRules
 from validator.model.frontier import Clock, Frontier, PartitionId
+from validator.model.progress import IngestProgress, TimeRules
 from validator.oracles.running_aggregate import RunningAggregate
 from validator.reconcile.by_id import OF_KEY, cell_keys, key_texts, keys_of_cells
 from validator.reconcile.cells import Cells
@@ -26,10 +26,10 @@ from validator.reconcile.grouping import facts_of_events, facts_of_results
 from validator.reconcile.judge import Rules, close
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
-from validator.stream import retiring
+from validator.stream import retention
 from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows
 from validator.stream.recovery import recover
-from validator.stream.retiring import Retired
+from validator.stream.retention import Retired
 
 ODD = ["", "a", '"', "\\", '\\"', ',"', '","', '"]', "]", "[", "ü\u2028😀", "\n\t\x00\x1f\x7f", "a,b", '["x"]', "0"]
 CUMULATIVE = RunningAggregate.of(replaces=True)
@@ -154,7 +154,7 @@ class Run:
         self.tables = StateTables(folder)
         self.judging = Judging(KnownFacts(self.tables, first_batch=0), RULES)
         self.retired = Retired()
-        self.books = Books(TIME_RULES)
+        self.progress = IngestProgress(TIME_RULES)
 
     def batch(self, at_us: int, *parts: pa.Table) -> dict[str, int]:
         """Run a batch and return the contributions by class."""
@@ -162,23 +162,23 @@ class Run:
             PartitionId(topic, 0): Frontier(side.value, topic, 0, "id", 0, 10, 0, 10, 10, at_us, read_through_us=at_us)
             for side, topic in SOURCES
         }
-        self.books = Books(
+        self.progress = IngestProgress(
             TIME_RULES,
-            batch=self.books.batch + 1,
+            batch=self.progress.batch + 1,
             lookup_us=at_us,
             watermark_us=at_us,
             frontiers=frontiers,
             retirements=self.retired.retirements,
         )
         batch_facts = pa.concat_tables(parts) if parts else None
-        rows = [frontier_rows(self.books, None, RETENTION_US), *parts]
-        self.tables.append(pa.concat_tables(rows), Table.FACTS, writer="w", version=self.books.batch)
+        rows = [frontier_rows(self.progress, None, RETENTION_US), *parts]
+        self.tables.append(pa.concat_tables(rows), Table.FACTS, writer="w", version=self.progress.batch)
         self.judging.absorb(batch_facts, self.clock, {})
         return self.counts
 
     @property
     def clock(self) -> Clock:
-        at = self.books.lookup_us
+        at = self.progress.lookup_us
         retired = tuple((it.at_us, it.horizon_us) for it in self.retired.retirements)
         return Clock(at, at, at, at, at, None, None, 0, False, False, retired=retired)
 
@@ -187,14 +187,14 @@ class Run:
         return {name: count for name, count in self.judging.sums.counts.items() if count}
 
     def retire(self) -> None:
-        plan = retiring.plan(self.tables, self.judging, self.books, self.retired, RETENTION_US)
-        self.books = retiring.commit(plan, self.tables, self.judging, self.books, RETENTION_US, writer="w")
+        plan = retention.plan(self.tables, self.judging, self.progress, self.retired, RETENTION_US)
+        self.progress = retention.commit(plan, self.tables, self.judging, self.progress, RETENTION_US, writer="w")
         self.retired = plan.retired
 
     def restarted(self) -> dict[str, int]:
         """The contributions by class in another process that recovers the state."""
         found = recover(self.tables, TIME_RULES, RULES.oracle)
-        judging = Judging(KnownFacts(self.tables, first_batch=found.books.batch + 1), RULES)
+        judging = Judging(KnownFacts(self.tables, first_batch=found.progress.batch + 1), RULES)
         judging.cells, judging.retired = found.cells, found.retired.sums
         judging.absorb(None, self.clock, {})
         return {name: count for name, count in judging.sums.counts.items() if count}

@@ -61,7 +61,7 @@ def test_the_share_is_drawn_by_the_ids_and_counted(tmp_path: Path) -> None:
 def test_cells_whose_facts_left_memory_are_not_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = begun(tmp_path, 1)
     run.feed([Fed("click", (1,)), Fed("output", (1,))])
-    run.runner.judging.known.forget(run.runner.books.batch + 1)
+    run.runner.judging.known.forget(run.runner.progress.batch + 1)
     monkeypatch.setattr(run.runner.tables, "scan", None)
     closed(run)
     assert run.shown().cells["sampled"] == 0

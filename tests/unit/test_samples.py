@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from validator.cli import samples
-from validator.cli.diagnosis import Finding
+from validator.cli.doctor import Finding
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
@@ -90,8 +90,8 @@ def test_a_huge_record_is_named_and_the_other_topics_are_read(config: Config) ->
         ("records of huge", "note"),
         ("records of huge", "problem"),
     ]
-    assert records[1].said.startswith(f"one of the newest records {TOO_LARGE}: it is in huge-0 at or after offset 1.")
-    assert records[2].said.startswith("none of the newest 1 decodes: at huge-0 offset 0 field id")
+    assert records[1].text.startswith(f"one of the newest records {TOO_LARGE}: it is in huge-0 at or after offset 1.")
+    assert records[2].text.startswith("none of the newest 1 decodes: at huge-0 offset 0 field id")
 
 
 @pytest.mark.usefixtures("memory")

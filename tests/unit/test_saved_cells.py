@@ -15,8 +15,8 @@ import validator
 from tests.unit.fed_run import Fed, FedRun
 from tests.unit.reconcile_rows import MINUTE_US
 from validator.core.judging import new_cells
-from validator.model.books import Books, TimeRules
 from validator.model.frontier import PartitionId
+from validator.model.progress import IngestProgress, TimeRules
 from validator.oracles.running_aggregate import RunningAggregate
 from validator.reconcile.judge import Rules
 from validator.state.known_facts import KnownFacts
@@ -26,7 +26,7 @@ from validator.stream.batch import NewGenerationWanted
 from validator.stream.committing import mark_row
 from validator.stream.generations import _rules_of
 from validator.stream.recovery import Recovered
-from validator.stream.retiring import Retired
+from validator.stream.retention import Retired
 from validator.stream.saved_cells import FILE, SavedCells, Saver, saved_cells
 
 PLACE = PartitionId("click", 0)
@@ -106,9 +106,11 @@ def settled() -> str:
 def test_a_mark_that_changes_the_meaning_of_older_facts_invalidates_the_file(
     run: FedRun, mark: Callable[[], str]
 ) -> None:
-    books = replace(run.runner.books, batch=run.runner.books.batch + 1, lookup_us=run.runner.books.lookup_us + 1)
-    row = mark_row(books, mark(), run.config.state.retention)
-    run.runner.tables.append(row, Table.FACTS, writer="test", version=books.batch)
+    progress = replace(
+        run.runner.progress, batch=run.runner.progress.batch + 1, lookup_us=run.runner.progress.lookup_us + 1
+    )
+    row = mark_row(progress, mark(), run.config.state.retention)
+    run.runner.tables.append(row, Table.FACTS, writer="test", version=progress.batch)
     run.restart()
     assert run.folded_from == 0
 
@@ -125,7 +127,7 @@ def test_a_retirement_saves_again_and_a_kill_before_it_invalidates_the_file(run:
     after = (run.state / FILE).read_bytes()
     assert after != before, "without being asked"
     run.restart()
-    assert run.folded_from == run.runner.books.batch + 1, "nothing is folded"
+    assert run.folded_from == run.runner.progress.batch + 1, "nothing is folded"
     (run.state / FILE).write_bytes(before)
     run.restart()
     assert run.folded_from == 0
@@ -143,15 +145,15 @@ def test_the_file_states_its_batch_and_version(run: FedRun) -> None:
     content = (run.state / FILE).read_bytes()
     begin = content.index(b'{"made_by"')
     plain, _ = json.JSONDecoder().raw_decode(content[begin:].decode("utf-8", "replace"))
-    assert plain["batch"] == run.runner.books.batch
+    assert plain["batch"] == run.runner.progress.batch
     assert validator.__version__ in plain["made_by"]
 
 
 def test_settled_cells_that_a_new_horizon_puts_out_of_scope_are_folded_again(run: FedRun) -> None:
     """The partition's first event turns out to be after cells that were settled."""
     runner, begins_us = run.runner, 3 * MINUTE_US
-    late = replace(runner.books.frontiers[PLACE], hidden_start=True, horizon_us=begins_us)
-    runner.books = replace(runner.books, frontiers={**runner.books.frontiers, PLACE: late})
+    late = replace(runner.progress.frontiers[PLACE], hidden_start=True, horizon_us=begins_us)
+    runner.progress = replace(runner.progress, frontiers={**runner.progress.frontiers, PLACE: late})
     run.saves = False
     with pytest.raises(NewGenerationWanted):
         run.feed([Fed("click", (7,), 6 * MINUTE_US)])
@@ -164,12 +166,12 @@ def test_settled_cells_that_a_new_horizon_puts_out_of_scope_are_folded_again(run
 def test_the_partitions_of_several_output_topics_keep_their_numbers(tmp_path: Path) -> None:
     """Otherwise the results of one partition would look like those of two, and none of them would be the newest."""
     rules, time_rules = Rules(RunningAggregate.of(replaces=True), 1, 2), TimeRules(0, 0)
-    judging = Recovered(Books(time_rules), new_cells(rules.oracle), Retired()).judging(
+    judging = Recovered(IngestProgress(time_rules), new_cells(rules.oracle), Retired()).judging(
         KnownFacts(None, first_batch=0), rules
     )
     assert judging.cells.newest is not None
     judging.cells.newest.topics = ["late", "early"]
-    Saver(tmp_path, rules, time_rules).save(judging, Books(time_rules), Retired(), Positions(), {})
+    Saver(tmp_path, rules, time_rules).save(judging, IngestProgress(time_rules), Retired(), Positions(), {})
     found = saved_cells(tmp_path, rules, time_rules)
     assert isinstance(found, SavedCells)
     assert found.cells.newest is not None

@@ -25,8 +25,8 @@ def test_a_cell_closed_by_the_end_of_a_run_hides_nothing_after_retention(tmp_pat
     later = at + RETENTION_US + 2 * EPOCH_US
     run.batch(later, fact("input", [2], batch=1, lookup_us=later, key="new"))
     run.retire()
-    at = run.books.lookup_us + 5
-    now = replace(clock(at), retired=tuple((r.at_us, r.horizon_us) for r in run.books.retirements))
+    at = run.progress.lookup_us + 5
+    now = replace(clock(at), retired=tuple((r.at_us, r.horizon_us) for r in run.progress.retirements))
     coming = facts(fact("input", [3], batch=9, lookup_us=at, window_us=MINUTE_US, key="coming"))
     run.judging.absorb(coming, now, {})
     judged = run.judging.judged_of(np.arange(len(run.judging.cells)))

@@ -17,16 +17,16 @@ import pytest
 
 from tests.unit.memory_tables import MemoryTables
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
-from tests.unit.test_retention import RETENTION_US, START_US, Run, books, clock
+from tests.unit.test_retention import RETENTION_US, START_US, Run, clock, progress
 from validator.core.judging import Judging
-from validator.core.totals import Sums
+from validator.core.totals import CellTotals
 from validator.oracles.sliding_window import SlidingWindow
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.compare import PlaceOffsets
 from validator.reconcile.judge import Rules
 from validator.state.known_facts import BYTES_KEPT, KnownFacts
 from validator.state.tables import StateTables
-from validator.stream import retiring
+from validator.stream import retention
 from validator.stream.committing import epoch_of, frontier_rows
 
 KEYS: Final = "abc"
@@ -58,20 +58,23 @@ class WorldRun(Run):
 
     def read(self, batch: Batch) -> dict[str, Any]:
         """The totals after a batch, except for what only this batch changed."""
-        known, retirements = books(self.books.batch + 1, batch.at_us, batch.watermark_us), self.books.retirements
-        self.books = type(known)(**{**known.__dict__, "retirements": retirements})
-        about = {"batch": self.books.batch, "lookup_us": batch.at_us, "epoch": epoch_of(batch.at_us, RETENTION_US)}
+        known, retirements = (
+            progress(self.progress.batch + 1, batch.at_us, batch.watermark_us),
+            self.progress.retirements,
+        )
+        self.progress = type(known)(**{**known.__dict__, "retirements": retirements})
+        about = {"batch": self.progress.batch, "lookup_us": batch.at_us, "epoch": epoch_of(batch.at_us, RETENTION_US)}
         batch_facts = facts(*[{**row, **about} for row in batch.rows])
-        self._append(pa.concat_tables([batch_facts, frontier_rows(self.books, None, RETENTION_US)]))
+        self._append(pa.concat_tables([batch_facts, frontier_rows(self.progress, None, RETENTION_US)]))
         now = clock(batch.at_us, batch.watermark_us)
         retired = tuple((one.at_us, one.horizon_us) for one in retirements)
         now = type(now)(**{**now.__dict__, "inputs_us": batch.inputs_us, "retired": retired})
         sums = self.judging.absorb(batch_facts, now, batch.places)
-        return {field.name: getattr(sums, field.name) for field in fields(Sums) if field.name != "changed"}
+        return {field.name: getattr(sums, field.name) for field in fields(CellTotals) if field.name != "changed"}
 
     def retires(self) -> bool:
         """Whether an epoch is old enough to be dropped."""
-        return retiring.last_droppable(self.books, RETENTION_US) > self.retired.through_epoch
+        return retention.last_droppable(self.progress, RETENTION_US) > self.retired.through_epoch
 
 
 class World:
@@ -88,7 +91,7 @@ class World:
             missing_after_us=size // 2,
             collapse=rng.random() < 0.3,
             drops_late=rng.random() < 0.4,
-            tells_unconsumed=rng.random() < 0.3,
+            reports_unconsumed=rng.random() < 0.3,
             several_inputs=rng.random() < 0.4,
         )
         self.at_us, self.watermark_us, self.inputs_us, self.offset = START_US, 0, 0, 0
@@ -104,7 +107,7 @@ class World:
         self.inputs_us = max(self.inputs_us, self.at_us - rng.choice((0, 0, 0, 1, MINUTE_US)))
         rows = [row for _ in range(rng.randint(0, 4)) for row in self._rows(now_us // MINUTE_US)]
         places = {}
-        if self.rules.tells_unconsumed:
+        if self.rules.reports_unconsumed:
             behind = rng.choice((0, 0, 3)) if rng.random() < 0.9 else rng.randint(0, self.offset)
             places["input", 0] = PlaceOffsets(committed_offset=max(0, self.offset - behind))
         return Batch(self.at_us, self.watermark_us, self.inputs_us, rows, places)

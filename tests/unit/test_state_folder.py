@@ -21,8 +21,8 @@ from validator.state.acknowledgements import FILE as ACKNOWLEDGED
 from validator.state.folder import MARK, StateRefused, check, is_state, take
 from validator.state.lock import StateLocked, acquire
 from validator.state.tables import StateTables, Table
-from validator.stream.retiring import drop_folders, trim_logs
-from validator.stream.starting import new_generation
+from validator.stream.retention import drop_folders, trim_logs
+from validator.stream.start_offsets import new_generation
 
 pytestmark = pytest.mark.unit
 
@@ -98,7 +98,7 @@ def test_a_foreign_folder_is_refused_by_every_command_and_unchanged(
         (line,) = capsys.readouterr().err.splitlines()
         assert str(place) in line
     (found,) = pipeline._state(place)  # `doctor`'s check of the folder alone
-    assert (found.status, "holds other files" in found.said) == ("problem", True)
+    assert (found.status, "holds other files" in found.text) == ("problem", True)
     assert (tree(place), place.stat().st_mode) == (before, mode)
 
 

@@ -11,7 +11,7 @@ from tests.unit.reconcile_rows import fact, facts
 from validator.cli.exits import status_of
 from validator.state import tables as state_tables
 from validator.state.tables import SCHEMAS, PathUnfit, StateTables, Table
-from validator.stream.retiring import drop_folders
+from validator.stream.retention import drop_folders
 
 
 def _append(tables: StateTables, batch: int) -> None:

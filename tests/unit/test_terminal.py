@@ -20,7 +20,7 @@ from faults import command
 from faults.backends.impairment import Impairment, LinkStatus
 from tests.unit.publish_snapshots import NOON_US, broken, clean, config, newest, violation
 from validator.cli import doctor
-from validator.cli.diagnosis import problem
+from validator.cli.doctor import problem
 from validator.cli.main import main
 from validator.model.snapshot import FaultWindow, Snapshot
 from validator.model.terminal import OBEYED, plain, plain_json, shell_word
@@ -159,7 +159,7 @@ def test_names_of_a_fault_configuration_are_escaped(
 
 def test_findings_of_the_doctor_are_escaped() -> None:
     stream = io.StringIO()
-    doctor.tell([problem(ODD, ODD, ODD)], stream)
+    doctor.print_findings([problem(ODD, ODD, ODD)], stream)
     assert obeyed(stream.getvalue()) == []
     assert stream.getvalue().count("\n") == 1
 

@@ -12,8 +12,8 @@ from tests.unit.judged_run import JudgedRun
 from tests.unit.publish_snapshots import clean, newest
 from tests.unit.reconcile_rows import fact, facts
 from validator.codecs.columns import UNDECODABLE
-from validator.model.books import Books, TimeRules
 from validator.model.frontier import Frontier, PartitionId
+from validator.model.progress import IngestProgress, TimeRules
 from validator.model.snapshot import FaultWindow
 from validator.publish.findings import findings
 from validator.publish.history import History
@@ -49,7 +49,7 @@ class Reading:
 
     def __init__(self, run: JudgedRun) -> None:
         self.run = run
-        self.books = Books(TimeRules(0, 0))
+        self.progress = IngestProgress(TimeRules(0, 0))
         self.restarted()
 
     def restarted(self) -> None:
@@ -58,20 +58,20 @@ class Reading:
         self.run.restarted()
 
     def committed(self, at_us: int, *rows: dict[str, Any]) -> None:
-        """Commit a batch's facts and update the books."""
-        frontiers = dict(self.books.frontiers)
+        """Commit a batch's facts and update the progress."""
+        frontiers = dict(self.progress.frontiers)
         for row in rows:
             place = PartitionId(row["topic"], row["partition"])
             known = frontiers.get(place, replace(EMPTY, side=row["side"], topic=place.topic, partition=place.partition))
             frontiers[place] = replace(known, undecodable=known.undecodable + row["records"])
-        self.books = replace(self.books, lookup_us=at_us, frontiers=frontiers)
+        self.progress = replace(self.progress, lookup_us=at_us, frontiers=frontiers)
         if rows:
             self.run.tables.append(facts(*rows), Table.FACTS, writer="test", version=at_us)
 
     def after(self, at_us: int, *rows: dict[str, Any]) -> None:
         """Run a whole batch."""
         self.committed(at_us, *rows)
-        moves = self.unreadable.moved(self.books, facts(*rows) if rows else None)
+        moves = self.unreadable.moved(self.progress, facts(*rows) if rows else None)
         self.run.after(at_us, unreadable=moves)
 
 

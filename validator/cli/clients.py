@@ -17,7 +17,7 @@ import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from validator.cli.diagnosis import Finding, ok, problem
+from validator.cli.doctor import Finding, ok, problem
 from validator.config.model import Config
 from validator.model.kafka_options import OptionsRefused, librdkafka_options
 from validator.model.kafka_refusals import Refusal, refusal
@@ -38,22 +38,22 @@ def check(config: Config, topics: Partitions) -> Finding:
     try:
         found = _read_by_java(config, topics)
     except OptionsRefused as error:
-        return problem(subject, f"kafka.options: {error.problem}", error.mend)
+        return problem(subject, f"kafka.options: {error.problem}", error.fix)
     except jars.PrerequisiteError as error:
         # The error's sentence already says how to fix it.
         return Finding("problem", subject, f"{error}")
     if found is not None:
-        return problem(subject, found.said, found.mend)
+        return problem(subject, found.problem, found.fix)
     return ok(subject, f"reads {', '.join(topics)}" if topics else "there is no topic to read yet")
 
 
 def _read_by_java(config: Config, topics: Partitions) -> Refusal | None:
-    with a_jvm() as java:
+    with running_jvm() as java:
         return read_by_java(java, config, topics)
 
 
 def read_by_java(java: Any, config: Config, topics: Partitions) -> Refusal | None:
-    """Why the Java client cannot read one of the topics; None if it reads all. ``java``: a JVM of `a_jvm`."""
+    """Why the Java client cannot read one of the topics; None if it reads all. ``java``: a JVM of `running_jvm`."""
     timeout_ms = str(round(_SECONDS_MAX * 1000))
     options = for_java(config, java) | {
         "key.deserializer": _JAVA_BYTES,
@@ -115,7 +115,7 @@ def _chain(error: Py4JJavaError) -> str:
 
 
 @contextmanager
-def a_jvm() -> Iterator[Any]:
+def running_jvm() -> Iterator[Any]:
     """The py4j view of a JVM with the Kafka client of the lock file. Raises `jars.PrerequisiteError`."""
     spark_jars = Path(pyspark.__file__).parent / "jars"
     kafka = [jar for jar in jars.resolve(jars.SIDECAR_LOCK) if jar.name.startswith("kafka-clients")]

@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any, Final, TextIO
 
 from validator import __version__
-from validator.cli.exits import INTERRUPTED, OF_OUTCOME, PASS, UsageError
+from validator.cli.exits import INTERRUPTED, PASS, STATUS_OF_OUTCOME, UsageError
 from validator.cli.log_lines import Lines
 from validator.cli.refused import CONFIG_INIT, REFUSED, sentence
 from validator.config.examples import EXAMPLES
@@ -38,14 +38,14 @@ LINE_EVERY_SECONDS: Final = 5.0
 """Interval of progress lines if the output is not a terminal."""
 
 
-def _room(name: str, mend: str) -> ModuleType:
-    """Import the module ``name``. Raises UsageError with the text ``mend`` if this installation lacks it."""
+def _optional_module(name: str, refusal: str) -> ModuleType:
+    """Import the module ``name``. Raises UsageError with the text ``refusal`` if this installation lacks it."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         # If the module lacks a library instead, that error is raised, since it names the library.
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
-            raise UsageError(mend) from error
+            raise UsageError(refusal) from error
         raise
 
 
@@ -58,7 +58,9 @@ def validate(given: argparse.Namespace) -> int:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     config = load(given.config, given.assignments)
-    sidecar = _room("validator.stream.sidecar", "validate: the sidecar is not part of this installation; reinstall it.")
+    sidecar = _optional_module(
+        "validator.stream.sidecar", "validate: the sidecar is not part of this installation; reinstall it."
+    )
     lines: Lines = given.lines
     lines.of(config.pipeline)
     notices = None if given.once or given.quiet else Notices(lines.say)
@@ -101,15 +103,15 @@ def _for_the_owner_only() -> Iterator[None]:
 
 def demo(given: argparse.Namespace) -> int:
     """Run the demonstration. Returns the exit status of its verdict."""
-    mend = "demo: the testbed is not part of this installation; run it from a checkout of streamproof."
-    return int(_room("testbed.demo.command", mend).run(given))
+    refusal = "demo: the testbed is not part of this installation; run it from a checkout of streamproof."
+    return int(_optional_module("testbed.demo.command", refusal).run(given))
 
 
 def generate(given: argparse.Namespace) -> int:
     """Generate a load, and print the summary as JSON."""
-    mend = "generate: the generator is not part of this installation; run it from a checkout of streamproof."
-    config = _room("generator.config", mend).load(given.config, given.assignments)
-    summary = _room("generator.run", mend).generate(config, on_progress=_progress(sys.stderr))
+    refusal = "generate: the generator is not part of this installation; run it from a checkout of streamproof."
+    config = _optional_module("generator.config", refusal).load(given.config, given.assignments)
+    summary = _optional_module("generator.run", refusal).generate(config, on_progress=_progress(sys.stderr))
     plain = asdict(summary) if is_dataclass(summary) and not isinstance(summary, type) else summary
     print(json.dumps(plain, indent=2, default=str))
     return PASS
@@ -117,14 +119,14 @@ def generate(given: argparse.Namespace) -> int:
 
 def faults(given: argparse.Namespace) -> int:
     """Plan, run or heal faults, or list their kinds."""
-    mend = "faults: the fault runner is not part of this installation; run it from a checkout of streamproof."
-    return int(_room("faults.command", mend).run(given))
+    refusal = "faults: the fault runner is not part of this installation; run it from a checkout of streamproof."
+    return int(_optional_module("faults.command", refusal).run(given))
 
 
 def campaign(given: argparse.Namespace) -> int:
     """Run a campaign. Returns 0 if it is complete."""
-    mend = "campaign: the testbed is not part of this installation; run it from a checkout of streamproof."
-    return int(_room("testbed.campaign.command", mend).run(given))
+    refusal = "campaign: the testbed is not part of this installation; run it from a checkout of streamproof."
+    return int(_optional_module("testbed.campaign.command", refusal).run(given))
 
 
 def _progress(stream: TextIO) -> Callable[[Any], None]:
@@ -154,8 +156,8 @@ def report(given: argparse.Namespace) -> int:
     state = Path(given.state)
     read = _read_json(state, REPORT_FILE)
     if read is None:
-        mend = "name the state.path of a run that has committed a batch"
-        raise UsageError(f"{state / REPORT_FILE}: there is no report; {mend}.")
+        fix = "name the state.path of a run that has committed a batch"
+        raise UsageError(f"{state / REPORT_FILE}: there is no report; {fix}.")
     if read.get("schema") != SCHEMA:
         problem = f"its schema is {read.get('schema')} and this version reads {SCHEMA}"
         raise UsageError(f"{state / REPORT_FILE}: {problem}; use the streamproof that wrote it.")
@@ -168,7 +170,7 @@ def report(given: argparse.Namespace) -> int:
 
         beside += [judged_windows(state), phase_latencies(state, read)]
     sys.stdout.write(_render(given.format, read, *beside))
-    return OF_OUTCOME[read["outcome"]]
+    return STATUS_OF_OUTCOME[read["outcome"]]
 
 
 def _read_json(state: Path, name: str) -> dict[str, Any] | None:
@@ -218,7 +220,9 @@ def ack(given: argparse.Namespace) -> int:
         raise UsageError("ack: --reason is empty; say why the violation needs no alert.")
     if not state.is_dir():
         raise UsageError(f"{state}: there is no such folder; name the state folder.")
-    room = _room("validator.state.acknowledgements", "ack: it is not part of this installation; reinstall streamproof.")
+    room = _optional_module(
+        "validator.state.acknowledgements", "ack: it is not part of this installation; reinstall streamproof."
+    )
     many = given.violation_class is not None or given.fault is not None
     if given.position is not None:
         if many or given.violation is not None:
@@ -235,8 +239,8 @@ def ack(given: argparse.Namespace) -> int:
     taken = room.acknowledge_all(state, given.reason, violation_class=given.violation_class, fault=given.fault)
     inside = sum(entry.count for entry in taken)
     inside_all = plural(inside, "contribution or result", "contributions or results")
-    told = f"{plural(len(taken), 'violation')} of {inside_all} in all"
-    print(f"Acknowledged: {told}. They stay in the record and leave the alert.")
+    sentence = f"{plural(len(taken), 'violation')} of {inside_all} in all"
+    print(f"Acknowledged: {sentence}. They stay in the record and leave the alert.")
     return PASS
 
 
@@ -279,8 +283,8 @@ def config(given: argparse.Namespace) -> int:
 
 def dashboards(given: argparse.Namespace) -> int:
     """Render, check or push dashboards and rules."""
-    mend = "dashboards: they are not part of this installation; run it from a checkout of streamproof."
-    return int(_room("dashboards.command", mend).run(given))
+    refusal = "dashboards: they are not part of this installation; run it from a checkout of streamproof."
+    return int(_optional_module("dashboards.command", refusal).run(given))
 
 
 def doctor(given: argparse.Namespace) -> int:

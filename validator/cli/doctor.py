@@ -3,33 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TextIO
+from dataclasses import dataclass
+from typing import Literal, TextIO
 
-from validator.cli.diagnosis import Finding
 from validator.cli.exits import PASS, UNKNOWN
 from validator.config.model import Config
 from validator.model.terminal import plain
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check. A ``note`` requires no action; a ``problem`` says after a semicolon how to fix it."""
+
+    status: Literal["ok", "note", "problem"]
+    subject: str
+    text: str
+
+
+def ok(subject: str, text: str) -> Finding:
+    """A finding without a problem."""
+    return Finding("ok", subject, f"{text}.")
+
+
+def note(subject: str, text: str) -> Finding:
+    """A finding that requires no action but has a consequence."""
+    return Finding("note", subject, f"{text}.")
+
+
+def problem(subject: str, text: str, fix: str) -> Finding:
+    """A finding that has to be fixed, and how."""
+    return Finding("problem", subject, f"{text}; {fix}.")
 
 
 def run(config: Config | None, stream: TextIO) -> int:
     """Check this machine, and with ``config`` its pipeline. Returns exit status 0, or 3 if there is a problem."""
     from validator.cli import machine
 
-    problems = tell(machine.check(), stream)
+    problems = print_findings(machine.check(), stream)
     if config is not None:
         from validator.cli import pipeline
 
-        problems += tell(pipeline.check(config), stream)
+        problems += print_findings(pipeline.check(config), stream)
     if problems:
         stream.write(f"\n{problems} {'problem' if problems == 1 else 'problems'} to fix.\n")
     return UNKNOWN if problems else PASS
 
 
-def tell(findings: Iterable[Finding], stream: TextIO) -> int:
+def print_findings(findings: Iterable[Finding], stream: TextIO) -> int:
     """Write each finding as soon as it is available. Returns the number of problems."""
     problems = 0
     for finding in findings:
-        stream.write(plain(f"{finding.status:<9}{finding.subject:<20}  {finding.said}") + "\n")
+        stream.write(plain(f"{finding.status:<9}{finding.subject:<20}  {finding.text}") + "\n")
         stream.flush()
         problems += finding.status == "problem"
     return problems

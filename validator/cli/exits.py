@@ -14,10 +14,10 @@ USAGE: Final = 2
 UNKNOWN: Final = 3
 INTERRUPTED: Final = 130
 
-OF_OUTCOME: Final = {"pass": PASS, "fail": FAIL, "unknown": UNKNOWN}
+STATUS_OF_OUTCOME: Final = {"pass": PASS, "fail": FAIL, "unknown": UNKNOWN}
 """A report's outcome -> exit status."""
 
-OF_ERROR: Final = {
+STATUS_OF_ERROR: Final = {
     "validator.state.lock.StateLocked": USAGE,
     "validator.state.identity.StateMismatch": USAGE,
     "validator.state.acknowledgements.UnknownViolation": USAGE,
@@ -45,7 +45,7 @@ def status_of(error: BaseException) -> int:
     own = getattr(error, "exit_status", None)
     if isinstance(own, int):
         return own
-    return OF_ERROR.get(f"{type(error).__module__}.{type(error).__qualname__}", UNKNOWN)
+    return STATUS_OF_ERROR.get(f"{type(error).__module__}.{type(error).__qualname__}", UNKNOWN)
 
 
 def sentence_of(error: BaseException) -> str:
@@ -58,8 +58,8 @@ def sentence_of(error: BaseException) -> str:
         return f"{place}{error.strerror}; fix that and try again."
     if text and type(error).__module__.startswith(OWN_PACKAGES):
         return text
-    said = " ".join(text.split()) or "no reason was given"
-    return f"{type(error).__name__}: {said}; run with --debug for the traceback, and report it if it looks like ours."
+    reason = " ".join(text.split()) or "no reason was given"
+    return f"{type(error).__name__}: {reason}; run with --debug for the traceback, and report it if it looks like ours."
 
 
 def _extra_of(error: BaseException) -> str | None:

@@ -16,7 +16,7 @@ from validator.model.terminal import plain
 from validator.publish.notices import to_stderr
 
 FORMATS: Final = ("text", "json")
-_OF_THE_JVM: Final = "STREAMPROOF_LOG_PATTERN"
+_JVM_LOG_VARIABLE: Final = "STREAMPROOF_LOG_PATTERN"
 """Environment variable with the layout of the JVM's log lines, read by `validator/stream/log4j2.properties`."""
 
 
@@ -53,7 +53,7 @@ class JsonLines:
         time = "%d{yyyy-MM-dd'T'HH:mm:ss.SSS'Z'}{UTC}"
         of_record = f'"time":"{time}","level":"%level{{lowerCase=true}}"'
         message = '"message":"%enc{%c{1}: %m}{JSON}"'
-        os.environ[_OF_THE_JVM] = f"{{{of_record},{labels},{message}}}%ex{{0}}%n"
+        os.environ[_JVM_LOG_VARIABLE] = f"{{{of_record},{labels},{message}}}%ex{{0}}%n"
 
     def say(self, line: str) -> None:
         """Write one line."""

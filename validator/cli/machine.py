@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from validator.cli.diagnosis import Finding, note, ok, problem
+from validator.cli.doctor import Finding, note, ok, problem
 from validator.stream import jars
 
 PYTHON_MIN: Final = (3, 11)
@@ -77,10 +77,10 @@ def _open_files() -> Finding:
     limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY or limit >= FILES_MIN:
         return ok("open files", "no limit" if limit == resource.RLIM_INFINITY else f"up to {limit}")
-    mend = f"raise it with `ulimit -n {FILES_MIN}`"
+    fix = f"raise it with `ulimit -n {FILES_MIN}`"
     if hard != resource.RLIM_INFINITY and hard < FILES_MIN:
-        mend = f"let the administrator raise the hard limit to {FILES_MIN}"
-    return problem("open files", f"at most {limit}, and a long run needs {FILES_MIN}", mend)
+        fix = f"let the administrator raise the hard limit to {FILES_MIN}"
+    return problem("open files", f"at most {limit}, and a long run needs {FILES_MIN}", fix)
 
 
 def _memory() -> Finding:
@@ -109,6 +109,6 @@ def disk(folder: Path) -> Finding:
     """The finding on free disk space for ``folder``, which must exist."""
     free = shutil.disk_usage(folder).free
     if free < DISK_MIN_BYTES:
-        mend = "free some, or set state.path elsewhere"
-        return problem("disk", f"{free / (1 << 20):.0f} MiB are free for the state", mend)
+        fix = "free some, or set state.path elsewhere"
+        return problem("disk", f"{free / (1 << 20):.0f} MiB are free for the state", fix)
     return ok("disk", f"{free / (1 << 30):.0f} GiB are free for the state")

@@ -13,7 +13,7 @@ from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, Topi
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ResourceType
 
 from validator.cli import clients, samples
-from validator.cli.diagnosis import Finding, note, ok, problem
+from validator.cli.doctor import Finding, note, ok, problem
 from validator.cli.machine import disk
 from validator.config.model import Config
 from validator.model.classes import Guarantee
@@ -61,10 +61,10 @@ def check(config: Config) -> Iterator[Finding]:
 def _isolation(config: Config) -> Finding:
     isolation = config.kafka.isolation_level
     if isolation == "read_uncommitted" and config.guarantee is Guarantee.EXACTLY_ONCE:
-        said = (
+        text = (
             "read_uncommitted counts what aborted transactions wrote: a correct engine then looks like one that repeats"
         )
-        return note("isolation", said)
+        return note("isolation", text)
     return ok("isolation", isolation)
 
 
@@ -87,10 +87,10 @@ def _canary(config: Config, admin: AdminClient, topics: Collection[str]) -> Iter
     if config.canary is None:
         return
     wanted = [name for name in (config.canary.input, config.canary.output) if name in topics]
-    asked = TopicCollection(wanted)
+    collection = TopicCollection(wanted)
     if not wanted:
         return
-    described = admin.describe_topics(asked, include_authorized_operations=True, request_timeout=TIMEOUT_SECONDS)
+    described = admin.describe_topics(collection, include_authorized_operations=True, request_timeout=TIMEOUT_SECONDS)
     for name, future in described.items():
         try:
             rights = future.result().authorized_operations
@@ -98,33 +98,33 @@ def _canary(config: Config, admin: AdminClient, topics: Collection[str]) -> Iter
             # The topic existed just before. `validate` reports the problem.
             continue
         if rights is not None and AclOperation.WRITE not in rights:
-            said, mend = missing_right("WRITE", f"topic {name}", config.kafka.options)
-            yield problem("canary", said, mend)
+            text, fix = missing_right("WRITE", f"topic {name}", config.kafka.options)
+            yield problem("canary", text, fix)
 
 
 def _timestamps(config: Config, admin: AdminClient, existing: Iterable[str]) -> Iterator[Finding]:
     roles = {item.topic for item in config.inputs} | {item.topic for item in config.outputs}
-    asked = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(roles & set(existing))]
-    if not asked:
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(roles & set(existing))]
+    if not resources:
         return
     kinds: dict[str, str] = {}
-    for resource, future in admin.describe_configs(asked, request_timeout=TIMEOUT_SECONDS).items():
+    for resource, future in admin.describe_configs(resources, request_timeout=TIMEOUT_SECONDS).items():
         try:
             kinds[resource.name] = future.result()["message.timestamp.type"].value
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 resource_name = f"topic {resource.name}"
-                said, mend = missing_right("DESCRIBE_CONFIGS", resource_name, config.kafka.options)
+                text, fix = missing_right("DESCRIBE_CONFIGS", resource_name, config.kafka.options)
             else:
-                said, mend = f"the settings of {resource.name} cannot be read ({error.args[0].str()})", "try again"
-            yield note("timestamps", f"{said}, so that latency is measured from the instants of reading; {mend}")
+                text, fix = f"the settings of {resource.name} cannot be read ({error.args[0].str()})", "try again"
+            yield note("timestamps", f"{text}, so that latency is measured from the instants of reading; {fix}")
     created = sorted(name for name, kind in kinds.items() if kind == "CreateTime")
     if created:
-        said = (
+        text = (
             f"{', '.join(created)}: CreateTime, so latency is measured from the instants at which the sidecar reads "
             "the records, to within one or two batches; set message.timestamp.type=LogAppendTime for exact instants"
         )
-        yield note("timestamps", said)
+        yield note("timestamps", text)
     elif kinds:
         yield ok("timestamps", "LogAppendTime on inputs and outputs: latency can be measured")
 
@@ -141,11 +141,11 @@ def _kept(config: Config, brokers: Brokers, existing: Mapping[str, Topic]) -> It
     except BrokersUnreachable as error:
         yield Finding("problem", "retention", f"{str(error).rstrip('.')}.")
         return
-    found = [note(f"retention of {topic}", said) for topic, said in warnings(config, topics, settings)]
+    found = [note(f"retention of {topic}", text) for topic, text in warnings(config, topics, settings)]
     for place, lookup in sorted(lookups.items()):
         if lookup.log_start_offset > 0:
-            said = f"the log of partition {place.partition} begins at offset {lookup.log_start_offset}"
-            found.append(note(f"retention of {place.topic}", f"{said}: earlier records have expired"))
+            text = f"the log of partition {place.partition} begins at offset {lookup.log_start_offset}"
+            found.append(note(f"retention of {place.topic}", f"{text}: earlier records have expired"))
     yield from found or [ok("retention", "no topic is compacted, or expires before it can be verified")]
 
 
@@ -170,8 +170,8 @@ def _group(config: Config, brokers: Brokers, admin: AdminClient) -> Iterator[Fin
         return
     states = {entry.group_id: entry.state for entry in listed}
     if states.get(group) in (None, ConsumerGroupState.DEAD):
-        mend = "start the engine once, or correct engine.consumer_group"
-        yield problem("consumer group", f"{group} does not exist", mend)
+        fix = "start the engine once, or correct engine.consumer_group"
+        yield problem("consumer group", f"{group} does not exist", fix)
     else:
         yield ok("consumer group", f"{group}, {states[group].name.lower()}")
 
@@ -190,13 +190,13 @@ def _state(folder: Path) -> Iterator[Finding]:
     yield disk(nearest)
     mount = mount_of(nearest)
     if mount is not None and NETWORK_TYPES.match(mount.type):
-        said = f"it is on {mount.point} ({mount.type}): docs/state.md says which network file systems are supported"
-        yield note("state", said)
+        text = f"it is on {mount.point} ({mount.type}): docs/state.md says which network file systems are supported"
+        yield note("state", text)
     if nearest != folder:
         yield ok("state", f"{folder} will be made")
     elif _held(folder / state_folder.LOCK):
-        mend = "stop that one, or give this one a state.path of its own"
-        yield problem("state", f"another sidecar is running on {folder}", mend)
+        fix = "stop that one, or give this one a state.path of its own"
+        yield problem("state", f"another sidecar is running on {folder}", fix)
     elif folder.stat().st_mode & 0o077 and state_folder.is_state(folder):
         yield note(
             "state", f"{folder} is writable and free; others than its owner have rights on it (chmod 700 takes them)"
@@ -216,8 +216,8 @@ def _identity(config: Config) -> Iterator[Finding]:
         # The error's sentence already says how to fix it.
         yield Finding("problem", "state", f"{error}.")
     except OSError as error:
-        said = f"{config.state.path / identity.FILE} cannot be read ({error.strerror})"
-        yield problem("state", said, "change its permissions")
+        text = f"{config.state.path / identity.FILE} cannot be read ({error.strerror})"
+        yield problem("state", text, "change its permissions")
 
 
 def _held(lock: Path) -> bool:
@@ -249,6 +249,6 @@ def _port(config: Config) -> Finding:
         try:
             listener.bind((address, port))
         except OSError as error:
-            mend = "end what listens there, or set metrics.port to another or to 0"
-            return problem("metrics", f"port {port} on {address} cannot be had ({error.strerror})", mend)
+            fix = "end what listens there, or set metrics.port to another or to 0"
+            return problem("metrics", f"port {port} on {address} cannot be had ({error.strerror})", fix)
     return ok("metrics", f"port {port} on {address} is free")

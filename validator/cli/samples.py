@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from validator.cli.diagnosis import Finding, note, ok, problem
+from validator.cli.doctor import Finding, note, ok, problem
 from validator.codecs.one_record import Event, Result, Undecodable
 from validator.config.model import Config
 from validator.model.kafka_options import OptionsRefused
@@ -22,10 +22,10 @@ from validator.model.wording import plural
 from validator.publish.times import rfc3339
 from validator.stream import sampling
 from validator.stream.bounded import Ended, bounded
-from validator.stream.sampling import Answered, Begun
+from validator.stream.sampling import TopicAnswered, TopicStarted
 from validator.stream.sources import sources_of
 
-RECORDS_MOST: Final = 100
+RECORDS_MAX: Final = 100
 SECONDS_MAX: Final = 8.0
 _IDS_SHOWN: Final = 3
 _TEXT_SHOWN: Final = 60
@@ -35,18 +35,18 @@ _FAR_US: Final = 10 * 365 * 24 * 3_600_000_000
 
 
 @dataclass(frozen=True)
-class Seen:
+class SampledRecord:
     """A record as the sidecar decodes it.
 
-    ``why``: why it does not decode. ``said``: its content in words. ``instant_us``: its time, in microseconds. All
-    three are None for a tombstone, and for a record of a topic that is not judged.
+    ``undecodable``: why it does not decode. ``content``: its content in words. ``instant_us``: its time, in
+    microseconds. All three are None for a tombstone, and for a record of a topic that is not judged.
     """
 
     topic: str
     partition: int
     offset: int
-    why: Undecodable | None = None
-    said: str | None = None
+    undecodable: Undecodable | None = None
+    content: str | None = None
     instant_us: int | None = None
 
 
@@ -57,18 +57,18 @@ class _Topic:
     left: dict[int, int]
     ends: dict[int, int]
     count: int = 0
-    bad: list[Seen] = field(default_factory=list)
-    good: list[Seen] = field(default_factory=list)
+    bad: list[SampledRecord] = field(default_factory=list)
+    good: list[SampledRecord] = field(default_factory=list)
     too_large: Ended | None = None
 
-    def add(self, seen: Seen) -> None:
+    def add(self, record: SampledRecord) -> None:
         """Add the next record."""
-        self.left[seen.partition] = seen.offset + 1
+        self.left[record.partition] = record.offset + 1
         self.count += 1
-        if seen.why is not None:
-            self.bad.append(seen)
-        elif seen.said is not None:
-            self.good.append(seen)
+        if record.undecodable is not None:
+            self.bad.append(record)
+        elif record.content is not None:
+            self.good.append(record)
 
 
 def check(config: Config, partitions: Mapping[str, Sequence[int]]) -> Iterator[Finding]:
@@ -83,10 +83,10 @@ def check(config: Config, partitions: Mapping[str, Sequence[int]]) -> Iterator[F
         under_way: str | None = None
         try:
             for item in bounded(SECONDS_MAX * (len(left) + 1), _read, config, left):
-                if isinstance(item, Begun):
+                if isinstance(item, TopicStarted):
                     under_way = item.topic
                     topics[under_way] = _Topic(item.starts, item.ends)
-                elif isinstance(item, Seen):
+                elif isinstance(item, SampledRecord):
                     topics[item.topic].add(item)
                 elif item.refusal is not None:
                     topics.pop(item.topic, None)
@@ -101,19 +101,21 @@ def check(config: Config, partitions: Mapping[str, Sequence[int]]) -> Iterator[F
             names = list(left)
             left = {name: left[name] for name in names[names.index(under_way) + 1 :]}
     if refusal is not None:
-        yield problem("python client", refusal.said, refusal.mend)
+        yield problem("python client", refusal.problem, refusal.fix)
     else:
         yield ok("python client", f"reads {', '.join(partitions)}" if partitions else "there is no topic to read yet")
     for source in sources_of(config):
         if source.topic in topics:
             place = next(place for place, topic in config.topics_by_place() if topic == source.topic)
-            yield from _of_topic(config, place.removesuffix(".topic"), source.topic, topics[source.topic])
+            yield from _topic_findings(config, place.removesuffix(".topic"), source.topic, topics[source.topic])
 
 
-def _read(config: Config, partitions: Mapping[str, Sequence[int]]) -> Iterator[Begun | Answered | Seen]:
+def _read(
+    config: Config, partitions: Mapping[str, Sequence[int]]
+) -> Iterator[TopicStarted | TopicAnswered | SampledRecord]:
     """Read the topics. Runs in a separate process."""
     judged = {source.topic for source in sources_of(config)}
-    most = {topic: RECORDS_MOST if topic in judged else 1 for topic in partitions}
+    most = {topic: RECORDS_MAX if topic in judged else 1 for topic in partitions}
     decoders = {topic: sampling.decoder_of(config, topic) for topic in judged}
     try:
         for item in sampling.newest(config, partitions, most, SECONDS_MAX):
@@ -121,40 +123,40 @@ def _read(config: Config, partitions: Mapping[str, Sequence[int]]) -> Iterator[B
                 yield item
                 continue
             topic, record = item
-            seen = Seen(topic, record.partition, record.offset)
-            said = decoders[topic].decode(record) if topic in judged else None
-            if isinstance(said, Undecodable):
-                seen = replace(seen, why=said)
-            elif isinstance(said, (Event, Result)):
-                instant = said.event_time_us if isinstance(said, Event) else said.window_start_us
-                seen = replace(seen, said=_understood(config, said), instant_us=instant)
-            yield seen
+            sampled = SampledRecord(topic, record.partition, record.offset)
+            decoded = decoders[topic].decode(record) if topic in judged else None
+            if isinstance(decoded, Undecodable):
+                sampled = replace(sampled, undecodable=decoded)
+            elif isinstance(decoded, (Event, Result)):
+                instant = decoded.event_time_us if isinstance(decoded, Event) else decoded.window_start_us
+                sampled = replace(sampled, content=_understood(config, decoded), instant_us=instant)
+            yield sampled
     except OptionsRefused as error:
-        yield Answered("", Refusal("", f"kafka.options: {error.problem}", error.mend))
+        yield TopicAnswered("", Refusal("", f"kafka.options: {error.problem}", error.fix))
 
 
-def _of_topic(config: Config, place: str, name: str, topic: _Topic) -> Iterator[Finding]:
+def _topic_findings(config: Config, place: str, name: str, topic: _Topic) -> Iterator[Finding]:
     subject = f"records of {name}"
     if topic.too_large is not None:
         yield note(subject, _too_large(name, topic))
     elif not topic.count:
-        seen = "committed " if config.kafka.isolation_level == "read_committed" else ""
-        yield note(subject, f"no {seen}record is visible, so it is not known whether {place}.topic fits its records")
+        record = "committed " if config.kafka.isolation_level == "read_committed" else ""
+        yield note(subject, f"no {record}record is visible, so it is not known whether {place}.topic fits its records")
     if topic.bad:
         last = topic.bad[-1]
-        why = last.why
+        why = last.undecodable
         assert why is not None
         what = "its value" if why.field is None else f"field {why.field} (path {why.path})"
         of_them = f"of the newest {topic.count}"
         share = f"{len(topic.bad)} {of_them} do not decode" if topic.good else f"none {of_them} decodes"
-        told = f"{share}: at {name}-{last.partition} offset {last.offset} {what} {why.reason}"
+        sentence = f"{share}: at {name}-{last.partition} offset {last.offset} {what} {why.reason}"
         check_what = f"{place}.fields.{why.field}" if why.field is not None else place
-        yield note(subject, told) if topic.good else problem(subject, told, f"check {check_what}")
+        yield note(subject, sentence) if topic.good else problem(subject, sentence, f"check {check_what}")
     if not topic.good:
         return
     last = topic.good[-1]
     at = f"{name}-{last.partition} offset {last.offset}"
-    yield ok(subject, f"{len(topic.good)} of the newest {topic.count} decode; {at} is {last.said}")
+    yield ok(subject, f"{len(topic.good)} of the newest {topic.count} decode; {at} is {last.content}")
     now_us = time.time_ns() // 1000
     if last.instant_us is not None and abs(last.instant_us - now_us) > _FAR_US:
         field_name = config.oracle.result_time if place.startswith("outputs") else "event_time"
@@ -183,15 +185,15 @@ def _understood(config: Config, one: Event | Result) -> str:
     """The content of a record in words."""
     if isinstance(one, Event):
         if config.oracle.by_id:
-            told = f"event {_shown(one.id)} of key {_shown(one.key)} at {_time(one.event_time_us)}"
-            return f"{told}, in the {config.oracle.noun}"
+            sentence = f"event {_shown(one.id)} of key {_shown(one.key)} at {_time(one.event_time_us)}"
+            return f"{sentence}, in the {config.oracle.noun}"
         starts = config.oracle.assigned(np.array([one.event_time_us], dtype=np.int64)).starts.tolist()
         noun = config.oracle.noun
         cells = noun if len(starts) == 1 else f"{len(starts)} {noun.replace('window', 'windows')}"
-        told = f"event {_shown(one.id)} of key {_shown(one.key)} at {_time(one.event_time_us)}, "
+        sentence = f"event {_shown(one.id)} of key {_shown(one.key)} at {_time(one.event_time_us)}, "
         if not one.is_owed:
-            return told + "for which the condition of the oracle does not hold"
-        return told + f"in the {cells} {_time(min(starts))}"
+            return sentence + "for which the condition of the oracle does not hold"
+        return sentence + f"in the {cells} {_time(min(starts))}"
     ids = [item for found in one.ids for item in found]
     some = ", ".join(_shown(item) for item in ids[:_IDS_SHOWN]) + (", ..." if len(ids) > _IDS_SHOWN else "")
     count = plural(len(ids), "id")
@@ -199,8 +201,8 @@ def _understood(config: Config, one: Event | Result) -> str:
     if one.window_start_us is not None:
         of_what = "the window from" if config.oracle.result_time == "window_start" else "an event at"
         where = f"{of_what} {_time(one.window_start_us)} and "
-    told = f"a result for {where}key {_shown(one.key)} with {count}"
-    return f"{told} ({some})" if ids else told
+    sentence = f"a result for {where}key {_shown(one.key)} with {count}"
+    return f"{sentence} ({some})" if ids else sentence
 
 
 def _shown(value: int | str) -> str:

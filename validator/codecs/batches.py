@@ -82,7 +82,7 @@ class EventBatches:
             events = self.plain.read(batch) if self.plain else None
             if events and len(events.rows):
                 others[events.rows] = False
-                yield _of_events(batch, events)
+                yield _event_batch(batch, events)
             if others.all():
                 yield self._singly(batch)
             elif others.any():
@@ -127,7 +127,7 @@ class ResultBatches:
             others = np.ones(batch.num_rows, dtype=np.bool_)
             for results in plain.read(batch):
                 others[results.rows] = False
-                yield _of_results(batch, results)
+                yield _result_batch(batch, results)
             if others.all():
                 yield self._decoded(batch)
             elif others.any():
@@ -136,11 +136,11 @@ class ResultBatches:
     def _decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         found = [self.decoder.decode(record) for record in _records(batch)]
         results = [item if isinstance(item, Result) else None for item in found]
-        of_kind = {Result: DECODED, Tombstone: TOMBSTONE, Unexamined: UNEXAMINED}
+        statuses = {Result: DECODED, Tombstone: TOMBSTONE, Unexamined: UNEXAMINED}
         ids, texts = zip(*[self._ids(result) for result in results], strict=True) if results else ((), ())
         columns = [
             *[batch[name] for name in _POSITION],
-            pa.array([of_kind.get(type(item), UNDECODABLE) for item in found], pa.int32()),
+            pa.array([statuses.get(type(item), UNDECODABLE) for item in found], pa.int32()),
             pa.array([result and result.window_start_us for result in results], pa.int64()),
             pa.array(map(_key, found), pa.string()).dictionary_encode(),
             _lists(ids, "ids"),
@@ -190,7 +190,7 @@ def _lists(lists: Sequence[Sequence[int] | Sequence[str]], name: str) -> pa.Arra
     return pa.ListArray.from_arrays(ends, pa.array(list(chain.from_iterable(lists)), kind.value_type), kind)
 
 
-def _of_results(batch: pa.RecordBatch, results: Results) -> pa.RecordBatch:
+def _result_batch(batch: pa.RecordBatch, results: Results) -> pa.RecordBatch:
     ids, texts = results.lists.columns
     columns = [
         *_positions(batch, results.rows),
@@ -203,7 +203,7 @@ def _of_results(batch: pa.RecordBatch, results: Results) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=RESULTS)
 
 
-def _of_events(batch: pa.RecordBatch, events: Events) -> pa.RecordBatch:
+def _event_batch(batch: pa.RecordBatch, events: Events) -> pa.RecordBatch:
     ids = events.ids
     columns = [
         *_positions(batch, events.rows),

@@ -35,13 +35,13 @@ class Condition:
     below: Decimal | None = None
 
     @property
-    def of_numbers(self) -> bool:
+    def is_numeric(self) -> bool:
         """Whether the field must be a number."""
         return not self.one_of
 
     def holds(self, text: str) -> bool:
         """Return whether it holds for a value with this canonical text, which is a number's if it must be a number."""
-        if not self.of_numbers:
+        if not self.is_numeric:
             return text in self.one_of
         number = Decimal(text)
         return (self.at_least is None or number >= self.at_least) and (self.below is None or number < self.below)
@@ -53,7 +53,7 @@ class Condition:
         """
         if pa.types.is_floating(column.type):
             return self._in_doubles(column)
-        if not self.of_numbers:
+        if not self.is_numeric:
             return self._among(column)
         if pa.types.is_boolean(column.type):
             return np.zeros(len(column), dtype=np.bool_), np.zeros(len(column), dtype=np.bool_)
@@ -79,7 +79,7 @@ class Condition:
         values = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False)
         size = np.abs(values)
         certain = _valid(column) & (size < _SAFE) & (size > 1 / _SAFE)
-        if not self.of_numbers:
+        if not self.is_numeric:
             return np.zeros(len(values), dtype=np.bool_), certain & ~np.isin(values, list(map(_double, self.one_of)))
         holds = np.ones(len(values), dtype=np.bool_)
         if self.at_least is not None:

@@ -75,7 +75,7 @@ def xxh64(data: npt.NDArray[np.uint8], offsets: Ints, seed: int) -> _Words:
         hashed = np.full(len(size), (seed + int(_P5)) % _64_BITS, dtype=np.uint64)
         longer = int(np.count_nonzero(size >= _STRIPE))
         if longer:
-            hashed[:longer] = _of_stripes(words, at[:longer], size[:longer], seed)
+            hashed[:longer] = _striped_hash(words, at[:longer], size[:longer], seed)
         hashed += size.view(np.uint64)
         place, end = at + size // _STRIPE * _STRIPE, at + size
         while len(rows := np.flatnonzero(end - place >= 8)):
@@ -98,7 +98,7 @@ def xxh64(data: npt.NDArray[np.uint8], offsets: Ints, seed: int) -> _Words:
     return found
 
 
-def _of_stripes(words: _Words, at: Ints, size: Ints, seed: int) -> _Words:
+def _striped_hash(words: _Words, at: Ints, size: Ints, seed: int) -> _Words:
     """Return the hash so far of texts of 32 bytes and more, the longest first."""
     starts = [seed + int(_P1) + int(_P2), seed + int(_P2), seed, seed - int(_P1)]
     lanes = [np.full(len(at), start % _64_BITS, dtype=np.uint64) for start in starts]

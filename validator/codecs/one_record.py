@@ -47,7 +47,7 @@ _SMALLEST_ID: Final = -(2**63)
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _SPACES: Final = " \t\n\r"
-_OF_NUMBERS: Final = bytes(ord("0") if chr(byte) in "0123456789+-.eE" else ord(" ") for byte in range(256))
+_NUMBER_BYTES: Final = bytes(ord("0") if chr(byte) in "0123456789+-.eE" else ord(" ") for byte in range(256))
 _LONG_RUN: Final = b"0" * (LONGEST_NUMBER + 1)
 # It also matches a string that does not end. Otherwise each quote in it would be tried.
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
@@ -182,7 +182,7 @@ def parsed(raw: bytes) -> Json:
     if len(raw) > LONGEST_NUMBER:
         if raw.count(b"{") + raw.count(b"[") > DEEPEST and _depth(raw) > DEEPEST:
             raise _Refused(f"is nested more than {DEEPEST} deep")
-        if _LONG_RUN in raw.translate(_OF_NUMBERS):
+        if _LONG_RUN in raw.translate(_NUMBER_BYTES):
             decoder = _careful_decoder
     start = 0 if text[:1] == "{" else len(text) - len(text.lstrip(_SPACES))
     try:
@@ -358,7 +358,7 @@ class _Field:
     def of(self, record: Record, root: Json) -> Json:
         """Return the field's value: JSON, or a part of the record. Raises `_Refused`."""
         if self.part:
-            return self._of_record(record)
+            return self._from_record(record)
         value = root
         for name in self.names:
             if not isinstance(value, dict):
@@ -391,7 +391,7 @@ class _Field:
             value = reader.items(value)
         return _ids(value, id_type)
 
-    def _of_record(self, record: Record) -> Json:
+    def _from_record(self, record: Record) -> Json:
         if self.part == "$key":
             return _text(record.key, self.most, self.limit)
         if self.part == "$timestamp":
@@ -421,7 +421,7 @@ def _whole_number(field: _Field, record: Record, root: Json) -> int:
     return int(text)
 
 
-class Most(NamedTuple):
+class SizeLimits(NamedTuple):
     """Largest sizes of a value, a key and an id, in bytes."""
 
     value_bytes: int
@@ -448,7 +448,11 @@ class RecordDecoder:
         condition: Condition | None = None,
     ) -> None:
         # The limits themselves are not kept: see the imports.
-        self.most = Most(limits.value_bytes, limits.key_bytes, limits.id_bytes) if limits else Most(_ANY, _ANY, _ANY)
+        self.most = (
+            SizeLimits(limits.value_bytes, limits.key_bytes, limits.id_bytes)
+            if limits
+            else SizeLimits(_ANY, _ANY, _ANY)
+        )
         self._reader = entry.format.reader()
         self.reads_json = self._reader is None
         """Whether values are JSON, which Arrow may read."""
@@ -611,7 +615,7 @@ def _holds(condition: Condition, value: Json) -> bool:
     """Return whether the condition holds. Raises `_Refused` if the value is not a scalar, or not a number if it must be
     one."""
     text = _scalar(value)
-    if condition.of_numbers:
+    if condition.is_numeric:
         if isinstance(value, bool):
             raise _Refused(_kind(value))
         if type(value) is str and not (len(value) <= LONGEST_NUMBER and _NUMBER.fullmatch(value)):

@@ -21,8 +21,8 @@ Path = tuple[str, ...]
 """Names from the root of a value."""
 
 _TYPES: Final[dict[type, pa.DataType]] = {int: pa.int64(), str: pa.string()}
-_OF_SCALARS: Final = {**_TYPES, bool: pa.bool_(), float: pa.float64()}
-_OF_NUMBERS: Final = {**_OF_SCALARS, int: pa.float64()}
+_SCALAR_TYPES: Final = {**_TYPES, bool: pa.bool_(), float: pa.float64()}
+_NUMBER_TYPES: Final = {**_SCALAR_TYPES, int: pa.float64()}
 
 _LONG: Final = 1_000
 """Size in bytes above which a record can reach the limits of a number's digits and of depth."""
@@ -169,7 +169,7 @@ def _columns(
     if table is not None or any_scalar is None:
         return table
     # Amounts, for example: some are whole numbers, others are not.
-    of_numbers = schema_like(values, rows, paths, lists, any_scalar, _OF_NUMBERS)
+    of_numbers = schema_like(values, rows, paths, lists, any_scalar, _NUMBER_TYPES)
     return None if of_numbers is None or of_numbers == schema else objects(chosen, of_numbers)
 
 
@@ -179,7 +179,7 @@ def schema_like(
     paths: Sequence[Path],
     lists: Sequence[Path] = (),
     any_scalar: Path | None = None,
-    of_scalars: Mapping[type, pa.DataType] = _OF_SCALARS,
+    of_scalars: Mapping[type, pa.DataType] = _SCALAR_TYPES,
 ) -> pa.Schema | None:
     """Return the schema with ``paths`` as numbers or texts and ``lists`` as lists of these, with the types of the first
     record that can be read; None if no record can be read. An empty list has no type, so the next record is tried.

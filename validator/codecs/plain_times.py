@@ -40,7 +40,7 @@ def instants_of_texts(texts: pa.Array, rounding: Rounding) -> tuple[Ints, Bools]
             characters = data.reshape(len(rows), length).T
         else:
             characters = data[np.arange(length)[:, None] + offsets[:-1][rows]]
-        instants[rows], known[rows] = _of_one_form(np.ascontiguousarray(characters), rounding)
+        instants[rows], known[rows] = _instants_of_one_form(np.ascontiguousarray(characters), rounding)
     others = np.flatnonzero(~known & (lengths > 0))
     if len(others):
         encoded = texts.take(pa.array(others)).dictionary_encode()
@@ -51,7 +51,7 @@ def instants_of_texts(texts: pa.Array, rounding: Rounding) -> tuple[Ints, Bools]
     return instants, known
 
 
-def _of_one_form(at: npt.NDArray[np.uint8], rounding: Rounding) -> tuple[Ints, Bools]:
+def _instants_of_one_form(at: npt.NDArray[np.uint8], rounding: Rounding) -> tuple[Ints, Bools]:
     """Return the instants of texts of one length that have the form of the first text, and which texts have it.
     ``at[i]``: the characters at place i."""
     length, count = at.shape

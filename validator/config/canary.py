@@ -11,8 +11,8 @@ from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.fields import Frozen
 from validator.settings.topics import Topic
 
-EVERY_LEAST_US: Final = 1_000_000
-ROUNDS_OPEN_MOST: Final = 1_000
+EVERY_MIN_US: Final = 1_000_000
+ROUNDS_OPEN_MAX: Final = 1_000
 """Rounds that may wait for their verdict at one time: their facts are held in memory."""
 
 
@@ -34,13 +34,13 @@ class Canary(Frozen):
     @field_validator("every")
     @classmethod
     def _not_too_often(cls, every_us: int) -> int:
-        if every_us < EVERY_LEAST_US:
+        if every_us < EVERY_MIN_US:
             raise broken_rule(f"{format_duration(every_us)} is below 1s", "write 1s or more")
         return every_us
 
     def check_rounds(self, missing_after_us: int) -> None:
         """Raise PydanticCustomError where more rounds would wait for their verdict than are held."""
-        least_us = -(-(missing_after_us + self.found_within) // ROUNDS_OPEN_MOST)
+        least_us = -(-(missing_after_us + self.found_within) // ROUNDS_OPEN_MAX)
         if self.every < least_us:
-            problem = f"more than {ROUNDS_OPEN_MOST} rounds would wait for timing.missing_after and found_within"
+            problem = f"more than {ROUNDS_OPEN_MAX} rounds would wait for timing.missing_after and found_within"
             raise broken_rule_at("canary.every", problem, f"write {format_duration(least_us)} or more")

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from validator.model.documents import KAFKA_OPTIONS, DocumentRefused, Place, parse, read
+from validator.model.documents import KAFKA_OPTIONS, DocumentRefused, KeyPath, parse, read
 from validator.settings.errors import ConfigFileError
 
 FREE_MAPS: Final = (KAFKA_OPTIONS, ("spark", "options"), ("metrics", "authorization"))
 """Mappings of names to texts, which may be secrets."""
 
 
-def parse_value(text: str, *, texts: Iterable[Place] = ()) -> Any:
+def parse_value(text: str, *, texts: Iterable[KeyPath] = ()) -> Any:
     """``text`` as a YAML value, as overrides have it; a text that is not accepted as YAML stays as it is.
 
     ``texts``: as in `parse`.

@@ -108,12 +108,12 @@ class Kafka(Frozen):
         try:
             librdkafka_options(options)
         except OptionsRefused as error:
-            raise broken_rule(error.problem, error.mend) from None
+            raise broken_rule(error.problem, error.fix) from None
         files = {name: options[name] for name in FILE_OPTIONS if options.get(name, "probe") != "probe"}
         return Options({**options, **{name: str(_against_the_file(path, info)) for name, path in files.items()}})
 
 
-TOKEN_LEAST: Final = 16
+TOKEN_MIN: Final = 16
 """Characters of a bearer token: a shorter one could be guessed through the port."""
 
 HostName = Annotated[str, Field(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?)$", max_length=253)]
@@ -253,8 +253,8 @@ class Authorization(Frozen):
             raise broken_rule("the token is not given once", "write credentials or credentials_file")
         if self.credentials is not None:
             token = self.credentials.get_secret_value()
-            if len(token) < TOKEN_LEAST or not token.isascii() or not token.isprintable() or " " in token:
-                wanted = f"write at least {TOKEN_LEAST} ASCII characters without blanks, as of `openssl rand -hex 32`"
+            if len(token) < TOKEN_MIN or not token.isascii() or not token.isprintable() or " " in token:
+                wanted = f"write at least {TOKEN_MIN} ASCII characters without blanks, as of `openssl rand -hex 32`"
                 raise broken_rule("the token can be guessed or cannot be sent", wanted)
         return self
 

@@ -45,11 +45,11 @@ def _below(location: Location, above: Location) -> bool:
 
 def _sentence(detail: ErrorDetails, source: str, origins: Mapping[Location, str]) -> str:
     location = _location(detail)
-    problem, mend = _finding(detail, location)
+    problem, fix = _finding(detail, location)
     at = location + _parsed(str((detail.get("ctx") or {}).get("place", "")))
     origin = next((origins[at[:n]] for n in range(len(at), 0, -1) if at[:n] in origins), None)
     start = f"{source}: {spell(at)}" if origin is None else f"{source}: {spell(at)} (from {origin})"
-    return f"{start}: {problem}; {mend}."
+    return f"{start}: {problem}; {fix}."
 
 
 def _parsed(place: str) -> Location:

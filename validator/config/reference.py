@@ -168,7 +168,7 @@ def _mark(place: str, key: str) -> str:
     # Of kinds of oracle it is said once, where the oracle is named.
     below = re.sub(r": \w+", "", below).replace("[]", "").replace("oracle.kind", "")
     named = (key, below, f"{below}.kind")
-    refused = next((said for setting, said in refusals().items() if setting in named), None)
+    refused = next((problem for setting, problem in refusals().items() if setting in named), None)
     return f" **Not built yet:** {refused}." if refused else ""
 
 

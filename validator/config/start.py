@@ -11,7 +11,7 @@ from validator.settings.errors import broken_rule
 from validator.settings.fields import Frozen
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-MEND: Final = "write earliest, latest, an RFC 3339 time such as 2026-01-31T12:00:00Z, or group:ID"
+FIX: Final = "write earliest, latest, an RFC 3339 time such as 2026-01-31T12:00:00Z, or group:ID"
 
 
 class Start(Frozen):
@@ -32,7 +32,7 @@ def parse_start(value: Any) -> Any:
     if isinstance(value, Start):
         return value
     if not isinstance(value, str):
-        raise broken_rule("it is not a text", MEND)
+        raise broken_rule("it is not a text", FIX)
     text = value.strip()
     if text == "earliest":
         return EARLIEST
@@ -41,14 +41,14 @@ def parse_start(value: Any) -> Any:
     if text.startswith("group:"):
         group = text.removeprefix("group:").strip()
         if not group:
-            raise broken_rule("group: names no consumer group", MEND)
+            raise broken_rule("group: names no consumer group", FIX)
         return Start(kind="group", group=group)
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
-        raise broken_rule(f"{text!r} is no start", MEND) from None
+        raise broken_rule(f"{text!r} is no start", FIX) from None
     if instant.tzinfo is None or "T" not in text.upper():
-        raise broken_rule(f"{text!r} has no time of day with a zone", MEND)
+        raise broken_rule(f"{text!r} has no time of day with a zone", FIX)
     return Start(kind="time", time_us=(instant - EPOCH) // timedelta(microseconds=1))
 
 

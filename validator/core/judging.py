@@ -16,17 +16,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from validator.core.cell_states import CellStates, earliest, moves_all, totals_of
 from validator.core.settled import SETTLED_AT_ONCE, SettledCells
-from validator.core.standing import Standing, earliest, moves_all, sums_of
 from validator.core.suspicion import Suspicion
-from validator.core.totals import Sums
+from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, nullable
-from validator.model.books import Books
 from validator.model.frontier import Clock, Rest
+from validator.model.progress import IngestProgress
 from validator.oracles.seam import Oracle
 from validator.reconcile.cell_index import CellIndex
 from validator.reconcile.cells import STALE, Cells, contributing, unowed
-from validator.reconcile.compare import AskedIds, Compared, Place, PlaceOffsets, compare, expanded
+from validator.reconcile.compare import Compared, Place, PlaceOffsets, RequestedIds, compare, expanded
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import (
     CONTRIBUTIONS,
@@ -40,7 +40,7 @@ from validator.reconcile.judge import (
     judge,
 )
 from validator.reconcile.unknown_ids import UnknownIds
-from validator.reconcile.violations import confirmed_of, moved, tell_violations
+from validator.reconcile.violations import confirmed_of, moved, note_recorded_violations
 
 SAMPLED_AT_ONCE: Final = 100_000
 """Most contributions of agreeing cells whose ids one batch compares. A cell with more is left out."""
@@ -50,7 +50,7 @@ COMPARED_AT_ONCE: Final = 4_000_000
 """Contributions whose ids are in memory together; some 300 bytes each."""
 
 
-_OF_CELL: Final = ("kind", "status", "batch", "window_start_us", "key")
+_CELL_COLUMNS: Final = ("kind", "status", "batch", "window_start_us", "key")
 _SETTLED_SHARE: Final = 8
 """Settled cells leave memory once they are at least one in this many of all cells: the remaining ones must be moved."""
 
@@ -61,7 +61,7 @@ class Facts(Protocol):
     def add(self, facts: pa.Table) -> None:
         """Add the facts of a batch that was appended."""
 
-    def of_windows(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
+    def facts_of_windows(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
         """Yield tables with all facts since ``oldest_batch`` of windows that start within ``first_us`` to ``last_us``,
         both included."""
 
@@ -72,7 +72,7 @@ class Facts(Protocol):
     def held_from(self) -> int:
         """The first batch since which all facts are in memory."""
 
-    def inputs_with(self, asked: AskedIds) -> AskedIds:
+    def inputs_with(self, requested: RequestedIds) -> RequestedIds:
         """Return those of the given ids that an input has."""
 
     def forget(self, before_batch: int) -> None:
@@ -88,19 +88,19 @@ class Effects:
     verdicts table except batch and instant; None if no verdict changed.
     """
 
-    totals: Sums
+    totals: CellTotals
     violations: list[dict[str, Any]]
     verdicts: pa.Table | None
 
 
-def places_of(books: Books, *, tells_unconsumed: bool) -> dict[Place, PlaceOffsets]:
+def places_of(progress: IngestProgress, *, reports_unconsumed: bool) -> dict[Place, PlaceOffsets]:
     """Return the offsets of the input partitions that a comparison of ids needs."""
     return {
         (place.topic, place.partition): PlaceOffsets(
-            committed_offset=frontier.consumed_below if tells_unconsumed else None,
+            committed_offset=frontier.consumed_below if reports_unconsumed else None,
             unprovable_below=frontier.unprovable_below,
         )
-        for place, frontier in books.frontiers.items()
+        for place, frontier in progress.frontiers.items()
         if frontier.side == Side.INPUT.value
     }
 
@@ -114,7 +114,7 @@ def _went_back(before: Mapping[Place, PlaceOffsets], now: Mapping[Place, PlaceOf
     )
 
 
-def _no_class(sums: Sums) -> frozenset[str]:
+def _no_class(sums: CellTotals) -> frozenset[str]:
     """Return no class, whatever the totals are: everything could be read."""
     del sums
     return frozenset()
@@ -132,16 +132,16 @@ class _FactsBefore:
     facts: Facts
     batch: int
 
-    def of_windows(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
-        for part in self.facts.of_windows(oldest_batch, first_us, last_us):
+    def facts_of_windows(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
+        for part in self.facts.facts_of_windows(oldest_batch, first_us, last_us):
             yield part.filter(pc.less(part["batch"], self.batch))
 
     def to_fold(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
         for part in self.facts.to_fold(oldest_batch, first_us, last_us):
             yield part.filter(pc.less(part["batch"], self.batch))
 
-    def inputs_with(self, asked: AskedIds) -> AskedIds:
-        return self.facts.inputs_with(asked)
+    def inputs_with(self, requested: RequestedIds) -> RequestedIds:
+        return self.facts.inputs_with(requested)
 
     @property
     def held_from(self) -> int:
@@ -155,17 +155,17 @@ class _FactsBefore:
 
 
 @dataclass(frozen=True)
-class Retiring:
+class RetirementEffect:
     """The effect of a retirement.
 
     ``settled``: totals of the retired settled cells. ``horizon_us``: later records of cells that start before it are
-    out of scope; None if nothing is retired. ``asked_from_us``: remaining cells need lateness only for window ends
+    out of scope; None if nothing is retired. ``lateness_from_us``: remaining cells need lateness only for window ends
     after this.
     """
 
-    settled: Sums
+    settled: CellTotals
     horizon_us: int | None
-    asked_from_us: int
+    lateness_from_us: int
 
 
 class ChangedVerdicts(NamedTuple):
@@ -186,7 +186,7 @@ class Judging:
     - ``rows``, ``judged``: the cells for whose violations there may be something to record after the last batch, and
       their verdicts. ``judged`` is None if everything is recorded.
     - ``changed``: the changed verdicts, which the derived tables do not have yet.
-    - ``standing``: the share of each cell in the totals, and what its verdict waits for.
+    - ``cell_states``: the share of each cell in the totals, and what its verdict waits for.
     - ``evidence``: (row of the cell, violation class) -> smallest ids, for the cells that the last batch compared.
     - ``suspected``: violation classes that the last batch does not confirm. ``withdrawn``: those whose confirmed
       violations it retracts. ``lookup_us``: its instant.
@@ -203,10 +203,10 @@ class Judging:
     judged: Judged | None = None
     rows: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     changed: list[ChangedVerdicts] = field(default_factory=list)
-    standing: Standing = field(default_factory=Standing)
+    cell_states: CellStates = field(default_factory=CellStates)
     evidence: dict[tuple[int, str], tuple[str, ...]] = field(default_factory=dict)
-    sums: Sums = field(default_factory=Sums.empty)
-    retired: Sums = field(default_factory=Sums.empty)
+    sums: CellTotals = field(default_factory=CellTotals.empty)
+    retired: CellTotals = field(default_factory=CellTotals.empty)
     suspected: frozenset[str] = frozenset()
     withdrawn: frozenset[str] = frozenset()
     lookup_us: int = 0
@@ -226,23 +226,23 @@ class Judging:
     def step(
         self,
         facts: pa.Table | None,
-        books: Books,
+        progress: IngestProgress,
         suspicion: Suspicion,
         *,
         rest: Rest = Rest.NONE,
     ) -> Effects:
         """Decide what one batch changes. The effects count as recorded once the next step is made.
 
-        ``facts``: those of the batch, already appended to the facts table. ``books``: the progress of reading after the
-        batch. ``rest``: what the batch assumes about the pipeline.
+        ``facts``: those of the batch, already appended to the facts table. ``progress``: the progress of reading after
+        the batch. ``rest``: what the batch assumes about the pipeline.
         """
-        places = places_of(books, tells_unconsumed=self.rules.tells_unconsumed)
+        places = places_of(progress, reports_unconsumed=self.rules.reports_unconsumed)
         self.absorb(
             facts,
-            books.clock(rest=rest),
+            progress.clock(rest=rest),
             places,
-            suspects=partial(suspicion.suspected, books),
-            withdraws=partial(suspicion.withdrawn, books),
+            suspects=partial(suspicion.suspected, progress),
+            withdraws=partial(suspicion.withdrawn, progress),
         )
         return self._effects()
 
@@ -252,9 +252,9 @@ class Judging:
         clock: Clock,
         places: Mapping[Place, PlaceOffsets],
         *,
-        suspects: Callable[[Sums], frozenset[str]] = _no_class,
-        withdraws: Callable[[Sums], frozenset[str]] = _no_class,
-    ) -> Sums:
+        suspects: Callable[[CellTotals], frozenset[str]] = _no_class,
+        withdraws: Callable[[CellTotals], frozenset[str]] = _no_class,
+    ) -> CellTotals:
         """Fold ``facts`` of one batch into the cells and judge these by ``clock``.
 
         ``facts``: already appended to the facts table. ``places``: offsets of input partitions. ``suspects``: totals ->
@@ -262,7 +262,7 @@ class Judging:
         violation classes of which nothing is confirmed any more.
         """
         cells = self.cells
-        self._tell()
+        self._note_recorded()
         self._settle()
         self.horizon_us = clock.horizon_us
         self._note_times(clock)
@@ -275,7 +275,7 @@ class Judging:
             self.known.add(facts)
             touched = [cells.absorb(facts), self._unknown.read(facts)]
             cells.put("x_version", touched[1], STALE)
-            touched.append(self._excuse(facts))
+            touched.append(self._mark_stale(facts))
             if inputs != len(cells.inputs):
                 self._clock = None
         if _went_back(self._places, places):
@@ -284,10 +284,10 @@ class Judging:
             self._clock = None
         self._places = places
         if self._clock is None or moves_all(self._clock, clock):
-            self.standing.forget()
+            self.cell_states.forget()
         self._clock = clock
-        self.standing.grow(len(cells))
-        due = self.standing.due(cells, clock, self.rules)
+        self.cell_states.grow(len(cells))
+        due = self.cell_states.due(cells, clock, self.rules)
         due[np.concatenate(touched)] = True
         if cells.newest is not None:
             # A result can change the counts of other cells of its key.
@@ -299,17 +299,17 @@ class Judging:
         self.suspected, self.withdrawn, self.sums = suspected, withdrawn, sums
         return sums
 
-    def _judge(self, rows: Ints, clock: Clock, places: Mapping[Place, PlaceOffsets]) -> Sums:
+    def _judge(self, rows: Ints, clock: Clock, places: Mapping[Place, PlaceOffsets]) -> CellTotals:
         """Judge some cells, and compare those whose ids are needed. Returns the totals over all cells in memory."""
         noted: list[tuple[Ints, Judged]] = []
         self.changed = []
         wanting, versions = [], []
-        since, room = Sums.empty(), SAMPLED_AT_ONCE
+        since, room = CellTotals.empty(), SAMPLED_AT_ONCE
 
         def note(rows: Ints, judged: Judged) -> None:
             nonlocal since
             some = self.cells.some(rows)
-            self.standing.put(some, rows, judged, clock, self.rules, self._may_leave(judged))
+            self.cell_states.put(some, rows, judged, clock, self.rules, self._may_leave(judged))
             since = earliest(since, some, judged)
             if judged.changed.any():
                 self.changed.append(self._verdicts(rows[judged.changed], judged.of(judged.changed)))
@@ -333,7 +333,7 @@ class Judging:
             for part in self._parts(wants):
                 note(part, self.judged_of(part))
         self._note(noted)
-        found = self.standing.sums().since(since.unconsumed_due_us, since.blocked_due_us)
+        found = self.cell_states.sums().since(since.unconsumed_due_us, since.blocked_due_us)
         return replace(found, changed=sum(len(part.rows) for part in self.changed))
 
     def _parts(self, rows: Ints) -> Iterator[Ints]:
@@ -382,44 +382,44 @@ class Judging:
         rises = horizon_us is not None and horizon_us > self.settled.oldest_start_us(-1)
         return rises and horizon_us != self.horizon_us
 
-    def judge_recovered(self, books: Books) -> None:
-        """Judge recovered cells by the clock of ``books``, to show and grade them, if no batch was judged since.
+    def judge_recovered(self, progress: IngestProgress) -> None:
+        """Judge recovered cells by the clock of ``progress``, to show and grade them, if no batch was judged since.
 
         Nothing counts as recorded by this: the next batch records what the derived tables lack.
         """
         if self.judged is None and (len(self.cells) or not self.settled.is_empty):
-            self.absorb(None, books.clock(), places_of(books, tells_unconsumed=self.rules.tells_unconsumed))
+            self.absorb(None, progress.clock(), places_of(progress, reports_unconsumed=self.rules.reports_unconsumed))
             self.judged = self._clock = None
             self.changed = []
 
-    def retire(self, goes: Bools, through_epoch: int, retired: Sums) -> None:
-        """Remove the cells for which ``goes`` holds, and the settled cells of the epochs up to ``through_epoch``.
+    def retire(self, removed: Bools, through_epoch: int, retired: CellTotals) -> None:
+        """Remove the cells for which ``removed`` holds, and the settled cells of the epochs up to ``through_epoch``.
         ``retired``: totals of all cells that were ever retired."""
         assert self._clock is not None, "cells were judged before they are retired"
-        self._tell()
-        self.cells.lateness.forget(self.retiring(goes, through_epoch).asked_from_us)
-        self.cells.drop(goes)
-        self._unknown.drop(goes)
+        self._note_recorded()
+        self.cells.lateness.forget(self.retirement_effect(removed, through_epoch).lateness_from_us)
+        self.cells.drop(removed)
+        self._unknown.drop(removed)
         self.settled.retire(through_epoch)
         # The next batch judges all remaining cells.
         self._clock = None
         self.retired = retired
 
-    def retiring(self, goes: Bools, through_epoch: int) -> Retiring:
-        """Return the effect of retiring the cells for which ``goes`` holds and the settled cells of the epochs up to
+    def retirement_effect(self, removed: Bools, through_epoch: int) -> RetirementEffect:
+        """Return the effect of retiring the cells for which ``removed`` holds and the settled cells of the epochs up to
         ``through_epoch``."""
         sums, newest_us = self.settled.through(through_epoch)
         starts = self.cells.begins_us
-        newest_us = max(newest_us, int(starts[goes].max(initial=ABSENT)))
-        stays_us = min(self.settled.oldest_start_us(through_epoch), int(starts[~goes].min(initial=NEVER)))
+        newest_us = max(newest_us, int(starts[removed].max(initial=ABSENT)))
+        stays_us = min(self.settled.oldest_start_us(through_epoch), int(starts[~removed].min(initial=NEVER)))
         if newest_us == ABSENT:
-            return Retiring(sums, None, ABSENT)
-        return Retiring(sums, newest_us + 1, min(newest_us + 1, stays_us))
+            return RetirementEffect(sums, None, ABSENT)
+        return RetirementEffect(sums, newest_us + 1, min(newest_us + 1, stays_us))
 
-    def come_to_rest(self) -> None:
+    def evict_settled(self) -> None:
         """Note the effects of the last step, which are recorded, and let settled cells leave memory. Memory then has
         the state that facts and derived tables give, without the settled cells."""
-        self._tell()
+        self._note_recorded()
         self._settle()
         # Only the steps that closed a cell, and the last one, are needed: a new cell is first seen later than all of
         # them, and an event that moves an end is read later.
@@ -441,7 +441,7 @@ class Judging:
         if self.settle_at is None or not self.rules.oracle.ends_are_known:
             return np.zeros(len(it.settled), dtype=np.bool_)
         # Unconsumed events can become consumed, which changes what is due for other ids in a join.
-        compared = it.compared & (it.outstanding == 0) & (not self.rules.tells_unconsumed)
+        compared = it.compared & (it.outstanding == 0) & (not self.rules.reports_unconsumed)
         found: Bools = it.settled & it.in_scope & it.resolved & (it.agrees | compared) & ~it.violated & ~it.provisional
         found &= it.closed & ~it.wants_evidence
         for name in VIOLATIONS:
@@ -452,37 +452,37 @@ class Judging:
         """Remove cells from memory whose verdict is stored, and can be changed only by new facts."""
         if self.settle_at is None or self._clock is None or self._clock.watermark_us is None:
             return
-        cells, size = self.cells, len(self.standing)
+        cells, size = self.cells, len(self.cell_states)
         least = max(self.settle_at, size // _SETTLED_SHARE)
-        goes = self.standing.may_leave[:size]
-        if np.count_nonzero(goes) < least:
+        removed = self.cell_states.may_leave[:size]
+        if np.count_nonzero(removed) < least:
             return
         # The end of a run closes cells whose end is not past. Retention must not derive a horizon from these.
-        goes = goes & (cells["end_us"] <= self._clock.watermark_us)
-        if np.count_nonzero(goes) < least:
+        removed = removed & (cells["end_us"] <= self._clock.watermark_us)
+        if np.count_nonzero(removed) < least:
             return
-        for epoch in np.unique(cells["epoch"][goes]).tolist():
-            of_epoch = np.flatnonzero(goes & (cells["epoch"] == epoch))
-            self.settled.add(cells, of_epoch, self.standing.sums(of_epoch))
-        cells.drop(goes)
-        self._unknown.drop(goes)
-        self.standing.drop(goes)
+        for epoch in np.unique(cells["epoch"][removed]).tolist():
+            of_epoch = np.flatnonzero(removed & (cells["epoch"] == epoch))
+            self.settled.add(cells, of_epoch, self.cell_states.sums(of_epoch))
+        cells.drop(removed)
+        self._unknown.drop(removed)
+        self.cell_states.drop(removed)
 
     def recall(self, facts: pa.Table, clock: Clock, places: Mapping[Place, PlaceOffsets], *, before_batch: int) -> None:
         """Bring back the settled cells that have more facts among ``facts``, which are not folded yet.
         ``before_batch``: the first batch of which no fact is folded."""
-        facts = contributing(facts.select(_OF_CELL))
+        facts = contributing(facts.select(_CELL_COLUMNS))
         starts = ints(facts["window_start_us"])
-        asked = self.settled.may_hold(starts, self.rules.oracle.ends_us(starts))
-        asked[asked] = self.cells.rows_of_facts(facts.filter(pa.array(asked))) < 0
-        if not asked.any():
+        recalled = self.settled.may_hold(starts, self.rules.oracle.ends_us(starts))
+        recalled[recalled] = self.cells.rows_of_facts(facts.filter(pa.array(recalled))) < 0
+        if not recalled.any():
             return
         wanted = CellIndex()
-        wanted.add(starts[asked], facts["key"].filter(pa.array(asked)))
-        first = self.settled.first_batch(starts[asked])
+        wanted.add(starts[recalled], facts["key"].filter(pa.array(recalled)))
+        first = self.settled.first_batch(starts[recalled])
         back = Judging(_FactsBefore(self.known, before_batch), self.rules, settle_at=None)
         back.cells.lateness = self.cells.lateness
-        for part in back.known.to_fold(first, int(starts[asked].min()), int(starts[asked].max())):
+        for part in back.known.to_fold(first, int(starts[recalled].min()), int(starts[recalled].max())):
             known = contributing(part)
             mine = wanted.find(ints(known["window_start_us"]), known["key"]) >= 0
             back.cells.fold(known.filter(pa.array(mine)))
@@ -533,7 +533,7 @@ class Judging:
         }
         return ChangedVerdicts(rows, judged.digest, pa.table(columns))
 
-    def _excuse(self, facts: pa.Table) -> Ints:
+    def _mark_stale(self, facts: pa.Table) -> Ints:
         """Mark compared cells with an event among ``facts`` that owes nothing, so that they are compared again: a late
         or rejected record may be of this event. No count of the cell shows that."""
         rows: Ints = self.cells.rows_of_facts(unowed(facts))
@@ -542,10 +542,10 @@ class Judging:
         self.cells.put("x_version", rows, STALE)
         return rows
 
-    def _tell(self) -> None:
+    def _note_recorded(self) -> None:
         if self.judged is not None:
             some = self.cells.some(self.rows)
-            changed = tell_violations(
+            changed = note_recorded_violations(
                 some,
                 self.judged,
                 suspected=self.suspected,
@@ -553,16 +553,16 @@ class Judging:
                 lookup_us=self.lookup_us,
             )
             # A verdict also depends on what is on record.
-            self.standing.touch(self.rows[changed])
+            self.cell_states.touch(self.rows[changed])
             for part in self.changed:
                 self.cells.put("told_digest", part.rows, part.digests)
-                self.standing.touch(part.rows)
+                self.cell_states.touch(part.rows)
             self.judged, self.changed = None, []
 
-    def sum_of(self, chosen: Bools, unprovable: frozenset[str] = frozenset()) -> Sums:
+    def sum_of(self, chosen: Bools, unprovable: frozenset[str] = frozenset()) -> CellTotals:
         """Return the totals over the chosen cells. ``unprovable``: violation classes whose unconfirmed part in these
         cells is never confirmed."""
-        found = Sums.empty()
+        found = CellTotals.empty()
         for rows in self._parts(np.flatnonzero(chosen)):
             some, it = self.cells.some(rows), self.judged_of(rows)
             kept = {
@@ -571,7 +571,7 @@ class Judging:
                 else it.on_record[name]
                 for name in VIOLATIONS
             }
-            found = found.plus(sums_of(some, it, kept))
+            found = found.plus(totals_of(some, it, kept))
         return found
 
     def _compare(self, wanting: Ints, versions: Ints, places: Mapping[Place, PlaceOffsets]) -> None:
@@ -584,7 +584,7 @@ class Judging:
             self.evidence.update(compared.evidence)
 
     def _compared(
-        self, rows: Ints, places: Mapping[Place, PlaceOffsets], known: Callable[[AskedIds], AskedIds]
+        self, rows: Ints, places: Mapping[Place, PlaceOffsets], known: Callable[[RequestedIds], RequestedIds]
     ) -> Compared:
         windows = self.cells["window_start_us"][rows]
         oldest = int(self.cells["first_batch"][rows].min())
@@ -592,7 +592,7 @@ class Judging:
         if self.rules.oracle.condition is not None and (self._set_aside(rows) > 0).any():
             # A cell does not record the batches of events that owe nothing.
             oldest = 0
-        near = self.known.of_windows(oldest, int(windows.min()), last)
+        near = self.known.facts_of_windows(oldest, int(windows.min()), last)
         return compare(self.cells, rows, near, self.rules, places, known)
 
     def _set_aside(self, rows: Ints) -> Ints:
@@ -600,21 +600,21 @@ class Judging:
         found: Ints = self.cells["late_count"][rows] + self.cells["rejected_count"][rows]
         return found
 
-    def foreign_ids(self, chosen: Bools) -> Iterator[AskedIds]:
+    def foreign_ids(self, chosen: Bools) -> Iterator[RequestedIds]:
         """Yield the ids that answers of the chosen judged cells carry and that these cells do not expect, for the cells
         of which an input is known to have some. The parts fit into memory."""
         rows = np.flatnonzero(chosen & ((self.cells["told_misplaced"] > 0) | (self.cells["x_known"] > 0)))
         rows = rows[(self.judged_of(rows).on_record["misplaced"] > 0) | (self.cells["x_known"][rows] > 0)]
-        asked: list[AskedIds] = []
+        requested: list[RequestedIds] = []
 
-        def taken(ids: AskedIds) -> AskedIds:
-            asked.append(ids)
+        def taken(ids: RequestedIds) -> RequestedIds:
+            requested.append(ids)
             return ids
 
         for part in self._apart(rows) if len(rows) else ():
             self._compared(rows[part], {}, taken)
-            yield from asked
-            asked.clear()
+            yield from requested
+            requested.clear()
 
     def _apart(self, wanting: Ints) -> Iterator[Ints]:
         """Yield indexes into ``wanting``, by window, in parts whose contributions fit into memory."""

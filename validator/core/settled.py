@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.core.totals import Sums
+from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints
 from validator.reconcile.cell_index import CellIndex
 from validator.reconcile.cells import Cells
@@ -38,7 +38,7 @@ class _Epoch:
     ``older``: the cells that have facts of earlier epochs, too.
     """
 
-    sums: Sums = field(default_factory=Sums.empty)
+    sums: CellTotals = field(default_factory=CellTotals.empty)
     newest_start_us: int = ABSENT
     through_us: int = ABSENT
     due_us: int = ABSENT
@@ -59,13 +59,13 @@ class SettledCells:
         return not self._epochs
 
     @property
-    def sums(self) -> Sums:
+    def sums(self) -> CellTotals:
         """Totals over all settled cells."""
         return self.through(NEVER)[0]
 
-    def through(self, epoch: int) -> tuple[Sums, int]:
+    def through(self, epoch: int) -> tuple[CellTotals, int]:
         """Return totals and latest start of the cells of the epochs up to ``epoch`` (`ABSENT` without any cell)."""
-        sums, newest_start_us = Sums.empty(), ABSENT
+        sums, newest_start_us = CellTotals.empty(), ABSENT
         for number, found in self._epochs.items():
             if number <= epoch:
                 sums, newest_start_us = sums.plus(found.sums), max(newest_start_us, found.newest_start_us)
@@ -101,7 +101,7 @@ class SettledCells:
             mine = starts.filter(pc.equal(starts["epoch"], int(number)))
             at = mine["start_us"].to_pylist()
             epoch = _Epoch(
-                Sums.from_json(sums),
+                CellTotals.from_json(sums),
                 newest_start_us,
                 through_us,
                 due_us,
@@ -121,7 +121,7 @@ class SettledCells:
         """Return the number of cells of ``epochs``."""
         return sum(epoch.sums.cells_seen for number, epoch in self._epochs.items() if number in epochs)
 
-    def add(self, cells: Cells, rows: Ints, sums: Sums) -> None:
+    def add(self, cells: Cells, rows: Ints, sums: CellTotals) -> None:
         """Add cells of one epoch, whose totals are ``sums``."""
         epoch = self._epochs.setdefault(int(cells["epoch"][rows[0]]), _Epoch())
         starts = cells["window_start_us"][rows]
@@ -139,7 +139,7 @@ class SettledCells:
             epoch.first_batch[start] = min(batch, epoch.first_batch.get(start, batch))
             epoch.opened_us[start] = min(opened_us, epoch.opened_us.get(start, opened_us))
 
-    def subtract(self, epoch: int, sums: Sums) -> None:
+    def subtract(self, epoch: int, sums: CellTotals) -> None:
         """Subtract the totals ``sums`` of cells of an epoch that return to memory."""
         self._epochs[epoch].sums = self._epochs[epoch].sums.less(sums)
 
@@ -171,8 +171,8 @@ class SettledCells:
 
     def first_batch(self, starts: Ints) -> int:
         """Return the oldest batch with facts of settled cells with these starts."""
-        asked = np.unique(starts).tolist()
-        return min(epoch.first_batch.get(start, NEVER) for epoch in self._epochs.values() for start in asked)
+        distinct = np.unique(starts).tolist()
+        return min(epoch.first_batch.get(start, NEVER) for epoch in self._epochs.values() for start in distinct)
 
     def epochs_at(self, starts: Ints, through_epoch: int) -> Ints:
         """Return, for each start, the newest epoch after ``through_epoch`` that has a settled cell with this start;

@@ -9,11 +9,11 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from validator.core.totals import Sums
+from validator.core.totals import CellTotals
 from validator.model import configuration_doubt
-from validator.model.books import Books
 from validator.model.classes import ViolationClass
-from validator.model.configuration_doubt import asides_in_doubt, asides_that_fit_by_chance
+from validator.model.configuration_doubt import set_aside_in_doubt, set_aside_matched_by_chance
+from validator.model.progress import IngestProgress
 from validator.reconcile.judge import EXCESS, VIOLATIONS
 
 _OUTSTANDING: Final = ("pending", "overdue", "blocked", "unconsumed", "dropped_late", "missing")
@@ -34,21 +34,21 @@ class Suspicion:
     copies_explain: bool = True
     absent_sides: frozenset[str] = frozenset()
 
-    def hidden_inputs(self, books: Books) -> float:
+    def hidden_inputs(self, progress: IngestProgress) -> float:
         """Return the largest possible number of input records that could not be read. It is infinite if a topic does
         not exist (its name may be misspelt), or was deleted and recreated."""
-        if "input" in self.absent_sides or books.inputs_replaced:
+        if "input" in self.absent_sides or progress.inputs_replaced:
             return math.inf
-        return books.hidden("input") + books.expired_of("input") + books.compacted_of("input")
+        return progress.hidden("input") + progress.expired_of("input") + progress.compacted_of("input")
 
-    def hidden_answers(self, books: Books) -> float:
+    def hidden_answers(self, progress: IngestProgress) -> float:
         """Return the number of late and rejected records that could not be decoded. It is infinite if a topic of the
         engine's answers does not exist (its name may be misspelt)."""
         if self.absent_sides - {"input"}:
             return math.inf
-        return books.hidden("late") + books.hidden("rejected")
+        return progress.hidden("late") + progress.hidden("rejected")
 
-    def by_hidden_records(self, books: Books, sums: Sums, *, misnamed: int = 0) -> frozenset[str]:
+    def by_hidden_records(self, progress: IngestProgress, sums: CellTotals, *, misnamed: int = 0) -> frozenset[str]:
         """Return the classes of cell violations that hidden records may explain.
 
         A hidden input record explains as many contributions as the oracle states. Excess beyond that is proven
@@ -56,12 +56,14 @@ class Suspicion:
         confirmed: the records that were read there may not be those that the pipeline has, and are counted in addition
         to those that replaced them. ``misnamed``: late and rejected records whose ids may name other events.
         """
-        if books.cut_back:
+        if progress.cut_back:
             return frozenset(VIOLATIONS)
         each = self.explained_by_one or 1
-        return self._by_numbers(sums, self.hidden_inputs(books) * each, self.hidden_answers(books) * each, misnamed)
+        return self._by_numbers(
+            sums, self.hidden_inputs(progress) * each, self.hidden_answers(progress) * each, misnamed
+        )
 
-    def _by_numbers(self, sums: Sums, hidden: float, answers: float, misnamed: int) -> frozenset[str]:
+    def _by_numbers(self, sums: CellTotals, hidden: float, answers: float, misnamed: int) -> frozenset[str]:
         """Return the classes that these numbers of hidden inputs, hidden answers and misnamed records may explain."""
         classes = set()
         by_cell = self.explained_by_one is None
@@ -80,46 +82,46 @@ class Suspicion:
             classes.add("missing")
         return frozenset(classes)
 
-    def suspected(self, books: Books, sums: Sums) -> frozenset[str]:
+    def suspected(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
         """Return the violation classes of which nothing more is confirmed."""
-        classes = self._by_records(books, sums) | self._by_configuration(books, sums)
-        return classes | {"undecodable"} if unproven_outputs(books, sums) else classes
+        classes = self._by_records(progress, sums) | self._by_configuration(progress, sums)
+        return classes | {"undecodable"} if unproven_outputs(progress, sums) else classes
 
-    def withdrawn(self, books: Books, sums: Sums) -> frozenset[str]:
+    def withdrawn(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
         """Return the violation classes of which nothing is confirmed any more: the configuration fits (nearly) no
         record, or it fits nearly no late or rejected record and these are enough to explain the class."""
-        misnamed = asides_that_fit_by_chance(sums.asides)
-        by_asides = self._by_numbers(sums, 0, 0, misnamed) if misnamed else frozenset()
-        return configuration_doubt.withdrawn(books, sums.counts, sums.carried, sums.inputs) | by_asides
+        misnamed = set_aside_matched_by_chance(sums.set_aside)
+        by_set_aside = self._by_numbers(sums, 0, 0, misnamed) if misnamed else frozenset()
+        return configuration_doubt.withdrawn(progress, sums.counts, sums.carried, sums.inputs) | by_set_aside
 
-    def unprovable_if_retired(self, books: Books, sums: Sums) -> frozenset[str]:
+    def unprovable_if_retired(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
         """Return the violation classes whose suspected violations stay suspected in cells that are retired now.
 
         A number of hidden records explains only so many violations, also of retired cells. Any other doubt may end with
         records that explain violations of retired cells, which are no longer judged.
         """
-        classes = set(self._by_configuration(books, sums))
-        if asides_in_doubt(sums.asides):
-            classes |= self._by_records(books, sums)
-        if math.isinf(self.hidden_inputs(books)):
+        classes = set(self._by_configuration(progress, sums))
+        if set_aside_in_doubt(sums.set_aside):
+            classes |= self._by_records(progress, sums)
+        if math.isinf(self.hidden_inputs(progress)):
             classes |= set(EXCESS)
-        if math.isinf(self.hidden_answers(books)) or (
-            self.hidden_inputs_lose and math.isinf(self.hidden_inputs(books))
+        if math.isinf(self.hidden_answers(progress)) or (
+            self.hidden_inputs_lose and math.isinf(self.hidden_inputs(progress))
         ):
             classes.add(ViolationClass.MISSING.value)
-        return frozenset(VIOLATIONS) if books.cut_back else frozenset(classes)
+        return frozenset(VIOLATIONS) if progress.cut_back else frozenset(classes)
 
-    def _by_records(self, books: Books, sums: Sums) -> frozenset[str]:
+    def _by_records(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
         """As `by_hidden_records`. While (nearly) no late record has the id of an event of its cell, each may belong to
         another event than its id names. The same holds for rejected records."""
-        return self.by_hidden_records(books, sums, misnamed=sum(asides_in_doubt(sums.asides).values()))
+        return self.by_hidden_records(progress, sums, misnamed=sum(set_aside_in_doubt(sums.set_aside).values()))
 
-    def _by_configuration(self, books: Books, sums: Sums) -> frozenset[str]:
+    def _by_configuration(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
         return configuration_doubt.suspected(
-            books, sums.counts, sums.matched, sums.carried, copies_explain=self.copies_explain, inputs=sums.inputs
+            progress, sums.counts, sums.matched, sums.carried, copies_explain=self.copies_explain, inputs=sums.inputs
         )
 
 
-def unproven_outputs(books: Books, sums: Sums) -> frozenset[str]:
+def unproven_outputs(progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
     """Return the output topics of which no more undecodable results are confirmed."""
-    return configuration_doubt.outputs_in_doubt(books, sums.counts, sums.matched, sums.carried)
+    return configuration_doubt.outputs_in_doubt(progress, sums.counts, sums.matched, sums.carried)

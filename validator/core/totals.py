@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Final
 
 from validator.model.configuration_doubt import InputCounts
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS
 
+_STORED: Final = {"read": "given", "matched": "matched", "outstanding": "lacking", "undecided": "open"}
+"""Fields of `InputCounts` -> their keys in a mark."""
+
 
 @dataclass(frozen=True)
-class Sums:
+class CellTotals:
     """Totals over all cells after a batch.
 
     - ``on_record``: violation class -> contributions on record.
@@ -30,7 +33,7 @@ class Sums:
       none of the others.
     - ``keys_scattered``: keys with results on several partitions, of which none is known to be the newest.
     - ``cells_undecided``: cells retired before the class of each contribution was decided
-      (`validator.stream.retiring`).
+      (`validator.stream.retention`).
     - ``inputs``: counts by topic, if there are several.
     """
 
@@ -66,17 +69,17 @@ class Sums:
     settled_handled: int = 0
     settled_exact: int = 0
     inputs: dict[str, InputCounts] = field(default_factory=dict)
-    asides: dict[str, InputCounts] = field(default_factory=dict)
+    set_aside: dict[str, InputCounts] = field(default_factory=dict)
 
-    def plus(self, other: Sums) -> Sums:
+    def plus(self, other: CellTotals) -> CellTotals:
         """Return the totals over both. Fields that concern one batch only are those of ``self``."""
         return self._with(other, 1)
 
-    def less(self, other: Sums) -> Sums:
+    def less(self, other: CellTotals) -> CellTotals:
         """Return the totals without those of ``other``, which are a part of them."""
         return self._with(other, -1)
 
-    def _with(self, other: Sums, times: int) -> Sums:
+    def _with(self, other: CellTotals, times: int) -> CellTotals:
         cells = (
             "seen",
             "closed",
@@ -110,11 +113,11 @@ class Sums:
             on_record={name: self.on_record.get(name, 0) + times * other.on_record.get(name, 0) for name in VIOLATIONS},
             unproven={name: self.unproven.get(name, 0) + times * other.unproven.get(name, 0) for name in VIOLATIONS},
             inputs=_both(self.inputs, other.inputs, times),
-            asides=_both(self.asides, other.asides, times),
+            set_aside=_both(self.set_aside, other.set_aside, times),
             **{name: getattr(self, name) + times * getattr(other, name) for name in (*whole, *others)},
         )
 
-    def since(self, unconsumed_us: int | None, blocked_us: int | None) -> Sums:
+    def since(self, unconsumed_us: int | None, blocked_us: int | None) -> CellTotals:
         """Return the totals with the earlier of the known and the given due instants of contributions that wait for the
         engine or for a transaction."""
         return replace(
@@ -123,7 +126,7 @@ class Sums:
             blocked_due_us=_earlier(self.blocked_due_us, blocked_us),
         )
 
-    def beside(self, retired: Sums) -> Sums:
+    def beside(self, retired: CellTotals) -> CellTotals:
         """Return the totals over the cells in memory (``self``) and ``retired`` ones, which can no longer change. Only
         contributions of cells in memory wait for the engine or for a transaction."""
         return replace(
@@ -140,10 +143,15 @@ class Sums:
 
     def to_json(self) -> dict[str, object]:
         """Return plain values for a mark in the facts table."""
-        return asdict(self)
+        plain = asdict(self)
+        plain["asides"] = plain.pop("set_aside")
+        for name in ("inputs", "asides"):
+            for part, it in plain[name].items():
+                plain[name][part] = {stored: it[field] for field, stored in _STORED.items()}
+        return plain
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> Sums:
+    def from_json(cls, kept: Mapping[str, Any]) -> CellTotals:
         """Return the value that `to_json` saved."""
         known = {field.name for field in fields(cls)}
         # The mark of an earlier version has no numbers on record, carried or matched: they equal the counts.
@@ -154,13 +162,16 @@ class Sums:
             **{"on_record": counted, "matched": matched, "carried": carried}
             | {name: value for name, value in kept.items() if name in known}
             | {
-                name: {part: InputCounts(**it) for part, it in kept.get(name, {}).items()}
-                for name in ("inputs", "asides")
+                name: {
+                    part: InputCounts(**{field: it.get(stored, 0) for field, stored in _STORED.items()})
+                    for part, it in kept.get(stored_name, {}).items()
+                }
+                for name, stored_name in (("inputs", "inputs"), ("set_aside", "asides"))
             }
         )
 
     @classmethod
-    def empty(cls) -> Sums:
+    def empty(cls) -> CellTotals:
         """Return the totals over no cells."""
         return cls(dict.fromkeys(CONTRIBUTIONS, 0), dict.fromkeys(RESULTS, 0))
 

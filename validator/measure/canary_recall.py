@@ -39,11 +39,11 @@ class CanaryRules:
 
 @dataclass
 class _Open:
-    """A round that is not due yet. ``told_us``: class -> instant since which its planted violation is on record."""
+    """A round that is not due yet. ``recorded_us``: class -> instant since which its planted violation is on record."""
 
     round: Round
     planted_us: int
-    told_us: dict[str, int] = field(default_factory=dict)
+    recorded_us: dict[str, int] = field(default_factory=dict)
     accused: set[tuple[str, str]] = field(default_factory=set)
 
 
@@ -103,10 +103,10 @@ class Recall:
 
     def _outcome(self, entry: _Open) -> Outcome:
         delays = {}
-        for name, told_us in entry.told_us.items():
-            if told_us <= entry.planted_us + self._rules.due_after_us:
+        for name, recorded_us in entry.recorded_us.items():
+            if recorded_us <= entry.planted_us + self._rules.due_after_us:
                 waits_us = self._rules.missing_after_us if name == "missing" else 0
-                delays[name] = max(0, told_us - entry.planted_us - waits_us)
+                delays[name] = max(0, recorded_us - entry.planted_us - waits_us)
         return Outcome(entry.round.number, delays, frozenset(entry.accused))
 
     def standing(self) -> CanaryStanding:
@@ -135,6 +135,6 @@ def _note(entry: _Open, at_us: int, accused: Accused) -> None:
         if cell == RIGHT:
             continue
         if on_record.get(cell, 0) >= 1:
-            entry.told_us.setdefault(cell, at_us)
+            entry.recorded_us.setdefault(cell, at_us)
         else:
-            entry.told_us.pop(cell, None)
+            entry.recorded_us.pop(cell, None)

@@ -17,7 +17,7 @@ from validator.measure.recovery import Detector, band_of, moving_rates, recovere
 from validator.measure.series import Series
 from validator.model.snapshot import FaultWindow
 
-GAPS_LEAST: Final = 2
+GAPS_MIN: Final = 2
 """A control phase shows its usual gap if it lasts at least this many of its longest gaps."""
 
 
@@ -86,12 +86,12 @@ def cost_of(
     """
     if window.injected_us is None:
         return FaultCost(absent_because=("the time of its injection was not reported",))
-    struck = injected(windows)
+    faults = injected(windows)
     until_s = until_us // SECOND_US
     start_s, healed = second_after(window.injected_us), healed_us(window)
     healed_s = None if healed is None else second_after(healed)
     later = [
-        w.injected_us for w in struck if w.id != window.id and healed is not None and (w.injected_us or 0) >= healed
+        w.injected_us for w in faults if w.id != window.id and healed is not None and (w.injected_us or 0) >= healed
     ]
     next_s = min((second_after(instant) for instant in later if instant is not None), default=None)
     last_s = None if healed_s is None else healed_s + rules.give_up_seconds
@@ -99,7 +99,7 @@ def cost_of(
     least_s = start_s + rules.detector.moving_seconds
     over_s = None if last_s is None else max(last_s + rules.detector.stable_seconds, least_s)
     is_final = _is_past(until_s, over_s, next_s)
-    control = _control(window, struck, series, rules, recovered_us)
+    control = _control(window, faults, series, rules, recovered_us)
     if control is None:
         least = rules.control_seconds_least
         return FaultCost(
@@ -148,13 +148,13 @@ def _is_past(until_s: int, over_s: int | None, next_s: int | None) -> bool:
 
 
 def _control(
-    window: FaultWindow, struck: Sequence[FaultWindow], series: Series, rules: Rules, recovered_us: Mapping[str, int]
+    window: FaultWindow, faults: Sequence[FaultWindow], series: Series, rules: Rules, recovered_us: Mapping[str, int]
 ) -> tuple[int, int] | None:
     """Return the newest control phase before the fault that is long enough and has output, as (first second, end)."""
     since_s = baseline_from(series, rules)
     if since_s is None:
         return None
-    earlier = struck[: struck.index(window)]
+    earlier = faults[: faults.index(window)]
     if not earlier:
         stretches = [(since_s, second_after(window.injected_us or 0))]
     else:
@@ -230,7 +230,7 @@ def _downtime(extent: _Extent, before: Output, series: Series, measured_s: int, 
         before.first_us - extent.control_s * SECOND_US,
         extent.control_end_s * SECOND_US - before.last_us,
     )
-    if GAPS_LEAST * max(usual_us, *edges_us) > (extent.control_end_s - extent.control_s) * SECOND_US:
+    if GAPS_MIN * max(usual_us, *edges_us) > (extent.control_end_s - extent.control_s) * SECOND_US:
         reasons.append("no downtime: the control phase is too short to show how long the output usually pauses")
         return None
     last = series.last_before(extent.start_s)

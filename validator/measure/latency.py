@@ -41,7 +41,7 @@ def latency_buckets(
     A result whose cell has no input yet has no latency. Bucket i counts values up to ``LATENCY_BOUNDS[i]``. Rows of
     `EVERY_RESULT` have bucket None, and 0 as sum and maximum. ``contributions``: number of ids in the results.
     ``first_us``, ``last_us``: broker times. ``left``: starts of cells that left memory, and the broker times of their
-    first inputs (`NEVER` without any). ``since_us``: records dated up to this instant have no latency (`Dating`).
+    first inputs (`NEVER` without any). ``since_us``: records dated up to this instant have no latency (`RecordTimes`).
     """
     # Most fact rows are of events: their content is not copied.
     facts = facts.select(RESULT_COLUMNS)
@@ -56,8 +56,8 @@ def latency_buckets(
     if cells.newest is not None:
         # An id that a result only repeats has no latency. The row of the key counts the result itself.
         first = result_us == cells["first_result_time_us"][rows]
-        said = np.flatnonzero(first | (count == 0))
-        parents, rows, result_us, count, batch = (column[said] for column in (parents, rows, result_us, count, batch))
+        chosen = np.flatnonzero(first | (count == 0))
+        parents, rows, result_us, count, batch = (column[chosen] for column in (parents, rows, result_us, count, batch))
     first, last = cells["first_input_time_us"][rows], cells["last_input_time_us"][rows]
     closing = _closing(cells, left, cells["end_us"][rows])
     dated = result_us > since_us
@@ -121,7 +121,7 @@ def _grouped(
     starts = np.flatnonzero(run_starts(*keys))
     if not len(starts):
         return []
-    told = {
+    columns = {
         "batch": keys[0][starts],
         "second": keys[1][starts],
         "bucket": keys[2][starts],
@@ -132,8 +132,8 @@ def _grouped(
         "sum_us": np.add.reduceat(value[order], starts),
         "max_us": np.maximum.reduceat(value[order], starts),
     }
-    rows = zip(*(column.tolist() for column in told.values()), strict=True)
-    found = [{"definition": definition, **dict(zip(told, row, strict=True))} for row in rows]
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    found = [{"definition": definition, **dict(zip(columns, row, strict=True))} for row in rows]
     for row in found:
         if row["bucket"] == _NO_BUCKET:
             row["bucket"] = None

@@ -12,9 +12,9 @@ from validator.measure.phases import Stretch, injected, phases
 from validator.measure.series import Series
 from validator.model.snapshot import FaultWindow
 
-FAULTS_MOST: Final = 100
+FAULTS_MAX: Final = 100
 """Number of newest faults whose phases and measures are shown."""
-SETTLED_MOST: Final = 1_000
+SETTLED_MAX: Final = 1_000
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Ledger:
 
         ``until_us``: output and its absence are known through this instant (None: not yet).
         """
-        newest = injected(windows)[-FAULTS_MOST:]
+        newest = injected(windows)[-FAULTS_MAX:]
         costs: dict[str, FaultCost] = {}
         recovered_us: dict[str, int] = {}
         open_from_s: list[int] = []
@@ -66,7 +66,7 @@ class Ledger:
             costs[window.id] = cost
             if cost.recovered_us is not None:
                 recovered_us[window.id] = cost.recovered_us
-        while len(self.settled) > SETTLED_MOST:
+        while len(self.settled) > SETTLED_MAX:
             del self.settled[next(iter(self.settled))]
         stretches = phases(
             newest, recovered_us, None if self.series.since_s is None else self.series.since_s * SECOND_US

@@ -44,12 +44,12 @@ def phases(
 
     ``recovered_us``: fault's id -> instant of its recovery. ``until_us``: end of the last phase (None: it lasts).
     """
-    struck = injected(windows)
-    if not struck:
+    faults = injected(windows)
+    if not faults:
         return []
     changes = {
         instant
-        for w in struck
+        for w in faults
         for instant in (w.injected_us, healed_us(w), _over_us(w, recovered_us))
         if instant is not None
     }
@@ -59,7 +59,7 @@ def phases(
     for begin, end in pairwise(edges):
         if begin is None or begin == end:  # only the last edge is None
             continue
-        name, fault = phase_at(begin, struck, recovered_us)
+        name, fault = phase_at(begin, faults, recovered_us)
         if found and (found[-1].phase, found[-1].fault) == (name, fault):
             found[-1] = Stretch(name, fault, found[-1].start_us, end)
         else:
@@ -74,10 +74,10 @@ def _over_us(window: FaultWindow, recovered_us: Mapping[str, int]) -> int | None
 
 
 def phase_at(
-    instant: int, struck: Sequence[FaultWindow], recovered_us: Mapping[str, int]
+    instant: int, faults: Sequence[FaultWindow], recovered_us: Mapping[str, int]
 ) -> tuple[str, FaultWindow | None]:
-    """Return (phase, its fault) of an instant. ``struck``: the faults that `injected` returns."""
-    before = [w for w in struck if (w.injected_us or 0) <= instant]
+    """Return (phase, its fault) of an instant. ``faults``: those that `injected` returns."""
+    before = [w for w in faults if (w.injected_us or 0) <= instant]
     active = [w for w in before if (healed := healed_us(w)) is None or healed > instant]
     if active:
         return "failure", active[-1]
@@ -86,3 +86,23 @@ def phase_at(
     last = max(before, key=lambda w: healed_us(w) or 0)
     over = _over_us(last, recovered_us)
     return ("control", None) if over is not None and over <= instant else ("recovery", last)
+
+
+def attributed_phase(instant_us: int, windows: Sequence[FaultWindow]) -> tuple[str, str | None]:
+    """Return (phase, fault name) of an instant: the newest active fault, else the last one that was healed before."""
+    active = [w for w in windows if _is_injected(w, instant_us) and not _is_healed(w, instant_us)]
+    if active:
+        newest = max(active, key=lambda w: w.injected_us or 0)
+        return "failure", newest.name
+    over = [w for w in windows if _is_healed(w, instant_us)]
+    if over:
+        return "recovery", max(over, key=lambda w: w.healed_us or 0).name
+    return "control", None
+
+
+def _is_injected(window: FaultWindow, instant_us: int) -> bool:
+    return window.injected_us is not None and window.injected_us <= instant_us
+
+
+def _is_healed(window: FaultWindow, instant_us: int) -> bool:
+    return window.healed_us is not None and window.healed_us <= instant_us

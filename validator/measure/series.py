@@ -11,7 +11,7 @@ from validator.measure.output import Output, whole
 
 FINE_SECONDS: Final = 900
 """Age up to which seconds are kept one by one. Older seconds are kept so only while a fault is measured on them."""
-FINE_SECONDS_MOST: Final = 7_200
+FINE_SECONDS_MAX: Final = 7_200
 """Age above which seconds are never kept one by one: a fault that is never healed must not require them forever."""
 COARSE_SECONDS: Final = 60
 KEPT_SECONDS: Final = 86_400
@@ -84,7 +84,7 @@ class Series:
         begins; no stretch reaches across one.
         """
         wanted = now_s - FINE_SECONDS if needed_from_s is None else min(now_s - FINE_SECONDS, needed_from_s)
-        fine_from = max(self.fine_from_s, wanted, now_s - FINE_SECONDS_MOST)
+        fine_from = max(self.fine_from_s, wanted, now_s - FINE_SECONDS_MAX)
         # Whole minutes only: extending a minute bit by bit would repeat the work with every batch.
         fine_from -= fine_from % COARSE_SECONDS
         cut = now_s - KEPT_SECONDS

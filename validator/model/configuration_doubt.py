@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from validator.model.books import Books
+from validator.model.progress import IngestProgress
 
 NEARLY_NONE: Final = 100
 """Fewer than 1 in this many is nearly none. A wrong field can be present in a few records by chance. An engine that
@@ -27,24 +27,24 @@ class InputCounts:
     """Counts of the events of an input topic, kept only if there are several inputs: for a single one the totals are
     enough. The same counts are kept of the ids in late and in rejected records.
 
-    - ``given``: events that were read; ids in the records.
+    - ``read``: events that were read; ids in the records.
     - ``matched``: events that are in results; ids of events of the record's cell.
-    - ``lacking``: events that would be missing once due; always 0 for late and rejected records.
-    - ``open``: events or ids for which it is not known (yet) whether they match.
+    - ``outstanding``: events that would be missing once due; always 0 for late and rejected records.
+    - ``undecided``: events or ids for which it is not known (yet) whether they match.
     """
 
-    given: int = 0
+    read: int = 0
     matched: int = 0
-    lacking: int = 0
-    open: int = 0
+    outstanding: int = 0
+    undecided: int = 0
 
     def plus(self, other: InputCounts, times: int = 1) -> InputCounts:
         """Return the sum of both, ``other`` multiplied by ``times``."""
         return InputCounts(
-            self.given + times * other.given,
+            self.read + times * other.read,
             self.matched + times * other.matched,
-            self.lacking + times * other.lacking,
-            self.open + times * other.open,
+            self.outstanding + times * other.outstanding,
+            self.undecided + times * other.undecided,
         )
 
 
@@ -67,11 +67,11 @@ class TopicInDoubt:
         return self.read - self.undecodable
 
 
-def topics_in_doubt(books: Books) -> tuple[TopicInDoubt, ...]:
+def topics_in_doubt(progress: IngestProgress) -> tuple[TopicInDoubt, ...]:
     """Return the topics in doubt, by name."""
     sums: dict[tuple[str, str], tuple[int, int]] = {}
-    for place, frontier in books.frontiers.items():
-        settled = books.settled.get(place, 0)
+    for place, frontier in progress.frontiers.items():
+        settled = progress.settled.get(place, 0)
         read, undecodable = sums.get((place.topic, frontier.side), (0, 0))
         read += frontier.records - frontier.tombstones - settled
         sums[place.topic, frontier.side] = read, undecodable + frontier.undecodable - settled
@@ -83,9 +83,9 @@ def topics_in_doubt(books: Books) -> tuple[TopicInDoubt, ...]:
     )
 
 
-def decoded_results(books: Books) -> int:
+def decoded_results(progress: IngestProgress) -> int:
     """Return the number of results read so far that decoded."""
-    return books.records("output") - books.undecodable("output") - books.tombstones
+    return progress.records("output") - progress.undecodable("output") - progress.tombstones
 
 
 def matches_nothing(counts: Mapping[str, int], matched: int, carried: int) -> bool:
@@ -113,35 +113,35 @@ def inputs_in_doubt(
     return tuple(
         topic
         for topic, it in sorted(inputs.items())
-        if it.given and ((it.matched == 0 and carried > 0) or it.matched * NEARLY_NONE < min(it.given, beside))
+        if it.read and ((it.matched == 0 and carried > 0) or it.matched * NEARLY_NONE < min(it.read, beside))
     )
 
 
-def asides_in_doubt(asides: Mapping[str, InputCounts]) -> dict[str, int]:
+def set_aside_in_doubt(set_aside: Mapping[str, InputCounts]) -> dict[str, int]:
     """Return side (late, rejected) -> number of ids in its records that are not of their cell, for the sides with
     (nearly) no id of its cell.
 
     Their field ``id`` may name another id, so each record may answer an outstanding event.
     """
-    return {side: it.given - it.matched for side, it in asides.items() if it.matched * NEARLY_NONE < it.given}
+    return {side: it.read - it.matched for side, it in set_aside.items() if it.matched * NEARLY_NONE < it.read}
 
 
-def asides_that_fit_by_chance(asides: Mapping[str, InputCounts]) -> int:
+def set_aside_matched_by_chance(set_aside: Mapping[str, InputCounts]) -> int:
     """Return the number of ids in late and rejected records that are not of their cell, for the sides with nearly no id
     of its cell.
 
     Ids that are not known yet count as right here, as in `withdrawn`.
     """
     return sum(
-        it.given - it.matched
-        for it in asides.values()
-        if it.given and max(1, it.matched + it.open) * NEARLY_NONE < it.given
+        it.read - it.matched
+        for it in set_aside.values()
+        if it.read and max(1, it.matched + it.undecided) * NEARLY_NONE < it.read
     )
 
 
 def _are_counted(inputs: Mapping[str, InputCounts], counts: Mapping[str, int]) -> bool:
     """Return whether the counts of the inputs cover all events. They lack those that an earlier version retired."""
-    return sum(it.given for it in inputs.values()) >= counts.get("expected", 0)
+    return sum(it.read for it in inputs.values()) >= counts.get("expected", 0)
 
 
 def unmatched(counts: Mapping[str, int]) -> int:
@@ -153,17 +153,17 @@ def _proven_wrong(counts: Mapping[str, int]) -> int:
     return counts.get("misplaced", 0) + counts.get("unknown_id", 0)
 
 
-def suspected_of(
+def suspected_by_inputs(
     inputs: Mapping[str, InputCounts], counts: Mapping[str, int], matched: int, carried: int, *, copies_explain: bool
 ) -> frozenset[str]:
     """Return the violation classes that an input topic in doubt (`inputs_in_doubt`) may explain."""
     found = inputs_in_doubt(inputs, counts, matched, carried)
     classes = _excess(copies_explain=copies_explain) if found else frozenset()
-    return classes | {"missing"} if any(inputs[topic].lacking for topic in found) else classes
+    return classes | {"missing"} if any(inputs[topic].outstanding for topic in found) else classes
 
 
 def suspected(
-    books: Books,
+    progress: IngestProgress,
     counts: Mapping[str, int],
     matched: int,
     carried: int,
@@ -177,9 +177,9 @@ def suspected(
     counts of each input topic, if there are several. For late and rejected records nothing is added to decision 0091:
     each answers one contribution, whatever its fields are called.
     """
-    classes = suspected_of(inputs, counts, matched, carried, copies_explain=copies_explain)
+    classes = suspected_by_inputs(inputs, counts, matched, carried, copies_explain=copies_explain)
     classes |= _ALL if matches_nothing(counts, matched, carried) else frozenset()
-    for one in topics_in_doubt(books):
+    for one in topics_in_doubt(progress):
         if one.decoded:
             # The records that decoded may be nonsense.
             classes |= _ALL
@@ -194,17 +194,17 @@ def _excess(*, copies_explain: bool) -> frozenset[str]:
     return _EXCESS | {"duplicate"} if copies_explain else _EXCESS
 
 
-def outputs_in_doubt(books: Books, counts: Mapping[str, int], matched: int, carried: int) -> frozenset[str]:
+def outputs_in_doubt(progress: IngestProgress, counts: Mapping[str, int], matched: int, carried: int) -> frozenset[str]:
     """Return the output topics whose undecodable results are only suspected."""
-    found = topics_in_doubt(books)
-    outputs = frozenset(place.topic for place, frontier in books.frontiers.items() if frontier.side == "output")
-    if books.cut_back or matches_nothing(counts, matched, carried) or any(one.decoded for one in found):
+    found = topics_in_doubt(progress)
+    outputs = frozenset(place.topic for place, frontier in progress.frontiers.items() if frontier.side == "output")
+    if progress.cut_back or matches_nothing(counts, matched, carried) or any(one.decoded for one in found):
         return outputs
     return outputs & {one.topic for one in found}
 
 
 def withdrawn(
-    books: Books,
+    progress: IngestProgress,
     counts: Mapping[str, int],
     carried: int,
     inputs: Mapping[str, InputCounts] = MappingProxyType({}),
@@ -220,9 +220,9 @@ def withdrawn(
     else:
         # A late record alone is not enough while the contributions in results are unresolved.
         nearly_none = min(wrong, carried - counts.get("unresolved", 0)) > 0
-    if nearly_none or any(one.decoded for one in topics_in_doubt(books)):
+    if nearly_none or any(one.decoded for one in topics_in_doubt(progress)):
         return _ALL
     of_one = _are_counted(inputs, counts) and any(
-        max(1, it.matched + it.open) * NEARLY_NONE < min(it.given, wrong) for it in inputs.values()
+        max(1, it.matched + it.undecided) * NEARLY_NONE < min(it.read, wrong) for it in inputs.values()
     )
     return _ALL - {"undecodable"} if of_one else frozenset()

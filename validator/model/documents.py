@@ -31,9 +31,9 @@ _MERGE_TAG: Final = "tag:yaml.org,2002:merge"
 _NO_TEXT: Final = re.compile("[\x00\ud800-\udfff]")
 _SHOWN_LENGTH: Final = 60
 
-Place = tuple[str, ...]
+KeyPath = tuple[str, ...]
 """Keys from the outermost mapping inwards; empty: the document itself."""
-KAFKA_OPTIONS: Final[Place] = ("kafka", "options")
+KAFKA_OPTIONS: Final[KeyPath] = ("kafka", "options")
 """Place of the Kafka client options in a configuration file of the project."""
 
 
@@ -134,7 +134,7 @@ def text_value(text: str) -> str:
     return value if isinstance(value, str) else text
 
 
-def parse(text: str, *, texts: Iterable[Place] = ()) -> Any:
+def parse(text: str, *, texts: Iterable[KeyPath] = ()) -> Any:
     """Return the value of the YAML ``text``. Raises `DocumentRefused`.
 
     ``texts``: places of mappings whose values are texts. An unquoted value there is the text as written, never a
@@ -162,7 +162,7 @@ def parse(text: str, *, texts: Iterable[Place] = ()) -> Any:
         raise DocumentRefused("a number or an escape that has no value") from None
 
 
-def _with_texts(node: yaml.Node | None, place: Place) -> yaml.Node | None:
+def _with_texts(node: yaml.Node | None, place: KeyPath) -> yaml.Node | None:
     """Return ``node`` with the plain values of the mapping at ``place`` as texts. Parts of ``node`` that aliases share
     with other places are not changed."""
     if not isinstance(node, yaml.MappingNode):
@@ -180,7 +180,7 @@ def _as_text(node: yaml.Node) -> yaml.Node:
     return yaml.ScalarNode(_TEXT_TAG, node.value, node.start_mark, node.end_mark)
 
 
-def texts_within(texts: Iterable[Place], place: Place) -> Collection[Place]:
+def texts_within(texts: Iterable[KeyPath], place: KeyPath) -> Collection[KeyPath]:
     """Return ``texts`` relative to ``place``, for a document that is the value there."""
     return [one[len(place) :] for one in texts if one[: len(place)] == place]
 

@@ -97,8 +97,8 @@ class Frontier:
     - ``horizon_us``: cells that start before it are out of scope because of this partition.
     - ``appended_after_us``: the newest record was appended after this instant, which is the read-through time before
       the batch that read it.
-    - ``gone_us``: records of the partition expired before they were read; it had been read through until this instant
-      (0: never). Of an input: its events expired before the engine surely had read them.
+    - ``unread_since_us``: records of the partition expired before they were read; it had been read through until this
+      instant (0: never). Of an input: its events expired before the engine surely had read them.
     - ``unprovable_below``: answers to events below this offset may have expired.
     - ``cleanup_policy``: that of the topic at the last lookup; `UNREADABLE_POLICY` if it cannot be read.
     - ``compacted_below``: below this offset compaction may have removed records (None: it never did).
@@ -127,7 +127,7 @@ class Frontier:
     expired: int = 0
     hidden_start: bool = False
     horizon_us: int | None = None
-    gone_us: int | None = None
+    unread_since_us: int | None = None
     appended_after_us: int | None = None
     unprovable_below: int | None = None
     read_through_before_us: int | None = None
@@ -196,7 +196,7 @@ class Frontier:
             unreached=tuple(unreached),
         )
 
-    def asked(self, at_us: int, lookup: Lookup) -> Frontier:
+    def with_lookup(self, at_us: int, lookup: Lookup) -> Frontier:
         """Return the frontier after a lookup for which no batch is planned yet. A batch that reads up to this high
         watermark has read through this instant."""
         return replace(self, unreached=(*self.unreached, (at_us, lookup.high_watermark)))
@@ -206,8 +206,8 @@ class Frontier:
         if read.unexamined:
             # Such answers count as expired since the read-through time before this batch.
             before = self.read_through_before_us or 0
-            gone_us = before if self.gone_us is None else min(before, self.gone_us)
-            without = replace(self, expired=self.expired + read.unexamined, gone_us=gone_us)
+            unread_since_us = before if self.unread_since_us is None else min(before, self.unread_since_us)
+            without = replace(self, expired=self.expired + read.unexamined, unread_since_us=unread_since_us)
             return without.with_data(at_us, replace(read, unexamined=0))
         if read.records == 0:
             return self
@@ -332,8 +332,9 @@ class Clock:
     - ``inputs_held``: an open transaction holds back an input. ``outputs_held``: the same for an output, late or
       rejected partition.
     - ``horizon_us``: cells that start before it are out of scope.
-    - ``gone_us``: answers expired before they were read; until this instant their partitions had been read through (0:
-      never, or events expired before the engine surely had read them). ``unprovable_offsets`` grows with each such gap.
+    - ``unread_since_us``: answers expired before they were read; until this instant their partitions had been read
+      through (0: never, or events expired before the engine surely had read them). ``unprovable_offsets`` grows with
+      each such gap.
     - ``retired``: (at, horizon) pairs; at that instant facts of cells that start before the horizon were dropped.
     - ``settled``: number of undecodable records that hide nothing; it only grows.
     - ``outages``: time that does not count.
@@ -345,7 +346,7 @@ class Clock:
     outputs_us: int | None
     unheld_outputs_us: int | None
     horizon_us: int | None
-    gone_us: int | None
+    unread_since_us: int | None
     unprovable_offsets: int
     outputs_held: bool
     inputs_held: bool
@@ -372,7 +373,7 @@ def clock(
     answers = [f for f in frontiers.values() if f.side in ("output", "late", "rejected")]
     free = [f for f in answers if not f.held]
     horizons = [f.horizon_us for f in inputs if f.horizon_us is not None]
-    gone = [f.gone_us for f in frontiers.values() if f.gone_us is not None]
+    unread_since = [f.unread_since_us for f in frontiers.values() if f.unread_since_us is not None]
     return Clock(
         lookup_us=lookup_us,
         watermark_us=watermark_us,
@@ -381,7 +382,7 @@ def clock(
         # If every partition is held, everything that is not proven yet is held back.
         unheld_outputs_us=earliest_read_through_us(free) if free else lookup_us,
         horizon_us=max(horizons) if horizons else None,
-        gone_us=min(gone) if gone else None,
+        unread_since_us=min(unread_since) if unread_since else None,
         unprovable_offsets=sum(f.unprovable_below or 0 for f in inputs),
         outputs_held=any(f.held for f in answers),
         inputs_held=any(f.held for f in inputs),

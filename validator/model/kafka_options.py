@@ -96,13 +96,13 @@ SHARED: Final = frozenset(_OF_BOTH.split())
 
 
 class OptionsRefused(ValueError):
-    """``kafka.options`` cannot be used by both clients; ``problem`` and ``mend`` form one sentence."""
+    """``kafka.options`` cannot be used by both clients; ``problem`` and ``fix`` form one sentence."""
 
     exit_status = 2
 
-    def __init__(self, problem: str, mend: str) -> None:
-        self.problem, self.mend = problem, mend
-        super().__init__(f"kafka.options: {problem}; {mend}.")
+    def __init__(self, problem: str, fix: str) -> None:
+        self.problem, self.fix = problem, fix
+        super().__init__(f"kafka.options: {problem}; {fix}.")
 
 
 def fitting(options: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
@@ -110,7 +110,7 @@ def fitting(options: dict[str, str | int | float | bool]) -> dict[str, str | int
     try:
         librdkafka_options(options)
     except OptionsRefused as error:
-        raise ValueError(f"{error.problem}; {error.mend}") from None
+        raise ValueError(f"{error.problem}; {error.fix}") from None
     return options
 
 
@@ -140,9 +140,9 @@ def texts_of(options: Mapping[str, object]) -> dict[str, str]:
 def _canonical(options: Mapping[str, object]) -> dict[str, str]:
     """Return the checked options under librdkafka's names. Options that only the Java client has keep their names."""
     given = texts_of(options)
-    for name, (problem, mend) in _REFUSED.items():
+    for name, (problem, fix) in _REFUSED.items():
         if name in given:
-            raise OptionsRefused(f"{name}: {problem}", mend)
+            raise OptionsRefused(f"{name}: {problem}", fix)
     _rename(given, "sasl.mechanisms", "sasl.mechanism")
     for name in ("security.protocol", "sasl.mechanism"):
         if name in given:
@@ -184,8 +184,8 @@ def _from_key_store(given: dict[str, str]) -> None:
     kind = given.pop("ssl.keystore.type", "PKCS12").upper()
     if kind == "PEM":
         if "ssl.keystore.password" in given:
-            mend = "use ssl.key.password for an encrypted key"
-            raise OptionsRefused("ssl.keystore.password: a key store of type PEM has no password", mend)
+            fix = "use ssl.key.password for an encrypted key"
+            raise OptionsRefused("ssl.keystore.password: a key store of type PEM has no password", fix)
         if "ssl.keystore.location" in given:
             # One file contains both the certificate and the key, and each reader skips the other part.
             given["ssl.key.location"] = given["ssl.keystore.location"]
@@ -293,8 +293,8 @@ def _jaas_entry(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _unreadable_jaas() -> OptionsRefused:
-    mend = 'write MODULE required NAME="VALUE" ...; or use sasl.username and sasl.password'
-    return OptionsRefused("sasl.jaas.config cannot be read", mend)
+    fix = 'write MODULE required NAME="VALUE" ...; or use sasl.username and sasl.password'
+    return OptionsRefused("sasl.jaas.config cannot be read", fix)
 
 
 def _unescaped(text: str) -> str:
@@ -343,8 +343,8 @@ def _java_tls(given: Mapping[str, str], read: Callable[[str], str]) -> dict[str,
         java |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
         encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----" in key
         if not encrypted and "-----BEGIN PRIVATE KEY-----" not in key:
-            mend = "convert it with `openssl pkcs8 -topk8` and name the new file"
-            raise OptionsRefused("ssl.key.location: the Java client reads keys in PKCS#8 only", mend)
+            fix = "convert it with `openssl pkcs8 -topk8` and name the new file"
+            raise OptionsRefused("ssl.key.location: the Java client reads keys in PKCS#8 only", fix)
         if encrypted:
             if not given.get("ssl.key.password"):
                 raise OptionsRefused("ssl.key.location: the key is encrypted", "add ssl.key.password")

@@ -17,18 +17,18 @@ _TEXTS_KEPT: Final = 200
 
 @dataclass(frozen=True)
 class Refusal:
-    """``kind`` is the cause; ``said`` (the problem) and ``mend`` (the fix) are clauses of a sentence."""
+    """``kind`` is the cause; ``problem`` and ``fix`` are clauses of a sentence."""
 
     kind: str
-    said: str
-    mend: str
+    problem: str
+    fix: str
 
     def __str__(self) -> str:
-        return f"{self.said}: {self.mend}"
+        return f"{self.problem}: {self.fix}"
 
 
 @dataclass
-class Heard:
+class ClientMessages:
     """The messages of one librdkafka client about its connections. `options` returns the callbacks for its
     configuration."""
 
@@ -36,8 +36,8 @@ class Heard:
 
     def error(self, error: object) -> None:
         """``error_cb`` of librdkafka."""
-        said = getattr(error, "str", None)
-        self.texts.append(str(said()) if callable(said) else str(error))
+        text = getattr(error, "str", None)
+        self.texts.append(str(text()) if callable(text) else str(error))
 
     def log(self, level: int, text: str, *arguments: object) -> None:
         """``logger.log``, the only method of a logger that the client calls."""
@@ -101,15 +101,15 @@ _TIMES: Final = 3
 def refusal(texts: Iterable[str], options: Mapping[str, str]) -> Refusal | None:
     """Return the cause that a client's ``texts`` name; None if they name none. ``options``: the client's options, under
     librdkafka's names."""
-    said = list(texts)
+    messages = list(texts)
     for kind, rule in _RULES:
-        found = [match for match in map(rule.search, said) if match is not None]
+        found = [match for match in map(rule.search, messages) if match is not None]
         if len(found) < (_TIMES if rule.pattern in _CLOSED else 1) or (kind == "sasl" and _has_sasl(options)):
             continue
         if kind == "token" and _mechanism(options) != "OAUTHBEARER":
             continue
         named = {name: value for name, value in found[0].groupdict().items() if value is not None}
-        return of_kind(kind, options, **named)
+        return refusal_of_kind(kind, options, **named)
     return None
 
 
@@ -126,7 +126,7 @@ def address_in(texts: Iterable[str]) -> str | None:
     return next((match["address"] for match in map(re.compile(_ADDRESS).search, texts) if match is not None), None)
 
 
-def of_kind(kind: str, options: Mapping[str, str], **named: str) -> Refusal:
+def refusal_of_kind(kind: str, options: Mapping[str, str], **named: str) -> Refusal:
     """Return the refusal, with its sentence, for one cause."""
     protocol = options.get("security.protocol", "PLAINTEXT")
     mechanism = _mechanism(options)
@@ -147,7 +147,7 @@ def of_kind(kind: str, options: Mapping[str, str], **named: str) -> Refusal:
     )
     user = f" of user {options['sasl.username']}" if "sasl.username" in options else ""
     protocols = "set security.protocol in kafka.options to the protocol of the listener"
-    said, mend = {
+    problem, fix = {
         "mechanism": (
             f"the listener does not offer SASL mechanism {mechanism} but {named.get('offered') or 'none'}",
             "set sasl.mechanism in kafka.options to one that it offers",
@@ -205,7 +205,7 @@ def of_kind(kind: str, options: Mapping[str, str], **named: str) -> Refusal:
             f"{protocols}, if the broker is up",
         ),
     }[kind]
-    return Refusal(kind, said, mend)
+    return Refusal(kind, problem, fix)
 
 
 def missing_right(right: str, resource: str, options: Mapping[str, str]) -> tuple[str, str]:

@@ -91,8 +91,8 @@ class _Expansion:
         if reference.startswith("file:"):
             return self._content(Path(reference.removeprefix("file:").strip()))
         if not NAME.match(reference):
-            mend = "write ${NAME} or ${file:PATH}, or $${ for a plain ${"
-            raise ValueError(f"${{{reference[:_SHOWN_LENGTH]}}} is not a reference; {mend}.")
+            fix = "write ${NAME} or ${file:PATH}, or $${ for a plain ${"
+            raise ValueError(f"${{{reference[:_SHOWN_LENGTH]}}} is not a reference; {fix}.")
         if reference not in self._environment:
             raise ValueError(f"environment variable {reference} is not set; set it.")
         return self._environment[reference]

@@ -13,8 +13,8 @@ import threading
 
 def ending() -> tuple[signal.Signals, ...]:
     """Return the signals that request an orderly end: SIGTERM, SIGINT, and SIGHUP unless it is ignored (nohup)."""
-    asked = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    return asked[:2] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else asked
+    chosen = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    return chosen[:2] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else chosen
 
 
 def set_from_handler(event: threading.Event) -> None:

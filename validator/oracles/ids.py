@@ -10,12 +10,12 @@ from validator.model.arrays import Bools, Ints, counts
 
 
 @dataclass(frozen=True)
-class Seen:
+class IdCounts:
     """Number of contributions of each side per (cell, id), sorted by both.
 
     ``is_text``: 1 if ``id`` is the number of a text. ``unowed``: events of the cell that carry the id and owe nothing.
-    ``group``: the index of the (cell, id) of each contribution. ``given``: whether each contribution is an event that
-    contributes.
+    ``group``: the index of the (cell, id) of each contribution. ``from_input``: whether each contribution is an event
+    that contributes.
     """
 
     cell: Ints
@@ -27,7 +27,7 @@ class Seen:
     rejected: Ints
     unowed: Ints
     group: Ints
-    given: Bools
+    from_input: Bools
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Flags:
 
 
 @dataclass(frozen=True)
-class ById:
+class IdVerdicts:
     """Classes per (cell, id), sorted by both.
 
     ``foreign``: observations of an id that the cell does not expect. ``doubtful``: outstanding, and rightly dropped as
@@ -69,7 +69,7 @@ class ById:
     unprovable: Ints
 
 
-def window_classes(seen: Seen, flags: Flags, *, collapse: bool) -> ById:
+def window_classes(id_counts: IdCounts, flags: Flags, *, collapse: bool) -> IdVerdicts:
     """Return the classes per (cell, id) (SEMANTICS section 2).
 
     With e expected, p in results, l late and r rejected: processed = min(e, p); late = min(e - processed, l);
@@ -79,33 +79,33 @@ def window_classes(seen: Seen, flags: Flags, *, collapse: bool) -> ById:
 
     An outstanding contribution is dropped late, unconsumed, doubtful or unprovable, for the first reason that holds.
     """
-    group, size, given = seen.group, len(seen.cell), seen.given
-    e = np.minimum(seen.expected, 1) if collapse else seen.expected
-    processed = np.minimum(e, seen.processed)
-    late = np.minimum(e - processed, seen.late)
-    rejected = np.minimum(e - processed - late, seen.rejected)
-    outstanding = e - processed - late - rejected
-    aside = seen.late + seen.rejected
-    total = seen.processed + aside
+    group, size, from_input = id_counts.group, len(id_counts.cell), id_counts.from_input
+    expected = np.minimum(id_counts.expected, 1) if collapse else id_counts.expected
+    processed = np.minimum(expected, id_counts.processed)
+    late = np.minimum(expected - processed, id_counts.late)
+    rejected = np.minimum(expected - processed - late, id_counts.rejected)
+    outstanding = expected - processed - late - rejected
+    aside = id_counts.late + id_counts.rejected
+    total = id_counts.processed + aside
     # A repeat that collapses is excused, too: an engine may set it aside before it sees that it is a repeat.
-    excused = np.minimum(aside, seen.unowed + seen.expected - e)
-    on_time = given & ~flags.late
-    dropped = np.minimum(outstanding, counts(group, given & flags.late, size))
+    excused = np.minimum(aside, id_counts.unowed + id_counts.expected - expected)
+    on_time = from_input & ~flags.late
+    dropped = np.minimum(outstanding, counts(group, from_input & flags.late, size))
     unconsumed = np.minimum(outstanding - dropped, counts(group, on_time & flags.unread, size))
     left = outstanding - dropped - unconsumed
     read = on_time & ~flags.unread
     doubtful = np.minimum(left, counts(group, read & flags.doubtful, size))
     unprovable = counts(group, read & ~flags.doubtful & flags.unsure, size)
-    return ById(
-        cell=seen.cell,
-        is_text=seen.is_text,
-        id=seen.id,
-        expected=e,
+    return IdVerdicts(
+        cell=id_counts.cell,
+        is_text=id_counts.is_text,
+        id=id_counts.id,
+        expected=expected,
         processed=processed,
         late=late,
         rejected=rejected,
-        duplicate=np.where(e > 0, np.maximum(0, total - excused - e), 0),
-        foreign=np.where(e == 0, np.where(seen.unowed > 0, seen.processed, total), 0),
+        duplicate=np.where(expected > 0, np.maximum(0, total - excused - expected), 0),
+        foreign=np.where(expected == 0, np.where(id_counts.unowed > 0, id_counts.processed, total), 0),
         outstanding=outstanding,
         dropped_late=dropped,
         unconsumed=unconsumed,

@@ -45,7 +45,7 @@ def built() -> dict[str, type[Oracle]]:
     return dict(sorted(found.items()))
 
 
-def of_rounds(every_us: int) -> Oracle:
+def canary_oracle(every_us: int) -> Oracle:
     """Return the oracle of the canary's rounds, of which one starts every ``every_us``."""
     return TumblingWindow.of(every_us)
 

@@ -102,19 +102,19 @@ def _text(item: Any) -> str:
 
 
 def _number(value: Any) -> Decimal:
-    mend = "write a number, as in 10 or 0.5"
+    fix = "write a number, as in 10 or 0.5"
     if isinstance(value, bool) or not isinstance(value, (str, int, float, Decimal)):
-        raise broken_rule(f"{value!r} is not a number" if isinstance(value, bool) else "it is not a number", mend)
+        raise broken_rule(f"{value!r} is not a number" if isinstance(value, bool) else "it is not a number", fix)
     try:
         number = Decimal(str(value))
     except InvalidOperation:
-        raise broken_rule(f"{value!r} is not a number", mend) from None
-    if not number.is_finite() or math.fabs(number.adjusted()) > _EXPONENT_MOST:
-        raise broken_rule(f"{value!r} is not a number that a record can be compared with", mend)
+        raise broken_rule(f"{value!r} is not a number", fix) from None
+    if not number.is_finite() or math.fabs(number.adjusted()) > _EXPONENT_MAX:
+        raise broken_rule(f"{value!r} is not a number that a record can be compared with", fix)
     return number
 
 
-_EXPONENT_MOST: Final = 300
+_EXPONENT_MAX: Final = 300
 _Number = Annotated[
     Decimal,
     BeforeValidator(_number),

@@ -94,8 +94,8 @@ class RunningAggregate(Oracle):
                 problem = "with emission cumulative each result would replace the ids before it"
                 raise broken_rule_at(f"{place}.evidence", problem, "use ids, or emission final")
             if (output.emission == "cumulative") != (outputs[0].emission == "cumulative"):
-                mend = "give every output the same emission"
-                raise broken_rule_at(f"{place}.emission", MIXED_EMISSIONS.problem, mend)
+                fix = "give every output the same emission"
+                raise broken_rule_at(f"{place}.emission", MIXED_EMISSIONS.problem, fix)
 
     def check(self, declared: Declared) -> None:
         """Also refuse late policy `drop`."""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, PrivateAttr, field_validator
 
-from validator.oracles.ids import ById, Flags, Seen, window_classes
+from validator.oracles.ids import Flags, IdCounts, IdVerdicts, window_classes
 from validator.settings.built import CUMULATIVE, ID_SPACES, Combination, refuse_unbuilt
 from validator.settings.errors import broken_rule_at
 from validator.settings.fields import Frozen
@@ -192,11 +192,13 @@ class Oracle(Frozen):
         """Return `reaches_us` of one event time."""
         return int(self.reaches_us(np.array([instant_us], dtype=np.int64), slack_us)[0])
 
-    def classes(self, seen: Seen, flags: Flags, texts: Sequence[str], *, collapse: bool, drops_late: bool) -> ById:
+    def classes(
+        self, id_counts: IdCounts, flags: Flags, texts: Sequence[str], *, collapse: bool, drops_late: bool
+    ) -> IdVerdicts:
         """Return the classes of each (cell, id). ``texts``: textual ids, by number. ``drops_late``: late policy
         `drop`."""
         del texts, drops_late
-        return window_classes(seen, flags, collapse=collapse)
+        return window_classes(id_counts, flags, collapse=collapse)
 
     def spaces(self, inputs: Sequence[Input]) -> Mapping[str, IdSpace]:
         """Input topic -> its id space; empty if all inputs share one."""
@@ -206,13 +208,13 @@ class Oracle(Frozen):
     def check(self, declared: Declared) -> None:
         """Raise PydanticCustomError for settings that this oracle cannot judge."""
         self.check_times(declared.outputs)
-        problem, mend = ID_SPACES.problem, "leave input out"
+        problem, fix = ID_SPACES.problem, "leave input out"
         for i, output in enumerate(declared.outputs):
             if any(path.input is not None for path in output.fields.ids or ()):
-                raise broken_rule_at(f"outputs[{i}].fields.ids", problem, mend)
+                raise broken_rule_at(f"outputs[{i}].fields.ids", problem, fix)
         for place, late in declared.set_aside:
             if late.input is not None:
-                raise broken_rule_at(f"{place}.input", problem, mend)
+                raise broken_rule_at(f"{place}.input", problem, fix)
 
     def check_times(self, outputs: Sequence[Output]) -> None:
         """Raise PydanticCustomError for results that do not name their cells as this oracle needs, and for emission
@@ -224,10 +226,10 @@ class Oracle(Frozen):
             place = f"outputs[{i}].fields"
             for name in ("event_time", "window_start", "window_end"):
                 if name not in (used, also) and getattr(output.fields, name) is not None:
-                    mend = "leave it out" + (f", and name the {what} as {used}" if used is not None else "")
-                    raise broken_rule_at(f"{place}.{name}", f"oracle {self.kind} does not use it", mend)
+                    fix = "leave it out" + (f", and name the {what} as {used}" if used is not None else "")
+                    raise broken_rule_at(f"{place}.{name}", f"oracle {self.kind} does not use it", fix)
             if used is not None and getattr(output.fields, used) is None:
-                mend = f"name the path of the {what} in a result"
-                raise broken_rule_at(f"{place}.{used}", f"oracle {self.kind} needs it", mend)
+                fix = f"name the path of the {what} in a result"
+                raise broken_rule_at(f"{place}.{used}", f"oracle {self.kind} needs it", fix)
             if output.emission == "cumulative" and not self.by_id:
                 raise broken_rule_at(f"outputs[{i}].emission", CUMULATIVE.problem, "use final or incremental")

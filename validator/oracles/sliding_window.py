@@ -16,7 +16,7 @@ from validator.oracles.windows import Windows
 from validator.settings.durations import PositiveDuration, format_duration
 from validator.settings.errors import broken_rule_at
 
-WINDOWS_MOST: Final = 1_000
+WINDOWS_MAX: Final = 1_000
 """Most windows that one event may be in. Each of them is a contribution, which is stored and judged."""
 
 
@@ -37,9 +37,9 @@ class SlidingWindow(Windows):
         if self.offset >= self.slide:
             problem = f"{format_duration(self.offset)} is not below the slide"
             raise broken_rule_at("offset", problem, f"write an offset below {format_duration(self.slide)}")
-        if self.size > WINDOWS_MOST * self.slide:
+        if self.size > WINDOWS_MAX * self.slide:
             problem = f"an event would be in {-(-self.size // self.slide):,} windows"
-            raise broken_rule_at("slide", problem, f"write a slide that gives at most {WINDOWS_MOST:,}")
+            raise broken_rule_at("slide", problem, f"write a slide that gives at most {WINDOWS_MAX:,}")
         return self
 
     @property

@@ -16,7 +16,7 @@ from pydantic import model_validator
 
 from validator.model.arrays import counts
 from validator.model.id_spaces import IdSpace
-from validator.oracles.ids import ById, Flags, Seen
+from validator.oracles.ids import Flags, IdCounts, IdVerdicts
 from validator.oracles.seam import Declared
 from validator.oracles.windows import LOCAL_TIME, Windows
 from validator.settings.built import Combination
@@ -106,40 +106,42 @@ class WindowedJoin(Windows):
                 problem = "a join needs to know of which input its events are"
                 raise broken_rule_at(f"{place}.input", problem, f"name one of {both}, and give each a topic of its own")
 
-    def classes(self, seen: Seen, flags: Flags, texts: Sequence[str], *, collapse: bool, drops_late: bool) -> ById:
+    def classes(
+        self, id_counts: IdCounts, flags: Flags, texts: Sequence[str], *, collapse: bool, drops_late: bool
+    ) -> IdVerdicts:
         """Return the classes by the rule of decision 0090. Repeated ids of an input count once per cell anyway."""
         del collapse
         prefix = IdSpace(self.right, keeps_integers=False).prefix
         of_right = np.array([text.startswith(prefix) for text in texts], dtype=np.bool_)
-        is_right = np.zeros(len(seen.id), dtype=np.bool_)
-        is_right[seen.is_text == 1] = of_right[seen.id[seen.is_text == 1]]
-        return classes(seen, flags, is_right, left_alone=self.join == "left", drops_late=drops_late)
+        is_right = np.zeros(len(id_counts.id), dtype=np.bool_)
+        is_right[id_counts.is_text == 1] = of_right[id_counts.id[id_counts.is_text == 1]]
+        return classes(id_counts, flags, is_right, left_alone=self.join == "left", drops_late=drops_late)
 
 
-def classes(seen: Seen, flags: Flags, is_right: Bools, *, left_alone: bool, drops_late: bool) -> ById:
+def classes(id_counts: IdCounts, flags: Flags, is_right: Bools, *, left_alone: bool, drops_late: bool) -> IdVerdicts:
     """Return the classes per (cell, id), by the rule of `allocated`. ``is_right``: whether the id is of the right
     input."""
-    group, size, given = seen.group, len(seen.cell), seen.given
+    group, size, given = id_counts.group, len(id_counts.cell), id_counts.from_input
     dropped, doubtful = flags.late & drops_late, flags.doubtful & drops_late
     on_time = ~flags.late & ~flags.doubtful
 
     def times(condition: Bools) -> Ints:
         return counts(group, given & condition, size)
 
-    set_aside = seen.late + seen.rejected
+    set_aside = id_counts.late + id_counts.rejected
     shares = allocated(
         left_alone=left_alone,
-        cell=seen.cell,
+        cell=id_counts.cell,
         is_right=is_right,
-        copies=seen.expected,
+        copies=id_counts.expected,
         sure=times(on_time & ~flags.unread & ~flags.unsure),
         waiting=times(on_time & (flags.unread | ~flags.unsure)),
-        results=seen.processed,
+        results=id_counts.processed,
         set_aside=set_aside,
     )
     used, aside, surplus = shares.used, shares.aside, shares.surplus
     expected = np.maximum(shares.owed.astype(np.int64), used + aside)
-    late = np.minimum(seen.late, aside)
+    late = np.minimum(id_counts.late, aside)
     outstanding = expected - used - aside
     dropped_late = np.minimum(outstanding, times(dropped))
     # If an id is owed for waiting reasons only, the engine has not read its partner.
@@ -149,10 +151,10 @@ def classes(seen: Seen, flags: Flags, is_right: Bools, *, left_alone: bool, drop
     read = ~dropped & ~flags.unread
     may_be_dropped = np.minimum(left, times(read & doubtful))
     unprovable = times(read & ~doubtful & flags.unsure)
-    return ById(
-        cell=seen.cell,
-        is_text=seen.is_text,
-        id=seen.id,
+    return IdVerdicts(
+        cell=id_counts.cell,
+        is_text=id_counts.is_text,
+        id=id_counts.id,
         expected=expected,
         processed=used,
         late=late,
@@ -196,9 +198,9 @@ def allocated(
     rejected records that carry it.
     """
     given = copies > 0
-    partner = _of_the_other(given, cell, is_right)
-    sure_partner = _of_the_other(given & ((results > 0) | (sure > set_aside)), cell, is_right)
-    waiting_partner = _of_the_other(given & ((results > 0) | (waiting > set_aside)), cell, is_right)
+    partner = _holds_on_other_side(given, cell, is_right)
+    sure_partner = _holds_on_other_side(given & ((results > 0) | (sure > set_aside)), cell, is_right)
+    waiting_partner = _holds_on_other_side(given & ((results > 0) | (waiting > set_aside)), cell, is_right)
     alone = ~is_right if left_alone else np.zeros_like(is_right)
     used = np.where(given & (alone | partner), np.minimum(results, 1), 0)
     aside = np.minimum(set_aside, copies - used)
@@ -211,7 +213,7 @@ def allocated(
     )
 
 
-def _of_the_other(fact: Bools, cell: Ints, is_right: Bools) -> Bools:
+def _holds_on_other_side(fact: Bools, cell: Ints, is_right: Bools) -> Bools:
     """Return whether ``fact`` holds for some id of the other side in the same cell."""
     size = int(cell.max()) + 1 if len(cell) else 0
     left, right = np.zeros(size, dtype=np.bool_), np.zeros(size, dtype=np.bool_)

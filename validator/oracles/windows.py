@@ -61,11 +61,11 @@ class Windows(Oracle):
     @model_validator(mode="after")
     def _sane(self) -> Self:
         if self.offset >= self.size:
-            mend = f"write an offset below {format_duration(self.size)}"
-            raise broken_rule_at("offset", f"{format_duration(self.offset)} is not below the size", mend)
+            fix = f"write an offset below {format_duration(self.size)}"
+            raise broken_rule_at("offset", f"{format_duration(self.offset)} is not below the size", fix)
         if self.time_zone not in UTC_NAMES:
-            mend = "write UTC, with an offset where the windows are shifted by a constant"
-            raise broken_rule_at("time_zone", LOCAL_TIME.problem, mend)
+            fix = "write UTC, with an offset where the windows are shifted by a constant"
+            raise broken_rule_at("time_zone", LOCAL_TIME.problem, fix)
         return self
 
     @property

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from validator.config.model import TOKEN_LEAST, Authorization, Metrics, TlsServer
+from validator.config.model import TOKEN_MIN, Authorization, Metrics, TlsServer
 from validator.publish.kept import Say
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
@@ -122,8 +122,8 @@ def token_of(authorization: Authorization) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not ASCII text"
         raise AccessError(f"metrics.authorization.credentials_file: {path} cannot be read ({reason}).") from None
-    if len(token) < TOKEN_LEAST:
-        said = f"{path} holds no token of at least {TOKEN_LEAST} characters"
+    if len(token) < TOKEN_MIN:
+        said = f"{path} holds no token of at least {TOKEN_MIN} characters"
         raise AccessError(f"metrics.authorization.credentials_file: {said}; write one, as of `openssl rand -hex 32`.")
     return token
 

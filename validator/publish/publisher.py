@@ -83,8 +83,8 @@ class EndpointError(Exception):
     exit_status = 2
 
     def __init__(self, address: str, port: int, reason: str) -> None:
-        mend = "end what listens there, or set metrics.port to another or to 0"
-        super().__init__(f"metrics.port {port} on {address} cannot be listened on ({reason}); {mend}.")
+        fix = "end what listens there, or set metrics.port to another or to 0"
+        super().__init__(f"metrics.port {port} on {address} cannot be listened on ({reason}); {fix}.")
 
 
 class Publisher:

@@ -47,7 +47,7 @@ def keys_of_cells(keys: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(keys, _LAST, "]")
 
 
-def of_events(events: pa.Table, decoded: Bools, reads: Reads) -> pa.Table:
+def keyed_events(events: pa.Table, decoded: Bools, reads: Reads) -> pa.Table:
     """Return rows of `EVENTS`, in which decoded events have the keys of their cells."""
     keys = whole(events["key"].unify_dictionaries())
     found = cell_keys(keys, whole(events["id"]), whole(events["text_id"]), joined=reads.joined_keys)
@@ -57,7 +57,7 @@ def of_events(events: pa.Table, decoded: Bools, reads: Reads) -> pa.Table:
     return events.set_column(at, events.schema.field(at), _encoded(found))
 
 
-def of_results(results: pa.Table, reads: Reads) -> tuple[pa.Table, Bools]:
+def keyed_results(results: pa.Table, reads: Reads) -> tuple[pa.Table, Bools]:
     """Return one row for each id that rows of `RESULTS` list, with the key of its cell, and which rows count a record.
 
     Each record is counted by exactly one row. If results replace each other, an id has a row only of the newest result
@@ -104,8 +104,8 @@ def of_results(results: pa.Table, reads: Reads) -> tuple[pa.Table, Bools]:
         **{name: whole(results[name]).take(pa.array(rows)) for name in ("partition", "offset", "time_us")},
     }
     arrays = [pa.array(column) if isinstance(column, np.ndarray) else column for column in columns.values()]
-    said = dict(zip(columns, arrays, strict=True))
-    table = pa.table([said[field.name].cast(field.type) for field in RESULTS], schema=RESULTS)
+    by_name = dict(zip(columns, arrays, strict=True))
+    table = pa.table([by_name[field.name].cast(field.type) for field in RESULTS], schema=RESULTS)
     return table, np.concatenate([counted, decoded[named], np.ones(len(others), dtype=np.bool_)])
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from validator.codecs.columns import UNOWED
 from validator.model import arrays
 from validator.model.arrays import Bools, Ints, coded, counts, ints, listed, run_starts, totals
-from validator.oracles.ids import ById, Flags, Seen
+from validator.oracles.ids import Flags, IdCounts, IdVerdicts
 from validator.reconcile.cells import EXPANSION_FIELDS, SIDES, Cells, of_cells
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import Rules
@@ -35,7 +35,7 @@ COMPARED_COLUMNS: Final = (
 
 Place = tuple[str, int]
 """Topic and partition."""
-AskedIds = tuple[Ints, list[str]]
+RequestedIds = tuple[Ints, list[str]]
 """Integer ids and textual ids."""
 
 
@@ -57,7 +57,7 @@ class Compared:
 
     ``columns``: those of `EXPANSION_FIELDS` except ``version``. ``unknown``, ``unknown_texts``: integer and textual ids
     that no input has. ``evidence``: (row of the cell, class of violation) -> the smallest ids, as texts.
-    ``of_inputs``: the columns ``matched/*`` and ``lacking/*``.
+    ``input_columns``: the columns ``matched/*`` and ``lacking/*``.
     """
 
     rows: Ints
@@ -65,7 +65,7 @@ class Compared:
     unknown: Unknown
     unknown_texts: Unknown
     evidence: Mapping[tuple[int, str], tuple[str, ...]] = field(default_factory=dict)
-    of_inputs: Mapping[str, Ints] = field(default_factory=dict)
+    input_columns: Mapping[str, Ints] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def compare(
     near: Iterator[pa.Table],
     rules: Rules,
     places: Mapping[Place, PlaceOffsets],
-    known: Callable[[AskedIds], AskedIds],
+    known: Callable[[RequestedIds], RequestedIds],
 ) -> Compared:
     """Compare the ids of the cells ``rows``.
 
@@ -103,7 +103,7 @@ def compare(
     those of the given ids that any input has.
     """
     local = {row: i for i, row in enumerate(rows.tolist())}
-    gathered = [part for table in near if (part := _of_cells(cells, local, of_cells(table))) is not None]
+    gathered = [part for table in near if (part := _facts_of_cells(cells, local, of_cells(table))) is not None]
     if cells.newest is not None:
         gathered = [_kept(*part, cells.newest.kept(rows)[0]) for part in gathered]
     items, texts, named = _items(gathered)
@@ -114,13 +114,15 @@ def compare(
     starts = run_starts(items.cell, items.is_text, items.id)
     group = np.cumsum(starts) - 1
     firsts = np.flatnonzero(starts)
-    seen = _seen(items, group, firsts)
+    id_counts = _id_counts(items, group, firsts)
     flags = _flags(cells, rows, items, named, rules, places)
-    ids = rules.oracle.classes(seen, flags, texts, collapse=rules.collapse, drops_late=rules.drops_late)
+    ids = rules.oracle.classes(id_counts, flags, texts, collapse=rules.collapse, drops_late=rules.drops_late)
     is_known = _known(ids, texts, known)
     sums = {name: totals(ids.cell, getattr(ids, name), size) for name in _SUMMED}
-    for name, given in (("late", seen.late), ("rejected", seen.rejected)):
-        sums[f"{name}_expected"] = totals(seen.cell, np.where(seen.expected + seen.unowed > 0, given, 0), size)
+    for name, set_aside in (("late", id_counts.late), ("rejected", id_counts.rejected)):
+        sums[f"{name}_expected"] = totals(
+            id_counts.cell, np.where(id_counts.expected + id_counts.unowed > 0, set_aside, 0), size
+        )
     foreign_known = np.where(is_known, ids.foreign, 0)
     sums["known"] = totals(ids.cell, foreign_known, size)
     sums["unknown"] = totals(ids.cell, ids.foreign - foreign_known, size)
@@ -146,7 +148,7 @@ def compare(
             pa.array([texts[code] for code in ids.id[textual].tolist()], pa.string()),
         ),
         evidence=_evidence(ids, is_known, rows, texts),
-        of_inputs=_of_inputs(topics, items, named, seen, ids, size, collapse=rules.collapse),
+        input_columns=_input_columns(topics, items, named, id_counts, ids, size, collapse=rules.collapse),
     )
 
 
@@ -162,11 +164,11 @@ def expanded(cells: Cells, compared: Compared, version: Ints) -> None:
     for name in EXPANSION_FIELDS:
         if name != "version":
             cells.put(f"x_{name}", compared.rows, compared.columns[name])
-    for name, values in compared.of_inputs.items():
+    for name, values in compared.input_columns.items():
         cells.put(name, compared.rows, values)
 
 
-def _of_cells(cells: Cells, local: Mapping[int, int], facts: pa.Table) -> tuple[pa.Table, Ints] | None:
+def _facts_of_cells(cells: Cells, local: Mapping[int, int], facts: pa.Table) -> tuple[pa.Table, Ints] | None:
     """Return the facts of the compared cells and the number of each fact's cell; None if there are no such facts."""
     if not facts.num_rows:
         return None
@@ -185,8 +187,8 @@ def _of_cells(cells: Cells, local: Mapping[int, int], facts: pa.Table) -> tuple[
 
 def _kept(facts: pa.Table, cell: Ints, batches: Ints) -> tuple[pa.Table, Ints]:
     """Drop the results that are not of their cell's batch in ``batches``."""
-    stays = (ints(facts["batch"]) == batches[cell]) | ~arrays.is_one_of(facts["side"], Side.OUTPUT.value)
-    return facts.filter(pa.array(stays)), cell[stays]
+    retained = (ints(facts["batch"]) == batches[cell]) | ~arrays.is_one_of(facts["side"], Side.OUTPUT.value)
+    return facts.filter(pa.array(retained)), cell[retained]
 
 
 def _items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str], list[Place]]:
@@ -229,10 +231,10 @@ def _places(facts: pa.Table) -> list[Place]:
     return list(zip(facts["topic"].to_pylist(), facts["partition"].to_pylist(), strict=True))
 
 
-def _seen(items: _Items, group: Ints, firsts: Ints) -> Seen:
+def _id_counts(items: _Items, group: Ints, firsts: Ints) -> IdCounts:
     size = len(firsts)
     e, p, late, rejected, unowed = (counts(group, items.side == side, size) for side in range(5))
-    return Seen(
+    return IdCounts(
         cell=items.cell[firsts],
         is_text=items.is_text[firsts],
         id=items.id[firsts],
@@ -242,7 +244,7 @@ def _seen(items: _Items, group: Ints, firsts: Ints) -> Seen:
         rejected=rejected,
         unowed=unowed,
         group=group,
-        given=items.side == _INPUT,
+        from_input=items.side == _INPUT,
     )
 
 
@@ -255,12 +257,12 @@ def _flags(
         late = _past(cells.lateness.proven, ends, items, named)
         doubtful = _past(cells.lateness.possible, ends, items, named) & ~late
     for number, place in enumerate(named):
-        told = places.get(place, PlaceOffsets())
+        offsets = places.get(place, PlaceOffsets())
         mine = items.place == number
-        if told.committed_offset is not None:
-            unread |= mine & (items.offset >= told.committed_offset)
-        if told.unprovable_below is not None:
-            unsure |= mine & (items.offset < told.unprovable_below)
+        if offsets.committed_offset is not None:
+            unread |= mine & (items.offset >= offsets.committed_offset)
+        if offsets.unprovable_below is not None:
+            unsure |= mine & (items.offset < offsets.unprovable_below)
     return Flags(late, doubtful, unread, unsure)
 
 
@@ -282,7 +284,7 @@ def _past(reaches: Reaches, ends: Ints, items: _Items, named: Sequence[Place]) -
     return found
 
 
-def _known(ids: ById, texts: Sequence[str], known: Callable[[AskedIds], AskedIds]) -> Bools:
+def _known(ids: IdVerdicts, texts: Sequence[str], known: Callable[[RequestedIds], RequestedIds]) -> Bools:
     """Return which ids are foreign to their cell but known to some input."""
     foreign = ids.foreign > 0
     found = np.zeros(len(foreign), dtype=np.bool_)
@@ -297,7 +299,9 @@ def _known(ids: ById, texts: Sequence[str], known: Callable[[AskedIds], AskedIds
     return found
 
 
-def _results(items: _Items, group: Ints, ids: ById, is_known: Bools, size: int, *, by_id: bool) -> tuple[Ints, Ints]:
+def _results(
+    items: _Items, group: Ints, ids: IdVerdicts, is_known: Bools, size: int, *, by_id: bool
+) -> tuple[Ints, Ints]:
     """Return the numbers of misplaced and of excess results of each cell. A result has the first class that holds.
 
     Results are ordered by (topic, partition, offset). A result is *misplaced* if it carries an id that its cell does
@@ -325,16 +329,23 @@ def _results(items: _Items, group: Ints, ids: ById, is_known: Bools, size: int, 
     return counts(cell_of, any_foreign, size), counts(cell_of, ~any_foreign & any_surplus, size)
 
 
-def _of_inputs(
-    topics: Sequence[str], items: _Items, named: Sequence[Place], seen: Seen, ids: ById, size: int, *, collapse: bool
+def _input_columns(
+    topics: Sequence[str],
+    items: _Items,
+    named: Sequence[Place],
+    id_counts: IdCounts,
+    ids: IdVerdicts,
+    size: int,
+    *,
+    collapse: bool,
 ) -> dict[str, Ints]:
     """Return, per cell, how many events of each topic are matched and how many lack (`OF_INPUT`)."""
     found: dict[str, Ints] = {}
     missing = ids.outstanding - ids.dropped_late - ids.unconsumed - ids.doubtful - ids.unprovable
     for topic in topics:
         of_topic = np.array([place[0] == topic for place in named], dtype=np.bool_)[items.place]
-        copies = counts(seen.group, seen.given & of_topic, len(seen.cell))
-        others = seen.expected - copies
+        copies = counts(id_counts.group, id_counts.from_input & of_topic, len(id_counts.cell))
+        others = id_counts.expected - copies
         if collapse:
             # An id that other inputs have, too, proves nothing about this one.
             copies = np.where(others == 0, np.minimum(copies, 1), 0)
@@ -344,7 +355,9 @@ def _of_inputs(
     return found
 
 
-def _evidence(ids: ById, is_known: Bools, rows: Ints, texts: Sequence[str]) -> dict[tuple[int, str], tuple[str, ...]]:
+def _evidence(
+    ids: IdVerdicts, is_known: Bools, rows: Ints, texts: Sequence[str]
+) -> dict[tuple[int, str], tuple[str, ...]]:
     """Return the smallest `IDS_KEPT` ids of each violation, for the first `EVIDENCE_KEPT` violations of each class."""
     of_class = {
         # Without the excused ones: the cell's state decides whether the others are missing.

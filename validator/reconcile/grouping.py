@@ -41,14 +41,14 @@ def facts_of_events(
     sane = decoded & (times <= limit_us)
     owed = decoded & bools(pc.fill_null(whole(events["is_owed"]), True))
     if oracle.by_id:
-        events = by_id.of_events(events, decoded, oracle.reads)
-    of_events, starts = oracle.assigned(times)
+        events = by_id.keyed_events(events, decoded, oracle.reads)
+    event_rows, starts = oracle.assigned(times)
     once = None
-    if of_events is not None:
-        of_events, starts, once = _with_all(of_events, starts, decoded)
-        events = events.take(pa.array(of_events))
-        times, reaches = times[of_events], reaches[of_events]
-        decoded, sane, owed = decoded[of_events], sane[of_events], owed[of_events]
+    if event_rows is not None:
+        event_rows, starts, once = _with_all(event_rows, starts, decoded)
+        events = events.take(pa.array(event_rows))
+        times, reaches = times[event_rows], reaches[event_rows]
+        decoded, sane, owed = decoded[event_rows], sane[event_rows], owed[event_rows]
     # Grid numbers are small, unlike instants.
     of_cell = np.where(decoded, (starts - starts.min()) // oracle.grid_us, 0)
     of_reach = np.where(sane, (starts - reaches) // oracle.grid_us, -1)
@@ -87,18 +87,18 @@ def facts_of_events(
     return groups.table(source, columns)
 
 
-def _with_all(of_events: Ints, starts: Ints, decoded: Bools) -> tuple[Ints, Ints, Bools]:
+def _with_all(event_rows: Ints, starts: Ints, decoded: Bools) -> tuple[Ints, Ints, Bools]:
     """Return the contributions of decoded events, and one entry for each other record: a record in no cell was read,
     too. The third array marks the entry that counts the record: the first of each record."""
-    contributes = decoded[of_events]
-    of_events, starts = of_events[contributes], starts[contributes]
+    contributes = decoded[event_rows]
+    event_rows, starts = event_rows[contributes], starts[contributes]
     missed = np.ones(len(decoded), dtype=np.bool_)
-    missed[of_events] = False
-    of_events = np.concatenate([of_events, np.flatnonzero(missed)])
-    starts = np.concatenate([starts, np.full(len(of_events) - len(starts), starts[0] if len(starts) else 0)])
-    once = np.zeros(len(of_events), dtype=np.bool_)
-    once[np.unique(of_events, return_index=True)[1]] = True
-    return of_events, starts, once
+    missed[event_rows] = False
+    event_rows = np.concatenate([event_rows, np.flatnonzero(missed)])
+    starts = np.concatenate([starts, np.full(len(event_rows) - len(starts), starts[0] if len(starts) else 0)])
+    once = np.zeros(len(event_rows), dtype=np.bool_)
+    once[np.unique(event_rows, return_index=True)[1]] = True
+    return event_rows, starts, once
 
 
 def facts_of_results(results: pa.Table, source: int, oracle: Oracle) -> pa.Table:
@@ -107,7 +107,7 @@ def facts_of_results(results: pa.Table, source: int, oracle: Oracle) -> pa.Table
         return GROUPED.empty_table()
     once = None
     if oracle.by_id:
-        results, once = by_id.of_results(results, oracle.reads)
+        results, once = by_id.keyed_results(results, oracle.reads)
     status = plain(whole(results["status"]))
     named, has_start = numbers(whole(results["window_start_us"]))
     starts = np.where(has_start, oracle.starts_of_results(named), 0)

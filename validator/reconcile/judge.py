@@ -60,7 +60,7 @@ STATES: Final = ("pending", "overdue", "blocked", "missing")
 class Rules:
     """The configuration of judging. Times are in microseconds.
 
-    ``collapse``: repeated ids of an input count once. ``drops_late``: late policy `drop`. ``tells_unconsumed``: the
+    ``collapse``: repeated ids of an input count once. ``drops_late``: late policy `drop`. ``reports_unconsumed``: the
     engine's consumer group is configured. ``several_inputs``: more than one input topic is configured. ``sampled_of``:
     one in this many cells whose fingerprints agree is compared id by id; a power of two.
     """
@@ -70,7 +70,7 @@ class Rules:
     missing_after_us: int
     collapse: bool = False
     drops_late: bool = False
-    tells_unconsumed: bool = False
+    reports_unconsumed: bool = False
     several_inputs: bool = False
     sampled_of: int = SAMPLED_OF
 
@@ -105,8 +105,8 @@ class Judged:
     - ``carried``: contributions in results, in scope.
     - ``scattered``: results of the cell's key are on several partitions, so none is known to be the newest.
     - ``estimated``: the counts include answers that were not compared.
-    - ``of_inputs``: topic -> `OF_INPUT`, and "open": events that may yet turn out to match. Only for several inputs.
-    - ``of_asides``: side (late, rejected) -> ``given``, ``matched`` and ``open`` of `InputCounts`.
+    - ``by_input``: topic -> the fields of `InputCounts`. Only for several inputs.
+    - ``by_set_aside``: side (late, rejected) -> ``read``, ``matched`` and ``undecided`` of `InputCounts`.
     - ``state``: number in `STATES`.
     - ``version``: the extent of the facts on which a comparison of the cell's ids would be based.
     """
@@ -135,8 +135,8 @@ class Judged:
     carried: Ints
     scattered: Bools
     estimated: Bools
-    of_inputs: dict[str, dict[str, Ints]]
-    of_asides: dict[str, dict[str, Ints]]
+    by_input: dict[str, dict[str, Ints]]
+    by_set_aside: dict[str, dict[str, Ints]]
     state: Ints
     version: Ints
     digest: Ints
@@ -213,7 +213,7 @@ def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
     if clock.inputs_held and clock.unheld_inputs_us is not None:
         held = ~resolved & (observed_us <= clock.unheld_inputs_us)
     lagging = np.zeros_like(resolved)
-    if rules.tells_unconsumed and clock.rest is Rest.OPEN:
+    if rules.reports_unconsumed and clock.rest is Rest.OPEN:
         # The end of a run compares ids although its reader may be behind. Nothing becomes missing by that.
         lagging = ~resolved & ~held
         held = held | lagging
@@ -371,18 +371,18 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     is_missing = it.state == MISSING
     late_enough = is_missing | (it.state == OVERDUE)
     # At the end of a run no unconsumed contribution is called pending.
-    asked = np.full(len(cells), True) if rules.tells_unconsumed and clock.rest.is_end else late_enough
+    is_due = np.full(len(cells), True) if rules.reports_unconsumed and clock.rest.is_end else late_enough
     nothing = np.zeros(len(cells), dtype=np.int64)
     dropped = np.where(late_enough, found["dropped_late"], 0) if rules.drops_late else nothing
-    unconsumed = np.where(asked, found["unconsumed"], 0) if rules.tells_unconsumed else nothing
+    unconsumed = np.where(is_due, found["unconsumed"], 0) if rules.reports_unconsumed else nothing
     # A contribution is never missing if hidden records may have made it late, or if expired answers may have carried
     # it.
     doubtful = np.where(is_missing & it.in_scope, found["doubtful"], 0) if rules.drops_late else nothing
     unprovable = doubtful
-    if clock.gone_us is not None:
-        proven_us = counted_back_us(clock.gone_us, rules.missing_after_us, clock.outages)
-        gone = is_missing & (due_base(cells) > proven_us)
-        unprovable = unprovable + np.where(gone, found["unprovable"], 0)
+    if clock.unread_since_us is not None:
+        proven_us = counted_back_us(clock.unread_since_us, rules.missing_after_us, clock.outages)
+        unproven = is_missing & (due_base(cells) > proven_us)
+        unprovable = unprovable + np.where(unproven, found["unprovable"], 0)
     rest = outstanding - dropped - unconsumed - unprovable
     # A comparison may still find an excuse (late, unconsumed, repeated): before it, nothing is missing.
     shown = np.where(is_missing & (it.provisional | it.lagging), OVERDUE, it.state)
@@ -398,12 +398,12 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
 
     seen = it.observed > 0
     clear = ~it.agrees & (it.resolved | it.held | ~seen)
-    needs_ids = asked if rules.drops_late or rules.tells_unconsumed or rules.compares_all else np.zeros_like(seen)
+    needs_ids = is_due if rules.drops_late or rules.reports_unconsumed or rules.compares_all else np.zeros_like(seen)
     disagrees = clear & (seen | needs_ids)
     consumed_may_move = it.compared & (cells["x_unconsumed"] > 0)
     # A cell without any answer is compared, too, once it is lost: its ids are the evidence.
     lost = clear & is_missing & (outstanding > 0)
-    unclear = it.resolved & _of_unclear_inputs(cells, rules, it)
+    unclear = it.resolved & _unclear_inputs(cells, rules, it)
     # An earlier comparison, which is no longer known, may have found that the fingerprints agree wrongly.
     contradicted = it.agrees & it.resolved & np.logical_or.reduce([cells[f"told_{name}"] > 0 for name in EXCESS])
     wants_expansion = it.in_scope & (disagrees | lost | unclear | contradicted) & (~it.compared | consumed_may_move)
@@ -418,16 +418,16 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     violated = np.full(len(cells), False)
     for name in VIOLATIONS:
         violated |= counts[name] > 0
-    said = digest(counts)
-    told = cells["told_digest"] != ABSENT
+    digests = digest(counts)
+    recorded = cells["told_digest"] != ABSENT
     sampled = it.agrees & ~it.compared & settled & it.in_scope & seen & (cells["expected_a"] % rules.sampled_of == 0)
     if rules.oracle.by_id:
         # The fingerprint of a cell with one id says as much as its ids.
         sampled[:] = False
     # A verdict is recorded once it is settled, violated or no longer pending, and after that at every change.
-    changed = (told | settled | (it.state != PENDING) | violated) & (said != cells["told_digest"])
+    changed = (recorded | settled | (it.state != PENDING) | violated) & (digests != cells["told_digest"])
     if parts is not None:
-        changed &= told | ~parts
+        changed &= recorded | ~parts
     return Judged(
         counts=counts,
         on_record=_on_record(cells, counts, it),
@@ -453,11 +453,11 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
         carried=np.where(it.in_scope, cells["processed_count"], 0),
         scattered=np.zeros_like(seen) if cells.newest is None else cells.newest.scattered,
         estimated=it.provisional & seen & it.in_scope,
-        of_inputs=_of_inputs(cells, rules, it),
-        of_asides=_of_asides(cells, it),
+        by_input=_by_input(cells, rules, it),
+        by_set_aside=_by_set_aside(cells, it),
         state=it.state,
         version=it.version,
-        digest=said,
+        digest=digests,
     )
 
 
@@ -468,7 +468,7 @@ def _matched(cells: Columns, it: _Decisions) -> Ints:
     return np.where(it.agrees, cells["processed_count"], compared)
 
 
-def _of_asides(cells: Columns, it: _Decisions) -> dict[str, dict[str, Ints]]:
+def _by_set_aside(cells: Columns, it: _Decisions) -> dict[str, dict[str, Ints]]:
     """As `_matched`, for late and for rejected records."""
     found = {}
     for side in ("late", "rejected"):
@@ -476,11 +476,11 @@ def _of_asides(cells: Columns, it: _Decisions) -> dict[str, dict[str, Ints]]:
         compared = np.where(it.in_scope & (cells["x_version"] != ABSENT), cells[f"x_{side}_expected"], 0)
         matched = np.where(it.agrees, given, compared)
         is_exact = it.agrees | (it.compared & it.resolved)
-        found[side] = {"given": given, "matched": matched, "open": np.where(is_exact, 0, given - matched)}
+        found[side] = {"read": given, "matched": matched, "undecided": np.where(is_exact, 0, given - matched)}
     return found
 
 
-def _of_unclear_inputs(cells: Columns, rules: Rules, it: _Decisions) -> Bools:
+def _unclear_inputs(cells: Columns, rules: Rules, it: _Decisions) -> Bools:
     """Return the agreeing cells whose counts do not show, for some input, whether results or late records carry its
     events."""
     set_aside = cells["late_count"] + cells["rejected_count"]
@@ -491,8 +491,8 @@ def _of_unclear_inputs(cells: Columns, rules: Rules, it: _Decisions) -> Bools:
     return unclear & it.agrees & (cells["processed_count"] > 0)
 
 
-def _of_inputs(cells: Columns, rules: Rules, it: _Decisions) -> dict[str, dict[str, Ints]]:
-    """Return `Judged.of_inputs`.
+def _by_input(cells: Columns, rules: Rules, it: _Decisions) -> dict[str, dict[str, Ints]]:
+    """Return `Judged.by_input`.
 
     Nothing matches before every input is read as far as an answer may depend on it: another input may have the same id.
     Events out of scope are given, too: a wrong time may have put them there.
@@ -506,10 +506,10 @@ def _of_inputs(cells: Columns, rules: Rules, it: _Decisions) -> dict[str, dict[s
         matched = np.where(it.resolved & it.in_scope, np.where(compared, cells[f"matched/{topic}"], at_least), 0)
         is_exact = it.resolved & (compared | (it.in_scope & it.agrees & (set_aside == 0)))
         found[topic] = {
-            "given": given,
+            "read": given,
             "matched": matched,
-            "lacking": np.where(compared, cells[f"lacking/{topic}"], zero),
-            "open": np.where(is_exact, 0, given - matched),
+            "outstanding": np.where(compared, cells[f"lacking/{topic}"], zero),
+            "undecided": np.where(is_exact, 0, given - matched),
         }
     return found
 
@@ -549,12 +549,12 @@ def _on_record(cells: Columns, counts: dict[str, Ints], it: _Decisions) -> dict[
     """
     found = {}
     for name in VIOLATIONS:
-        told = cells[f"told_{name}"]
+        recorded = cells[f"told_{name}"]
         if name == "missing":
             # Includes what the engine will consume again because its group was reset.
-            outstanding = sum((counts[state] for state in (*STATES, "unconsumed")), start=np.zeros_like(told))
-            held = np.where(it.provisional, told, np.minimum(told, outstanding))
+            outstanding = sum((counts[state] for state in (*STATES, "unconsumed")), start=np.zeros_like(recorded))
+            held = np.where(it.provisional, recorded, np.minimum(recorded, outstanding))
         else:
-            held = np.where(it.provisional | (it.held & ~it.agrees), told, 0)
+            held = np.where(it.provisional | (it.held & ~it.agrees), recorded, 0)
         found[name] = np.where(it.in_scope, np.maximum(counts[name], held), counts[name])
     return found

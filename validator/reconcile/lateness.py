@@ -23,10 +23,10 @@ from validator.reconcile.facts import Kind, Side
 Reaches = dict[tuple[str, int], dict[int, int]]
 """(topic, partition) -> window end -> offset. Records after this offset found the window's end past."""
 
-POSSIBLE_MOST: Final = 1_000
+POSSIBLE_MAX: Final = 1_000
 """Most reaches kept per partition. A broken clock adds one with each window, and none of them ever passes."""
-_SAID: Final = ("topic", "partition", "status", "reach_us")
-_TOLD: Final = ("kind", "side", *_SAID, "first_offset", "newest_event_time_us")
+_GROUPED_BY: Final = ("topic", "partition", "status", "reach_us")
+_COLUMNS: Final = ("kind", "side", *_GROUPED_BY, "first_offset", "newest_event_time_us")
 
 
 @dataclass
@@ -39,14 +39,14 @@ class Lateness:
 
     def absorb(self, facts: pa.Table) -> None:
         """Add the reaches of fact rows; rows of another kind or side have none."""
-        told = _reaching(facts.select(_TOLD))
-        for row in told.group_by(list(_SAID)).aggregate([("first_offset", "min")]).to_pylist():
+        reaching = _reaching(facts.select(_COLUMNS))
+        for row in reaching.group_by(list(_GROUPED_BY)).aggregate([("first_offset", "min")]).to_pylist():
             reaches = self.possible if row["status"] == UNDECODABLE else self.proven
             of_place = reaches.setdefault((row["topic"], row["partition"]), {})
             reach_us, offset = row["reach_us"], row["first_offset_min"]
             of_place[reach_us] = min(offset, of_place.get(reach_us, offset))
         for place, of_place in self.possible.items():
-            if len(of_place) > POSSIBLE_MOST:
+            if len(of_place) > POSSIBLE_MAX:
                 self.possible[place] = _coarser(of_place)
 
     def forget(self, until_us: int) -> None:
@@ -64,7 +64,7 @@ def _coarser(of_place: dict[int, int]) -> dict[int, int]:
     return {end: of_place[end] for end in kept_apart} | {later[-1]: min(of_place[end] for end in later)}
 
 
-def doubting(facts: pa.Table, hidden_us: int, latest_us: Callable[[Ints], Ints]) -> pa.Table:
+def with_possible_reaches(facts: pa.Table, hidden_us: int, latest_us: Callable[[Ints], Ints]) -> pa.Table:
     """Return ``facts`` of one batch, in which undecodable input records and events too far ahead have the reach that
     they may have had.
 
@@ -81,7 +81,7 @@ def doubting(facts: pa.Table, hidden_us: int, latest_us: Callable[[Ints], Ints])
     return facts.set_column(at, facts.schema.field(at), reaches)
 
 
-def hole(topic: str, partition: int, before_offset: int, reach_us: int) -> dict[str, Any]:
+def offset_gap_row(topic: str, partition: int, before_offset: int, reach_us: int) -> dict[str, Any]:
     """Return the columns of a fact row for offsets of an input partition, all of them before ``before_offset``, that
     expired before they were read. The row counts no record."""
     return {
@@ -97,7 +97,7 @@ def hole(topic: str, partition: int, before_offset: int, reach_us: int) -> dict[
     }
 
 
-def kept(facts: pa.Table, until_us: int) -> Iterable[dict[str, Any]]:
+def lateness_rows(facts: pa.Table, until_us: int) -> Iterable[dict[str, Any]]:
     """Return rows without records that keep what ``facts`` state about lateness, for window ends after ``until_us``.
     The batch and the instant of each row are those of some of its facts.
 
@@ -111,12 +111,12 @@ def kept(facts: pa.Table, until_us: int) -> Iterable[dict[str, Any]]:
     reaching = reaching.append_column("was_read", pc.is_valid(reaching["last_offset"]))
     stretches = _stretches(reaching.filter(reaching["has_positions"]))
     folds = [("first_offset", "min"), ("last_offset", "max"), ("batch", "max"), ("lookup_us", "max")]
-    for row in reaching.group_by([*_SAID, "was_read", "has_positions"]).aggregate(folds).to_pylist():
-        is_hole = row["status"] == UNDECODABLE
+    for row in reaching.group_by([*_GROUPED_BY, "was_read", "has_positions"]).aggregate(folds).to_pylist():
+        is_undecodable = row["status"] == UNDECODABLE
         of_place = (row["topic"], row["partition"], row["reach_us"])
         yield {
-            **hole(row["topic"], row["partition"], row["first_offset_min"] + 1, row["reach_us"]),
-            "status": UNDECODABLE if is_hole else REACH,
+            **offset_gap_row(row["topic"], row["partition"], row["first_offset_min"] + 1, row["reach_us"]),
+            "status": UNDECODABLE if is_undecodable else REACH,
             "stretches": stretches[of_place] if row["has_positions"] else None,
             "last_offset": row["last_offset_max"],
             "batch": row["batch_max"],
@@ -140,8 +140,8 @@ def _reaching(facts: pa.Table) -> pa.Table:
     fact, of_input = pc.equal(facts["kind"], Kind.FACT.value), pc.equal(facts["side"], Side.INPUT.value)
     facts = facts.filter(pc.and_(pc.and_(fact, of_input), pc.is_valid(facts["reach_us"])))
     at = facts.schema.get_field_index("status")
-    said = pc.if_else(_is_ahead(facts), pa.scalar(UNDECODABLE, facts.schema.field(at).type), facts["status"])
-    return facts.set_column(at, facts.schema.field(at), said)
+    statuses = pc.if_else(_is_ahead(facts), pa.scalar(UNDECODABLE, facts.schema.field(at).type), facts["status"])
+    return facts.set_column(at, facts.schema.field(at), statuses)
 
 
 def _is_ahead(facts: pa.Table) -> pa.ChunkedArray:

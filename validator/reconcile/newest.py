@@ -133,12 +133,12 @@ class Newest:
         found: Bools = (cells["first_place"] < cells["last_place"])[rows]
         return found
 
-    def held(self, goes: Bools) -> Bools:
-        """Return the rows of keys that have an id for which ``goes`` does not hold: its cell needs the key's newest
+    def held(self, removed: Bools) -> Bools:
+        """Return the rows of keys that have an id for which ``removed`` does not hold: its cell needs the key's newest
         result."""
         of_key = self._cells["of_key"]
-        found = np.zeros(len(goes), dtype=np.bool_)
-        found[of_key[(of_key != ABSENT) & ~goes]] = True
+        found = np.zeros(len(removed), dtype=np.bool_)
+        found[of_key[(of_key != ABSENT) & ~removed]] = True
         return found
 
     def renumber(self, number: Ints) -> None:

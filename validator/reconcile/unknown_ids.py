@@ -50,18 +50,18 @@ class UnknownIds:
                 found.append(rows[np.asarray(has.to_numpy(zero_copy_only=False), dtype=np.bool_)])
         return np.unique(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
 
-    def drop(self, goes: Bools) -> None:
-        """Remove the cells for which ``goes`` holds. All row numbers change."""
-        number = np.cumsum(~goes) - 1
+    def drop(self, removed: Bools) -> None:
+        """Remove the cells for which ``removed`` holds. All row numbers change."""
+        number = np.cumsum(~removed) - 1
         for name in self._kinds:
-            self._keep(name, ~goes[self._kinds[name][0]])
+            self._keep(name, ~removed[self._kinds[name][0]])
             rows, ids = self._kinds[name]
             self._kinds[name] = number[rows], ids
 
-    def _keep(self, name: str, stays: Bools) -> None:
-        if not stays.all():
+    def _keep(self, name: str, retained: Bools) -> None:
+        if not retained.all():
             rows, ids = self._kinds[name]
-            self._kinds[name] = rows[stays], ids.filter(pa.array(stays))
+            self._kinds[name] = rows[retained], ids.filter(pa.array(retained))
 
     def _bytes(self) -> int:
         return sum(rows.nbytes + ids.nbytes for rows, ids in self._kinds.values())

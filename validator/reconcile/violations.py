@@ -20,7 +20,7 @@ from validator.model.wording import plural
 from validator.reconcile.cells import Cells, Columns
 from validator.reconcile.judge import VIOLATIONS, Judged, Rules, due_base
 
-_SAID: Final = {
+_EXPLANATIONS: Final = {
     "missing": (
         "{n:,} of {expected} is in no result and no late record",
         "{n:,} of {expected} are in no result and no late record",
@@ -95,7 +95,7 @@ def moved(
             count, change = int(now[i]), int(sure[i]) - int(sure_before[i])
             window, key = int(windows[i]), keys[i]
             expected = plural(int(counted[i]), "expected contribution")
-            said = _SAID[name][count != 1].format(n=count, expected=expected)
+            explanation = _EXPLANATIONS[name][count != 1].format(n=count, expected=expected)
             found.append(
                 {
                     "violation": violation_id(name, window, key),
@@ -111,13 +111,13 @@ def moved(
                     "first_us": present(first[i]),
                     "stands": int(sure[i]),
                     "ids": list(evidence.get((row, name), ())),
-                    "explanation": said if count else "explained by records that were read later",
+                    "explanation": explanation if count else "explained by records that were read later",
                 }
             )
     return found
 
 
-def tell_violations(
+def note_recorded_violations(
     cells: Columns,
     judged: Judged,
     *,
@@ -129,9 +129,9 @@ def tell_violations(
     sure = {name: confirmed_of(cells, judged, name, suspected, withdrawn) for name in VIOLATIONS}
     changed = np.zeros(len(cells), dtype=np.bool_)
     for name in VIOLATIONS:
-        now, told, confirmed = judged.on_record[name], cells[f"told_{name}"], cells[f"confirmed_{name}"]
-        changed |= (now != told) | (sure[name] != confirmed)
-        cells[f"began_{name}"] = np.where((now > 0) & (told == 0), lookup_us, cells[f"began_{name}"])
+        now, recorded, confirmed = judged.on_record[name], cells[f"told_{name}"], cells[f"confirmed_{name}"]
+        changed |= (now != recorded) | (sure[name] != confirmed)
+        cells[f"began_{name}"] = np.where((now > 0) & (recorded == 0), lookup_us, cells[f"began_{name}"])
         cells[f"confirmed_{name}"] = sure[name]
         # Also if the verdict is unchanged: a count that was held on record may be lowered then.
         cells[f"told_{name}"] = now

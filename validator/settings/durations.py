@@ -23,7 +23,7 @@ PATTERN: Final = r"^([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)$"
 LONGEST_US: Final = 36_500 * UNITS_US["d"]
 """A century: longer ones are typing errors, and sums with instants stay far from the end of 64 bits."""
 
-MEND: Final = "write a number with ms, s, m, h or d, as in 30s"
+FIX: Final = "write a number with ms, s, m, h or d, as in 30s"
 
 
 def parse_duration(text: object) -> int:
@@ -35,17 +35,17 @@ def parse_duration(text: object) -> int:
         return 0
     if not isinstance(text, str):
         shown = repr(text) if isinstance(text, (int, float)) else f"a {type(text).__name__}"
-        raise broken_rule(f"{shown} is not a duration", MEND)
+        raise broken_rule(f"{shown} is not a duration", FIX)
     matched = re.match(PATTERN, text.strip())
     if matched is None:
         if text.strip() == "0":
             return 0
-        raise broken_rule(f"{text!r} is not a duration", MEND)
+        raise broken_rule(f"{text!r} is not a duration", FIX)
     microseconds = Decimal(matched.group(1)) * UNITS_US[matched.group(2)]
     if microseconds != int(microseconds):
-        raise broken_rule(f"{text!r} is finer than a microsecond", MEND)
+        raise broken_rule(f"{text!r} is finer than a microsecond", FIX)
     if microseconds > LONGEST_US:
-        raise broken_rule(f"{text!r} is longer than a century", MEND)
+        raise broken_rule(f"{text!r} is longer than a century", FIX)
     return int(microseconds)
 
 

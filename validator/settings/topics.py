@@ -54,8 +54,8 @@ def _can_decode(values: Fields, times: Fields, lists: Fields | None = None) -> N
     listed = _paths(lists or {})
     for name, path in listed:
         if path.path in ("$timestamp", "$offset", "$partition"):
-            mend = "name an array in the value, or a $key or $header.NAME that holds a JSON array"
-            raise broken_rule_at(name, f"{path.path} is one number and no list of ids", mend)
+            fix = "name an array in the value, or a $key or $header.NAME that holds a JSON array"
+            raise broken_rule_at(name, f"{path.path} is one number and no list of ids", fix)
     for name, path in listed:
         if [other.path for _, other in listed].count(path.path) > 1:
             raise broken_rule_at(name, f"{path.path} is named twice, so that each id counts twice", "name it once")
@@ -182,12 +182,12 @@ class Output(_Entry):
         paths = (("ids", self.fields.ids), ("id", self.fields.id))
         for evidence, field in paths:
             if self.evidence == evidence and field is None:
-                mend = f"name the path of the {evidence} in a result"
-                raise broken_rule_at(f"fields.{evidence}", f"evidence {evidence} needs it", mend)
+                fix = f"name the path of the {evidence} in a result"
+                raise broken_rule_at(f"fields.{evidence}", f"evidence {evidence} needs it", fix)
         for evidence, field in paths:
             if self.evidence != evidence and field is not None:
-                mend = f"leave it out, or write evidence: {evidence}"
-                raise broken_rule_at(f"fields.{evidence}", f"evidence {self.evidence} does not use it", mend)
+                fix = f"leave it out, or write evidence: {evidence}"
+                raise broken_rule_at(f"fields.{evidence}", f"evidence {self.evidence} does not use it", fix)
         return self
 
 

@@ -8,7 +8,7 @@ from validator.state.acknowledgements import Acknowledgement
 from validator.state.recorded_violations import least_since
 from validator.state.tables import StateTables
 
-Place = tuple[str | None, str]
+FaultAndClass = tuple[str | None, str]
 """(fault's name, class)."""
 
 
@@ -21,10 +21,10 @@ class Acknowledged:
     def __init__(self) -> None:
         self._entries: Mapping[str, Acknowledgement] = {}
         self._least: dict[str, int] = {}
-        self._left: dict[Place, int] = {}
+        self._left: dict[FaultAndClass, int] = {}
 
     @property
-    def left(self) -> Mapping[Place, int]:
+    def left(self) -> Mapping[FaultAndClass, int]:
         """(fault's name, class) -> contributions that were acknowledged and have stayed in their violation since."""
         return self._left
 
@@ -63,10 +63,10 @@ class Acknowledged:
     def _add(self, entry: Acknowledgement, left: int) -> None:
         """Add the ``left`` contributions of an acknowledgement to the sums; if negative, remove them again."""
         sign, left = (-1 if left < 0 else 1), abs(left)
-        shares: dict[Place, int] = {}
+        shares: dict[FaultAndClass, int] = {}
         # Shares of faults come before the share without a fault: contributions of a fault may be expected, and must
         # not count both as expected and as acknowledged.
-        for fault, count in sorted(entry.by_fault.items(), key=lambda told: told[0] is None):
+        for fault, count in sorted(entry.by_fault.items(), key=lambda item: item[0] is None):
             taken = max(0, min(count, left))
             shares[fault, entry.violation_class] = taken
             left -= taken

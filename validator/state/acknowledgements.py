@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow.dataset as ds
 
-from validator.state.recorded_violations import Standing, least_since, named, standings
+from validator.state.recorded_violations import RecordedViolation, least_since, named, newest_by_violation
 from validator.state.tables import StateTables, Table, has_rows
 
 FILE: Final = "acknowledgements.jsonl"
@@ -39,7 +39,7 @@ class Acknowledgement:
     batch: int | None = None
 
 
-class Journal:
+class AcknowledgementJournal:
     """Reads the acknowledgements of a state incrementally."""
 
     def __init__(self, state: Path) -> None:
@@ -70,7 +70,7 @@ class Journal:
 
 def read(state: Path) -> dict[str, Acknowledgement]:
     """The acknowledgements of a state by violation; empty if there are none."""
-    return dict(Journal(state).read())
+    return dict(AcknowledgementJournal(state).read())
 
 
 def _entries(lines: Iterable[bytes]) -> Iterable[Acknowledgement]:
@@ -119,7 +119,7 @@ def acknowledge_all(
     """
     where = None if violation_class is None else ds.field("class") == violation_class
     tables = StateTables(state)
-    recorded = standings(tables, where) if has_rows(state, Table.VIOLATIONS) else {}
+    recorded = newest_by_violation(tables, where) if has_rows(state, Table.VIOLATIONS) else {}
     confirmed = [
         found for found in recorded.values() if found.state == "confirmed" and (fault is None or found.fault == fault)
     ]
@@ -145,14 +145,14 @@ def acknowledge_all(
     return entries
 
 
-def _entry(found: Standing, reason: str) -> Acknowledgement:
+def _entry(found: RecordedViolation, reason: str) -> Acknowledgement:
     return Acknowledgement(found.violation, found.violation_class, found.count, reason, found.by_fault, found.batch)
 
 
-def _recorded(state: Path, violation: str) -> Standing | None:
+def _recorded(state: Path, violation: str) -> RecordedViolation | None:
     if not has_rows(state, Table.VIOLATIONS):
         return None
-    return standings(StateTables(state), named([violation])).get(violation)
+    return newest_by_violation(StateTables(state), named([violation])).get(violation)
 
 
 def _append(state: Path, entries: Iterable[Acknowledgement]) -> None:

@@ -22,9 +22,9 @@ _CONTENT: Final = {"streamproof": "state", "format": 1}
 _IDENTITY_KEYS: Final = {"schema", "pipeline", "inputs", "outputs", "oracle"}
 _LEFT_OVER: Final = re.compile(rf"identity\.tmp|({re.escape(MARK)}|{re.escape(IDENTITY)})\.\d+\.tmp")
 """Files left by a start that was killed before it completed the mark or (in an earlier version) the identity."""
-_OF_THE_FILE_SYSTEM: Final = "lost+found"
+_LOST_AND_FOUND: Final = "lost+found"
 _SMALL_BYTES: Final = 16 * 1024 * 1024
-_SHOWN_MOST: Final = 3
+_SHOWN_MAX: Final = 3
 
 
 class StateRefused(Exception):
@@ -65,8 +65,8 @@ def check(state: Path) -> None:
 def _refuse_others(state: Path, found: list[os.DirEntry[str]]) -> None:
     others = [entry.name for entry in found if not _is_left_over(state, entry)]
     if others:
-        more = f" and {len(others) - _SHOWN_MOST} more" if len(others) > _SHOWN_MOST else ""
-        shown = ", ".join(others[:_SHOWN_MOST]) + more
+        more = f" and {len(others) - _SHOWN_MAX} more" if len(others) > _SHOWN_MAX else ""
+        shown = ", ".join(others[:_SHOWN_MAX]) + more
         raise StateRefused(
             f"state.path {state} is not a state of streamproof and holds other files ({shown}): name a new or an empty "
             "folder; nothing in it was changed"
@@ -77,7 +77,7 @@ def _is_left_over(state: Path, entry: os.DirEntry[str]) -> bool:
     if entry.name == LOCK:
         content = _small_file(state / LOCK)
         return content is not None and re.fullmatch(rb"\d{0,20}\n?", content) is not None
-    if entry.name == _OF_THE_FILE_SYSTEM:
+    if entry.name == _LOST_AND_FOUND:
         return entry.is_dir(follow_symlinks=False)
     return _LEFT_OVER.fullmatch(entry.name) is not None
 

@@ -11,7 +11,7 @@ from validator.state.folder import IDENTITY, write_whole
 from validator.state.tables import SCHEMA_VERSION
 
 FILE: Final = IDENTITY
-_OF_TOPICS: Final = frozenset({"inputs", "outputs", "late", "rejected"})
+_TOPIC_KEYS: Final = frozenset({"inputs", "outputs", "late", "rejected"})
 
 
 class StateMismatch(Exception):
@@ -25,11 +25,11 @@ def identity_of(config: Config) -> dict[str, Any]:
     return {"schema": SCHEMA_VERSION, **kept}
 
 
-def _said(value: Any) -> Any:
+def _without_nulls(value: Any) -> Any:
     """``value`` without null keys: a key that a later version added is not a difference while it is not used."""
     if isinstance(value, dict):
-        return {key: _said(item) for key, item in value.items() if item is not None}
-    return [_said(item) for item in value] if isinstance(value, list) else value
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def check_or_write(state: Path, config: Config) -> frozenset[str]:
@@ -59,8 +59,8 @@ def changed_fields(state: Path, config: Config) -> frozenset[str]:
         )
     changed: set[str] = set()
     for name, value in wanted.items():
-        old, new = _said(found.get(name)), _said(value)
-        if name in _OF_TOPICS and _without_fields(old) == _without_fields(new):
+        old, new = _without_nulls(found.get(name)), _without_nulls(value)
+        if name in _TOPIC_KEYS and _without_fields(old) == _without_fields(new):
             changed |= {a["topic"] for a, b in zip(new, old, strict=True) if a["fields"] != b["fields"]}
         elif old != new:
             raise mismatch(state, config)
@@ -74,7 +74,7 @@ def mismatch(state: Path, config: Config, because: str | None = None) -> StateMi
     """
     wanted, found = identity_of(config), json.loads((state / FILE).read_text())
     for name, value in wanted.items():
-        old, new = _said(found.get(name)), _said(value)
+        old, new = _without_nulls(found.get(name)), _without_nulls(value)
         if old != new:
             reason = f" ({because})" if because is not None else ""
             return StateMismatch(

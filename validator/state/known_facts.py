@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 
 from validator.model.arrays import ABSENT, field, ints, listed
 from validator.reconcile.cells import FACT_COLUMNS, of_cells
-from validator.reconcile.compare import COMPARED_COLUMNS, AskedIds
+from validator.reconcile.compare import COMPARED_COLUMNS, RequestedIds
 from validator.reconcile.facts import Kind, Side
 from validator.state.tables import StateTables, Table
 
@@ -51,10 +51,10 @@ class KnownFacts:
             self._bytes += held.nbytes
         self._held.append(held)
         while self._bytes > self._room and self._held:
-            gone = self._held.popleft()
-            self._bytes -= gone.nbytes
-            if gone.num_rows:
-                self._from_batch = max(self._from_batch, int(ints(gone["batch"]).max()) + 1)
+            dropped = self._held.popleft()
+            self._bytes -= dropped.nbytes
+            if dropped.num_rows:
+                self._from_batch = max(self._from_batch, int(ints(dropped["batch"]).max()) + 1)
 
     def forget(self, before_batch: int) -> None:
         """Drop the facts of batches before ``before_batch`` from memory. They are then read from the table, if any."""
@@ -63,7 +63,7 @@ class KnownFacts:
         self._bytes = sum(table.nbytes for table in self._held)
         self._from_batch = max(self._from_batch, before_batch)
 
-    def of_windows(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
+    def facts_of_windows(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
         """All facts since ``oldest_batch`` of windows that start from ``first_us`` to ``last_us``, both inclusive.
 
         The tables (`COMPARED_COLUMNS`) may contain other facts. If cells have no windows, both bounds are `ABSENT`.
@@ -71,20 +71,20 @@ class KnownFacts:
         if self._tables is None or oldest_batch >= self._from_batch:
             yield from self._held
             return
-        yield from self._tables.scan(Table.FACTS, COMPARED_COLUMNS, _of_windows(oldest_batch, first_us, last_us))
+        yield from self._tables.scan(Table.FACTS, COMPARED_COLUMNS, _within_windows(oldest_batch, first_us, last_us))
 
     def to_fold(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
-        """As `of_windows`, with `FACT_COLUMNS`, and from the table only."""
+        """As `facts_of_windows`, with `FACT_COLUMNS`, and from the table only."""
         if self._tables is not None:
-            yield from self._tables.scan(Table.FACTS, FACT_COLUMNS, _of_windows(oldest_batch, first_us, last_us))
+            yield from self._tables.scan(Table.FACTS, FACT_COLUMNS, _within_windows(oldest_batch, first_us, last_us))
 
-    def inputs_with(self, asked: AskedIds) -> AskedIds:
-        """The ids among ``asked`` that an input event has."""
-        numbers, texts = asked
+    def inputs_with(self, requested: RequestedIds) -> RequestedIds:
+        """The ids among ``requested`` that an input event has."""
+        numbers, texts = requested
         found = np.zeros(len(numbers), dtype=np.bool_)
         named: set[str] = set()
         wanted = pa.array(texts, pa.string())
-        for table in self._inputs(asked):
+        for table in self._inputs(requested):
             _, events = listed(table["ids"])
             found |= np.isin(numbers, ints(field(events, "id")))
             if texts:
@@ -95,11 +95,11 @@ class KnownFacts:
                 break
         return numbers[found], sorted(named)
 
-    def _inputs(self, asked: AskedIds) -> Iterator[pa.Table]:
+    def _inputs(self, requested: RequestedIds) -> Iterator[pa.Table]:
         """Input facts that may contain some of the ids, those in memory first, from the newest."""
         for table in reversed(self._held):
             yield table.filter(pc.equal(table["side"], Side.INPUT.value))
-        numbers, texts = asked
+        numbers, texts = requested
         where = (ds.field("kind") == Kind.FACT.value) & (ds.field("side") == Side.INPUT.value)
         where = where & (ds.field("batch") < self._from_batch)
         if len(numbers) and not texts:
@@ -108,7 +108,7 @@ class KnownFacts:
             yield from self._tables.scan(Table.FACTS, COMPARED_COLUMNS, where)
 
 
-def _of_windows(oldest_batch: int, first_us: int, last_us: int) -> ds.Expression:
+def _within_windows(oldest_batch: int, first_us: int, last_us: int) -> ds.Expression:
     since = (ds.field("kind") == Kind.FACT.value) & (ds.field("batch") >= oldest_batch)
     if first_us == ABSENT:
         return since

@@ -21,7 +21,7 @@ from validator.model.frontier import FOREVER_OFFSET, PartitionId
 from validator.reconcile.facts import Kind, Side
 from validator.state.tables import StateTables, Table
 
-STRETCHES_MOST: Final = 10_000
+STRETCHES_MAX: Final = 10_000
 """Limit per partition. Beyond it neighbouring stretches are joined, and can then be settled only together."""
 SETTLEMENTS_KEPT: Final = 1_000
 """Settlements that a state lists. The counts include all."""
@@ -131,23 +131,24 @@ class Settlement:
 class Positions:
     """Positions of undecodable records of one state.
 
-    ``hidden``: records that are not settled. ``gone``: settled ones. ``vouched``: those settled by operators. ``tied``:
-    the other settled ones, by the topic on which their settlement depends. ``settled``: number of settled records.
-    ``settlements``: the newest settlements. ``named``: positions that rejected records name but that have no
-    undecodable record so far, with the records that name each. ``anew``: (batch, offset): in that batch the log was
-    found recreated or cut back, so offsets from there on belong to other records. ``examples``: an offset of a record
-    that does not decode, also of outputs. ``batch``: the newest batch considered. ``fresh``: partitions with new
-    undecodable records since the last `settle`. ``taken``: number of operators' settlements that it considered.
+    ``hidden``: records that are not settled. ``settled_stretches``: settled ones. ``vouched``: those settled by
+    operators. ``tied``: the other settled ones, by the topic on which their settlement depends. ``settled``: number of
+    settled records. ``settlements``: the newest settlements. ``named``: positions that rejected records name but that
+    have no undecodable record so far, with the records that name each. ``log_resets``: (batch, offset): in that batch
+    the log was found recreated or cut back, so offsets from there on belong to other records. ``examples``: an offset
+    of a record that does not decode, also of outputs. ``batch``: the newest batch considered. ``fresh``: partitions
+    with new undecodable records since the last `settle`. ``taken``: number of operators' settlements that it
+    considered.
     """
 
     hidden: dict[PartitionId, tuple[Stretch, ...]] = field(default_factory=dict)
-    gone: dict[PartitionId, tuple[Stretch, ...]] = field(default_factory=dict)
+    settled_stretches: dict[PartitionId, tuple[Stretch, ...]] = field(default_factory=dict)
     vouched: dict[PartitionId, tuple[Stretch, ...]] = field(default_factory=dict)
     tied: dict[tuple[PartitionId, str], tuple[Stretch, ...]] = field(default_factory=dict)
     settled: dict[PartitionId, int] = field(default_factory=dict)
     settlements: list[Settlement] = field(default_factory=list)
     named: dict[Position, tuple[Position, ...]] = field(default_factory=dict)
-    anew: dict[PartitionId, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    log_resets: dict[PartitionId, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     examples: dict[PartitionId, int] = field(default_factory=dict)
     batch: int = field(default=-1, compare=False)
     fresh: set[PartitionId] = field(default_factory=set, compare=False)
@@ -173,7 +174,7 @@ class Positions:
                 self._name((PartitionId(topic, int(partition)), int(offset)), (place, naming["offset"]))
         self.examples |= {place: offset for place, (_, offset) in newest.items()}
         names = sum(map(len, self.named.values()))
-        while names > STRETCHES_MOST:
+        while names > STRETCHES_MAX:
             names -= len(self.named.pop(next(iter(self.named))))
 
     def settle(self, acknowledged: Sequence[Settlement]) -> list[Settlement]:
@@ -182,10 +183,10 @@ class Positions:
         ``acknowledged``: all settlements in the operators' journal.
         """
         fresh, self.fresh = self.fresh, set()
-        asked = [one for number, one in enumerate(acknowledged) if number >= self.taken or one.place in fresh]
+        chosen = [one for number, one in enumerate(acknowledged) if number >= self.taken or one.place in fresh]
         self.taken = len(acknowledged)
         found = []
-        for one in asked:
+        for one in chosen:
             part = self._within_hidden(one)
             if part.stretches:
                 self.take(part)
@@ -195,7 +196,7 @@ class Positions:
             if place not in fresh and not any(namer in fresh for namer, _ in namers):
                 continue
             is_hidden = _holds(self.hidden, place, offset)
-            if not is_hidden and not _holds(self.gone, place, offset):
+            if not is_hidden and not _holds(self.settled_stretches, place, offset):
                 continue
             del self.named[place, offset]
             if is_hidden:
@@ -214,7 +215,7 @@ class Positions:
         """Apply the settlement of a mark."""
         place = one.place
         self.hidden[place] = _less(self.hidden.get(place, ()), sorted(one.stretches))
-        self.gone[place] = joined((*self.gone.get(place, ()), *one.stretches))
+        self.settled_stretches[place] = joined((*self.settled_stretches.get(place, ()), *one.stretches))
         if one.rests_on is None:
             self.vouched[place] = joined((*self.vouched.get(place, ()), *one.stretches))
         else:
@@ -232,24 +233,24 @@ class Positions:
             if topic in again or topic == ANY_TOPIC:
                 del self.tied[place, topic]
                 self.hidden[place] = joined((*self.hidden.get(place, ()), *stretches))
-                self.gone[place] = _less(self.gone.get(place, ()), stretches)
+                self.settled_stretches[place] = _less(self.settled_stretches.get(place, ()), stretches)
                 self.settled[place] -= sum(stretch.records for stretch in stretches)
         self.settlements = [
             one for one in self.settlements if one.place.topic not in again and one.rests_on not in {*again, ANY_TOPIC}
         ]
-        for of_place in (self.hidden, self.gone, self.vouched, self.settled, self.examples):
+        for of_place in (self.hidden, self.settled_stretches, self.vouched, self.settled, self.examples):
             for place in [place for place in of_place if place.topic in again]:
                 del of_place[place]
         self.tied = {key: kept for key, kept in self.tied.items() if key[0].topic not in again}
         self._keep_names(lambda _, namer: namer[0].topic not in again)
 
-    def made_anew(self, place: PartitionId, offset: int, batch: int) -> None:
+    def reset_log(self, place: PartitionId, offset: int, batch: int) -> None:
         """Note that batch ``batch`` found the log of a partition recreated or cut back, from ``offset`` on.
 
         Offsets from there on belong to other records. Records that were settled there stay counted.
         """
-        self.anew[place] = (*self.anew.get(place, ()), (batch, offset))
-        for of_place in (self.hidden, self.gone, self.vouched):
+        self.log_resets[place] = (*self.log_resets.get(place, ()), (batch, offset))
+        for of_place in (self.hidden, self.settled_stretches, self.vouched):
             if place in of_place:
                 of_place[place] = _less(of_place[place], (_from(offset),))
         for key in [key for key in self.tied if key[0] == place]:
@@ -263,12 +264,12 @@ class Positions:
         if namer not in namers:
             self.named[position] = (*namers, namer)
 
-    def _keep_names(self, stays: Callable[[Position, Position], bool]) -> None:
-        """Keep only those pairs of position and naming record for which ``stays`` returns True."""
+    def _keep_names(self, retained: Callable[[Position, Position], bool]) -> None:
+        """Keep only those pairs of position and naming record for which ``retained`` returns True."""
         names = [(position, namer) for position, namers in self.named.items() for namer in namers]
         self.named = {}
         for position, namer in names:
-            if stays(position, namer):
+            if retained(position, namer):
                 self._name(position, namer)
 
     def unsettled(self, facts: pa.Table) -> pa.Table:
@@ -306,7 +307,9 @@ class Positions:
             "batch": batch,
             "hidden": [[p.topic, p.partition, [list(s) for s in kept]] for p, kept in sorted(self.hidden.items())],
             "vouched": [[p.topic, p.partition, [list(s) for s in kept]] for p, kept in sorted(self.vouched.items())],
-            "gone": [[p.topic, p.partition, [list(s) for s in kept]] for p, kept in sorted(self.gone.items())],
+            "gone": [
+                [p.topic, p.partition, [list(s) for s in kept]] for p, kept in sorted(self.settled_stretches.items())
+            ],
             "settled": [[p.topic, p.partition, count] for p, count in sorted(self.settled.items())],
             "settlements": [one.to_json() for one in self.settlements],
             "named": [
@@ -315,7 +318,9 @@ class Positions:
                 for n, at in namers
             ],
             "tied": [[p.topic, p.partition, t, [list(s) for s in kept]] for (p, t), kept in sorted(self.tied.items())],
-            "anew": [[p.topic, p.partition, [list(at) for at in found]] for p, found in sorted(self.anew.items())],
+            "anew": [
+                [p.topic, p.partition, [list(at) for at in found]] for p, found in sorted(self.log_resets.items())
+            ],
         }
 
     @classmethod
@@ -327,11 +332,13 @@ class Positions:
 
         known = cls(
             hidden=stretches("hidden"),
-            gone=stretches("gone"),
+            settled_stretches=stretches("gone"),
             vouched=stretches("vouched"),
             settled={PartitionId(t, p): count for t, p, count in kept["settled"]},
             settlements=[Settlement.from_json(one) for one in kept["settlements"]],
-            anew={PartitionId(t, p): tuple((at[0], at[1]) for at in found) for t, p, found in kept.get("anew", ())},
+            log_resets={
+                PartitionId(t, p): tuple((at[0], at[1]) for at in found) for t, p, found in kept.get("anew", ())
+            },
             batch=kept["batch"],
         )
         for at, by in kept["named"]:
@@ -342,7 +349,9 @@ class Positions:
             }
         else:
             # An earlier version did not record it: settlements that are not an operator's may depend on any topic.
-            left = {place: _less(found, known.vouched.get(place, ())) for place, found in known.gone.items()}
+            left = {
+                place: _less(found, known.vouched.get(place, ())) for place, found in known.settled_stretches.items()
+            }
             known.tied = {(place, ANY_TOPIC): found for place, found in left.items() if found}
         return known
 
@@ -351,7 +360,7 @@ class Positions:
 
         If the log was recreated or cut back after the `ack`, offsets there belong to other records and are left out.
         """
-        void = [_from(offset) for batch, offset in self.anew.get(one.place, ()) if batch > one.batch]
+        void = [_from(offset) for batch, offset in self.log_resets.get(one.place, ()) if batch > one.batch]
         stretches = _less(one.stretches, (min(void),)) if void else one.stretches
         return replace(one, stretches=within(self.hidden.get(one.place, ()), stretches))
 
@@ -375,25 +384,25 @@ def positions_of(tables: StateTables, known: Positions, where: ds.Expression | N
                 rows.append((batch, 2, settled))
             elif (topics := reread_topics(mark)) is not None:
                 rows.append((batch, 3, topics))
-            elif mark.startswith(ANEW):
-                topic, partition, offset = mark.removeprefix(ANEW).rsplit("/", 2)
+            elif mark.startswith(LOG_RESET):
+                topic, partition, offset = mark.removeprefix(LOG_RESET).rsplit("/", 2)
                 rows.append((batch, 0, (PartitionId(topic, int(partition)), int(offset), batch)))
     says: tuple[Callable[[Any], None], ...] = (
-        lambda what: known.made_anew(*what), known.absorb, known.take, known.forget
+        lambda what: known.reset_log(*what), known.absorb, known.take, known.forget
     )  # fmt: skip
-    for batch, kind, said in sorted(rows, key=lambda row: row[:2]):
-        says[kind](said)
+    for batch, kind, mark in sorted(rows, key=lambda row: row[:2]):
+        says[kind](mark)
         known.batch = max(known.batch, batch)
     return known
 
 
-ANEW: Final = "anew "
+LOG_RESET: Final = "anew "
 """Prefix of the mark of a partition whose log was recreated or cut back, with the first offset concerned."""
 
 
-def anew_mark(place: PartitionId, offset: int) -> str:
+def log_reset_mark(place: PartitionId, offset: int) -> str:
     """The mark of a partition whose log was recreated or cut back from ``offset`` on."""
-    return f"{ANEW}{place.topic}/{place.partition}/{offset}"
+    return f"{LOG_RESET}{place.topic}/{place.partition}/{offset}"
 
 
 REREAD: Final = "reread "
@@ -410,10 +419,10 @@ def reread_topics(mark: str) -> list[str] | None:
     return [str(topic) for topic in json.loads(mark.removeprefix(REREAD))] if mark.startswith(REREAD) else None
 
 
-def within(hidden: Sequence[Stretch], asked: Iterable[Stretch]) -> tuple[Stretch, ...]:
-    """The parts of ``hidden``, which is sorted, that lie within the ``asked`` stretches."""
+def within(hidden: Sequence[Stretch], chosen: Iterable[Stretch]) -> tuple[Stretch, ...]:
+    """The parts of ``hidden``, which is sorted, that lie within the ``chosen`` stretches."""
     found: list[Stretch] = []
-    for one in asked:
+    for one in chosen:
         # The previous stretch may extend into the range.
         for stretch in hidden[max(0, bisect_right(hidden, (one.first,)) - 1) :]:
             if stretch.first > one.last:
@@ -425,7 +434,7 @@ def within(hidden: Sequence[Stretch], asked: Iterable[Stretch]) -> tuple[Stretch
 
 
 def joined(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
-    """The stretches sorted, with adjacent ones joined; at most `STRETCHES_MOST`."""
+    """The stretches sorted, with adjacent ones joined; at most `STRETCHES_MAX`."""
     found: list[Stretch] = []
     for one in sorted(stretches):
         last = found[-1] if found else None
@@ -433,7 +442,7 @@ def joined(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
             found[-1] = Stretch(last.first, one.last, last.records + one.records)
         else:
             found.append(one)
-    while len(found) > STRETCHES_MOST:
+    while len(found) > STRETCHES_MAX:
         found = [_both(found[i : i + 2]) for i in range(0, len(found), 2)]
     return tuple(found)
 

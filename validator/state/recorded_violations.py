@@ -19,7 +19,7 @@ _MOVES: Final = ("batch", "violation", "lookup_us", "count")
 
 
 @dataclass(frozen=True)
-class Standing:
+class RecordedViolation:
     """A violation, from its newest row.
 
     ``count``: contributions in it now, 0 if it was retracted. ``by_fault``: fault's name (None: no fault) -> confirmed
@@ -35,7 +35,7 @@ class Standing:
     by_fault: Mapping[str | None, int]
 
 
-class Move(NamedTuple):
+class ViolationChange(NamedTuple):
     """A change of a violation. ``confirmed``: contributions that it confirmed. ``stands``: confirmed ones after it."""
 
     violation: str
@@ -60,7 +60,7 @@ def summed(rows: pa.Table) -> list[dict[str, Any]]:
     return found
 
 
-def confirmed_since(tables: StateTables, since_us: int) -> list[Move]:
+def confirmed_since(tables: StateTables, since_us: int) -> list[ViolationChange]:
     """The confirmations since an instant (microseconds), in time order. ``stands`` is the value after the last row."""
     rows: list[tuple[int, str, str, int]] = []
     columns = ("lookup_us", "violation", "class", "state", "confirmed")
@@ -74,15 +74,17 @@ def confirmed_since(tables: StateTables, since_us: int) -> list[Move]:
         for violation, growth in zip(part["violation"].to_pylist(), grown, strict=True):
             stands[violation] = stands.get(violation, 0) + growth
     # An earlier version may have retracted violations that it never confirmed.
-    return [Move(of, name, at_us, confirmed, max(0, stands[of])) for at_us, of, name, confirmed in sorted(rows)]
+    return [
+        ViolationChange(of, name, at_us, confirmed, max(0, stands[of])) for at_us, of, name, confirmed in sorted(rows)
+    ]
 
 
-def standings(tables: StateTables, where: ds.Expression | None = None) -> dict[str, Standing]:
+def newest_by_violation(tables: StateTables, where: ds.Expression | None = None) -> dict[str, RecordedViolation]:
     """Violation -> its standing, for rows that match ``where``; empty if the table does not exist.
 
     ``where`` must match all rows of a violation or none.
     """
-    found: dict[str, Standing] = {}
+    found: dict[str, RecordedViolation] = {}
     sums: dict[str, dict[str | None, int]] = {}
     for part in tables.scan(Table.VIOLATIONS, [*_COLUMNS, "confirmed", "retracted"], where):
         grown = (confirmed_by(part) - ints(part["retracted"], 0)).tolist()
@@ -92,7 +94,7 @@ def standings(tables: StateTables, where: ds.Expression | None = None) -> dict[s
             of_faults[fault] = of_faults.get(fault, 0) + growth
             known = found.get(violation)
             if known is None or known.batch < batch:
-                found[violation] = Standing(violation, batch, of_class, state, count, fault, of_faults)
+                found[violation] = RecordedViolation(violation, batch, of_class, state, count, fault, of_faults)
     return found
 
 
@@ -119,11 +121,11 @@ def began_us(tables: StateTables, violations: Collection[str]) -> dict[str, int]
     for part in tables.scan(Table.VIOLATIONS, _MOVES, named(violations)) if violations else ():
         rows += zip(*(part[name].to_pylist() for name in _MOVES), strict=True)
     found: dict[str, int] = {}
-    gone: set[str] = set()
+    retracted: set[str] = set()
     for _, violation, lookup_us, count in sorted(rows):
-        if count and (violation in gone or violation not in found):
+        if count and (violation in retracted or violation not in found):
             found[violation] = lookup_us
-        (gone.discard if count else gone.add)(violation)
+        (retracted.discard if count else retracted.add)(violation)
     return found
 
 

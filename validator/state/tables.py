@@ -350,14 +350,14 @@ class StateTables:
         highest version per writer in the table. Raises `StateTaken`.
         """
         application = f"{table.value}-{writer}"
-        told = rows.select(SCHEMAS[table].names).cast(SCHEMAS[table])
+        typed = rows.select(SCHEMAS[table].names).cast(SCHEMAS[table])
         once = Transaction(application, version)
         with _MAKING[table]:
             known = self._newest(table)
             if known is None:
                 write_deltalake(
                     path_of(self.state, table),
-                    told,
+                    typed,
                     mode="append",
                     partition_by=_partitions(table),
                     configuration=dict(properties_of(table)),
@@ -367,7 +367,7 @@ class StateTables:
             self._check_turn(known, table)
             done = known.transaction_version(application)
             if done is None or done < version:
-                self._commit(known, table, told, [once])
+                self._commit(known, table, typed, [once])
                 self._tidy(table, known)
 
     def scan(
@@ -381,8 +381,8 @@ class StateTables:
             dataset = known.to_pyarrow_dataset()
         # A table that an earlier version created lacks the columns that were added since.
         lacks = [name for name in columns or SCHEMAS[table].names if name not in dataset.schema.names]
-        asked = None if columns is None else [name for name in columns if name not in lacks]
-        batches = dataset.to_batches(columns=asked, filter=where)
+        stored = None if columns is None else [name for name in columns if name not in lacks]
+        batches = dataset.to_batches(columns=stored, filter=where)
         return (_with_nulls(pa.Table.from_batches([batch]), table, lacks) for batch in batches if batch.num_rows)
 
     def delete_facts(self, through_epoch: int) -> None:

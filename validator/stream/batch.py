@@ -19,22 +19,22 @@ from validator.config.model import Config
 from validator.core.judging import Judging
 from validator.core.suspicion import Suspicion, unproven_outputs
 from validator.measure.latency import latency_buckets
-from validator.model.books import Books, Hole
 from validator.model.frontier import Lookup, PartitionId, PartitionSummary, Rest
+from validator.model.progress import IngestProgress, OffsetGap
 from validator.reconcile.facts import completed
 from validator.reconcile.judge import Rules
-from validator.reconcile.lateness import doubting
+from validator.reconcile.lateness import with_possible_reaches
 from validator.state.positions import Positions, Settlement
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
-from validator.stream import fault_records, retiring, unexamined
+from validator.stream import fault_records, retention, unexamined
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.canary import CanaryWatch
 from validator.stream.committing import (
     epoch_of,
     frontier_rows,
-    hole_rows,
-    made_anew,
+    log_resets,
     mark_row,
+    offset_gap_rows,
     rest_mark,
     skipped_row,
     summaries,
@@ -45,14 +45,14 @@ from validator.stream.failpoints import reach
 from validator.stream.failures import first_line
 from validator.stream.kafka_reading import Range
 from validator.stream.offset_log import planned_ends
-from validator.stream.recording import Moment, record
+from validator.stream.recording import CommitContext, record
 from validator.stream.recovery import lateness_of
-from validator.stream.retiring import Retired
+from validator.stream.retention import Retired
 from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import Saver
 from validator.stream.sources import Source, readers_of
 from validator.stream.stage import Stage
-from validator.stream.starting import (
+from validator.stream.start_offsets import (
     absent_partitions,
     faults_topic,
     first_frontier,
@@ -80,7 +80,7 @@ class LogCutBack(Exception):
     """The log of a partition ends before its committed frontier."""
 
 
-class TopicGone(Exception):
+class TopicDeleted(Exception):
     """A topic was deleted while it was read."""
 
 
@@ -98,7 +98,7 @@ class BatchRunner:
     config: Config
     sources: list[Source]
     brokers: Brokers
-    books: Books
+    progress: IngestProgress
     judging: Judging
     record: RunRecord
     tables: StateTables
@@ -143,26 +143,26 @@ class BatchRunner:
         """The rules by which violations stay suspected."""
         return self.record.suspicion
 
-    def open(self, before: Books, lookups: Mapping[PartitionId, Lookup], lookup_us: int) -> None:
+    def open(self, before: IngestProgress, lookups: Mapping[PartitionId, Lookup], lookup_us: int) -> None:
         """Commit the initial frontiers of this generation, unless they equal the committed ones in ``before``.
 
         The next generation must know which topics this one was about to read, and which records had expired.
         """
         self.opened_batch, self._policies_us = before.batch, lookup_us
-        if self.books == before:
-            self.books = self.books.asked(lookup_us, lookups)
+        if self.progress == before:
+            self.progress = self.progress.with_lookup(lookup_us, lookups)
             return
-        books = self.books.looked_up(before.batch + 1, lookup_us, lookups, {})
-        rows = [frontier_rows(books, before.watermark_us, self._retention)]
-        rows += [mark_row(books, mark, self._retention) for mark in topic_marks(before, books)]
-        if self.books.holes:
-            gone = hole_rows(books, self.books.holes, self._reach_us(books), self._retention)
-            rows.append(gone)
-            self.judging.cells.absorb(gone)
-        self.tables.append(pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=books.batch)
-        for place, offset in made_anew(before, books):
-            self.positions.made_anew(place, offset, books.batch)
-        self.books, self.opened_batch = books.with_facts([]), books.batch
+        progress = self.progress.looked_up(before.batch + 1, lookup_us, lookups, {})
+        rows = [frontier_rows(progress, before.watermark_us, self._retention)]
+        rows += [mark_row(progress, mark, self._retention) for mark in topic_marks(before, progress)]
+        if self.progress.offset_gaps:
+            gap_rows = offset_gap_rows(progress, self.progress.offset_gaps, self._reach_us(progress), self._retention)
+            rows.append(gap_rows)
+            self.judging.cells.absorb(gap_rows)
+        self.tables.append(pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=progress.batch)
+        for place, offset in log_resets(before, progress):
+            self.positions.reset_log(place, offset, progress.batch)
+        self.progress, self.opened_batch = progress.with_facts([]), progress.batch
 
     def process(self, spark_batch: int) -> None:
         """Process one micro-batch, up to the offsets that Spark planned for it. Does nothing after `close`."""
@@ -183,7 +183,7 @@ class BatchRunner:
         self.ends_of_batch = ends = planned_ends(self.checkpoint, spark_batch, names)
         before = planned_ends(self.checkpoint, spark_batch - 1, names) if spark_batch > 0 else self.starts
         for place, offset in before.items():
-            known = self.books.frontiers.get(place)
+            known = self.progress.frontiers.get(place)
             if known is not None and known.next_offset != offset:
                 raise ContinuityBroken(
                     f"batch {spark_batch} starts {place.topic}-{place.partition} at {offset}, "
@@ -193,7 +193,7 @@ class BatchRunner:
 
     def holds_records(self, place: PartitionId, start: int, end: int) -> bool:
         """Whether there is a record from ``start`` up to ``end``, exclusive. Reads and decodes; commits nothing."""
-        facts = self._facts(self._ranges({place: start}, {place: end}), self.books)
+        facts = self._facts(self._ranges({place: start}, {place: end}), self.progress)
         return any(found.records or found.unexamined for found in summaries(facts))
 
     def skip(self, place: PartitionId, offset: int) -> None:
@@ -203,7 +203,7 @@ class BatchRunner:
     def conclude(self, begun: Mapping[PartitionId, Lookup], *, leave_open: bool, at_rest: bool) -> None:
         """End a run with `--once`. ``begun``: the lookups at the start of the run."""
         end = EndOfRun(Rest.CLOSED if leave_open else Rest.ALL, begun, checked=not at_rest)
-        if self.rules.tells_unconsumed:
+        if self.rules.reports_unconsumed:
             # An engine with unconsumed input is not at rest, so unconsumed contributions are decided first.
             self.advance({}, replace(end, asks_group=True))
             if self.judging.sums.unconsumed:
@@ -220,11 +220,11 @@ class BatchRunner:
         """
         began = time.monotonic()
         # The instant is taken before the lookups: a topic or partition that they do not list had no result by then.
-        lookup_us = max(self.books.lookup_us + 1, self.now_us())
+        lookup_us = max(self.progress.lookup_us + 1, self.now_us())
         canary = self.canary
-        asked = [*[source.topic for source in self.sources], *self.record.waiting_for]
+        names = [*[source.topic for source in self.sources], *self.record.waiting_for]
         extra = [*faults_topic(self.config), *(canary.topics if canary is not None else ())]
-        existing = topics = self.brokers.topics([*asked, *extra], optional=extra)
+        existing = topics = self.brokers.topics([*names, *extra], optional=extra)
         appeared = [topic for topic in self.record.waiting_for if topic in topics]
         if end is None and appeared:
             raise NewGenerationWanted("a topic appeared")
@@ -233,23 +233,23 @@ class BatchRunner:
         topics = {source.topic: topics[source.topic] for source in self.sources if source.topic in topics}
         self._check_topics(topics)
         lookups = self.brokers.lookup({**topics, **(canary.read_of(existing) if canary is not None else {})})
-        lookups |= absent_partitions(self.books.frontiers, topics)
+        lookups |= absent_partitions(self.progress.frontiers, topics)
         self._check_ends(lookups)
         known = with_faults_topic(self._with_new_partitions(lookups, lookup_us), self.config, existing)
-        books = known.looked_up(known.batch + 1, lookup_us, lookups, ends)
+        progress = known.looked_up(known.batch + 1, lookup_us, lookups, ends)
         moved = any(
-            books.frontiers[place].next_offset > frontier.next_offset for place, frontier in known.frontiers.items()
+            progress.frontiers[place].next_offset > frontier.next_offset for place, frontier in known.frontiers.items()
         )
         wanted = moved or (canary is not None and canary.moves(ends))
         facts = None
         if wanted and skipped is None:
             starts = {place: frontier.next_offset for place, frontier in known.frontiers.items()}
             facts = self._facts(
-                self._ranges({**starts, **(canary.next_offsets if canary is not None else {})}, ends), books
+                self._ranges({**starts, **(canary.next_offsets if canary is not None else {})}, ends), progress
             )
         if skipped is not None:
-            offset = self.books.frontiers[skipped].next_offset
-            facts = skipped_row(books, skipped, offset, self._reach_us(books), self._retention)
+            offset = self.progress.frontiers[skipped].next_offset
+            facts = skipped_row(progress, skipped, offset, self._reach_us(progress), self._retention)
         planted = None
         if canary is not None and facts is not None:
             planted, facts = canary.apart(facts)
@@ -257,18 +257,20 @@ class BatchRunner:
         if end is not None:
             self.record.has_ended = True
             # A topic that does not exist is reported separately.
-            there = {place: frontier for place, frontier in books.frontiers.items() if place.topic in topics}
-            unrest = end.unrest(there, appeared)
+            existing_frontiers = {
+                place: frontier for place, frontier in progress.frontiers.items() if place.topic in topics
+            }
+            unrest = end.unrest(existing_frontiers, appeared)
             rest = end.rest if unrest is None and not end.asks_group else Rest.OPEN
             # With --leave-open, a run whose pipeline is not at rest counts as stopped: only elapsed time decides.
             self.record.leaves_open = not end.rest.closes_all
             self.record.unrest, self.record.unrest_left = (None, unrest) if self.record.leaves_open else (unrest, None)
         if moved or end is not None or self._tick_is_due(lookup_us):
             found = summaries(facts) if moved and facts is not None else []
-            books, holes = self._accounted(books, lookups, found)
+            progress, offset_gaps = self._accounted(progress, lookups, found)
             # No topic was recreated in between: lookups and records are of the same topic.
             self._check_topics(self.brokers.topics(topics))
-            self._commit(books, facts if moved else None, found, holes, rest, began)
+            self._commit(progress, facts if moved else None, found, offset_gaps, rest, began)
         if canary is not None:
             # The canary is last: it takes part only in what is committed and published.
             try:
@@ -279,89 +281,89 @@ class BatchRunner:
                 raise NewGenerationWanted("the canary is left out for a while") from error
 
     def _accounted(
-        self, books: Books, lookups: Mapping[PartitionId, Lookup], found: Sequence[PartitionSummary]
-    ) -> tuple[Books, tuple[Hole, ...]]:
-        """Account for offsets without a visible record. Returns the new books and the input offsets among them.
+        self, progress: IngestProgress, lookups: Mapping[PartitionId, Lookup], found: Sequence[PartitionSummary]
+    ) -> tuple[IngestProgress, tuple[OffsetGap, ...]]:
+        """Account for offsets without a visible record. Returns the new progress and the input offsets among them.
 
         The `cleanup.policy` of a topic is looked up after a batch that met such offsets, and every `POLICIES_EVERY_US`.
         """
-        gaps = books.gaps(found)
-        topics = {place.topic for place in gaps}
-        if books.lookup_us - self._policies_us >= POLICIES_EVERY_US:
-            topics, self._policies_us = {source.topic for source in self.sources}, books.lookup_us
+        unaccounted = progress.unaccounted(found)
+        topics = {place.topic for place in unaccounted}
+        if progress.lookup_us - self._policies_us >= POLICIES_EVERY_US:
+            topics, self._policies_us = {source.topic for source in self.sources}, progress.lookup_us
         if topics:
-            books = books.with_policies(self.brokers.policies(topics), lookups)
-        return books.with_gaps(gaps, self.books)
+            progress = progress.with_policies(self.brokers.policies(topics), lookups)
+        return progress.account_for(unaccounted, self.progress)
 
     def _commit(
         self,
-        books: Books,
+        progress: IngestProgress,
         facts: pa.Table | None,
         found: Sequence[PartitionSummary],
-        holes: Sequence[Hole],
+        offset_gaps: Sequence[OffsetGap],
         rest: Rest,
         began: float,
     ) -> None:
         """Append the facts and frontiers of one batch; judge, record and publish.
 
-        ``found``: summary of the facts per partition. ``holes``: input offsets whose records may have been removed
-        before they were read. ``began``: start of the batch on the monotonic clock, in seconds.
+        ``found``: summary of the facts per partition. ``offset_gaps``: input offsets whose records may have been
+        removed before they were read. ``began``: start of the batch on the monotonic clock, in seconds.
         """
         # From here on memory may be ahead of the committed tables, so it must not be saved.
         self._recorded = -1
-        frontiers = frontier_rows(books, self.books.watermark_us, self._retention)
-        if holes:
+        frontiers = frontier_rows(progress, self.progress.watermark_us, self._retention)
+        if offset_gaps:
             # These rows count no records, so the summaries in ``found`` stay valid.
-            gone = hole_rows(books, holes, self._reach_us(books), self._retention)
-            facts = gone if facts is None else pa.concat_tables([facts, gone])
+            gap_rows = offset_gap_rows(progress, offset_gaps, self._reach_us(progress), self._retention)
+            facts = gap_rows if facts is None else pa.concat_tables([facts, gap_rows])
         rows = [frontiers] if facts is None else [facts, frontiers]
-        rows += [mark_row(books, mark, self._retention) for mark in topic_marks(self.books, books)]
+        rows += [mark_row(progress, mark, self._retention) for mark in topic_marks(self.progress, progress)]
         if rest.is_due:
             reach("before_rest")
-            rows.append(mark_row(books, rest_mark(rest), self._retention))
+            rows.append(mark_row(progress, rest_mark(rest), self._retention))
         if facts is not None:
             self.positions.absorb(facts)
         settled = self.positions.settle(self.acknowledged())
-        rows += [mark_row(books, one.to_mark(), self._retention) for one in settled]
-        books = replace(books, settled=dict(self.positions.settled))
+        rows += [mark_row(progress, one.to_mark(), self._retention) for one in settled]
+        progress = replace(progress, settled=dict(self.positions.settled))
         reach("before_facts")
-        self.tables.append(pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=books.batch)
+        self.tables.append(pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=progress.batch)
         reach("after_rest" if rest.is_due else "after_facts")
-        self.committed_us = books.lookup_us
+        self.committed_us = progress.lookup_us
         if facts is not None:
             unexamined.add(self.record.unexamined, facts)
-        self.books = books.with_facts(found)
+        self.progress = progress.with_facts(found)
         if settled and self.rules.asks_lateness:
             self.judging.cells.lateness = lateness_of(self.tables, self.positions, self.retired.through_epoch)
-        if self.judging.is_overtaken_by(self.books.clock().horizon_us):
+        if self.judging.is_overtaken_by(self.progress.clock().horizon_us):
             raise NewGenerationWanted("a new partition's events begin later than cells that were settled")
         effects = self.judging.step(
             None if facts is None else self.positions.unsettled(facts),
-            self.books,
+            self.progress,
             self.suspicion,
             rest=rest,
         )
         reach("after_judging")
         self.read_faults()
         unreadable = self._unreadable.moved(
-            self.books,
+            self.progress,
             facts,
-            suspected=unproven_outputs(self.books, effects.totals),
+            suspected=unproven_outputs(self.progress, effects.totals),
             withdrawn="undecodable" in self.judging.withdrawn,
         )
-        moment = Moment(self.tables, self._writer, books.batch, books.lookup_us)
-        record(effects, moment, self.record, self.now_us, unreadable=unreadable)
+        context = CommitContext(self.tables, self._writer, progress.batch, progress.lookup_us)
+        record(effects, context, self.record, self.now_us, unreadable=unreadable)
         self._measure_latency(facts)
-        if rest.is_end or books.lookup_us - self._frontiers_us >= FRONTIERS_EVERY_US:
+        if rest.is_end or progress.lookup_us - self._frontiers_us >= FRONTIERS_EVERY_US:
             self._copy_frontiers(frontiers)
         reach("before_publishing")
-        read = sum(s.records for s in found if self.books.frontiers[s.place].side == "input")
+        read = sum(s.records for s in found if self.progress.frontiers[s.place].side == "input")
         self.record.batch_done(time.monotonic() - began, read, self.now_us())
         self.publish()
         reach("after_publishing")
         retired, vouched = self.retired, any(one.vouches for one in settled)
         self._retire()
-        self._recorded = self.books.batch
+        self._recorded = self.progress.batch
         # The next start cannot use cells that were saved before these marks.
         if self.saver is not None and (self.saver.is_due or vouched or self.retired is not retired):
             self._save()
@@ -376,9 +378,9 @@ class BatchRunner:
                 self._whole.release()
 
     def _save(self) -> None:
-        if self.saver is not None and self._saved < self._recorded == self.books.batch:
-            self.saver.save(self.judging, self.books, self.retired, self.positions, self.record.unexamined)
-            self._saved = self.books.batch
+        if self.saver is not None and self._saved < self._recorded == self.progress.batch:
+            self.saver.save(self.judging, self.progress, self.retired, self.positions, self.record.unexamined)
+            self._saved = self.progress.batch
             reach("after_saving")
 
     def _copy_frontiers(self, rows: pa.Table) -> None:
@@ -386,26 +388,28 @@ class BatchRunner:
         copied = [{**row, **row["frontier"]} for row in rows.to_pylist()]
         named = [{name: row[name] for name in SCHEMAS[Table.FRONTIERS].names} for row in copied]
         self.tables.append(
-            rows_of(Table.FRONTIERS, named), Table.FRONTIERS, writer=self._writer, version=self.books.batch
+            rows_of(Table.FRONTIERS, named), Table.FRONTIERS, writer=self._writer, version=self.progress.batch
         )
-        self._frontiers_us = self.books.lookup_us
+        self._frontiers_us = self.progress.lookup_us
 
     def _retire(self) -> None:
         """Retire cells once a whole epoch of facts is older than the retention."""
-        retention = self._retention
+        retention_us = self._retention
         read = {source.topic for source in self.sources}
-        absent = {place.topic for place in self.books.frontiers if place.topic not in read}
-        through = retiring.droppable(self.judging, self.books, retention, absent)
+        absent = {place.topic for place in self.progress.frontiers if place.topic not in read}
+        through = retention.droppable(self.judging, self.progress, retention_us, absent)
         if self.judging.judged is None or through <= self.retired.through_epoch:
             return
-        oldest = retiring.oldest_epoch(self.tables.state)
+        oldest = retention.oldest_epoch(self.tables.state)
         if oldest is None or oldest > through:
             return
-        held = self.suspicion.unprovable_if_retired(self.books, self.judging.sums)
-        plan = retiring.plan(
-            self.tables, self.judging, self.books, self.retired, retention, self.positions, held, absent
+        held = self.suspicion.unprovable_if_retired(self.progress, self.judging.sums)
+        plan = retention.plan(
+            self.tables, self.judging, self.progress, self.retired, retention_us, self.positions, held, absent
         )
-        self.books = retiring.commit(plan, self.tables, self.judging, self.books, retention, writer=self._writer)
+        self.progress = retention.commit(
+            plan, self.tables, self.judging, self.progress, retention_us, writer=self._writer
+        )
         self.retired = plan.retired
 
     @property
@@ -418,7 +422,7 @@ class BatchRunner:
 
     def record_faults(self, rows: list[dict[str, object]]) -> None:
         """Append new records of the faults topic to the state."""
-        fault_records.record(self.tables, rows, self.books.batch)
+        fault_records.record(self.tables, rows, self.progress.batch)
 
     def _ranges(self, starts: Mapping[PartitionId, int], ends: Mapping[PartitionId, int]) -> list[Range]:
         numbers = {source.topic: number for number, source in enumerate(self._read)}
@@ -428,40 +432,44 @@ class BatchRunner:
             if place.topic in numbers and starts.get(place, end) < end
         ]
 
-    def _facts(self, ranges: Sequence[Range], books: Books) -> pa.Table:
+    def _facts(self, ranges: Sequence[Range], progress: IngestProgress) -> pa.Table:
         """The fact rows of ``ranges``: one Spark job, whose workers read, decode and group the records."""
         assert self.workers is not None, "only a run without records has none"
         canary = self.canary.sources if self.canary is not None else ()
         stage = Stage(
             readers_of(self.config, self.sources, canary),
-            limit_us=books.lookup_us + self.config.timing.max_ahead,
-            with_first_event=bool(books.hiding),
-            read_us={n: books.lookup_us for n, s in enumerate(self._read) if s.topic in self.record.dating.topics},
+            limit_us=progress.lookup_us + self.config.timing.max_ahead,
+            with_first_event=bool(progress.hiding),
+            read_us={
+                n: progress.lookup_us for n, s in enumerate(self._read) if s.topic in self.record.record_times.topics
+            },
         )
         facts = completed(
             self.workers.facts(stage, ranges),
             [(source.side, source.topic) for source in self._read],
-            batch=books.batch,
-            lookup_us=books.lookup_us,
-            epoch=epoch_of(books.lookup_us, self._retention),
+            batch=progress.batch,
+            lookup_us=progress.lookup_us,
+            epoch=epoch_of(progress.lookup_us, self._retention),
         )
         oracle = self.config.oracle
-        return doubting(facts, self._reach_us(books), lambda starts: oracle.latest_reaches_us(starts, self._slack))
+        return with_possible_reaches(
+            facts, self._reach_us(progress), lambda starts: oracle.latest_reaches_us(starts, self._slack)
+        )
 
-    def _reach_us(self, books: Books) -> int:
+    def _reach_us(self, progress: IngestProgress) -> int:
         """The latest window end that an event of this batch could prove past, at most `max_ahead` after the lookup."""
-        return self.config.oracle.reach_at(books.lookup_us + self.config.timing.max_ahead, self._slack)
+        return self.config.oracle.reach_at(progress.lookup_us + self.config.timing.max_ahead, self._slack)
 
     @property
     def _slack(self) -> int:
         return self.config.timing.max_disorder + self.config.timing.allowed_lateness
 
     def _measure_latency(self, facts: pa.Table | None) -> None:
-        dating = self.record.dating
-        resolution_us = dating.batch_committed(self.books)
+        record_times = self.record.record_times
+        resolution_us = record_times.batch_committed(self.progress)
         if facts is not None:
             left = self.judging.settled.opened_us()
-            found = latency_buckets(facts, self.judging.cells, left, since_us=dating.since_us)
+            found = latency_buckets(facts, self.judging.cells, left, since_us=record_times.since_us)
             self.record.latency_measured(found, resolution_us)
 
     def _tick_is_due(self, lookup_us: int) -> bool:
@@ -474,36 +482,36 @@ class BatchRunner:
     def _check_topics(self, topics: Mapping[str, Topic]) -> None:
         for source in self.sources:
             if source.topic not in topics:
-                raise TopicGone(f"topic {source.topic} was deleted while it was read")
-        for place, frontier in self.books.frontiers.items():
+                raise TopicDeleted(f"topic {source.topic} was deleted while it was read")
+        for place, frontier in self.progress.frontiers.items():
             if place.topic in topics and topics[place.topic].id != frontier.topic_id:
                 raise TopicReplaced(f"topic {place.topic} was deleted and recreated")
 
     def _check_ends(self, lookups: Mapping[PartitionId, Lookup]) -> None:
-        for place, frontier in self.books.frontiers.items():
+        for place, frontier in self.progress.frontiers.items():
             if place in lookups and is_cut_back(frontier, lookups[place]):
                 raise LogCutBack(
                     f"the log of {place.topic}-{place.partition} ends at {lookups[place].high_watermark}, before the "
                     f"offset {frontier.next_offset} up to which it was read"
                 )
 
-    def _with_new_partitions(self, lookups: Mapping[PartitionId, Lookup], lookup_us: int) -> Books:
-        """The books with a frontier for every partition. Spark reads a new partition from its log start.
+    def _with_new_partitions(self, lookups: Mapping[PartitionId, Lookup], lookup_us: int) -> IngestProgress:
+        """The progress with a frontier for every partition. Spark reads a new partition from its log start.
 
         A partition that was created after this batch was planned gets a frontier as well: while its records are unread,
         no absence is proven.
         """
         side = {source.topic: source.side for source in self.sources}
-        frontiers = dict(self.books.frontiers)
+        frontiers = dict(self.progress.frontiers)
         for place, lookup in lookups.items():
             if place in frontiers or place.topic not in side:
                 continue
             frontiers[place] = first_frontier(side[place.topic], place, lookup, lookup.log_start_offset, lookup_us)
-        return replace(self.books, frontiers=frontiers)
+        return replace(self.progress, frontiers=frontiers)
 
     def _check_limits(self) -> None:
         """Raise `NewGenerationWanted` once a backlog is read: the limits that balanced it are too tight afterwards."""
         if self.catching_up_limit is not None:
-            lag = sum(frontier.lag_events for frontier in self.books.frontiers.values())
+            lag = sum(frontier.lag_events for frontier in self.progress.frontiers.values())
             if lag < self.catching_up_limit:
                 raise NewGenerationWanted("the backlog is read")

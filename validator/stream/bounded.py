@@ -32,14 +32,14 @@ _Item = TypeVar("_Item")
 class Ended(Exception):
     """The process ended before its generator. The message is a clause."""
 
-    def __init__(self, status: int, said: str = "") -> None:
+    def __init__(self, status: int, reason: str = "") -> None:
         self.by_memory = status in _ENDED_BY_MEMORY
         """Whether the process ended for lack of memory, by its exit status."""
         if self.by_memory:
-            said = f"cannot be decompressed and decoded within {MEMORY_BYTES // 2**20} MiB of memory"
+            reason = f"cannot be decompressed and decoded within {MEMORY_BYTES // 2**20} MiB of memory"
         elif status == -signal.SIGALRM:
-            said = "took too long"
-        super().__init__(said or f"ended the process that read it with status {status}")
+            reason = "took too long"
+        super().__init__(reason or f"ended the process that read it with status {status}")
 
 
 def bounded(

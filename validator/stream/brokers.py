@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
 from validator.config.model import Config
 from validator.model.frontier import UNREADABLE_POLICY, Lookup, PartitionId
-from validator.model.kafka_refusals import TRANSIENT, Heard, Refusal, missing_right
+from validator.model.kafka_refusals import TRANSIENT, ClientMessages, Refusal, missing_right
 from validator.stream.clients import for_librdkafka, made, why_refused
 from validator.stream.topic_settings import TopicSettings
 
@@ -80,7 +80,7 @@ class Brokers:
         self._servers = config.kafka.bootstrap_servers
         self._group = config.engine.consumer_group
         self._config = config
-        self._heard = Heard()
+        self._heard = ClientMessages()
         options = for_librdkafka(config, {"socket.timeout.ms": 10_000})
         self._admin = made(AdminClient, options | self._heard.options())
 
@@ -152,12 +152,12 @@ class Brokers:
 
     def settings(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
         """Topic -> its settings, for existing topics whose settings the sidecar may read."""
-        asked = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in sorted(set(topics))]
-        if not asked:
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in sorted(set(topics))]
+        if not resources:
             return {}
         found = {}
         try:
-            answers = self._admin.describe_configs(asked, request_timeout=self._timeout_seconds)
+            answers = self._admin.describe_configs(resources, request_timeout=self._timeout_seconds)
             for resource, future in answers.items():
                 try:
                     found[resource.name] = TopicSettings.of(self._answer(future))
@@ -191,10 +191,10 @@ class Brokers:
         deadline = time.monotonic() + self._timeout_seconds
         while True:
             try:
-                asked = self._admin.list_consumer_group_offsets(
+                futures = self._admin.list_consumer_group_offsets(
                     [ConsumerGroupTopicPartitions(name, partitions)], request_timeout=self._timeout_seconds
                 )
-                answer = self._answer(asked[name])
+                answer = self._answer(futures[name])
                 break
             except KafkaException as error:
                 if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() >= deadline:
@@ -206,7 +206,7 @@ class Brokers:
         self, partitions: list[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
     ) -> dict[PartitionId, int]:
         try:
-            asked = self._admin.list_offsets(
+            futures = self._admin.list_offsets(
                 dict.fromkeys(partitions, spec),
                 isolation_level=isolation,
                 request_timeout=self._timeout_seconds,
@@ -214,7 +214,7 @@ class Brokers:
         except KafkaException as error:
             raise self._unreachable(error) from error
         found = {}
-        for place, future in asked.items():
+        for place, future in futures.items():
             try:
                 found[PartitionId(place.topic, place.partition)] = self._answer(future).offset
             except KafkaException as error:
@@ -250,13 +250,13 @@ class Brokers:
         if code in _NO_RIGHT:
             # The permission to read a topic includes the permission to describe it.
             right = "READ" if resource.startswith("topic") else "DESCRIBE"
-            said, mend = missing_right(right, resource, self._config.kafka.options)
-            return BrokersRefuse(f"{said}: {mend}")
+            problem, fix = missing_right(right, resource, self._config.kafka.options)
+            return BrokersRefuse(f"{problem}: {fix}")
         self._admin.poll(0)
         try:
             found = self._check_refused()
         except BrokersRefuse as refused:
             return refused
-        reason = found.said if found is not None else error.args[0].str() if error.args else str(error)
-        mend = found.mend if found is not None else "check kafka.bootstrap_servers"
-        return BrokersUnreachable(f"no answer from the Kafka brokers at {self._servers} ({reason}): {mend}")
+        reason = found.problem if found is not None else error.args[0].str() if error.args else str(error)
+        fix = found.fix if found is not None else "check kafka.bootstrap_servers"
+        return BrokersUnreachable(f"no answer from the Kafka brokers at {self._servers} ({reason}): {fix}")

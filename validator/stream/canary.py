@@ -1,4 +1,4 @@
-"""The canary beside a pipeline: its sources are in the same query; its books, cells and verdicts are separate.
+"""The canary beside a pipeline: its sources are in the same query; its progress, cells and verdicts are separate.
 
 Everything is in memory. After a restart, and after an absence of its topics, the canary begins at the ends of the
 topics: rounds planted before are forgotten and never judged (docs/decisions/0042).
@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 
 from validator.config.model import Config, Input, Output
 from validator.core.judging import Judging, places_of
-from validator.core.totals import Sums
+from validator.core.totals import CellTotals
 from validator.measure.canary_recall import CanaryRules, Outcome, Recall
 from validator.measure.canary_rounds import CELLS, Round
-from validator.model.books import Books, TimeRules
 from validator.model.frontier import Lookup, PartitionId
+from validator.model.progress import IngestProgress, TimeRules
 from validator.model.snapshot import CanaryStanding
-from validator.oracles.kinds import of_rounds
+from validator.oracles.kinds import canary_oracle
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import VIOLATIONS, Rules
 from validator.settings.durations import format_duration
@@ -31,10 +31,10 @@ from validator.stream.brokers import Brokers, BrokersUnreachable, Topic
 from validator.stream.canary_writer import PARTITION, CanaryWriter
 from validator.stream.committing import summaries
 from validator.stream.sources import Source
-from validator.stream.starting import first_frontier
+from validator.stream.start_offsets import first_frontier
 
-SIDELINED_US_LEAST: Final = 30_000_000
-SIDELINED_US_MOST: Final = 600_000_000
+SIDELINED_US_MIN: Final = 30_000_000
+SIDELINED_US_MAX: Final = 600_000_000
 """Bounds of the time for which the canary is left out after failures. It doubles each time, until a round is judged."""
 _FIELDS: Final = {
     "input": {"id": "id", "key": "key", "event_time": {"path": "time", "unit": "us"}},
@@ -77,7 +77,7 @@ class CanaryWatch:
         assert config.canary is not None
         self._canary = config.canary
         self._rules = Rules(
-            oracle=of_rounds(self._canary.every),
+            oracle=canary_oracle(self._canary.every),
             overdue_after_us=config.timing.overdue_after,
             missing_after_us=config.timing.missing_after,
             collapse=any(entry.duplicates == "collapse" for entry in config.inputs),
@@ -101,13 +101,13 @@ class CanaryWatch:
                 Input.model_validate({"topic": self._canary.input, "fields": _FIELDS["input"]}),
             ),
         )
-        self._books: Books | None = None
+        self._progress: IngestProgress | None = None
         self._judging = self._nothing_judged()
         self._topics: Mapping[str, Topic] = {}
         self._ends: Mapping[PartitionId, int] = {}
-        self._sidelined_us = SIDELINED_US_LEAST
+        self._sidelined_us = SIDELINED_US_MIN
         self._sidelined_until_us = 0
-        self._said = ""
+        self._reported = ""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ class CanaryWatch:
     @property
     def next_offsets(self) -> dict[PartitionId, int]:
         """Next offset of each partition that the canary uses."""
-        frontiers = self._books.frontiers if self._books is not None and self._topics else {}
+        frontiers = self._progress.frontiers if self._progress is not None and self._topics else {}
         return {place: frontier.next_offset for place, frontier in frontiers.items()}
 
     def open(self, brokers: Brokers) -> None:
@@ -145,34 +145,34 @@ class CanaryWatch:
             return
         absent = [topic for topic in self.topics if topic not in found]
         if absent:
-            self._books = None
-            self._tell(f"the canary's topic {absent[0]} does not exist: nothing is planted until it does")
+            self._progress = None
+            self._say_once(f"the canary's topic {absent[0]} does not exist: nothing is planted until it does")
             return
         self._ends = {place: lookup.last_stable_offset for place, lookup in lookups.items()}
         mine = {place: lookup for place, lookup in lookups.items() if place.partition == PARTITION}
-        if not _goes_on(self._books, mine):
+        if not _goes_on(self._progress, mine):
             self._begin(mine)
         self._topics = found
-        self._said = ""
+        self._reported = ""
         self._writer.begin()
 
     def sideline(self, why: str) -> None:
         """Leave the canary out for some time, so that it does not keep the pipeline from being judged."""
-        self._topics, self._books = {}, None
+        self._topics, self._progress = {}, None
         self._writer.pause()
         self._sidelined_until_us = self._now_us() + self._sidelined_us
-        self._tell(f"the canary is left out for {format_duration(self._sidelined_us)}: {why}")
-        self._sidelined_us = min(2 * self._sidelined_us, SIDELINED_US_MOST)
+        self._say_once(f"the canary is left out for {format_duration(self._sidelined_us)}: {why}")
+        self._sidelined_us = min(2 * self._sidelined_us, SIDELINED_US_MAX)
 
     def wants_query(self, topics: Mapping[str, Topic]) -> bool:
         """Whether the existing ``topics`` require another query: the canary's own appeared, vanished or were recreated.
 
         A canary that was left out requires one once its time is over.
         """
-        there = {name: topics[name].id for name in self.topics if name in topics}
+        found = {name: topics[name].id for name in self.topics if name in topics}
         if self._topics:
-            return there != {name: topic.id for name, topic in self._topics.items()}
-        return len(there) == len(self.topics) and self._now_us() >= self._sidelined_until_us
+            return found != {name: topic.id for name, topic in self._topics.items()}
+        return len(found) == len(self.topics) and self._now_us() >= self._sidelined_until_us
 
     def read_of(self, topics: Mapping[str, Topic]) -> dict[str, Topic]:
         """The topics among ``topics`` that the query reads for the canary."""
@@ -195,21 +195,21 @@ class CanaryWatch:
         ends: Mapping[PartitionId, int],
     ) -> None:
         """Judge a batch's facts of the canary, with rules like the pipeline's but separate cells and time."""
-        if self._books is None or not self._topics:
+        if self._progress is None or not self._topics:
             return
-        before = self._books
+        before = self._progress
         # A batch without offsets of the pipeline is not committed, so consecutive batches may have equal instants.
         at_us = max(lookup_us, before.lookup_us + 1)
-        books = before.looked_up(before.batch + 1, at_us, lookups, ends)
-        mine = None if facts is None else _used(facts, books.batch)
-        books = books.with_facts(summaries(mine) if mine is not None else [])
-        self._judging.absorb(mine, books.clock(), places_of(books, tells_unconsumed=False))
-        self._books = books
+        progress = before.looked_up(before.batch + 1, at_us, lookups, ends)
+        mine = None if facts is None else _used(facts, progress.batch)
+        progress = progress.with_facts(summaries(mine) if mine is not None else [])
+        self._judging.absorb(mine, progress.clock(), places_of(progress, reports_unconsumed=False))
+        self._progress = progress
         for round_, planted_us in self._writer.planted():
             self._recall.planted(round_, planted_us)
         for outcome in self._recall.judged(self._now_us(), self._on_record()):
-            self._tell(_sentence(outcome))
-            self._sidelined_us = SIDELINED_US_LEAST
+            self._say_once(_sentence(outcome))
+            self._sidelined_us = SIDELINED_US_MIN
         self._forget_old(at_us)
 
     def standing(self) -> CanaryStanding:
@@ -223,7 +223,7 @@ class CanaryWatch:
     def _begin(self, lookups: Mapping[PartitionId, Lookup]) -> None:
         side = {source.topic: source.side for source in self._sources}
         now_us = self._now_us()
-        self._books = Books(
+        self._progress = IngestProgress(
             self._time_rules,
             frontiers={
                 # Earlier rounds have keys of another owner, or are forgotten: the unread start hides no event.
@@ -247,11 +247,11 @@ class CanaryWatch:
         if self._judging.judged is None or not waiting:
             return {}
         judged = self._judging.judged_of(np.arange(len(cells)))
-        asked = [(round_, cell) for round_ in waiting for cell in CELLS]
-        windows = np.array([round_.window_start_us for round_, _ in asked], dtype=np.int64)
-        rows = cells.rows_of(windows, pa.array([round_.key(cell) for round_, cell in asked], pa.string())).tolist()
+        planted = [(round_, cell) for round_ in waiting for cell in CELLS]
+        windows = np.array([round_.window_start_us for round_, _ in planted], dtype=np.int64)
+        rows = cells.rows_of(windows, pa.array([round_.key(cell) for round_, cell in planted], pa.string())).tolist()
         found: dict[int, dict[str, dict[str, int]]] = {}
-        for (round_, cell), row in zip(asked, rows, strict=True):
+        for (round_, cell), row in zip(planted, rows, strict=True):
             if row >= 0:
                 on_record = {name: int(judged.on_record[name][row]) for name in VIOLATIONS}
                 found.setdefault(round_.number, {})[cell] = on_record
@@ -263,27 +263,27 @@ class CanaryWatch:
         old = cells["first_seen_us"] < at_us - self._due.due_after_us - self._canary.every
         if self._judging.judged is None or not old.any():
             return
-        self._judging.retire(old, -1, Sums.empty())
+        self._judging.retire(old, -1, CellTotals.empty())
         firsts = self._judging.cells["first_batch"]
-        assert self._books is not None, "a cell is judged only after a batch was read"
-        self._judging.known.forget(int(firsts.min(initial=self._books.batch + 1)))
+        assert self._progress is not None, "a cell is judged only after a batch was read"
+        self._judging.known.forget(int(firsts.min(initial=self._progress.batch + 1)))
 
-    def _tell(self, sentence: str) -> None:
+    def _say_once(self, sentence: str) -> None:
         """Report a sentence, unless it is the same as the last one."""
-        if sentence and sentence != self._said:
+        if sentence and sentence != self._reported:
             self._say(sentence)
-        self._said = sentence
+        self._reported = sentence
 
 
-def _goes_on(books: Books | None, lookups: Mapping[PartitionId, Lookup]) -> bool:
-    """Whether the topics are still those of ``books``, and their logs contain all unread offsets."""
-    if books is None:
+def _goes_on(progress: IngestProgress | None, lookups: Mapping[PartitionId, Lookup]) -> bool:
+    """Whether the topics are still those of ``progress``, and their logs contain all unread offsets."""
+    if progress is None:
         return False
     return all(
         place in lookups
         and lookups[place].topic_id == frontier.topic_id
         and lookups[place].log_start_offset <= frontier.next_offset <= lookups[place].high_watermark
-        for place, frontier in books.frontiers.items()
+        for place, frontier in progress.frontiers.items()
     )
 
 
@@ -296,9 +296,9 @@ def _used(facts: pa.Table, batch: int) -> pa.Table:
 
 def _sentence(outcome: Outcome) -> str:
     """The missed violations and false alarms of a round, in a sentence; empty if there are none."""
-    said = []
+    parts = []
     if outcome.missed:
-        said.append(f"planted violations were not found in time: {', '.join(outcome.missed)}")
+        parts.append(f"planted violations were not found in time: {', '.join(outcome.missed)}")
     if outcome.accused:
-        said.append("false alarms: " + ", ".join(sorted(f"{name} in {cell}" for cell, name in outcome.accused)))
-    return f"the canary: {'; '.join(said)}" if said else ""
+        parts.append("false alarms: " + ", ".join(sorted(f"{name} in {cell}" for cell, name in outcome.accused)))
+    return f"the canary: {'; '.join(parts)}" if parts else ""

@@ -16,7 +16,7 @@ from py4j.protocol import Py4JJavaError
 
 from validator.config.model import Config
 from validator.model.kafka_options import OptionsRefused, java_options, librdkafka_options
-from validator.model.kafka_refusals import UNTRUSTED, Heard, Refusal, address_in, of_kind, refusal
+from validator.model.kafka_refusals import UNTRUSTED, ClientMessages, Refusal, address_in, refusal, refusal_of_kind
 
 ClientOptions = dict[str, Any]
 _Client = TypeVar("_Client")
@@ -79,13 +79,13 @@ def made(client: Callable[[ClientOptions], _Client], options: ClientOptions) -> 
     try:
         return client(options)
     except KafkaException as error:
-        said = error.args[0].str()
-        found = refusal([said], {})
+        message = error.args[0].str()
+        found = refusal([message], {})
         if found is not None:
-            raise OptionsRefused(found.said, found.mend) from None
+            raise OptionsRefused(found.problem, found.fix) from None
         # The client's message is not passed on: it may contain the option's value, which may be a secret.
-        name = next((name for name in options if f'"{name}"' in said or f"{name} failed" in said), None)
-        if name is not None and "No such configuration property" in said:
+        name = next((name for name in options if f'"{name}"' in message or f"{name} failed" in message), None)
+        if name is not None and "No such configuration property" in message:
             raise OptionsRefused(f"{name} is not an option of Kafka's clients", "correct or remove it") from None
         problem = f"the Python client refuses {name or 'the options'}"
         raise OptionsRefused(problem, "correct the value, or the file that it names") from None
@@ -98,26 +98,26 @@ def _read(location: str) -> str:
         raise OptionsRefused(f"{location} cannot be read ({error.strerror})", "name a PEM file that can") from None
 
 
-def why_refused(config: Config, heard: Heard) -> Refusal | None:
-    """Why the cluster refuses a librdkafka client, from its log lines ``heard``; None if they do not show it.
+def why_refused(config: Config, client_messages: ClientMessages) -> Refusal | None:
+    """Why the cluster refuses a librdkafka client, from its log lines ``client_messages``; None if they do not show it.
 
     librdkafka has one text for all problems with a broker's certificate, and none for a listener that closes the
     connection. In these cases a TLS handshake with that broker determines the reason.
     """
     options = librdkafka_options(config.kafka.options)
-    found = refined(refusal(heard.texts, options), options)
+    found = refined(refusal(client_messages.texts, options), options)
     if found is not None and found.kind in (UNTRUSTED, "closed"):
         servers = config.kafka.bootstrap_servers.split(",")
-        kind = _probed(address_in(heard.texts) or servers[0].strip(), options)
+        kind = _probed(address_in(client_messages.texts) or servers[0].strip(), options)
         if kind is not None and not (kind == "tls" and options.get("security.protocol", "").endswith("SSL")):
-            return of_kind(kind, options)
+            return refusal_of_kind(kind, options)
     return found
 
 
 def refined(found: Refusal | None, options: Mapping[str, str]) -> Refusal | None:
     """``found``, or that the client's certificate has expired: a broker's TLS alert does not distinguish the two."""
     if found is not None and found.kind in ("client_certificate", "handshake") and _has_expired(options):
-        return of_kind("client_expired", options)
+        return refusal_of_kind("client_expired", options)
     return found
 
 
@@ -133,10 +133,10 @@ def _has_expired(options: Mapping[str, str]) -> bool:
     if certificate.tag == _VERSION:
         certificate = certificate.next()
     after = certificate.next().next().next().inside().next()  # past serial number, algorithm, issuer; past notBefore
-    said = after.content.decode("ascii")
+    expiry = after.content.decode("ascii")
     if after.tag == _UTC_TIME:
-        said = ("19" if said >= "5" else "20") + said
-    return datetime.strptime(said, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC) < datetime.now(UTC)
+        expiry = ("19" if expiry >= "5" else "20") + expiry
+    return datetime.strptime(expiry, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC) < datetime.now(UTC)
 
 
 @dataclass(frozen=True)

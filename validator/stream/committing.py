@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE, UNEXAMINED, UNOWED
 from validator.codecs.plain_fields import one_number
 from validator.model.arrays import NEVER, ints, is_one_of, present
-from validator.model.books import Books, Hole
 from validator.model.frontier import Frontier, PartitionId, PartitionSummary, Rest
+from validator.model.progress import IngestProgress, OffsetGap
 from validator.reconcile.facts import Kind, Side
-from validator.reconcile.lateness import hole
-from validator.state.positions import anew_mark
+from validator.reconcile.lateness import offset_gap_row
+from validator.state.positions import log_reset_mark
 from validator.state.tables import Table, rows_of
 
 EPOCHS_PER_RETENTION: Final = 24
@@ -24,12 +24,12 @@ _REPLACED: Final = "replaced "
 _CUT_BACK: Final = "cut_back "
 _FAULTS: Final = "faults_topic "
 _OUTAGE: Final = "outage "
-_EPOCH_US_MOST: Final = 3_600_000_000
+_EPOCH_US_MAX: Final = 3_600_000_000
 
 
 def epoch_length_us(retention_us: int) -> int:
     """Length of an epoch of facts in microseconds. Retention drops whole epochs."""
-    return max(1_000_000, min(_EPOCH_US_MOST, retention_us // EPOCHS_PER_RETENTION))
+    return max(1_000_000, min(_EPOCH_US_MAX, retention_us // EPOCHS_PER_RETENTION))
 
 
 def epoch_of(lookup_us: int, retention_us: int) -> int:
@@ -38,61 +38,65 @@ def epoch_of(lookup_us: int, retention_us: int) -> int:
     return lookup_us // length_us * length_us // 1_000_000
 
 
-def frontier_rows(books: Books, watermark_before_us: int | None, retention_us: int) -> pa.Table:
-    """The frontier rows of the batch of ``books``.
+def frontier_rows(progress: IngestProgress, watermark_before_us: int | None, retention_us: int) -> pa.Table:
+    """The frontier rows of the batch of ``progress``.
 
     They have the offsets and read-through times after this batch, and the counts and watermark after the previous one.
     """
     rows = [
         {
             "kind": Kind.FRONTIER.value,
-            "batch": books.batch,
-            "lookup_us": books.lookup_us,
+            "batch": progress.batch,
+            "lookup_us": progress.lookup_us,
             "side": frontier.side,
             "topic": place.topic,
             "partition": place.partition,
-            "epoch": epoch_of(books.lookup_us, retention_us),
+            "epoch": epoch_of(progress.lookup_us, retention_us),
             "frontier": _frontier_value(frontier, watermark_before_us),
         }
-        for place, frontier in sorted(books.frontiers.items())
+        for place, frontier in sorted(progress.frontiers.items())
     ]
     return rows_of(Table.FACTS, rows)
 
 
-def mark_row(books: Books, mark: str, retention_us: int) -> pa.Table:
-    """The row of a mark: a decision of the batch of ``books`` that recovery repeats."""
+def mark_row(progress: IngestProgress, mark: str, retention_us: int) -> pa.Table:
+    """The row of a mark: a decision of the batch of ``progress`` that recovery repeats."""
     row = {
         "kind": Kind.MARK.value,
-        "batch": books.batch,
-        "lookup_us": books.lookup_us,
+        "batch": progress.batch,
+        "lookup_us": progress.lookup_us,
         "mark": mark,
-        "epoch": epoch_of(books.lookup_us, retention_us),
+        "epoch": epoch_of(progress.lookup_us, retention_us),
     }
     return rows_of(Table.FACTS, [row])
 
 
-def hole_rows(books: Books, holes: Sequence[Hole], reach_us: int, retention_us: int) -> pa.Table:
-    """Fact rows of input offsets without readable records, found in the batch of ``books``.
+def offset_gap_rows(
+    progress: IngestProgress, offset_gaps: Sequence[OffsetGap], reach_us: int, retention_us: int
+) -> pa.Table:
+    """Fact rows of input offsets without readable records, found in the batch of ``progress``.
 
     ``reach_us``: the latest window end that a record of this batch could prove past.
     """
     of_batch = {
-        "batch": books.batch,
-        "lookup_us": books.lookup_us,
-        "epoch": epoch_of(books.lookup_us, retention_us),
+        "batch": progress.batch,
+        "lookup_us": progress.lookup_us,
+        "epoch": epoch_of(progress.lookup_us, retention_us),
     }
-    found = [hole(it.place.topic, it.place.partition, it.before_offset, reach_us) for it in holes]
+    found = [offset_gap_row(it.place.topic, it.place.partition, it.before_offset, reach_us) for it in offset_gaps]
     return rows_of(Table.FACTS, [row | of_batch for row in found])
 
 
-def skipped_row(books: Books, place: PartitionId, offset: int, reach_us: int, retention_us: int) -> pa.Table:
-    """The fact row of a skipped record, which does not fit into memory, in the batch of ``books``."""
-    side = books.frontiers[place].side
+def skipped_row(
+    progress: IngestProgress, place: PartitionId, offset: int, reach_us: int, retention_us: int
+) -> pa.Table:
+    """The fact row of a skipped record, which does not fit into memory, in the batch of ``progress``."""
+    side = progress.frontiers[place].side
     row = {
         "kind": Kind.FACT.value,
-        "batch": books.batch,
-        "lookup_us": books.lookup_us,
-        "epoch": epoch_of(books.lookup_us, retention_us),
+        "batch": progress.batch,
+        "lookup_us": progress.lookup_us,
+        "epoch": epoch_of(progress.lookup_us, retention_us),
         "side": side,
         "topic": place.topic,
         "partition": place.partition,
@@ -114,18 +118,18 @@ def rest_mark(rest: Rest) -> str:
     return f"rest_{rest.value}"
 
 
-def topic_marks(before: Books, books: Books) -> list[str]:
-    """Marks of the changes to topics, and of the outages, that are in ``books`` and not in ``before``."""
-    replaced, cut_back = books.replaced - before.replaced, books.cut_back - before.cut_back
-    faults = [f"{_FAULTS}{topic_id}" for topic_id in sorted(books.faults_topics - before.faults_topics)]
-    anew = [anew_mark(*where) for where in made_anew(before, books)]
-    outages = [f"{_OUTAGE}{began} {ended}" for began, ended in sorted({*books.outages} - {*before.outages})]
-    return [*map(replaced_mark, sorted(replaced)), *map(_cut_back_mark, sorted(cut_back)), *faults, *anew, *outages]
+def topic_marks(before: IngestProgress, progress: IngestProgress) -> list[str]:
+    """Marks of the changes to topics, and of the outages, that are in ``progress`` and not in ``before``."""
+    replaced, cut_back = progress.replaced - before.replaced, progress.cut_back - before.cut_back
+    faults = [f"{_FAULTS}{topic_id}" for topic_id in sorted(progress.faults_topics - before.faults_topics)]
+    resets = [log_reset_mark(*where) for where in log_resets(before, progress)]
+    outages = [f"{_OUTAGE}{began} {ended}" for began, ended in sorted({*progress.outages} - {*before.outages})]
+    return [*map(replaced_mark, sorted(replaced)), *map(_cut_back_mark, sorted(cut_back)), *faults, *resets, *outages]
 
 
-def made_anew(before: Books, books: Books) -> list[tuple[PartitionId, int]]:
+def log_resets(before: IngestProgress, progress: IngestProgress) -> list[tuple[PartitionId, int]]:
     """The partitions whose logs were recreated or cut back between the two, with the first offset concerned."""
-    both = [(place, known, books.frontiers[place]) for place, known in before.frontiers.items()]
+    both = [(place, known, progress.frontiers[place]) for place, known in before.frontiers.items()]
     return [
         (place, 0 if known.topic_id != now.topic_id else now.next_offset)
         for place, known, now in sorted(both, key=lambda it: it[0])
@@ -188,7 +192,7 @@ def _frontier_value(frontier: Frontier, watermark_us: int | None) -> Mapping[str
         "read_through_us": frontier.read_through_us,
         "last_data_us": frontier.last_data_us,
         "newest_event_time_us": frontier.newest_event_time_us,
-        "gone_us": frontier.gone_us,
+        "gone_us": frontier.unread_since_us,
         "appended_after_us": frontier.appended_after_us,
         "unprovable_below": frontier.unprovable_below,
         "read_through_before_us": frontier.read_through_before_us,
@@ -207,6 +211,7 @@ def frontier_from(row: Mapping[str, object]) -> tuple[PartitionId, Frontier]:
     kept = {name: value[name] for name in value if name != "watermark_us"}
     # Absent or null in a row of an earlier version, which did not count them.
     kept |= {"compacted": kept.get("compacted") or 0, "markers": kept.get("markers")}
+    kept["unread_since_us"] = kept.pop("gone_us", None)
     place = PartitionId(str(row["topic"]), int(str(row["partition"])))
     return place, Frontier(side=str(row["side"]), topic=place.topic, partition=place.partition, **kept)
 

@@ -19,7 +19,7 @@ from validator.stream.run_record import RunRecord
 
 FILE: Final = "counters.json"
 _PHASED: Final = "phase_latency_"
-_BEGIN_ANEW: Final = (
+_COUNTERS_RESTART: Final = (
     ": the counters of classifications, moves, results and batches begin at what there is now, so that they may have "
     "fallen; verdicts and violations come from the tables and are as they were"
 )
@@ -36,7 +36,7 @@ def write(state: Path, record: RunRecord) -> None:
         "batches": record.batches,
         "tallies": {name: asdict(tally) for name, tally in _tallies(record).items()},
         "measured_batch": record.measured_batch,
-        "latency_resolution_us": record.dating.resolution_us,
+        "latency_resolution_us": record.record_times.resolution_us,
         "timings": {"first_batch_us": record.first_batch_us, "last_batch_us": record.last_batch_us},
     }
     replace_file(state / FILE, json.dumps(kept, sort_keys=True))
@@ -53,9 +53,9 @@ def restore(state: Path, record: RunRecord) -> str | None:
         kept = _Kept.of(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         # The file is written before a report is: with a report it must have existed.
-        return f"{path} does not exist any more{_BEGIN_ANEW}" if (state / REPORT_FILE).exists() else None
+        return f"{path} does not exist any more{_COUNTERS_RESTART}" if (state / REPORT_FILE).exists() else None
     except DAMAGED as error:
-        return f"{unreadable(path, error)}{_BEGIN_ANEW}"
+        return f"{unreadable(path, error)}{_COUNTERS_RESTART}"
     kept.give_to(record)
     return None
 
@@ -99,7 +99,7 @@ class _Kept:
         record.reclassified_total |= self.moves
         record.results_most, record.processed_most = self.results_most, self.processed_most
         record.batches, record.measured_batch = self.batches, self.measured_batch
-        record.dating.resolution_us = self.latency_resolution_us
+        record.record_times.resolution_us = self.latency_resolution_us
         for name in self.tallies:
             _, _, phased = name.partition(_PHASED)
             if phased:

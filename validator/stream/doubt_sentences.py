@@ -6,19 +6,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from validator.config.model import Config
-from validator.core.totals import Sums
-from validator.model.books import Books
+from validator.core.totals import CellTotals
 from validator.model.configuration_doubt import (
     InputCounts,
     TopicInDoubt,
-    asides_in_doubt,
     decoded_results,
     inputs_in_doubt,
     matches_nothing,
-    suspected_of,
+    set_aside_in_doubt,
+    suspected_by_inputs,
     topics_in_doubt,
     unmatched,
 )
+from validator.model.progress import IngestProgress
 from validator.model.wording import plural
 from validator.reconcile.judge import VIOLATIONS
 
@@ -39,7 +39,7 @@ class Example:
 
 
 def configuration_doubts(
-    config: Config, books: Books, sums: Sums, examples: Mapping[str, Example], *, waits: bool
+    config: Config, progress: IngestProgress, sums: CellTotals, examples: Mapping[str, Example], *, waits: bool
 ) -> Iterator[str]:
     """Why the configuration is in doubt.
 
@@ -47,46 +47,48 @@ def configuration_doubts(
     matches an event, the configuration is doubted only once there are violations that this may explain: at the start of
     a pipeline the first results are still outstanding.
     """
-    found = topics_in_doubt(books)
+    found = topics_in_doubt(progress)
     for one in found:
-        yield _of_topic(config, one, examples.get(one.topic))
+        yield _topic_doubt(config, one, examples.get(one.topic))
     if waits or any(one.side in ("input", "output") for one in found):
         # The absent or doubtful topic already explains why nothing matches.
         return
-    held = any(sums.counts[name] for name in VIOLATIONS) or books.undecodable("output")
+    held = any(sums.counts[name] for name in VIOLATIONS) or progress.undecodable("output")
     if matches_nothing(sums.counts, sums.matched, sums.carried) and (sums.matched or held):
-        yield _of_contributions(sums.counts, 0 if sums.matched else decoded_results(books))
-    classes = suspected_of(sums.inputs, sums.counts, sums.matched, sums.carried, copies_explain=config.copies_explain)
+        yield _contributions_doubt(sums.counts, 0 if sums.matched else decoded_results(progress))
+    classes = suspected_by_inputs(
+        sums.inputs, sums.counts, sums.matched, sums.carried, copies_explain=config.copies_explain
+    )
     if any(sums.counts[name] for name in VIOLATIONS if name in classes):
         for topic in inputs_in_doubt(sums.inputs, sums.counts, sums.matched, sums.carried):
-            yield _of_input(config, topic, sums.inputs[topic], sums.counts)
+            yield _input_doubt(config, topic, sums.inputs[topic], sums.counts)
     if any(sums.counts[name] for name in VIOLATIONS):
-        for side, count in asides_in_doubt(sums.asides).items():
-            yield _of_aside(config, side, count, sums.asides[side].matched)
+        for side, count in set_aside_in_doubt(sums.set_aside).items():
+            yield _set_aside_doubt(config, side, count, sums.set_aside[side].matched)
 
 
-def _of_topic(config: Config, one: TopicInDoubt, example: Example | None) -> str:
+def _topic_doubt(config: Config, one: TopicInDoubt, example: Example | None) -> str:
     none = "no record" if not one.decoded else f"only {one.decoded} of {one.read} records"
     read = f" ({one.read} {'was' if one.read == 1 else 'were'} read)" if not one.decoded else ""
     place = _entry_of(config, one.topic)
     check = f"check {place}.fields"
-    said = ""
+    example_clause = ""
     if example is not None:
-        said = f"; for example {one.topic}-{example.partition} offset {example.offset}"
+        example_clause = f"; for example {one.topic}-{example.partition} offset {example.offset}"
         if example.reason is not None:
             subject = "its value"
             if example.field is not None:
                 path = f" (path {example.path})" if example.path is not None else ""
                 subject = f"field {example.field}{path}"
                 check = f"check {place}.fields.{example.field}"
-            said += f", where {subject} {example.reason}"
+            example_clause += f", where {subject} {example.reason}"
     return (
         f"the configuration of topic {one.topic} is in doubt: {none} of it {'decode' if one.decoded else 'decodes'}"
-        f"{read}{said}; {check}"
+        f"{read}{example_clause}; {check}"
     )
 
 
-def _of_contributions(counts: Mapping[str, int], results: int) -> str:
+def _contributions_doubt(counts: Mapping[str, int], results: int) -> str:
     """``results``: number of decoded results if none of them matches an event; 0 if a few do."""
     beside, expected = unmatched(counts), counts.get("expected", 0)
     if not beside:
@@ -103,7 +105,7 @@ def _of_contributions(counts: Mapping[str, int], results: int) -> str:
     return f"the configuration is in doubt: {seen}: {check}; correct it and begin with a new state.path"
 
 
-def _of_input(config: Config, topic: str, one: InputCounts, counts: Mapping[str, int]) -> str:
+def _input_doubt(config: Config, topic: str, one: InputCounts, counts: Mapping[str, int]) -> str:
     place, beside = _entry_of(config, topic), unmatched(counts)
     few = f"only {one.matched}" if one.matched else "none"
     if not beside:
@@ -113,13 +115,13 @@ def _of_input(config: Config, topic: str, one: InputCounts, counts: Mapping[str,
     else:
         check = f"{place}.fields.id and outputs[].fields.ids may name different ids"
     return (
-        f"the configuration of topic {topic} is in doubt: of {plural(one.given, 'event')} {few} is in a result for its "
+        f"the configuration of topic {topic} is in doubt: of {plural(one.read, 'event')} {few} is in a result for its "
         f"cell, while events of other inputs are: {check}; correct it and begin with a new state.path. Where it is "
         f"right, the pipeline uses {'nearly nothing' if one.matched else 'nothing'} of {topic}: find out why"
     )
 
 
-def _of_aside(config: Config, side: str, count: int, matched: int) -> str:
+def _set_aside_doubt(config: Config, side: str, count: int, matched: int) -> str:
     topics = ", ".join(topic for place, topic in config.topics_by_place() if place.startswith(f"{side}["))
     few, records = f"only {matched}" if matched else "none", plural(count + matched, f"{side} record")
     return (

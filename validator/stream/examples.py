@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Final
 
 from validator.config.model import Config
-from validator.model.books import Books
 from validator.model.configuration_doubt import topics_in_doubt
 from validator.model.frontier import PartitionId
+from validator.model.progress import IngestProgress
 from validator.stream.bounded import Ended, bounded
 from validator.stream.doubt_sentences import Example
 from validator.stream.sampling import why_undecodable
@@ -30,12 +30,12 @@ class Examples:
         self._found = found
         self._looking: dict[str, threading.Thread] = {}
 
-    def look(self, books: Books, unreadable: dict[PartitionId, int]) -> frozenset[str]:
+    def look(self, progress: IngestProgress, unreadable: dict[PartitionId, int]) -> frozenset[str]:
         """Start a search for each topic newly in doubt. Returns all topics in doubt.
 
         ``unreadable``: partition -> offset of a record that did not decode.
         """
-        in_doubt = frozenset(one.topic for one in topics_in_doubt(books))
+        in_doubt = frozenset(one.topic for one in topics_in_doubt(progress))
         for topic in self._looking.keys() - in_doubt:
             del self._looking[topic]
         for place, offset in sorted(unreadable.items()):

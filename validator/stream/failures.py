@@ -19,8 +19,8 @@ from pyspark import SparkContext
 
 from validator.model.kafka_refusals import TRANSIENT, refusal
 
-_CAUSES_MOST: Final = 10
-_LETTERS_MOST: Final = 300
+_CAUSES_MAX: Final = 10
+_LETTERS_MAX: Final = 300
 _ENDS_SECONDS: Final = 2.0
 """Wait for the end of the JVM: a killed JVM closes its connections before it has ended."""
 _NO_ROOM: Final = "No space left on device"
@@ -85,7 +85,7 @@ def why_ended(error: BaseException, options: Mapping[str, str]) -> str:
     cause = getattr(error, "java_exception", None) or getattr(error, "_cause", None)
     # The causes cannot be read if the JVM has ended.
     with suppress(Py4JError, OSError):
-        while cause is not None and len(texts) < _CAUSES_MOST:
+        while cause is not None and len(texts) < _CAUSES_MAX:
             texts.append(str(cause.toString() if isinstance(cause, JavaObject) else cause))
             cause = cause.getCause() if isinstance(cause, JavaObject) else getattr(cause, "cause", None)
     found = refusal(texts, options)
@@ -93,9 +93,9 @@ def why_ended(error: BaseException, options: Mapping[str, str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text, at most `_LETTERS_MOST` characters; its type if the text is empty."""
+    """The first line of an error's text, at most `_LETTERS_MAX` characters; its type if the text is empty."""
     text = text_of(error).strip() or type(error).__name__
-    return text.splitlines()[0][:_LETTERS_MOST]
+    return text.splitlines()[0][:_LETTERS_MAX]
 
 
 def known_sentence(error: BaseException, state: Path) -> str | None:
@@ -104,8 +104,8 @@ def known_sentence(error: BaseException, state: Path) -> str | None:
     It is derived from the current condition of the ``state`` folder and the JVM, then from the texts of the error and
     its causes.
     """
-    if (gone := why_gone(state)) is not None:
-        return gone
+    if (lost := why_state_lost(state)) is not None:
+        return lost
     causes = list(causes_of(error))
     texts = [text_of(cause) for cause in causes]
     if _says(causes, (errno.ENOSPC,), _NO_ROOM):
@@ -131,7 +131,7 @@ def known_sentence(error: BaseException, state: Path) -> str | None:
     return None
 
 
-def why_gone(state: Path) -> str | None:
+def why_state_lost(state: Path) -> str | None:
     """Why the state folder is lost; None while its lock file exists."""
     if (state / "lock").exists():
         return None
@@ -175,13 +175,13 @@ def _path_in(causes: Iterable[BaseException], phrase: str) -> Path | None:
     return None
 
 
-def _is_of(path: Path, state: Path) -> bool:
+def _is_in_folder(path: Path, state: Path) -> bool:
     return path.absolute().is_relative_to(state.absolute()) or path.resolve().is_relative_to(state.resolve())
 
 
 def _full(path: Path | None, state: Path) -> str:
     """The sentence for a full disk or quota. ``path``: the file that could not be written, if known."""
-    if path is not None and not _is_of(path, state):
+    if path is not None and not _is_in_folder(path, state):
         return f"no room is left on the disk of {path}{_free(path)}: free some, {_ELSEWHERE}, and {_GOES_ON}"
     if path is None and _has_room(state):
         return (
@@ -192,7 +192,7 @@ def _full(path: Path | None, state: Path) -> str:
 
 
 def _read_only(path: Path | None, state: Path) -> str:
-    if path is not None and not _is_of(path, state):
+    if path is not None and not _is_in_folder(path, state):
         return f"the file system of {path} is read-only: mount it for writing, {_ELSEWHERE}"
     if path is None and os.access(state, os.W_OK):
         return f"a file system is read-only, and not that of the state {state}: look at that of spark.local.dir"
@@ -200,9 +200,9 @@ def _read_only(path: Path | None, state: Path) -> str:
 
 
 def _free(path: Path) -> str:
-    there = next((folder for folder in (path, *path.parents) if folder.exists()), path)
+    existing = next((folder for folder in (path, *path.parents) if folder.exists()), path)
     try:
-        return f" ({shutil.disk_usage(there).free:,} bytes are free there)"
+        return f" ({shutil.disk_usage(existing).free:,} bytes are free there)"
     except OSError:
         return ""
 

@@ -14,14 +14,14 @@ from validator.model.cut import cut
 from validator.model.snapshot import FaultWindow
 from validator.state.tables import StateTables, Table, rows_of
 
-FAULTS_MOST: Final = 1_000
+FAULTS_MAX: Final = 1_000
 """Limit of known faults: those not healed are kept first, then the newest. Every batch compares and publishes each."""
 
 Row = Mapping[str, object]
 """A record as columns of the faults table."""
-Place = tuple[object, ...]
+RecordKey = tuple[object, ...]
 
-_PLACE: Final = ("topic", "partition", "offset", "id", "state", "time_us")
+_RECORD_KEY: Final = ("topic", "partition", "offset", "id", "state", "time_us")
 """Columns that identify a record. After the topic is recreated an offset has another record."""
 
 
@@ -29,16 +29,16 @@ class FaultRecords:
     """The records of faults by their place. A record that is taken twice is kept once."""
 
     def __init__(self) -> None:
-        self._rows: dict[Place, Row] = {}
+        self._rows: dict[RecordKey, Row] = {}
 
     def take(self, rows: Iterable[Row]) -> None:
-        """Add records, in any order. Beyond `FAULTS_MOST` faults, the oldest healed ones are dropped."""
+        """Add records, in any order. Beyond `FAULTS_MAX` faults, the oldest healed ones are dropped."""
         for row in rows:
-            self._rows[_place(row)] = row
+            self._rows[_record_key(row)] = row
         windows = self._windows()
-        if len(windows) > FAULTS_MOST:
+        if len(windows) > FAULTS_MAX:
             by_age = enumerate(windows)
-            kept = sorted(by_age, key=lambda placed: (placed[1].healed_us is None, placed[0]))[-FAULTS_MOST:]
+            kept = sorted(by_age, key=lambda placed: (placed[1].healed_us is None, placed[0]))[-FAULTS_MAX:]
             ids = {window.id for _, window in kept}
             self._rows = {place: row for place, row in self._rows.items() if row["id"] in ids}
 
@@ -62,15 +62,15 @@ def recorded(tables: StateTables) -> list[Row]:
 
 def record(tables: StateTables, rows: Iterable[Row], batch: int) -> None:
     """Append the records that the faults table lacks: each start of the sidecar reads the topic from its beginning."""
-    told = recorded(tables)
-    whole = {_place(row) for row in told if row["expects"] is not None}
-    new = [{**row, "batch": batch} for row in rows if _place(row) not in whole]
+    stored = recorded(tables)
+    whole = {_record_key(row) for row in stored if row["expects"] is not None}
+    new = [{**row, "batch": batch} for row in rows if _record_key(row) not in whole]
     if new:
-        tables.append(rows_of(Table.FAULTS, new), Table.FAULTS, writer="topic", version=len(told) + len(new))
+        tables.append(rows_of(Table.FAULTS, new), Table.FAULTS, writer="topic", version=len(stored) + len(new))
 
 
-def _place(row: Row) -> Place:
-    return tuple(row[name] for name in _PLACE)
+def _record_key(row: Row) -> RecordKey:
+    return tuple(row[name] for name in _RECORD_KEY)
 
 
 def _order(row: Row) -> tuple[int, str, int, int]:

@@ -14,7 +14,7 @@ from confluent_kafka import Message
 from validator.model.classes import EXPECTABLE
 from validator.model.cut import cut
 
-BYTES_MOST: Final = 2**20
+BYTES_MAX: Final = 2**20
 """Larger values are not parsed."""
 
 Row = dict[str, object]
@@ -24,7 +24,7 @@ Row = dict[str, object]
 def row_of(message: Message) -> Row | bool:
     """The row of a record; True if the record does not decode; False if its value is null."""
     value = message.value()
-    row = None if value is None or len(value) > BYTES_MOST else decoded(value)
+    row = None if value is None or len(value) > BYTES_MAX else decoded(value)
     if row is None:
         return value is not None
     return {**row, "topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
@@ -56,6 +56,6 @@ def decoded(value: bytes) -> Row | None:
         return None
 
 
-def _expects(told: object) -> list[str]:
+def _expects(value: object) -> list[str]:
     """The violation classes that a record expects. Unknown names are ignored."""
-    return sorted(name for name in EXPECTABLE if name in told) if isinstance(told, list) else []
+    return sorted(name for name in EXPECTABLE if name in value) if isinstance(value, list) else []

@@ -21,11 +21,11 @@ from validator.stream.kafka_reading import Range, ReadFailed
 
 _ANSWER_SECONDS: Final = 5.0
 """Timeout of the brokers' answers, for which a batch waits."""
-_OFFSETS_MOST: Final = 10_000
+_OFFSETS_MAX: Final = 10_000
 """Offsets of a partition read in one poll."""
 _PAUSE_SECONDS: Final = 10.0
 """Pause after a failed read, so that repeated failures do not delay every batch."""
-_FAILURES_MOST: Final = 24
+_FAILURES_MAX: Final = 24
 """Failures for lack of memory in one poll up to which a range is split: enough to find one record among all."""
 
 _Item = TypeVar("_Item")
@@ -73,7 +73,7 @@ class FaultsTopic:
                 if not is_exhausted(error):
                     raise
                 failures += 1
-                if wanted.end - wanted.start > 1 and failures < _FAILURES_MOST:
+                if wanted.end - wanted.start > 1 and failures < _FAILURES_MAX:
                     middle = (wanted.start + wanted.end) // 2
                     left[:0] = [wanted._replace(end=middle), wanted._replace(start=middle)]
                     continue
@@ -110,7 +110,7 @@ class FaultsTopic:
         ranges = []
         for place, lookup in sorted(lookups.items()):
             start = max(lookup.log_start_offset, reached.get(place.partition, 0))
-            end = min(lookup.last_stable_offset, start + _OFFSETS_MOST)
+            end = min(lookup.last_stable_offset, start + _OFFSETS_MAX)
             if start < end:
                 ranges.append(Range(0, place.topic, place.partition, start, end))
         return ranges

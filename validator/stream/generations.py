@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 import validator
 from validator.config.model import Config
 from validator.core.judging import Judging
-from validator.model.books import Books, TimeRules
 from validator.model.classes import Verdict
 from validator.model.frontier import UNREADABLE_POLICY, Lookup, PartitionId
+from validator.model.progress import IngestProgress, TimeRules
 from validator.model.snapshot import Snapshot
 from validator.model.wording import plural
 from validator.publish.notices import Notices
@@ -29,7 +29,7 @@ from validator.publish.publisher import Publisher
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import Rules
 from validator.state import identity
-from validator.state.acknowledgements import Journal
+from validator.state.acknowledgements import AcknowledgementJournal
 from validator.state.known_facts import KnownFacts
 from validator.state.sizes import TableSizes
 from validator.state.tables import SCHEMA_VERSION, StateTables, StateTaken, Table, rows_of
@@ -45,26 +45,25 @@ from validator.stream.failures import (
     known_sentence,
     while_it_retries,
     why_ended,
-    why_gone,
     why_jvm_ended,
+    why_state_lost,
 )
 from validator.stream.faults_topic import FaultsTopic
 from validator.stream.isolating import Isolation, is_exhausted
-from validator.stream.measuring import Keeper, catch_up
-from validator.stream.measuring import opened as opened_ledger
-from validator.stream.outage import Unanswered, is_of_an_outage
+from validator.stream.measuring import LedgerWriter, catch_up, read_ledger
+from validator.stream.outage import OutageNote, is_outage
 from validator.stream.query import run_query
 from validator.stream.recovery import Recovered, follow_acknowledged, recover, restore_record
 from validator.stream.reporting import results_of, snapshot_of
 from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import SavedCells, Saver, saved_cells
 from validator.stream.sources import Source, planned, reading_of, sources_of
-from validator.stream.starting import faults_topic, new_generation, opened, shares, with_faults_topic
+from validator.stream.start_offsets import faults_topic, initial_progress, new_generation, shares, with_faults_topic
 from validator.stream.topic_settings import warnings
 from validator.stream.workers import Workers
 
-_TROUBLES_MOST: Final = 5
-_RECORDS_LEAST: Final = 1_000
+_TROUBLES_MAX: Final = 5
+_RECORDS_MIN: Final = 1_000
 """Lower limit of ``records_per_batch`` when it is reduced because batches do not fit into memory."""
 _TROUBLES_WITH_CANARY: Final = 2
 """After this many consecutive failures the next query omits the canary, which may be the cause."""
@@ -117,13 +116,13 @@ class Generations:
         self._shown: Snapshot | None = None
         self._noting: threading.Thread | None = None
         self._warned: set[tuple[str, str]] = set()
-        self._keeper = Keeper(self._state)
-        self._acknowledged = Journal(self._state)
+        self._ledger_writer = LedgerWriter(self._state)
+        self._acknowledged = AcknowledgementJournal(self._state)
         self._isolation = Isolation(self._state, say)
-        self._unanswered = Unanswered(self._state)
+        self._outage_note = OutageNote(self._state)
         self._records_per_batch = config.limits.records_per_batch
-        self._sparing = False
-        self._settled = settling.Journal(self._state)
+        self._low_memory = False
+        self._settled = settling.SettlementJournal(self._state)
         self._examples = Examples(config, found=self._found_example)
         self._canary = None if once else canary_of(config, now_us=self._now_us, say=say)
 
@@ -142,7 +141,7 @@ class Generations:
             verdict = self._one_after_another(spark)
         except (Py4JError, ConnectionError):
             if self._runner is not None and not self._stop.is_set():
-                self._isolation.note_death(self._runner)
+                self._isolation.note_jvm_end(self._runner)
             raise
         if self._noting is not None:
             self._noting.join()
@@ -155,7 +154,7 @@ class Generations:
             explained_by_one=self._rules.oracle.explained_by_one,
             hidden_inputs_lose=self._rules.oracle.hidden_inputs_lose,
             copies_explain=config.copies_explain,
-            ledger=opened_ledger(self._state, self._say) if config.faults is not None else None,
+            ledger=read_ledger(self._state, self._say) if config.faults is not None else None,
             # A loss in a fault is confirmed only when its window has closed and `missing_after` has passed.
             expects_within_us=config.measures.give_up_after
             + config.oracle.span_us
@@ -175,37 +174,37 @@ class Generations:
         time_rules = TimeRules(self._config.timing.max_disorder, self._config.timing.idle_after)
         self._saver = Saver(self._state, self._rules, time_rules, self._say)
         troubles = 0
-        said = ""
+        reported = ""
         while True:
             recovered = recover(self._tables, time_rules, self._config.oracle, self._saved_cells(time_rules))
             self._saver.rereads, self._record.unexamined = recovered.rereads, recovered.unexamined
-            known = KnownFacts(self._tables, first_batch=recovered.books.batch + 1)
+            known = KnownFacts(self._tables, first_batch=recovered.progress.batch + 1)
             judging = recovered.judging(known, self._rules)
             self._shown = None
             try:
-                sources, topics, asked_us = self._await_topics(recovered.books, judging)
+                sources, topics, asked_us = self._await_topics(recovered.progress, judging)
                 if not sources:
                     self.cut_short = self._once and self._stop.is_set()
-                    return self._verdict(recovered.books, judging)
-                books, lookups = self._opened(recovered.books, sources, topics, asked_us)
-                if self._unanswered.noted and books.batch >= 0:
-                    books = books.with_outages((books.lookup_us, asked_us))
+                    return self._verdict(recovered.progress, judging)
+                progress, lookups = self._opened(recovered.progress, sources, topics, asked_us)
+                if self._outage_note.noted and progress.batch >= 0:
+                    progress = progress.with_outages((progress.lookup_us, asked_us))
                 if self._brokers.topics(topics) != topics:
                     # A topic changed during the lookups, so that offsets and topic ids may belong to different topics.
                     continue
             except BrokersUnreachable as error:
-                self._unanswered.note()
+                self._outage_note.note()
                 if self._once or self._runner is None:
                     raise
                 # The brokers answered earlier in this run: the sidecar waits for the end of the outage.
-                if str(error) != said:
+                if str(error) != reported:
                     self._say(f"{error}; trying again")
-                said = str(error)
+                reported = str(error)
                 self._stop.wait(1.0)
                 continue
-            said = ""
+            reported = ""
             self._begun = self._begun or lookups
-            outcome = self._queried(spark, recovered, judging, sources, books, lookups, asked_us)
+            outcome = self._queried(spark, recovered, judging, sources, progress, lookups, asked_us)
             assert self._runner is not None
             runner = self._runner
             if outcome is None or self._stop.is_set():
@@ -218,15 +217,15 @@ class Generations:
             if is_exhausted(outcome) and self._isolation.begin(runner):
                 self._say("a batch does not fit into memory: its records are read in parts")
                 continue
-            if is_of_an_outage(outcome):
-                self._unanswered.note()
+            if is_outage(outcome):
+                self._outage_note.note()
             # Only consecutive failures count: a batch that was committed in between resets the count.
-            troubles = 1 if runner.books.batch > runner.opened_batch else troubles + 1
-            if (why := why_gone(self._state) or why_jvm_ended()) is not None:
+            troubles = 1 if runner.progress.batch > runner.opened_batch else troubles + 1
+            if (why := why_state_lost(self._state) or why_jvm_ended()) is not None:
                 # A retry cannot succeed.
                 raise CannotVerify(why) from outcome
             why = self._why(outcome, sources)
-            if troubles > _TROUBLES_MOST or isinstance(outcome, ContinuityBroken):
+            if troubles > _TROUBLES_MAX or isinstance(outcome, ContinuityBroken):
                 raise CannotVerify(f"the query failed {plural(troubles, 'time')} in a row: {why}") from outcome
             if self._canary is not None and troubles >= _TROUBLES_WITH_CANARY and self._canary.sources:
                 self._canary.sideline("the query failed again and again")
@@ -243,30 +242,30 @@ class Generations:
     def _why(self, outcome: BaseException, sources: list[Source]) -> str:
         """Why a query ended. Topics are looked up first: a deleted topic causes various errors in Spark's client."""
         try:
-            there = self._brokers.topics(source.topic for source in sources)
+            existing = self._brokers.topics(source.topic for source in sources)
         except BrokersUnreachable as error:
             return str(error)
-        gone = [source.topic for source in sources if source.topic not in there]
-        if gone:
-            return ", and ".join(f"topic {topic} was deleted while it was read" for topic in gone)
+        deleted = [source.topic for source in sources if source.topic not in existing]
+        if deleted:
+            return ", and ".join(f"topic {topic} was deleted while it was read" for topic in deleted)
         return known_sentence(outcome, self._state) or why_ended(outcome, self._config.kafka.options)
 
     def _opened(
-        self, books: Books, sources: list[Source], topics: dict[str, Topic], lookup_us: int
-    ) -> tuple[Books, dict[PartitionId, Lookup]]:
-        found, lookups = opened(books, self._config, self._brokers, sources, topics, lookup_us)
+        self, progress: IngestProgress, sources: list[Source], topics: dict[str, Topic], lookup_us: int
+    ) -> tuple[IngestProgress, dict[PartitionId, Lookup]]:
+        found, lookups = initial_progress(progress, self._config, self._brokers, sources, topics, lookup_us)
         settings = self._brokers.settings(topics)
         for warning in warnings(self._config, topics, settings):
             if warning not in self._warned:
                 self._warned.add(warning)
                 self._say(f"topic {warning[0]}: {warning[1]}")
         # If the topic settings cannot be read, timestamps may have been set by producers.
-        self._record.dating.topics = frozenset(
+        self._record.record_times.topics = frozenset(
             name for name in topics if name not in settings or not settings[name].has_append_time
         )
         policies = {name: settings[name].cleanup_policy if name in settings else UNREADABLE_POLICY for name in topics}
-        told = faults_topic(self._config)
-        found = with_faults_topic(found, self._config, self._brokers.topics(told, optional=told))
+        names = faults_topic(self._config)
+        found = with_faults_topic(found, self._config, self._brokers.topics(names, optional=names))
         return found.with_policies(policies, lookups), lookups
 
     def _queried(
@@ -275,39 +274,39 @@ class Generations:
         recovered: Recovered,
         judging: Judging,
         sources: list[Source],
-        books: Books,
+        progress: IngestProgress,
         lookups: dict[PartitionId, Lookup],
         lookup_us: int,
     ) -> BaseException | None:
         """Run one generation. Returns what `run_query` returns."""
         config = self._config
         catch_up(self._tables, recovered, self._record)
-        limits, balanced = shares(sources, books, lookups, self._records_per_batch)
+        limits, balanced = shares(sources, progress, lookups, self._records_per_batch)
         in_parts = self._isolation.wanted
         generation = new_generation(self._state)
         if self._canary is not None:
             self._canary.open(self._brokers)
         is_first = self._runner is None
         if is_first:
-            self._say(_resumes(recovered.books))
-            self._say_of_group(sources, lookups)
+            self._say(_resumes(recovered.progress))
+            self._warn_of_group(sources, lookups)
         canary = None if in_parts else self._canary
         of_canary = canary.sources if canary is not None else ()
         reading = reading_of(config, of_canary)
-        if in_parts or self._sparing:
-            reading = reading.spared(isolated=in_parts)
+        if in_parts or self._low_memory:
+            reading = reading.with_low_memory(isolated=in_parts)
         checkpoint = self._state / "checkpoint" / str(generation)
         self._runner = runner = BatchRunner(
             config=config,
             sources=sources,
             brokers=self._brokers,
-            books=books,
+            progress=progress,
             judging=judging,
             record=self._record,
             tables=self._tables,
             generation=generation,
             checkpoint=checkpoint,
-            starts={place: frontier.next_offset for place, frontier in books.frontiers.items() if frontier.exists},
+            starts={place: frontier.next_offset for place, frontier in progress.frontiers.items() if frontier.exists},
             retired=recovered.retired,
             positions=recovered.positions,
             acknowledged=self._settled.read,
@@ -319,8 +318,8 @@ class Generations:
             workers=Workers(spark, reading, checkpoint / "facts"),
             catching_up_limit=self._records_per_batch // 2 if balanced and not self._once and not in_parts else None,
         )
-        runner.open(recovered.books, lookups, lookup_us)
-        self._unanswered.clear()
+        runner.open(recovered.progress, lookups, lookup_us)
+        self._outage_note.clear()
         if is_first:
             self._note_run(generation)
         self._read_faults()
@@ -349,12 +348,12 @@ class Generations:
         outcome = self._isolation.run(runner, self._stop, lookups)
         if not self._isolation.wanted and not self._isolation.skipped:
             # Each record fits on its own: the batch as a whole was too large.
-            self._sparing = True
-            self._records_per_batch = max(_RECORDS_LEAST, self._records_per_batch // 4)
+            self._low_memory = True
+            self._records_per_batch = max(_RECORDS_MIN, self._records_per_batch // 4)
             self._say(f"from now on a batch reads at most {self._records_per_batch:,} records")
         return outcome
 
-    def _say_of_group(self, sources: list[Source], lookups: dict[PartitionId, Lookup]) -> None:
+    def _warn_of_group(self, sources: list[Source], lookups: dict[PartitionId, Lookup]) -> None:
         """Warn if the consumer group has committed no offset on an input topic: its name may be misspelt."""
         group = self._config.engine.consumer_group
         inputs = {source.topic for source in sources if source.side is Side.INPUT}
@@ -371,34 +370,34 @@ class Generations:
         if self._once and not self.cut_short:
             self._examples.wait()
             runner.conclude(self._begun, leave_open=self._leave_open, at_rest=self._at_rest)
-        self._keeper.keep_now(self._record)
+        self._ledger_writer.write_now(self._record)
         runner.save()
-        return self._verdict(runner.books, runner.judging)
+        return self._verdict(runner.progress, runner.judging)
 
-    def _await_topics(self, books: Books, judging: Judging) -> tuple[list[Source], dict[str, Topic], int]:
+    def _await_topics(self, progress: IngestProgress, judging: Judging) -> tuple[list[Source], dict[str, Topic], int]:
         """The sources whose topics exist, these topics, and an instant (microseconds) before they were listed.
 
         Waits until at least one topic exists. The sources are empty if the run is stopped, or with `--once` if no topic
         exists.
         """
         sources = sources_of(self._config)
-        said: tuple[str, ...] = ()
+        reported: tuple[str, ...] = ()
         while not self._stop.is_set():
-            asked_us = max(books.lookup_us + 1, self._now_us())
+            asked_us = max(progress.lookup_us + 1, self._now_us())
             topics = self._brokers.topics(source.topic for source in sources)
             absent = tuple(source.topic for source in sources if source.topic not in topics)
-            if absent != said:
+            if absent != reported:
                 for topic in absent:
                     self._say(f"topic {topic} does not exist yet: waiting for it")
-                said = absent
+                reported = absent
             self._record.waiting_for = absent
             self._record.waiting_sides = frozenset(source.side.value for source in sources if source.topic in absent)
             if topics or self._once:
                 return [source for source in sources if source.topic in topics], topics, asked_us
-            judging.judge_recovered(books)
-            self._show(snapshot_of(self._config, books, judging.sums, self._record))
+            judging.judge_recovered(progress)
+            self._show(snapshot_of(self._config, progress, judging.sums, self._record))
             self._stop.wait(1.0)
-        return [], {}, books.lookup_us
+        return [], {}, progress.lookup_us
 
     def _note_run(self, generation: int) -> None:
         """Append this start to the runs table in a background thread, so that the first batch does not wait for it."""
@@ -424,21 +423,21 @@ class Generations:
 
     def _publish(self) -> None:
         assert self._runner is not None
-        if (gone := why_gone(self._state)) is not None:
+        if (cause := why_state_lost(self._state)) is not None:
             # An append would recreate a deleted table, without its earlier rows.
-            raise CannotVerify(gone)
+            raise CannotVerify(cause)
         runner = self._runner
         follow_acknowledged(self._tables, runner.record, self._acknowledged.read())
-        in_doubt = self._examples.look(runner.books, runner.positions.examples)
+        in_doubt = self._examples.look(runner.progress, runner.positions.examples)
         for topic in runner.record.examples.keys() - in_doubt:
             del runner.record.examples[topic]
         sums = runner.judging.sums
         runner.record.classified(sums.counts)
-        runner.record.rose(results_of(runner.books, sums), sums.counts["processed"])
-        runner.record.measured_through(runner.books.batch)
+        runner.record.raise_totals(results_of(runner.progress, sums), sums.counts["processed"])
+        runner.record.measured_through(runner.progress.batch)
         counters.write(self._state, runner.record)
-        self._keeper.keep(runner.record, runner.books.lookup_us)
-        snapshot = snapshot_of(self._config, runner.books, runner.judging.sums, runner.record, runner.positions)
+        self._ledger_writer.write(runner.record, runner.progress.lookup_us)
+        snapshot = snapshot_of(self._config, runner.progress, runner.judging.sums, runner.record, runner.positions)
         canary = self._canary.standing() if self._canary is not None else None
         self._show(replace(snapshot, state_bytes=self._sizes.recent(), canary=canary))
 
@@ -463,18 +462,18 @@ class Generations:
         # They are kept until they are in the table: an append may fail, and a poll returns each record only once.
         self._faults_read += self._faults.poll(self._runner.workers)
         if self._faults_read:
-            self._runner.record.faults_told(self._faults_read)
+            self._runner.record.faults_read(self._faults_read)
             self._runner.record_faults(self._faults_read)
             self._faults_read = []
 
-    def _verdict(self, books: Books, judging: Judging) -> Verdict:
+    def _verdict(self, progress: IngestProgress, judging: Judging) -> Verdict:
         """The declared guarantee's verdict in the last published snapshot, so that exit status and report agree.
 
         If this generation has published no snapshot, the recovered state is judged.
         """
         if self._shown is None:
-            judging.judge_recovered(books)
-            snapshot = snapshot_of(self._config, books, judging.sums, self._record)
+            judging.judge_recovered(progress)
+            snapshot = snapshot_of(self._config, progress, judging.sums, self._record)
         else:
             snapshot = self._shown
         return snapshot.verdicts[self._config.guarantee]
@@ -487,15 +486,15 @@ def _rules_of(config: Config) -> Rules:
         missing_after_us=config.timing.missing_after,
         collapse=config.drops_repeats,
         drops_late=config.timing.late_policy == "drop",
-        tells_unconsumed=config.engine.consumer_group is not None,
+        reports_unconsumed=config.engine.consumer_group is not None,
         several_inputs=len(config.inputs) > 1,
     )
 
 
-def _resumes(books: Books) -> str:
-    if books.batch < 0:
+def _resumes(progress: IngestProgress) -> str:
+    if progress.batch < 0:
         return "a new state: nothing was read before"
-    return f"resuming after batch {books.batch}"
+    return f"resuming after batch {progress.batch}"
 
 
 class _Clock:

@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 from validator.codecs.columns import DECODED, KNOWN, UNOWED
 from validator.core.judging import Judging
 from validator.model.arrays import Bools, Ints, field, ints, listed
-from validator.reconcile.compare import AskedIds
+from validator.reconcile.compare import RequestedIds
 from validator.reconcile.facts import Kind, Side
 from validator.state.tables import StateTables, Table
 
@@ -31,31 +31,31 @@ _COLUMNS = (
 def ids_kept(
     tables: StateTables,
     judging: Judging,
-    goes: Bools,
+    removed: Bools,
     stay: Callable[[pa.Table], Bools],
     through_epoch: int,
     epoch: int,
 ) -> Iterator[dict[str, Any]]:
     """Rows, to be written to ``epoch``, with ids of events in epochs up to ``through_epoch`` that must stay known.
 
-    These are ids in results of remaining cells that do not expect them. ``goes``: which judged cells are retired.
+    These are ids in results of remaining cells that do not expect them. ``removed``: which judged cells are retired.
     ``stay``: which rows of a table are written again completely.
     """
     of_input = (ds.field("kind") == Kind.FACT.value) & (ds.field("side") == Side.INPUT.value)
     where = of_input & ds.field("status").isin([DECODED, UNOWED, KNOWN]) & (ds.field("epoch") <= through_epoch)
-    parts = list(judging.foreign_ids(~goes))
+    parts = list(judging.foreign_ids(~removed))
     if not parts:
         return
     # All parts at once: an id that occurs in cells of several parts is kept in one row.
-    asked = np.concatenate([numbers for numbers, _ in parts]), [text for _, texts in parts for text in texts]
+    requested = np.concatenate([numbers for numbers, _ in parts]), [text for _, texts in parts for text in texts]
     for part in tables.scan(Table.FACTS, _COLUMNS, where):
         leaves = ~stay(part) | (ints(part["status"]) == KNOWN)
-        yield from _with_ids(part.filter(pa.array(leaves)), asked, epoch)
+        yield from _with_ids(part.filter(pa.array(leaves)), requested, epoch)
 
 
-def _with_ids(inputs: pa.Table, asked: AskedIds, epoch: int) -> Iterator[dict[str, Any]]:
-    """For each row that has some of the ``asked`` ids, a row with only these ids."""
-    numbers, texts = asked
+def _with_ids(inputs: pa.Table, requested: RequestedIds, epoch: int) -> Iterator[dict[str, Any]]:
+    """For each row that has some of the ``requested`` ids, a row with only these ids."""
+    numbers, texts = requested
     of_number, events = listed(inputs["ids"])
     numbered = np.isin(ints(field(events, "id")), numbers)
     of_text, named_events = listed(inputs["text_ids"])

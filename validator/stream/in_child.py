@@ -66,7 +66,7 @@ def _outcome(function: Callable[[], object]) -> bytes:
     try:
         return pickle.dumps((function(), None), pickle.HIGHEST_PROTOCOL)
     except BaseException as error:  # noqa: BLE001  # raised by the parent
-        if _is_of_memory(error):
+        if _is_memory_error(error):
             return pickle.dumps((None, MemoryError(str(error))))
         try:
             pickled = pickle.dumps((None, error))
@@ -76,7 +76,7 @@ def _outcome(function: Callable[[], object]) -> bytes:
         return pickled
 
 
-def _is_of_memory(error: BaseException | None) -> bool:
+def _is_memory_error(error: BaseException | None) -> bool:
     """Whether ``error`` is or was caused by a `MemoryError`: a C extension may replace it by a `SystemError`."""
     while error is not None and not isinstance(error, MemoryError):
         error = error.__cause__ or error.__context__

@@ -32,9 +32,9 @@ _PARTS: Final = 4
 """Number of smaller parts into which a part that does not fit is split."""
 _FAILURES: Final = 2
 """Failed reads of a single record after which it is skipped."""
-_SKIPS_MOST: Final = 100
+_SKIPS_MAX: Final = 100
 """Limit of consecutively skipped records, without a part read in between."""
-_REFUSALS_MOST: Final = 4
+_REFUSALS_MAX: Final = 4
 """If this many other records cannot be read either, the record is not the reason for the lack of memory."""
 _NEIGHBOURS: Final = 3
 """Offsets tried before a place. More than one, since the last offset of a transaction is a marker, not a record."""
@@ -72,7 +72,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Standing:
+class _Attempts:
     """The progress on the first part, if it is a single record.
 
     ``failures``: number of failed reads. ``controls``: number of failures after which another record could be read.
@@ -86,13 +86,13 @@ class _Standing:
     refused: int = 0
     skipped: int = 0
 
-    def failed(self) -> _Standing:
+    def failed(self) -> _Attempts:
         """The progress after one more failed read of the record."""
         return replace(self, failures=self.failures + 1, asked=0, refused=0)
 
-    def anew(self) -> _Standing:
+    def reset(self) -> _Attempts:
         """The progress of a part that was not tried yet."""
-        return _Standing(skipped=self.skipped)
+        return _Attempts(skipped=self.skipped)
 
 
 def is_exhausted(error: BaseException) -> bool:
@@ -117,7 +117,7 @@ class Isolation:
     def __init__(self, state: Path, say: Callable[[str], None]) -> None:
         self._path = state / FILE
         self._say = say
-        self._spans, self._standing = _read(self._path)
+        self._spans, self._attempts = _read(self._path)
         self.skipped = 0
         """Number of records that the last `run` skipped."""
 
@@ -133,10 +133,10 @@ class Isolation:
         """
         spans: list[Span] = []
         for place, end in sorted(runner.ends_of_batch.items()):
-            frontier = runner.books.frontiers.get(place)
+            frontier = runner.progress.frontiers.get(place)
             if frontier is not None and frontier.next_offset < end:
                 spans += _parts(Span(frontier.topic_id, place.topic, place.partition, frontier.next_offset, end))
-        self._keep(spans, _Standing())
+        self._keep(spans, _Attempts())
         return bool(spans)
 
     def run(
@@ -155,40 +155,42 @@ class Isolation:
         while self._spans and not stop.is_set():
             span = self._current(runner, lookups)
             if span is None:
-                self._keep(self._spans[1:], self._standing.anew())
+                self._keep(self._spans[1:], self._attempts.reset())
                 continue
-            standing = self._standing
+            attempts = self._attempts
             control: Span | None = None
-            if standing.controls < standing.failures:
+            if attempts.controls < attempts.failures:
                 control = self._control(runner, span, lookups)
-            elif standing.failures >= _FAILURES:
+            elif attempts.failures >= _FAILURES:
                 self._skip(runner, span)
                 continue
             try:
                 if control is not None:
                     is_read = runner.holds_records(control.place, control.start, control.end)
-                    passed = replace(standing, controls=standing.failures) if is_read else standing
-                    self._keep(self._spans, replace(passed, asked=standing.asked + 1))
+                    passed = replace(attempts, controls=attempts.failures) if is_read else attempts
+                    self._keep(self._spans, replace(passed, asked=attempts.asked + 1))
                     continue
                 runner.advance({span.place: span.end})
             except NewGenerationWanted as wanted:
                 return wanted
             except Exception as error:
-                gone = isinstance(error, Py4JError | ConnectionError) and not stop.is_set() and memory_ended_the_jvm()
-                if not gone and not is_exhausted(error):
+                jvm_ended = (
+                    isinstance(error, Py4JError | ConnectionError) and not stop.is_set() and memory_ended_the_jvm()
+                )
+                if not jvm_ended and not is_exhausted(error):
                     return error
                 if control is None:
                     self._split_or_count(span)
                 else:
-                    refused = replace(standing, asked=standing.asked + 1, refused=standing.refused + 1)
+                    refused = replace(attempts, asked=attempts.asked + 1, refused=attempts.refused + 1)
                     self._keep(self._spans, refused)
-                if gone:
+                if jvm_ended:
                     raise
             else:
-                self._keep(self._spans[1:], _Standing())
+                self._keep(self._spans[1:], _Attempts())
         return None if self._spans else NewGenerationWanted("every part was read")
 
-    def note_death(self, runner: BatchRunner) -> None:
+    def note_jvm_end(self, runner: BatchRunner) -> None:
         """Make the next process read the batch of ``runner`` in parts, if the JVM ended in it for lack of memory."""
         if not self._spans and memory_ended_the_jvm() and self.begin(runner):
             self._say("a batch does not fit into memory: the next start reads its records in parts")
@@ -196,7 +198,7 @@ class Isolation:
     def _current(self, runner: BatchRunner, lookups: Mapping[PartitionId, Lookup]) -> Span | None:
         """The uncommitted offsets of the first part; None if there are none, or if the topic was recreated."""
         span = self._spans[0]
-        frontier, lookup = runner.books.frontiers.get(span.place), lookups.get(span.place)
+        frontier, lookup = runner.progress.frontiers.get(span.place), lookups.get(span.place)
         if frontier is None or lookup is None or not frontier.topic_id == lookup.topic_id == span.topic_id:
             return None
         # The log may have been cut back and end earlier.
@@ -208,17 +210,17 @@ class Isolation:
     def _control(self, runner: BatchRunner, span: Span, lookups: Mapping[PartitionId, Lookup]) -> Span:
         """The next other record to try after ``span`` could not be read.
 
-        Raises `CannotVerify` if there is no other one, or if `_REFUSALS_MOST` others could not be read either.
+        Raises `CannotVerify` if there is no other one, or if `_REFUSALS_MAX` others could not be read either.
         """
-        standing = self._standing
-        others = list(_others(runner, span, lookups)) if standing.refused < _REFUSALS_MOST else []
-        if standing.asked < len(others):
-            return others[standing.asked]
+        attempts = self._attempts
+        others = list(_others(runner, span, lookups)) if attempts.refused < _REFUSALS_MAX else []
+        if attempts.asked < len(others):
+            return others[attempts.asked]
         # The next start tries all of them again.
-        self._keep(self._spans, standing.anew())
+        self._keep(self._spans, attempts.reset())
         why = (
-            f"{standing.refused} other records could not be read either"
-            if standing.refused
+            f"{attempts.refused} other records could not be read either"
+            if attempts.refused
             else "no topic has another record that would show that memory is not short"
         )
         raise CannotVerify(
@@ -228,11 +230,11 @@ class Isolation:
         )
 
     def _skip(self, runner: BatchRunner, span: Span) -> None:
-        standing = self._standing
-        if standing.skipped >= _SKIPS_MOST:
-            self._keep(self._spans, standing.anew())
+        attempts = self._attempts
+        if attempts.skipped >= _SKIPS_MAX:
+            self._keep(self._spans, attempts.reset())
             raise CannotVerify(
-                f"{_SKIPS_MOST} records in a row did not fit into the memory of a worker and were skipped, and "
+                f"{_SKIPS_MAX} records in a row did not fit into the memory of a worker and were skipped, and "
                 f"{_named(span)} does not fit either: raise limits.worker_bytes; to skip as many again, remove "
                 f"{self._path}"
             )
@@ -241,22 +243,22 @@ class Isolation:
             "verdict is unknown"
         )
         # The skip is counted before it is committed: a committed skip that is not counted would escape the limit.
-        self._keep(self._spans, replace(standing, skipped=standing.skipped + 1))
+        self._keep(self._spans, replace(attempts, skipped=attempts.skipped + 1))
         runner.skip(span.place, span.start)
         self.skipped += 1
-        self._keep(self._spans[1:], self._standing.anew())
+        self._keep(self._spans[1:], self._attempts.reset())
 
     def _split_or_count(self, span: Span) -> None:
         """Split a part that could not be read, or count one more failure of its only record."""
         if span.end - span.start > 1:
-            self._keep([*_parts(span), *self._spans[1:]], self._standing.anew())
+            self._keep([*_parts(span), *self._spans[1:]], self._attempts.reset())
         else:
-            self._keep([span, *self._spans[1:]], self._standing.failed())
+            self._keep([span, *self._spans[1:]], self._attempts.failed())
 
-    def _keep(self, spans: list[Span], standing: _Standing) -> None:
-        self._spans, self._standing = spans, standing
+    def _keep(self, spans: list[Span], attempts: _Attempts) -> None:
+        self._spans, self._attempts = spans, attempts
         if spans:
-            replace_file(self._path, json.dumps({"spans": spans, **asdict(standing)}) + "\n")
+            replace_file(self._path, json.dumps({"spans": spans, **asdict(attempts)}) + "\n")
         else:
             self._path.unlink(missing_ok=True)
 
@@ -277,7 +279,7 @@ def _others(runner: BatchRunner, span: Span, lookups: Mapping[PartitionId, Looku
     """
     frontiers = {
         place: frontier
-        for place, frontier in sorted(runner.books.frontiers.items(), key=lambda item: item[0] != span.place)
+        for place, frontier in sorted(runner.progress.frontiers.items(), key=lambda item: item[0] != span.place)
         if place in lookups and lookups[place].topic_id == frontier.topic_id
     }
     nothing = {p: Span(frontier.topic_id, p.topic, p.partition, 0, 0) for p, frontier in frontiers.items()}
@@ -302,11 +304,11 @@ def _parts(span: Span) -> list[Span]:
     return [span._replace(start=start, end=min(span.end, start + step)) for start in range(span.start, span.end, step)]
 
 
-def _read(path: Path) -> tuple[list[Span], _Standing]:
+def _read(path: Path) -> tuple[list[Span], _Attempts]:
     """The parts that an earlier process left; none if the file is absent or damaged."""
     try:
         kept = json.loads(path.read_text())
         spans = [Span(str(topic_id), str(topic), *map(int, numbers)) for topic_id, topic, *numbers in kept["spans"]]
-        return spans, _Standing(**{name: int(kept.get(name, 0)) for name in asdict(_Standing())})
+        return spans, _Attempts(**{name: int(kept.get(name, 0)) for name in asdict(_Attempts())})
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
-        return [], _Standing()
+        return [], _Attempts()

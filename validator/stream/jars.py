@@ -104,7 +104,7 @@ def find_java() -> JavaInstallation:
     executable = Path(home, "bin", "java") if home else _on_path("java")
     origin = f"JAVA_HOME={home}" if home else "the PATH"
     if executable is None or not os.access(executable, os.X_OK):
-        raise JavaNotFoundError(f"No Java was found through {origin}: {_JAVA_MEND}")
+        raise JavaNotFoundError(f"No Java was found through {origin}: {_JAVA_FIX}")
     try:
         answer = subprocess.run(
             [executable, "-version"],
@@ -115,19 +115,19 @@ def find_java() -> JavaInstallation:
             timeout=_JAVA_START_SECONDS_MAX,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise JavaNotFoundError(f"{executable} (from {origin}) did not start ({error}): {_JAVA_MEND}") from error
+        raise JavaNotFoundError(f"{executable} (from {origin}) did not start ({error}): {_JAVA_FIX}") from error
     match = re.search(r'version "(?P<version>(?:1\.)?(?P<major>\d+)[^"]*)"', answer.stderr + answer.stdout)
     if answer.returncode != 0 or match is None:
         if not _is_in_a_folder():
             raise JavaNotFoundError("The working directory was deleted, where no Java starts: cd to one that exists.")
-        raise JavaNotFoundError(f"{executable} (from {origin}) does not say its version: {_JAVA_MEND}")
+        raise JavaNotFoundError(f"{executable} (from {origin}) does not say its version: {_JAVA_FIX}")
     major = int(match["major"])
     if not JAVA_MAJOR_MIN <= major <= JAVA_MAJOR_MAX:
-        raise JavaNotFoundError(f"{executable} (from {origin}) is Java {major}, which does not do: {_JAVA_MEND}")
+        raise JavaNotFoundError(f"{executable} (from {origin}) is Java {major}, which does not do: {_JAVA_FIX}")
     return JavaInstallation(executable, major, match["version"])
 
 
-_JAVA_MEND = (
+_JAVA_FIX = (
     f"streamproof needs Java {JAVA_MAJOR_MIN} to {JAVA_MAJOR_MAX}; install it with "
     "`sudo apt-get install openjdk-17-jre-headless` (Debian, Ubuntu) or "
     "`brew install openjdk@17` (macOS), and point JAVA_HOME at it if another one comes first."
@@ -214,13 +214,13 @@ def _fetch(missing: list[LockedJar], cache: Path) -> None:
         ) from error
     with work as name:
         folder = Path(name)
-        said = _run_ivy(missing, folder)
+        output = _run_ivy(missing, folder)
         for jar in missing:
             arrived = folder / "out" / jar.relative_path
             if not arrived.is_file():
                 raise JarDownloadError(
                     f"Could not fetch {jar.coordinates}; check the network, or copy the jar to "
-                    f"{cache / jar.relative_path}. Ivy said: {said}"
+                    f"{cache / jar.relative_path}. Ivy said: {output}"
                 )
             actual = _sha256(arrived)
             if actual != jar.sha256:

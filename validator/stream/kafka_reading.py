@@ -30,16 +30,16 @@ from validator.codecs.batches import columns_of
 from validator.codecs.one_record import TOO_LARGE, RecordDecoder
 from validator.codecs.plain_events import TAKEN
 from validator.codecs.times import FARTHEST_US
-from validator.model.kafka_refusals import Heard
+from validator.model.kafka_refusals import ClientMessages
 from validator.stream.in_child import in_child
 
 _MESSAGES_AT_ONCE: Final = 1_000
 """Messages requested per call: few enough to stay in the processor's cache while they are copied."""
 _BYTES_AT_ONCE: Final = 8 * 2**20
 """Approximate bytes of messages requested per call. It limits the number of large messages."""
-_RECORDS_AT_MOST: Final = 16_384
-_HELD_BYTES_MOST: Final = 32 * 2**20
-"""An Arrow batch ends once it has `_RECORDS_AT_MOST` records or this many bytes of values."""
+_RECORDS_MAX: Final = 16_384
+_HELD_BYTES_MAX: Final = 32 * 2**20
+"""An Arrow batch ends once it has `_RECORDS_MAX` records or this many bytes of values."""
 _POLL_SECONDS: Final = 0.1
 _SILENCE_SECONDS: Final = 30.0
 """A range that does not advance for this long fails. The sidecar then restarts from the committed frontiers."""
@@ -47,10 +47,10 @@ _CHILD_SECONDS: Final = 60
 """Time for a child process to decompress and decode its one record, in addition to the allowed silence."""
 _QUEUED_KBYTES: Final = 16 * 1024
 """Decompressed records that librdkafka prefetches. It does not know where a range ends."""
-_SPARING_KBYTES: Final = 1024
-_SPARING_FETCH_BYTES: Final = 64 * 1024
+_LOW_MEMORY_KBYTES: Final = 1024
+_LOW_MEMORY_FETCH_BYTES: Final = 64 * 1024
 _FARTHEST_MS: Final = FARTHEST_US // 1000 + 1
-_STARTED_ANEW: Final = (
+_TOPIC_RECREATED: Final = (
     KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - its public name
     KafkaError.OFFSET_OUT_OF_RANGE,
 )
@@ -92,23 +92,23 @@ class Range(NamedTuple):
 class Reading:
     """How ranges are read.
 
-    ``options``: librdkafka's, for connection, authentication and the isolation level. ``may_miss``: topics whose
-    absent records are not an error. ``sparing``: memory is short, so little is fetched at once. ``isolated``: a range
-    of one record is read in a child process, since the record that does not fit into memory may be its neighbour.
+    ``options``: librdkafka's, for connection, authentication and the isolation level. ``may_miss``: topics whose absent
+    records are not an error. ``low_memory``: memory is short, so little is fetched at once. ``isolated``: a range of
+    one record is read in a child process, since the record that does not fit into memory may be its neighbour.
     ``memory_bytes``: limit of a worker's heap; None: unlimited. ``silence_seconds``: a range that does not advance for
     this long fails.
     """
 
     options: Mapping[str, Any]
     may_miss: frozenset[str] = frozenset()
-    sparing: bool = False
+    low_memory: bool = False
     isolated: bool = False
     memory_bytes: int | None = None
     silence_seconds: float = _SILENCE_SECONDS
 
-    def spared(self, *, isolated: bool = False) -> Reading:
+    def with_low_memory(self, *, isolated: bool = False) -> Reading:
         """A copy that fetches little at once, and with ``isolated`` reads single records in a child process."""
-        return replace(self, sparing=True, isolated=isolated)
+        return replace(self, low_memory=True, isolated=isolated)
 
     def records(self, wanted: Range, decoder: RecordDecoder) -> Iterator[pa.RecordBatch]:
         """The visible records of a range, in offset order, as batches with the columns of `columns_of`.
@@ -119,10 +119,10 @@ class Reading:
 
     def _records(self, wanted: Range, decoder: RecordDecoder) -> Iterator[pa.RecordBatch]:
         columns = _Columns(wanted.partition, decoder)
-        most = _HELD_BYTES_MOST // (8 if self.sparing else 1)
+        most = _HELD_BYTES_MAX // (8 if self.low_memory else 1)
         for messages, offsets in self.messages(wanted):
             columns.take(messages, offsets)
-            if columns.held_records >= _RECORDS_AT_MOST or columns.held_bytes >= most:
+            if columns.held_records >= _RECORDS_MAX or columns.held_bytes >= most:
                 yield columns.batch()
         if columns.held_records:
             yield columns.batch()
@@ -162,9 +162,11 @@ class Reading:
         """
         try:
             # Reading creates no reference cycles, and the garbage collector would take a third of the reading time.
-            with _consumer(self._client_options(alone=self._is_alone(wanted))) as (consumer, heard):
+            with _consumer(self._client_options(alone=self._is_alone(wanted))) as (consumer, client_messages):
                 with _no_collector():
-                    yield from _until_end(consumer, heard, wanted, self.silence_seconds, sparing=self.sparing)
+                    yield from _until_end(
+                        consumer, client_messages, wanted, self.silence_seconds, low_memory=self.low_memory
+                    )
                 consumer.unassign()
         except _NotThere as error:
             if wanted.topic not in self.may_miss:
@@ -172,7 +174,7 @@ class Reading:
 
     def _client_options(self, *, alone: bool) -> dict[str, Any]:
         """The consumer's options. ``alone``: fetch one isolated record, without the batches that follow its own."""
-        queued = _SPARING_KBYTES if self.sparing else _QUEUED_KBYTES
+        queued = _LOW_MEMORY_KBYTES if self.low_memory else _QUEUED_KBYTES
         ours: dict[str, Any] = {
             # librdkafka requires a group id. Nothing is committed, and no group is joined.
             "group.id": "streamproof",
@@ -191,9 +193,9 @@ class Reading:
             # A record batch may be as large as the broker allows, whatever fetch size is requested.
             "receive.message.max.bytes": 2**31 - 1,
         }
-        if self.sparing:
+        if self.low_memory:
             # A broker returns at least one record batch, whatever fetch size is requested.
-            ours["fetch.message.max.bytes"] = 1 if alone else _SPARING_FETCH_BYTES
+            ours["fetch.message.max.bytes"] = 1 if alone else _LOW_MEMORY_FETCH_BYTES
         if alone:
             # The next record may be the one that does not fit: it is fetched after this one is taken, with a delay.
             ours |= {"queued.min.messages": 1, "fetch.queue.backoff.ms": 1_000}
@@ -201,17 +203,17 @@ class Reading:
 
 
 def _until_end(
-    consumer: Consumer, heard: Heard, wanted: Range, silence_seconds: float, *, sparing: bool
+    consumer: Consumer, client_messages: ClientMessages, wanted: Range, silence_seconds: float, *, low_memory: bool
 ) -> Iterator[Read]:
     """The messages of a range, up to its end. Raises `ReadFailed`."""
-    heard.texts.clear()
+    client_messages.texts.clear()
     consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
-    asked = 1 if sparing else _MESSAGES_AT_ONCE
+    count = 1 if low_memory else _MESSAGES_AT_ONCE
     reached = wanted.start
     moved = time.monotonic()
     while reached < wanted.end:
         # consume() waits for this many messages, or for `_POLL_SECONDS`.
-        messages: list[Message] = consumer.consume(min(asked, wanted.end - reached), _POLL_SECONDS)
+        messages: list[Message] = consumer.consume(min(count, wanted.end - reached), _POLL_SECONDS)
         errors: list[Message] = []
         if any(map(Message.error, messages)):
             errors = [message for message in messages if message.error() is not None]
@@ -229,7 +231,7 @@ def _until_end(
         if messages:
             # A sample of sizes suffices: librdkafka's queue is limited in bytes as well.
             size = max(map(len, messages[:: max(1, len(messages) // 8)]))
-            asked = max(1, min(_MESSAGES_AT_ONCE, _BYTES_AT_ONCE // max(1, size)))
+            count = max(1, min(_MESSAGES_AT_ONCE, _BYTES_AT_ONCE // max(1, size)))
             yield messages, offsets
         # Errors are handled after the records that preceded them.
         for error in errors:
@@ -237,10 +239,10 @@ def _until_end(
         if reached > before:
             moved = time.monotonic()
         # librdkafka returns no message for a topic that does not exist.
-        elif any("Unknown topic or partition" in text and wanted.topic in text for text in heard.texts):
+        elif any("Unknown topic or partition" in text and wanted.topic in text for text in client_messages.texts):
             raise _unknown(wanted)
         elif time.monotonic() - moved > silence_seconds:
-            raise ReadFailed(_silence(wanted, reached, heard, silence_seconds))
+            raise ReadFailed(_silence(wanted, reached, client_messages, silence_seconds))
 
 
 def _checked(messages: Sequence[Message], wanted: Range, reached: int) -> Offsets:
@@ -280,7 +282,7 @@ def _after(message: Message, wanted: Range, reached: int) -> int:
         # It may precede the planned end: a newly elected leader does not know the current high watermark yet.
         return int(message.offset() or 0)
     place = f"{wanted.topic}-{wanted.partition}"
-    if code in _STARTED_ANEW:
+    if code in _TOPIC_RECREATED:
         raise _NotThere(f"records expired before they could be read: {place} has none at offset {reached} any more")
     if code in _UNKNOWN:
         raise _unknown(wanted)
@@ -392,7 +394,7 @@ def _named_headers(message: Message) -> Mapping[str, bytes | None]:
         return {}
 
 
-_consumers: Final[dict[str, tuple[Consumer, Heard]]] = {}
+_consumers: Final[dict[str, tuple[Consumer, ClientMessages]]] = {}
 """This worker's consumer, at most one, by its options."""
 
 
@@ -403,14 +405,14 @@ def _close_consumers() -> None:
 
 
 @contextmanager
-def _consumer(options: dict[str, Any]) -> Iterator[tuple[Consumer, Heard]]:
+def _consumer(options: dict[str, Any]) -> Iterator[tuple[Consumer, ClientMessages]]:
     """This worker's consumer. A consumer that met an error, or was left within a range, is not reused."""
     name = repr(sorted(options.items()))
     found = _consumers.pop(name, None)
     _close_consumers()
     if found is None:
-        heard = Heard()
-        found = Consumer({**options, **heard.options()}), heard
+        client_messages = ClientMessages()
+        found = Consumer({**options, **client_messages.options()}), client_messages
     try:
         yield found
     except BaseException:
@@ -435,11 +437,11 @@ def _unknown(wanted: Range) -> _NotThere:
     return _NotThere(f"the brokers did not know {place} for a moment (UnknownTopicOrPartition)")
 
 
-def _silence(wanted: Range, reached: int, heard: Heard, seconds: float) -> str:
-    said = f" ({heard.texts[-1]})" if heard.texts else ""
+def _silence(wanted: Range, reached: int, client_messages: ClientMessages, seconds: float) -> str:
+    reason = f" ({client_messages.texts[-1]})" if client_messages.texts else ""
     return (
         f"the brokers did not answer in time: nothing of {wanted.topic}-{wanted.partition} from offset {reached} on "
-        f"came within {seconds:g} s{said}"
+        f"came within {seconds:g} s{reason}"
     )
 
 

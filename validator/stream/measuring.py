@@ -20,7 +20,7 @@ from validator.measure.latency import RESULT_COLUMNS, latency_buckets
 from validator.measure.ledger import Ledger, MeasuredPhase
 from validator.measure.output import second_after
 from validator.measure.recovery import Detector
-from validator.model.books import Books
+from validator.model.progress import IngestProgress
 from validator.model.snapshot import Phase
 from validator.publish.atomic import replace_file
 from validator.publish.kept import DAMAGED, Say, unreadable
@@ -43,7 +43,7 @@ class Measured:
     absent_because: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def opened(state: Path, say: Say = lambda _: None) -> Ledger:
+def read_ledger(state: Path, say: Say = lambda _: None) -> Ledger:
     """The ledger kept in ``state``.
 
     An empty one if the file is absent, damaged or of another schema: `catch_up` then fills it from the facts.
@@ -59,20 +59,20 @@ def opened(state: Path, say: Say = lambda _: None) -> Ledger:
         return Ledger()
 
 
-class Keeper:
+class LedgerWriter:
     """Writes the ledger of a run to its file."""
 
     def __init__(self, state: Path) -> None:
         self._path = state / FILE
         self._kept_us: int | None = None
 
-    def keep(self, record: RunRecord, now_us: int) -> None:
+    def write(self, record: RunRecord, now_us: int) -> None:
         """Write the ledger, at most every `KEPT_EVERY_US`. Raises OSError."""
         if self._kept_us is None or now_us - self._kept_us >= KEPT_EVERY_US:
-            self.keep_now(record)
+            self.write_now(record)
             self._kept_us = now_us
 
-    def keep_now(self, record: RunRecord) -> None:
+    def write_now(self, record: RunRecord) -> None:
         """Write the ledger, if there is one. Raises OSError."""
         if record.ledger is not None:
             plain = {"schema": SCHEMA, **record.ledger.to_plain()}
@@ -81,28 +81,28 @@ class Keeper:
 
 def catch_up(tables: StateTables, recovered: Recovered, record: RunRecord) -> None:
     """Measure the results of committed batches that are not in the files, after a kill."""
-    books = recovered.books
+    progress = recovered.progress
     if record.measured_batch is None:
-        record.measured_batch = books.batch
+        record.measured_batch = progress.batch
     known = record.measured_batch if record.ledger is None else min(record.measured_batch, record.ledger.batch)
-    if books.batch > known:
+    if progress.batch > known:
         since = (
             (ds.field("batch") > known)
-            & (ds.field("batch") <= books.batch)
+            & (ds.field("batch") <= progress.batch)
             & (ds.field("kind") == Kind.FACT.value)
             & (ds.field("side") == Side.OUTPUT.value)
         )
         parts = tables.scan(Table.FACTS, RESULT_COLUMNS, since)
-        dates_all = not record.dating.topics
+        dates_all = not record.record_times.topics
         # Records read before the kill are not dated exactly enough for a latency.
-        since_us = 0 if dates_all else books.lookup_us
+        since_us = 0 if dates_all else progress.lookup_us
         left = recovered.settled.opened_us()
         # All rows in one call: a batch is counted once, but its rows may be in several files.
         record.latency_measured(
             [row for part in parts for row in latency_buckets(part, recovered.cells, left, since_us=since_us)],
             0 if dates_all else None,
         )
-    record.measured_through(books.batch)
+    record.measured_through(progress.batch)
 
 
 def rules_of(config: Config) -> Rules:
@@ -122,32 +122,32 @@ def rules_of(config: Config) -> Rules:
     )
 
 
-def known_until_us(books: Books, clock_skew_us: int) -> int | None:
+def known_until_us(progress: IngestProgress, clock_skew_us: int) -> int | None:
     """The instant of broker time (microseconds) through which output and its absence are known; None if unknown.
 
     It is not later than the newest record on an input or output: without load a pipeline writes no results.
     """
-    outputs = [f for f in books.frontiers.values() if f.side == "output"]
+    outputs = [f for f in progress.frontiers.values() if f.side == "output"]
     through: list[int] = []
     for frontier in outputs:
         read_us = None if frontier.read_through_us is None else frontier.read_through_us - clock_skew_us
-        told = [instant for instant in (read_us, frontier.last_time_us) if instant is not None]
-        if not told:
+        instants = [instant for instant in (read_us, frontier.last_time_us) if instant is not None]
+        if not instants:
             return None
-        through.append(max(told))
-    lasts = [f.last_time_us for f in books.frontiers.values() if f.side in ("input", "output")]
+        through.append(max(instants))
+    lasts = [f.last_time_us for f in progress.frontiers.values() if f.side in ("input", "output")]
     newest = max((last for last in lasts if last is not None), default=None)
     return min([*through, newest]) if through and newest is not None else None
 
 
-def measured(config: Config, books: Books, record: RunRecord) -> Measured:
-    """The published phases and fault measures after the batch of ``books``.
+def measured(config: Config, progress: IngestProgress, record: RunRecord) -> Measured:
+    """The published phases and fault measures after the batch of ``progress``.
 
     Each call also drops old entries of the ledger, even if no fault is known.
     """
     if record.ledger is None:
         return Measured()
-    until_us = known_until_us(books, config.timing.clock_skew)
+    until_us = known_until_us(progress, config.timing.clock_skew)
     found, costs = record.ledger.measure(record.faults, rules_of(config), until_us=until_us)
     return Measured(
         _published(found, record),
@@ -182,8 +182,10 @@ def _published(found: list[MeasuredPhase], record: RunRecord) -> tuple[Phase, ..
         place = names[i]
         # Violations are recorded by phase and fault name. Their counts are exact only if both name a single stretch of
         # a single fault. Violations of a later control phase are counted with the recovery before it.
-        told = names.count(place) == 1 and repeated.count(place[1] or "") < 2 and (place[1] is not None or i == 0)
-        bare = Phase(*place, phase.stretch.start_us, phase.stretch.end_us, _violations(record, place) if told else {})
+        is_unique = names.count(place) == 1 and repeated.count(place[1] or "") < 2 and (place[1] is not None or i == 0)
+        bare = Phase(
+            *place, phase.stretch.start_us, phase.stretch.end_us, _violations(record, place) if is_unique else {}
+        )
         published.append(_with_output(bare, phase) if phase.is_known else bare)
     return tuple(published)
 

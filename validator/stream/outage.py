@@ -13,7 +13,7 @@ from validator.stream.failures import NO_ANSWER, causes_of, text_of
 FILE: Final = "brokers-unanswered"
 
 
-class Unanswered:
+class OutageNote:
     """Notes in a file of the state that a request to the brokers failed, until a generation begins.
 
     ``noted``: whether a request has failed since the last generation began, in this process or an earlier one.
@@ -38,6 +38,6 @@ class Unanswered:
                 self._file.unlink(missing_ok=True)
 
 
-def is_of_an_outage(error: BaseException) -> bool:
+def is_outage(error: BaseException) -> bool:
     """Whether a query ended because the brokers did not answer."""
     return any(isinstance(cause, BrokersUnreachable) or NO_ANSWER.search(text_of(cause)) for cause in causes_of(error))

@@ -25,8 +25,8 @@ def phase_latencies(state: Path, report: Mapping[str, Any]) -> tuple[PhaseLatenc
     if report["latency_absent_because"]:
         return ()
     if not report["phases"]:
-        return (PhaseLatency("whole run", _of_the_run(state)),)
-    series = measuring.opened(state).series
+        return (PhaseLatency("whole run", _run_latency(state)),)
+    series = measuring.read_ledger(state).series
     found = []
     for phase in report["phases"]:
         # This phase was not measured: it is older than the kept output, or its boundary was reported too late.
@@ -41,7 +41,7 @@ def phase_latencies(state: Path, report: Mapping[str, Any]) -> tuple[PhaseLatenc
     return tuple(found)
 
 
-def _of_the_run(state: Path) -> Mapping[str, Histogram]:
+def _run_latency(state: Path) -> Mapping[str, Histogram]:
     record = RunRecord()
     if counters.restore(state, record) is not None:
         # The file is damaged or absent: only the plot is omitted, since no verdict depends on it.

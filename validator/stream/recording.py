@@ -9,8 +9,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from validator.core.judging import Effects
-from validator.measure.attribution import phase_of
-from validator.state.recorded_violations import Move, summed
+from validator.measure.phases import attributed_phase
+from validator.state.recorded_violations import ViolationChange, summed
 from validator.state.tables import StateTables, Table, rows_of
 from validator.stream.failpoints import reach
 from validator.stream.run_record import Recorded, RunRecord
@@ -20,7 +20,7 @@ LATEST_KEPT: Final = 50
 
 
 @dataclass(frozen=True)
-class Moment:
+class CommitContext:
     """The tables, writer, batch and lookup instant of a commit to the derived tables."""
 
     tables: StateTables
@@ -31,7 +31,7 @@ class Moment:
 
 def record(
     effects: Effects,
-    moment: Moment,
+    context: CommitContext,
     run: RunRecord,
     now_us: Callable[[], int],
     *,
@@ -44,29 +44,29 @@ def record(
     """
     rows = [*effects.violations, *unreadable]
     if rows:
-        run.violations_recorded(_record_violations(rows, moment, run), now_us())
+        run.violations_recorded(_record_violations(rows, context, run), now_us())
     reach("after_violations")
     if effects.verdicts is not None:
         changed = effects.verdicts
         for name in ("lookup_us", "batch"):
-            column = pa.repeat(pa.scalar(getattr(moment, name), pa.int64()), changed.num_rows)
+            column = pa.repeat(pa.scalar(getattr(context, name), pa.int64()), changed.num_rows)
             changed = changed.add_column(0, name, column)
-        moment.tables.append(changed, Table.VERDICTS, writer=moment.writer, version=moment.batch)
+        context.tables.append(changed, Table.VERDICTS, writer=context.writer, version=context.batch)
     reach("after_verdicts")
 
 
-def _record_violations(rows: Sequence[dict[str, Any]], moment: Moment, run: RunRecord) -> Recorded:
+def _record_violations(rows: Sequence[dict[str, Any]], context: CommitContext, run: RunRecord) -> Recorded:
     """Append violations, each with the phase and the fault of the instant at which it occurred."""
     phases: dict[int | None, tuple[str, str | None]] = {None: ("control", None)}
     for row in rows:
         at_us = row.pop("at_us")
         if at_us not in phases:
-            phases[at_us] = phase_of(at_us, run.faults)
+            phases[at_us] = attributed_phase(at_us, run.faults)
         row["phase"], row["fault"] = phases[at_us]
-        row["batch"], row["lookup_us"] = moment.batch, moment.lookup_us
+        row["batch"], row["lookup_us"] = context.batch, context.lookup_us
     table = rows_of(Table.VIOLATIONS, rows)
-    moment.tables.append(table, Table.VIOLATIONS, writer=moment.writer, version=moment.batch)
+    context.tables.append(table, Table.VIOLATIONS, writer=context.writer, version=context.batch)
     by_size = sorted(rows, key=lambda row: (-row["count"], row["class"], row["window_start_us"] or 0, row["key"] or ""))
     counts = {row["violation"]: row["count"] for row in rows}
-    moves = [Move(r["violation"], r["class"], r["lookup_us"], r["confirmed"], r["stands"]) for r in rows]
-    return Recorded(tuple(summed(table)), tuple(by_size[:LATEST_KEPT]), counts, tuple(moves))
+    changes = [ViolationChange(r["violation"], r["class"], r["lookup_us"], r["confirmed"], r["stands"]) for r in rows]
+    return Recorded(tuple(summed(table)), tuple(by_size[:LATEST_KEPT]), counts, tuple(changes))

@@ -1,4 +1,4 @@
-"""Rebuilds the state of a run from its tables: books, cells with their closing times, and recorded verdicts.
+"""Rebuilds the state of a run from its tables: progress, cells with their closing times, and recorded verdicts.
 
 Only the tables decide. If an earlier process saved its cells (`validator.stream.saved_cells`), only the facts of later
 batches are read. Saved cells are ignored if the tables show that they are no longer valid.
@@ -23,8 +23,8 @@ from validator.core.settled import SETTLED_AT_ONCE, SettledCells
 from validator.measure.expected import MINUTE_US
 from validator.measure.recent import oldest_minute
 from validator.model.arrays import ABSENT, Ints, ints
-from validator.model.books import Books, TimeRules
 from validator.model.frontier import Rest
+from validator.model.progress import IngestProgress, TimeRules
 from validator.oracles.seam import Oracle
 from validator.reconcile.cells import FACT_COLUMNS, Cells
 from validator.reconcile.facts import Kind, Side
@@ -53,16 +53,16 @@ from validator.stream.committing import (
     summaries,
 )
 from validator.stream.fault_records import recorded
-from validator.stream.retiring import RETIRED, Retired, drop_folders, retired_so_far
+from validator.stream.retention import RETIRED, Retired, drop_folders, retired_so_far
 from validator.stream.run_record import RunRecord, record_of
 from validator.stream.saved_cells import SavedCells
 from validator.stream.unexamined import Found
-from validator.stream.void import Rereads, marks_of, rereads_of, without_void
+from validator.stream.void_facts import Rereads, marks_of, rereads_of, without_void
 
 LATEST_KEPT = 100
 """Number of latest violations that a restart restores."""
 
-_OF_VIOLATIONS: Final = ("batch", "lookup_us", "window_start_us", "key", "state", "count", "confirmed", "retracted")
+_VIOLATION_COLUMNS: Final = ("batch", "lookup_us", "window_start_us", "key", "state", "count", "confirmed", "retracted")
 
 Mark = tuple[str, int, int]
 """Text, batch, and lookup instant of the batch (microseconds)."""
@@ -91,13 +91,13 @@ def _whole(tables: StateTables) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Recovered:
-    """The recovered state. A state without facts has empty books and no cells.
+    """The recovered state. A state without facts has no progress and no cells.
 
     ``settled``, ``passed``, ``rests``, ``horizon_us``: as in `Judging`. ``rereads``: topics that are read again from
     their start. ``unexamined``: as in `RunRecord`. ``folded_from``: the first batch whose facts were folded.
     """
 
-    books: Books
+    progress: IngestProgress
     cells: Cells
     retired: Retired
     positions: Positions = field(default_factory=Positions)
@@ -133,7 +133,7 @@ def take_over(tables: StateTables) -> None:
 def recover(tables: StateTables, rules: TimeRules, oracle: Oracle, saved: SavedCells | None = None) -> Recovered:
     """Rebuild a state from its facts, or from ``saved`` and the facts of later batches. Raises `StateDamaged`.
 
-    ``saved`` is modified and must not be used afterwards. An empty state has empty books.
+    ``saved`` is modified and must not be used afterwards. An empty state has no progress.
     """
     with _whole(tables):
         found = None if saved is None else _since(tables, rules, saved)
@@ -152,18 +152,18 @@ def _since(tables: StateTables, rules: TimeRules, saved: SavedCells) -> Recovere
         return None
     drop_folders(tables, saved.retired.through_epoch)
     found = _folded(tables, rules, saved, newest, instants, marks)
-    rises = found.books.clock().horizon_us
+    rises = found.progress.clock().horizon_us
     # Settled cells are out of scope by now, so all cells have to be judged again.
     overtaken = rises != saved.horizon_us and rises is not None and rises > saved.settled.oldest_start_us(-1)
     return None if overtaken else found
 
 
-def _recalled(tables: StateTables, saved: SavedCells, rules: Rules, later: pa.Table, books: Books) -> None:
+def _recalled(tables: StateTables, saved: SavedCells, rules: Rules, later: pa.Table, progress: IngestProgress) -> None:
     """Recall those settled cells of ``saved`` for which later batches have more facts."""
-    known = KnownFacts(tables, first_batch=books.batch + 1)
+    known = KnownFacts(tables, first_batch=progress.batch + 1)
     judging = Judging(known, rules, cells=saved.cells, settled=saved.settled)
-    places = places_of(books, tells_unconsumed=rules.tells_unconsumed)
-    judging.recall(later, books.clock(), places, before_batch=saved.batch + 1)
+    places = places_of(progress, reports_unconsumed=rules.reports_unconsumed)
+    judging.recall(later, progress.clock(), places, before_batch=saved.batch + 1)
 
 
 def _undoes(mark: str) -> bool:
@@ -177,7 +177,7 @@ def _recovered(tables: StateTables, rules: TimeRules, oracle: Oracle) -> Recover
     drop_folders(tables, retired.through_epoch)
     newest, instants = _frontiers(tables, ds.field("epoch") > retired.through_epoch)
     if not newest:
-        return Recovered(Books(rules), new_cells(oracle), Retired())
+        return Recovered(IngestProgress(rules), new_cells(oracle), Retired())
     nothing = SavedCells(new_cells(oracle), retired, retired.known_positions(), rereads_of(tables))
     return _folded(tables, rules, nothing, newest, instants, list(marks_of(tables)))
 
@@ -199,7 +199,7 @@ def _folded(
     kept = (ds.field("epoch") > retired.through_epoch) & (ds.field("batch") >= saved.batch)
     last, texts = newest[0]["batch"], [mark for mark, _, _ in marks]
     positions = positions_of(tables, saved.positions, kept)
-    before = Books(
+    before = IngestProgress(
         rules,
         batch=last,
         lookup_us=newest[0]["lookup_us"],
@@ -221,12 +221,12 @@ def _folded(
             _recalled(tables, saved, saved.rules, later, before)
         unexamined.add(not_examined, later)
         cells.absorb(positions.unsettled(later))
-    books = before.with_facts(summaries(pa.concat_tables(of_last)) if of_last else [])
-    passed, rests = _watermark_steps(instants, books, saved.passed), [*saved.rests, *_rests(marks, rereads)]
-    _closed_again(cells, passed, rests)
-    _told_again(tables, cells, saved.batch)
+    progress = before.with_facts(summaries(pa.concat_tables(of_last)) if of_last else [])
+    passed, rests = _watermark_steps(instants, progress, saved.passed), [*saved.rests, *_rests(marks, rereads)]
+    _restore_closing(cells, passed, rests)
+    _restore_recorded(tables, cells, saved.batch)
     return Recovered(
-        books,
+        progress,
         cells,
         retired,
         positions,
@@ -273,7 +273,7 @@ def _frontiers(tables: StateTables, kept: ds.Expression) -> tuple[list[dict[str,
     return newest, instants
 
 
-def _closed_again(cells: Cells, steps: list[tuple[int, int]], rests: list[tuple[int, Rest]]) -> None:
+def _restore_closing(cells: Cells, steps: list[tuple[int, int]], rests: list[tuple[int, Rest]]) -> None:
     """Restore the cells' closing times and instants of rest, as they were decided."""
     reached = [watermark for watermark, _ in steps]
     ends, at = np.unique(cells["end_us"], return_inverse=True)
@@ -302,7 +302,9 @@ def _rests(marks: Iterable[Mark], rereads: Rereads) -> list[tuple[int, Rest]]:
     return [(lookup_us, of_mark[mark]) for mark, _, lookup_us in marks if mark in of_mark and lookup_us > over_us]
 
 
-def _watermark_steps(instants: Instants, books: Books, known: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _watermark_steps(
+    instants: Instants, progress: IngestProgress, known: Iterable[tuple[int, int]]
+) -> list[tuple[int, int]]:
     """(watermark, lookup instant of the batch that reached it), in rising order.
 
     ``known``: the steps before the first of ``instants``.
@@ -315,19 +317,19 @@ def _watermark_steps(instants: Instants, books: Books, known: Iterable[tuple[int
             found[watermark_us] = min(before, found.get(watermark_us, before))
         before = lookup_us
     steps = sorted(found.items())
-    if books.watermark_us is not None and (not steps or books.watermark_us > steps[-1][0]):
-        steps.append((books.watermark_us, books.lookup_us))
+    if progress.watermark_us is not None and (not steps or progress.watermark_us > steps[-1][0]):
+        steps.append((progress.watermark_us, progress.lookup_us))
     return steps
 
 
-def _told_again(tables: StateTables, cells: Cells, after_batch: int = -1) -> None:
+def _restore_recorded(tables: StateTables, cells: Cells, after_batch: int = -1) -> None:
     """Restore the cells' recorded verdicts and violations from derived rows of batches after ``after_batch``."""
     later = ds.field("batch") > after_batch
     columns = ["batch", "window_start_us", "key", *CONTRIBUTIONS, *RESULTS]
     _latest(cells, tables.scan(Table.VERDICTS, columns, later), "told_digest", digest_of_rows)
     for name in VIOLATIONS:
-        rows = tables.scan(Table.VIOLATIONS, _OF_VIOLATIONS, later & (ds.field("class") == name))
-        _violations_again(cells, name, rows)
+        rows = tables.scan(Table.VIOLATIONS, _VIOLATION_COLUMNS, later & (ds.field("class") == name))
+        _restore_violations(cells, name, rows)
     # A kill between the appends to the two tables leaves violations without a verdict. The cell counts as recorded.
     some = np.zeros(len(cells), dtype=np.bool_)
     for name in VIOLATIONS:
@@ -335,11 +337,11 @@ def _told_again(tables: StateTables, cells: Cells, after_batch: int = -1) -> Non
     cells.put("told_digest", np.flatnonzero(some & (cells["told_digest"] == ABSENT)), 0)
 
 
-def _violations_again(cells: Cells, name: str, parts: Iterable[pa.Table]) -> None:
+def _restore_violations(cells: Cells, name: str, parts: Iterable[pa.Table]) -> None:
     """Restore the cells' violations of class ``name`` from rows of the violations table."""
     found: list[tuple[Ints, ...]] = [(np.empty(0, dtype=np.int64),) * 5]
     for part in parts:
-        rows = rows_told_of(cells, part)
+        rows = rows_of_derived(cells, part)
         columns = (rows, *(ints(part[column]) for column in ("batch", "lookup_us", "count")))
         grown = confirmed_by(part) - ints(part["retracted"], 0)
         found.append(tuple(column[rows >= 0] for column in (*columns, grown)))
@@ -358,15 +360,15 @@ def _violations_again(cells: Cells, name: str, parts: Iterable[pa.Table]) -> Non
     cells[f"confirmed_{name}"] = np.maximum(cells[f"confirmed_{name}"], 0)
 
 
-def rows_told_of(cells: Cells, told: pa.Table) -> Ints:
+def rows_of_derived(cells: Cells, derived: pa.Table) -> Ints:
     """Indices of the cells of a derived table's rows; -1 if retention dropped the cell of a row.
 
     A record that is read later for such a cell creates a new cell, which is out of scope and does not match these rows:
     it was first seen after them.
     """
-    rows = cells.own_rows_of(told)
-    there = rows >= 0
-    rows[there] = np.where(ints(told["lookup_us"])[there] < cells["first_seen_us"][rows[there]], -1, rows[there])
+    rows = cells.own_rows_of(derived)
+    known = rows >= 0
+    rows[known] = np.where(ints(derived["lookup_us"])[known] < cells["first_seen_us"][rows[known]], -1, rows[known])
     return rows
 
 
@@ -399,7 +401,7 @@ def restore_record(tables: StateTables, record: RunRecord) -> None:
     """
     with _whole(tables):
         _restored(tables, record)
-        record.faults_told(recorded(tables))
+        record.faults_read(recorded(tables))
         record.restarts = sum(part.num_rows for part in tables.scan(Table.RUNS, ["generation"]))
 
 
@@ -410,7 +412,7 @@ def _restored(tables: StateTables, record: RunRecord) -> None:
         sums += summed(part)
         last = part.sort_by([("batch", "descending")]).slice(0, LATEST_KEPT)
         newest = sorted([*newest, *last.to_pylist()], key=lambda row: -row["batch"])[:LATEST_KEPT]
-    record.add_told(sums)
+    record.add_recorded(sums)
     newest_us = max((row["lookup_us"] for row in sums), default=0)
     for move in confirmed_since(tables, oldest_minute(newest_us) * MINUTE_US):
         record.recent.moved(*move)

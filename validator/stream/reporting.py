@@ -1,4 +1,4 @@
-"""Builds the published snapshot from books, totals and the run's record. It contains only committed state."""
+"""Builds the published snapshot from the progress, totals and the run's record. It contains only committed state."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 
 from validator.config.model import Config
 from validator.core.suspicion import unproven_outputs
-from validator.core.totals import Sums
-from validator.model.books import Books
+from validator.core.totals import CellTotals
 from validator.model.classes import VIOLATES, Guarantee, Verdict, ViolationClass
 from validator.model.frontier import UNREADABLE_POLICY, PartitionId, may_compact
 from validator.model.grading import FORBID_LOSS, Doubt, grade, reasons
+from validator.model.progress import IngestProgress
 from validator.model.snapshot import FaultWindow, PartitionCoverage, SettledPositions, Snapshot
 from validator.model.wording import plural
 from validator.publish.times import rfc3339
@@ -31,16 +31,16 @@ _POISON: Final = "poison"
 
 
 def snapshot_of(
-    config: Config, books: Books, sums: Sums, record: RunRecord, positions: Positions | None = None
+    config: Config, progress: IngestProgress, sums: CellTotals, record: RunRecord, positions: Positions | None = None
 ) -> Snapshot:
-    """The snapshot after the batch of ``books``. ``positions``: those of undecodable records."""
-    coverage = tuple(_coverage(books))
+    """The snapshot after the batch of ``progress``. ``positions``: those of undecodable records."""
+    coverage = tuple(_coverage(progress))
     complete = all(part.invisible >= 0 for part in coverage)
     doubts = [
-        *_of_the_end(record),
-        *doubts_of(config, books, record, sums),
-        *map(Doubt, _faults_recreated(config, books)),
-        *_of_absence(config, books, record, sums),
+        *_end_doubts(record),
+        *doubts_of(config, progress, record, sums),
+        *map(Doubt, _faults_recreated(config, progress)),
+        *_absence_doubts(config, progress, record, sums),
         *_retired_in_doubt(sums),
     ]
     if not complete:
@@ -48,44 +48,44 @@ def snapshot_of(
             Doubt("the coverage sums do not balance: more records were counted than the read offsets contain")
         )
     if sums.cells_refuted:
-        doubts.append(Doubt(_of_refuted(sums)))
-    retired = _of_retired(config, sums)
-    held = record.suspicion.suspected(books, sums)
-    confirmed = _confirmed_now(books, sums, record, held)
-    on_record = {**sums.on_record, "undecodable": books.undecodable("output")}
+        doubts.append(Doubt(_refuted_sentence(sums)))
+    retired = _retired_doubts(config, sums)
+    held = record.suspicion.suspected(progress, sums)
+    confirmed = _confirmed_now(progress, sums, record, held)
+    on_record = {**sums.on_record, "undecodable": progress.undecodable("output")}
     left = {name: count for name, count in sums.unproven.items() if count}
     suspects = {
         name: max(0, on_record.get(name, 0) - confirmed[name]) + left.get(name, 0) for name in sorted({*held, *left})
     }
-    untold = _untold(confirmed, record)
+    unrecorded = _unrecorded(confirmed, record)
     acknowledged = record.acknowledged.left
     # Only recorded violations can be acknowledged.
-    told = {name: min(count, record.confirmed_now.get(name, 0)) for name, count in confirmed.items()}
-    opened = _unacknowledged(told, acknowledged)
+    recorded = {name: min(count, record.confirmed_now.get(name, 0)) for name, count in confirmed.items()}
+    opened = _unacknowledged(recorded, acknowledged)
     expected = record.expected()
     planned = _by_class(expected)
-    costs = measured(config, books, record)
-    results = results_of(books, sums)
+    costs = measured(config, progress, record)
+    results = results_of(progress, sums)
     return Snapshot(
         pipeline=config.pipeline,
         guarantee=config.guarantee,
-        taken_us=books.lookup_us,
+        taken_us=progress.lookup_us,
         verdicts=grade(confirmed, [*doubts, *retired]),
-        verdicts_over=_over(books, record, [*doubts, *untold], confirmed),
-        reasons=reasons(confirmed, [*doubts, *retired, *untold]),
+        verdicts_over=_over(progress, record, [*doubts, *unrecorded], confirmed),
+        reasons=reasons(confirmed, [*doubts, *retired, *unrecorded]),
         contributions=dict(sums.counts),
         results=results,
         results_total={name: max(count, record.results_most.get(name, 0)) for name, count in results.items()},
         processed_total=max(sums.counts["processed"], record.processed_most),
         inputs={
-            "read": books.records("input"),
-            "undecodable": books.undecodable("input"),
-            "expired": books.expired_of("input"),
+            "read": progress.records("input"),
+            "undecodable": progress.undecodable("input"),
+            "expired": progress.expired_of("input"),
             "out_of_scope": sums.counts["out_of_scope"],
         },
         unconsumed_overdue=sums.unconsumed_overdue,
         unconsumed_due_us=sums.unconsumed_due_us,
-        late_records={"read": books.records("late"), "undecodable": books.undecodable("late")},
+        late_records={"read": progress.records("late"), "undecodable": progress.undecodable("late")},
         cells={
             "seen": sums.cells_seen,
             "closed": sums.cells_closed,
@@ -95,9 +95,9 @@ def snapshot_of(
             "estimated": sums.cells_estimated,
             "sampled": sums.cells_sampled,
         },
-        reliable_throughput_per_second=_throughput(books, sums),
+        reliable_throughput_per_second=_throughput(progress, sums),
         latency={name: tally.frozen() for name, tally in record.latency.items()},
-        latency_resolution_seconds=record.dating.resolution_us / 1e6,
+        latency_resolution_seconds=record.record_times.resolution_us / 1e6,
         latency_absent_because=_why_no_latency(record),
         phases=costs.phases,
         faults=record.faults,
@@ -118,9 +118,10 @@ def snapshot_of(
         },
         confirmed_total=dict(record.confirmed_total),
         retracted_total=dict(record.retracted_total),
-        coverage_complete=complete and not (books.expired or books.replaced or books.cut_back or books.compacted),
+        coverage_complete=complete
+        and not (progress.expired or progress.replaced or progress.cut_back or progress.compacted),
         coverage=coverage,
-        input_watermark_us=books.watermark_us,
+        input_watermark_us=progress.watermark_us,
         batches=record.batches,
         batch_seconds=record.batch_seconds,
         input_events_per_second=record.events_per_second,
@@ -139,7 +140,7 @@ def snapshot_of(
         violations_open=opened,
         violations_expected={name: min(count, planned.get(name, 0)) for name, count in confirmed.items()},
         violations_unexpected=_unexpected(opened, expected, acknowledged),
-        expected_now=record.expected_now(books.lookup_us),
+        expected_now=record.expected_now(progress.lookup_us),
         unacknowledged_open=sum(opened.values()),
         settled_positions=_settled(positions) if positions is not None else (),
     )
@@ -165,17 +166,17 @@ def _settled(positions: Positions) -> tuple[SettledPositions, ...]:
     )
 
 
-def results_of(books: Books, sums: Sums) -> dict[str, int]:
+def results_of(progress: IngestProgress, sums: CellTotals) -> dict[str, int]:
     """Class of result -> current number; ``read``: all results read."""
     return {
-        "read": books.records("output"),
+        "read": progress.records("output"),
         "correct": sums.results["correct"],
         "incomplete": sums.results["incomplete"],
         "excess": sums.results["excess"],
         "misplaced": sums.results["misplaced_results"],
         # Values are not compared yet, so `inconsistent` and `wrong_value` are absent, not 0.
-        "undecodable": books.undecodable("output"),
-        "tombstone": books.tombstones,
+        "undecodable": progress.undecodable("output"),
+        "tombstone": progress.tombstones,
     }
 
 
@@ -208,25 +209,29 @@ def _by_class(counts: Mapping[tuple[str | None, str], int] | Mapping[tuple[str, 
     return sums
 
 
-def _confirmed_now(books: Books, sums: Sums, record: RunRecord, held: Iterable[str]) -> dict[str, int]:
+def _confirmed_now(
+    progress: IngestProgress, sums: CellTotals, record: RunRecord, held: Iterable[str]
+) -> dict[str, int]:
     """Violation class -> contributions (or results) that are confirmed and not retracted.
 
     ``held``: the classes of which nothing more is confirmed.
     """
     # A confirmed violation stays confirmed while it is on record. This includes retired cells, and contributions that
     # count as overdue again because of time or of a recreated topic.
-    told = {name: min(sums.on_record.get(name, 0), record.confirmed_now.get(name, 0)) for name in VIOLATIONS}
+    recorded = {name: min(sums.on_record.get(name, 0), record.confirmed_now.get(name, 0)) for name in VIOLATIONS}
     proven = {name: sums.counts[name] - sums.unproven.get(name, 0) for name in VIOLATIONS}
-    confirmed = {name: told[name] if name in held else max(told[name], proven[name]) for name in VIOLATIONS}
-    unproven = unproven_outputs(books, sums)
+    confirmed = {name: recorded[name] if name in held else max(recorded[name], proven[name]) for name in VIOLATIONS}
+    unproven = unproven_outputs(progress, sums)
     sure = sum(
-        f.undecodable for place, f in books.frontiers.items() if f.side == "output" and place.topic not in unproven
+        f.undecodable for place, f in progress.frontiers.items() if f.side == "output" and place.topic not in unproven
     )
-    confirmed["undecodable"] = max(sure, min(record.confirmed_now.get("undecodable", 0), books.undecodable("output")))
-    return confirmed | dict.fromkeys(record.suspicion.withdrawn(books, sums), 0)
+    confirmed["undecodable"] = max(
+        sure, min(record.confirmed_now.get("undecodable", 0), progress.undecodable("output"))
+    )
+    return confirmed | dict.fromkeys(record.suspicion.withdrawn(progress, sums), 0)
 
 
-def _retired_in_doubt(sums: Sums) -> Iterator[Doubt]:
+def _retired_in_doubt(sums: CellTotals) -> Iterator[Doubt]:
     """Suspected violations that can be neither confirmed nor explained, since the facts of their cells were dropped."""
     for name, count in sums.unproven.items():
         if count:
@@ -238,7 +243,7 @@ def _retired_in_doubt(sums: Sums) -> Iterator[Doubt]:
             )
 
 
-def _untold(confirmed: Mapping[str, int], record: RunRecord) -> list[Doubt]:
+def _unrecorded(confirmed: Mapping[str, int], record: RunRecord) -> list[Doubt]:
     """Why the verdicts over an hour and a day are unknown, if violations were retired while they were suspected.
 
     The instant of their confirmation is not recorded.
@@ -248,77 +253,77 @@ def _untold(confirmed: Mapping[str, int], record: RunRecord) -> list[Doubt]:
 
 
 def _over(
-    books: Books, record: RunRecord, doubts: Sequence[Doubt], confirmed: Mapping[str, int]
+    progress: IngestProgress, record: RunRecord, doubts: Sequence[Doubt], confirmed: Mapping[str, int]
 ) -> Mapping[str, Mapping[Guarantee, Verdict]]:
     found = {}
     for span, minutes in {"1h": 60, "24h": 24 * 60}.items():
-        since = record.recent.since(minutes, books.lookup_us)
+        since = record.recent.since(minutes, progress.lookup_us)
         # Violations that are no longer confirmed count toward no verdict.
         found[span] = grade({name: min(count, confirmed.get(name, 0)) for name, count in since.items()}, doubts)
     return found
 
 
-def doubts_of(config: Config, books: Books, record: RunRecord, sums: Sums) -> tuple[Doubt, ...]:
+def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums: CellTotals) -> tuple[Doubt, ...]:
     """Why the verdict is unknown; empty if nothing is in doubt."""
-    said: list[str] = list(record.troubles)
-    said.extend(f"topic {topic} does not exist yet" for topic in record.waiting_for)
-    said.extend(configuration_doubts(config, books, sums, record.examples, waits=bool(record.waiting_for)))
+    sentences: list[str] = list(record.troubles)
+    sentences.extend(f"topic {topic} does not exist yet" for topic in record.waiting_for)
+    sentences.extend(configuration_doubts(config, progress, sums, record.examples, waits=bool(record.waiting_for)))
     poison = _poison(record.faults)
-    sides = {place: frontier.side for place, frontier in books.frontiers.items()}
+    sides = {place: frontier.side for place, frontier in progress.frontiers.items()}
     for side in ("input", "late", "rejected"):
-        count = books.hidden(side)
+        count = progress.hidden(side)
         if count:
             wrote = f" ({poison} wrote such records)" if poison else ""
             read, would = plural(count, f"{side} record"), "it" if count == 1 else "they"
             where = sentence(record.unexamined, sides, side)
-            said.append(f"{read} could not be decoded, so what {would} would explain is not known{wrote}{where}")
-    said.extend(
+            sentences.append(f"{read} could not be decoded, so what {would} would explain is not known{wrote}{where}")
+    sentences.extend(
         f"{place.topic}-{place.partition} has shown no event yet, so how old the events before its start are is not "
         "known: every cell is out of scope until it does"
-        for place in books.hiding
+        for place in progress.hiding
     )
-    for place, frontier in sorted(books.frontiers.items()):
+    for place, frontier in sorted(progress.frontiers.items()):
         if frontier.expired:
-            said.append(
+            sentences.append(
                 f"{plural(frontier.expired, 'record')} of {place.topic}-{place.partition} "
                 f"expired before {'it' if frontier.expired == 1 else 'they'} could be read "
                 "(retention or a recreated topic)"
             )
-    said.extend(_compacted(books))
-    said.extend(map(_recreated, sorted({place.topic for place in books.replaced})))
-    said.extend(
+    sentences.extend(_compacted(progress))
+    sentences.extend(map(_recreated, sorted({place.topic for place in progress.replaced})))
+    sentences.extend(
         f"the log of {place.topic}-{place.partition} was cut back after it was read (unclean leader election or lost "
         "disk): the records read there may differ from those of the pipeline"
-        for place in sorted(books.cut_back)
+        for place in sorted(progress.cut_back)
     )
     if where := sentence(record.unexamined, sides, "output"):
-        said.append(f"results that may be correct count as expired{where}")
-    gone = {frontier.side for frontier in books.frontiers.values() if frontier.gone_us is not None}
-    if gone and (overdue := sums.counts["overdue"]):
-        said.append(
+        sentences.append(f"results that may be correct count as expired{where}")
+    expired_sides = {frontier.side for frontier in progress.frontiers.values() if frontier.unread_since_us is not None}
+    if expired_sides and (overdue := sums.counts["overdue"]):
+        sentences.append(
             f"{plural(overdue, 'contribution')} may have been answered in output that expired"
-            if gone - {"input"}
+            if expired_sides - {"input"}
             else f"{plural(overdue, 'contribution')} may be of events that expired before the engine read them"
         )
     if sums.keys_scattered:
         keys, have = plural(sums.keys_scattered, "key"), "has" if sums.keys_scattered == 1 else "have"
-        said.append(
+        sentences.append(
             f"{keys} {have} results on several partitions, whose offsets do not show which is the newest: "
             f"{'it is' if sums.keys_scattered == 1 else 'they are'} not judged; write all results of a key to one "
             "partition"
         )
     if sums.doubtful:
         its = "its" if sums.doubtful == 1 else "their"
-        said.append(
+        sentences.append(
             f"{plural(sums.doubtful, 'contribution')} without an answer may have been dropped correctly as late: "
             f"earlier in {its} partition is an unreadable record, or an event further ahead than timing.max_ahead"
         )
     if sums.cells_settled == 0:
-        said.append("nothing has settled yet: no cell is closed and judged" + _what_settles(record, sums))
-    return tuple(map(Doubt, said))
+        sentences.append("nothing has settled yet: no cell is closed and judged" + _settling_clause(record, sums))
+    return tuple(map(Doubt, sentences))
 
 
-def _what_settles(record: RunRecord, sums: Sums) -> str:
+def _settling_clause(record: RunRecord, sums: CellTotals) -> str:
     """What to do if a run with `--leave-open` has settled nothing, as the end of a sentence."""
     if not record.leaves_open or not sums.cells_seen:
         return ""
@@ -334,9 +339,9 @@ def _what_settles(record: RunRecord, sums: Sums) -> str:
     )
 
 
-def _faults_recreated(config: Config, books: Books) -> Iterator[str]:
+def _faults_recreated(config: Config, progress: IngestProgress) -> Iterator[str]:
     """Why violations may lack an attribution: records of the recreated faults topic were never read."""
-    if config.faults is not None and len(books.faults_topics) > 1:
+    if config.faults is not None and len(progress.faults_topics) > 1:
         yield _recreated(config.faults.topic)
 
 
@@ -344,10 +349,10 @@ def _recreated(topic: str) -> str:
     return f"topic {topic} was deleted and recreated: how many of its records were never read is not known"
 
 
-def _compacted(books: Books) -> Iterator[str]:
+def _compacted(progress: IngestProgress) -> Iterator[str]:
     """A sentence for each topic from which compaction may have removed unread records."""
-    for topic in sorted({place.topic for place, frontier in books.frontiers.items() if frontier.compacted}):
-        frontiers = [frontier for place, frontier in books.frontiers.items() if place.topic == topic]
+    for topic in sorted({place.topic for place, frontier in progress.frontiers.items() if frontier.compacted}):
+        frontiers = [frontier for place, frontier in progress.frontiers.items() if place.topic == topic]
         count = sum(frontier.compacted for frontier in frontiers)
         policy = frontiers[0].cleanup_policy
         if policy == UNREADABLE_POLICY:
@@ -360,9 +365,9 @@ def _compacted(books: Books) -> Iterator[str]:
         )
 
 
-def _of_absence(config: Config, books: Books, record: RunRecord, sums: Sums) -> list[Doubt]:
+def _absence_doubts(config: Config, progress: IngestProgress, record: RunRecord, sums: CellTotals) -> list[Doubt]:
     """Doubts about contributions that are outstanding long enough to be missing, but may still arrive."""
-    found = _of_the_group(config, books, record, sums)
+    found = _group_doubts(config, progress, record, sums)
     if sums.blocked_overdue:
         found.append(
             Doubt(
@@ -377,7 +382,7 @@ def _of_absence(config: Config, books: Books, record: RunRecord, sums: Sums) -> 
     return found
 
 
-def _of_refuted(sums: Sums) -> str:
+def _refuted_sentence(sums: CellTotals) -> str:
     """The sentence for cells whose ids differ although their fingerprints agree.
 
     Two sums of 64-bit hashes do not agree by chance for different ids.
@@ -391,52 +396,54 @@ def _of_refuted(sums: Sums) -> str:
     )
 
 
-def _of_retired(config: Config, sums: Sums) -> list[Doubt]:
+def _retired_doubts(config: Config, sums: CellTotals) -> list[Doubt]:
     """Doubts about contributions that were undecided when retention dropped their cells.
 
     They concern the verdict of the whole run, but no alert, since nothing can change them any more.
     """
     found = []
     if count := sums.unconsumed_retired:
-        said = f"{plural(count, 'event was', 'events were')} not consumed {_by_whom(config)} when retention dropped"
-        found.append(Doubt(f"{said} {'its cell' if count == 1 else 'their cells'}", FORBID_LOSS))
+        sentence = (
+            f"{plural(count, 'event was', 'events were')} not consumed {_by_group(config)} when retention dropped"
+        )
+        found.append(Doubt(f"{sentence} {'its cell' if count == 1 else 'their cells'}", FORBID_LOSS))
     if count := sums.cells_undecided:
-        said = f"retention dropped {plural(count, 'cell')} before the verdict was decided"
+        sentence = f"retention dropped {plural(count, 'cell')} before the verdict was decided"
         why = "a topic was deleted, or held back by an open transaction, for twice state.retention"
-        found.append(Doubt(f"{said}, because {why}; a new state begins without this doubt"))
+        found.append(Doubt(f"{sentence}, because {why}; a new state begins without this doubt"))
     if count := sums.blocked_retired:
-        said = f"an open transaction may have held the answers to {plural(count, 'event')} when retention dropped"
-        found.append(Doubt(f"{said} {'its cell' if count == 1 else 'their cells'}", FORBID_LOSS))
+        sentence = f"an open transaction may have held the answers to {plural(count, 'event')} when retention dropped"
+        found.append(Doubt(f"{sentence} {'its cell' if count == 1 else 'their cells'}", FORBID_LOSS))
     return found
 
 
-def _by_whom(config: Config) -> str:
+def _by_group(config: Config) -> str:
     """The consumer in a sentence. No group may be configured any more, if only retired cells depended on one."""
     group = config.engine.consumer_group
     return "by the engine" if group is None else f"by group {group}"
 
 
-def _of_the_group(config: Config, books: Books, record: RunRecord, sums: Sums) -> list[Doubt]:
+def _group_doubts(config: Config, progress: IngestProgress, record: RunRecord, sums: CellTotals) -> list[Doubt]:
     """Doubts about events that the engine's group has not consumed: they are not lost, but may still be."""
-    unconsumed, asked = sums.unconsumed, _by_whom(config)
+    unconsumed, by_group = sums.unconsumed, _by_group(config)
     if record.has_ended and unconsumed:
-        said = (
-            f"{plural(unconsumed, *_EVENTS_HAVE)} not been consumed {asked} at the end of the run, so that the "
+        sentence = (
+            f"{plural(unconsumed, *_EVENTS_HAVE)} not been consumed {by_group} at the end of the run, so that the "
             "pipeline is not at rest: let the engine continue, and run again"
         )
-        return [Doubt(said + _group_problem(books))]
+        return [Doubt(sentence + _group_problem(progress))]
     if sums.unconsumed_overdue:
-        said = (
-            f"{plural(sums.unconsumed_overdue, *_EVENTS_HAVE)} not been consumed {asked} for more than "
+        sentence = (
+            f"{plural(sums.unconsumed_overdue, *_EVENTS_HAVE)} not been consumed {by_group} for more than "
             f"{format_duration(config.timing.missing_after)}, since {rfc3339(sums.unconsumed_due_us)}"
         )
-        return [Doubt(said + _group_problem(books), FORBID_LOSS)]
+        return [Doubt(sentence + _group_problem(progress), FORBID_LOSS)]
     return []
 
 
-def _group_problem(books: Books) -> str:
+def _group_problem(progress: IngestProgress) -> str:
     """A problem with the committed offsets of the engine's group, as the end of a sentence; empty if there is none."""
-    inputs = [(place, frontier) for place, frontier in sorted(books.frontiers.items()) if frontier.side == "input"]
+    inputs = [(place, frontier) for place, frontier in sorted(progress.frontiers.items()) if frontier.side == "input"]
     if all(frontier.committed_offset is None for _, frontier in inputs):
         return (
             "; the group has no committed offset on any input topic: engine.consumer_group is misspelt, the group's "
@@ -452,7 +459,7 @@ def _group_problem(books: Books) -> str:
     return ""
 
 
-def _of_the_end(record: RunRecord) -> list[Doubt]:
+def _end_doubts(record: RunRecord) -> list[Doubt]:
     """The doubt if the pipeline was not at rest at the end of a `--once` run: that end then decides nothing."""
     if record.unrest is None:
         return []
@@ -466,7 +473,7 @@ def _poison(faults: Iterable[FaultWindow]) -> str:
     return f"fault {names[0]}{more}" if names else ""
 
 
-def _coverage(books: Books) -> list[PartitionCoverage]:
+def _coverage(progress: IngestProgress) -> list[PartitionCoverage]:
     return [
         PartitionCoverage(
             role=frontier.side,
@@ -483,23 +490,23 @@ def _coverage(books: Books) -> list[PartitionCoverage]:
             read_through_us=frontier.read_through_us,
             lag_events=frontier.lag_events,
         )
-        for place, frontier in sorted(books.frontiers.items())
+        for place, frontier in sorted(progress.frontiers.items())
     ]
 
 
 def _why_no_latency(record: RunRecord) -> str | None:
-    if not record.dating.topics or any(any(tally.counts) for tally in record.latency.values()):
+    if not record.record_times.topics or any(any(tally.counts) for tally in record.latency.values()):
         return None
-    topics = ", ".join(sorted(record.dating.topics))
+    topics = ", ".join(sorted(record.record_times.topics))
     return (
         f"CreateTime on {topics}: latency is measured from the instants at which the sidecar reads the records, and so "
         "far it has read a backlog, or no result whose inputs it had read live"
     )
 
 
-def _throughput(books: Books, sums: Sums) -> float | None:
+def _throughput(progress: IngestProgress, sums: CellTotals) -> float | None:
     """Distinct processed contributions per second of output broker time."""
-    span = books.output_span_us
+    span = progress.output_span_us
     if span is None or span[1] <= span[0]:
         return None
     return sums.counts["processed"] / ((span[1] - span[0]) / 1e6)

@@ -15,8 +15,8 @@ import pyarrow.dataset as ds
 
 from validator.config.model import Config
 from validator.model.arrays import ints
-from validator.model.books import Books, TimeRules
 from validator.model.frontier import Frontier
+from validator.model.progress import IngestProgress, TimeRules
 from validator.reconcile.cells import Cells
 from validator.reconcile.judge import VIOLATIONS
 from validator.state import identity
@@ -24,8 +24,8 @@ from validator.state.positions import reread_mark
 from validator.state.recorded_violations import confirmed_by
 from validator.state.tables import StateTables, Table
 from validator.stream.committing import frontier_rows, mark_row
-from validator.stream.recovery import Recovered, recover, rows_told_of
-from validator.stream.retiring import Violation
+from validator.stream.recovery import Recovered, recover, rows_of_derived
+from validator.stream.retention import Violation
 
 
 def adopt(tables: StateTables, config: Config) -> tuple[str, ...]:
@@ -37,20 +37,20 @@ def adopt(tables: StateTables, config: Config) -> tuple[str, ...]:
     if not changed:
         return ()
     found = _recovered(tables, config)
-    books = found.books
-    again = _refused_or_read(books, tables, config, changed)
+    progress = found.progress
+    again = _refused_or_read(progress, tables, config, changed)
     if again:
         began = {
-            place: _from_start(frontier, books.lookup_us) if place.topic in again else frontier
-            for place, frontier in books.frontiers.items()
+            place: _from_start(frontier, progress.lookup_us) if place.topic in again else frontier
+            for place, frontier in progress.frontiers.items()
         }
-        after = replace(books, batch=books.batch + 1, frontiers=began)
+        after = replace(progress, batch=progress.batch + 1, frontiers=began)
         retention = config.state.retention
         # Suspected violations of retired cells may be explained by the topic's records, but are not judged again.
         retired = found.retired.with_proven(_confirmed_of_retired(tables, found.cells))
         marks = [reread_mark(again), *([retired.to_mark()] if retired != found.retired else [])]
         rows = [
-            frontier_rows(after, books.watermark_us, retention),
+            frontier_rows(after, progress.watermark_us, retention),
             *(mark_row(after, mark, retention) for mark in marks),
         ]
         tables.append(pa.concat_tables(rows), Table.FACTS, writer="reread", version=after.batch)
@@ -61,7 +61,7 @@ def adopt(tables: StateTables, config: Config) -> tuple[str, ...]:
 def would_adopt(tables: StateTables, config: Config) -> tuple[str, ...]:
     """The topics that `adopt` would read again. Writes nothing; raises as `adopt` does."""
     changed = identity.changed_fields(tables.state, config)
-    return _refused_or_read(_recovered(tables, config).books, tables, config, changed) if changed else ()
+    return _refused_or_read(_recovered(tables, config).progress, tables, config, changed) if changed else ()
 
 
 def _recovered(tables: StateTables, config: Config) -> Recovered:
@@ -76,17 +76,19 @@ def _confirmed_of_retired(tables: StateTables, cells: Cells) -> dict[Violation, 
     for part in tables.scan(Table.VIOLATIONS, columns, ds.field("class").isin(list(VIOLATIONS))):
         grown = (confirmed_by(part) - ints(part["retracted"], 0)).tolist()
         named = zip(*(part[name].to_pylist() for name in columns[:3]), strict=True)
-        for row, violation, growth in zip(rows_told_of(cells, part).tolist(), named, grown, strict=True):
+        for row, violation, growth in zip(rows_of_derived(cells, part).tolist(), named, grown, strict=True):
             if row < 0:
                 found[violation] = found.get(violation, 0) + growth
     return {violation: count for violation, count in found.items() if count > 0}
 
 
-def _refused_or_read(books: Books, tables: StateTables, config: Config, changed: Iterable[str]) -> tuple[str, ...]:
+def _refused_or_read(
+    progress: IngestProgress, tables: StateTables, config: Config, changed: Iterable[str]
+) -> tuple[str, ...]:
     """The changed topics that were read. Raises `StateMismatch` if a record of one of them decoded."""
     found = []
     for topic in sorted(changed):
-        frontiers = [frontier for place, frontier in books.frontiers.items() if place.topic == topic]
+        frontiers = [frontier for place, frontier in progress.frontiers.items() if place.topic == topic]
         read = sum(frontier.records - frontier.tombstones for frontier in frontiers)
         decoded = read - sum(frontier.undecodable for frontier in frontiers)
         if decoded:
@@ -117,7 +119,7 @@ def _from_start(frontier: Frontier, lookup_us: int) -> Frontier:
         last_data_us=lookup_us,
         expired=start - frontier.first_offset,
         hidden_start=frontier.hidden_start,
-        gone_us=frontier.gone_us,
+        unread_since_us=frontier.unread_since_us,
         unprovable_below=frontier.unprovable_below,
         cleanup_policy=frontier.cleanup_policy,
         compacted_below=frontier.compacted_below,

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from validator.core.suspicion import Suspicion
-from validator.measure.dating import Dating
 from validator.measure.expected import MINUTE_US, NO_MINUTE, expected, expected_now
 from validator.measure.histogram import Tally
 from validator.measure.latency import DEFINITIONS, EVERY_RESULT, outputs
@@ -18,10 +17,11 @@ from validator.measure.ledger import Ledger
 from validator.measure.output import SECOND_US
 from validator.measure.phases import injected, phase_at
 from validator.measure.recent import DAY_MINUTES, RecentlyConfirmed, oldest_minute
+from validator.measure.record_times import RecordTimes
 from validator.model.cut import cut
 from validator.model.snapshot import FaultWindow, ViolationRecord
 from validator.state.acknowledged import Acknowledged
-from validator.state.recorded_violations import Move
+from validator.state.recorded_violations import ViolationChange
 from validator.stream.doubt_sentences import Example
 from validator.stream.fault_records import FaultRecords
 from validator.stream.unexamined import Found
@@ -38,7 +38,7 @@ class Recorded:
     sums: tuple[Mapping[str, Any], ...]
     latest: tuple[Mapping[str, Any], ...]
     counts: Mapping[str, int] = field(default_factory=dict)
-    moves: tuple[Move, ...] = ()
+    changes: tuple[ViolationChange, ...] = ()
 
 
 @dataclass
@@ -73,7 +73,7 @@ class RunRecord:
     fault_records: FaultRecords = field(default_factory=FaultRecords)
     restarts: int = 0
     batches: int = 0
-    dating: Dating = field(default_factory=Dating)
+    record_times: RecordTimes = field(default_factory=RecordTimes)
     latency: dict[str, Tally] = field(default_factory=lambda: {name: Tally() for name in DEFINITIONS})
     latency_by_phase: dict[tuple[str, str], Tally] = field(default_factory=dict)
     measured_batch: int | None = -1
@@ -115,7 +115,7 @@ class RunRecord:
         """The rules by which violations stay suspected, with the currently absent topics."""
         return Suspicion(self.explained_by_one, self.hidden_inputs_lose, self.copies_explain, self.waiting_sides)
 
-    def faults_told(self, rows: Iterable[Mapping[str, object]]) -> None:
+    def faults_read(self, rows: Iterable[Mapping[str, object]]) -> None:
         """Add rows of the faults table."""
         self.fault_records.take(rows)
         self.faults = self.fault_records.windows()
@@ -137,12 +137,12 @@ class RunRecord:
         """
         found = list(rows)
         counted = -1 if self.measured_batch is None else self.measured_batch
-        struck = injected(self.faults)
+        faults = injected(self.faults)
         recovered = {} if self.ledger is None else self.ledger.recovered_us
         for row in found:
             if row["definition"] == EVERY_RESULT or row["batch"] <= counted:
                 continue
-            phase, _ = phase_at(row["second"] * SECOND_US, struck, recovered)
+            phase, _ = phase_at(row["second"] * SECOND_US, faults, recovered)
             of_phase = self.latency_by_phase.setdefault((row["definition"], phase), Tally())
             for tally in (self.latency[row["definition"]], of_phase):
                 tally.add_bucket(row["bucket"], row["results"], row["sum_us"] / 1e6, row["max_us"] / 1e6)
@@ -160,15 +160,15 @@ class RunRecord:
 
     def violations_recorded(self, recorded: Recorded, now_us: int) -> None:
         """Add an append to the violations table, committed at ``now_us``."""
-        self.add_told(recorded.sums, committed_us=now_us)
-        for move in recorded.moves:
-            self.recent.moved(*move)
+        self.add_recorded(recorded.sums, committed_us=now_us)
+        for change in recorded.changes:
+            self.recent.moved(*change)
         for row in recorded.latest:
             self.remember(record_of(row, first_us=row["first_us"]))
         self.acknowledged.moved(recorded.counts)
         self._forget_old(now_us)
 
-    def add_told(self, sums: Iterable[Mapping[str, Any]], *, committed_us: int | None = None) -> None:
+    def add_recorded(self, sums: Iterable[Mapping[str, Any]], *, committed_us: int | None = None) -> None:
         """Add rows of the violations table, summed by `SUMMED_BY`, to the totals. A batch must be added completely.
 
         ``committed_us``: instant of their commit; None if unknown: the lookup instant of their batch is used instead.
@@ -259,7 +259,7 @@ class RunRecord:
         grown = max(0, now.get("expected", 0) - before.get("expected", 0))
         self.classified_total["expected"] = self.classified_total.get("expected", 0) + grown
 
-    def rose(self, results: Mapping[str, int], processed: int) -> None:
+    def raise_totals(self, results: Mapping[str, int], processed: int) -> None:
         """Raise ``results_most`` and ``processed_most`` to the current values."""
         self.results_most = {name: max(count, self.results_most.get(name, 0)) for name, count in results.items()}
         self.processed_most = max(processed, self.processed_most)

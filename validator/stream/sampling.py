@@ -16,17 +16,17 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Kafka
 from validator.codecs.one_record import Record, RecordDecoder, Undecodable
 from validator.config.model import Config, Input
 from validator.model.kafka_options import OptionsRefused, librdkafka_options
-from validator.model.kafka_refusals import Heard, Refusal, of_kind
+from validator.model.kafka_refusals import ClientMessages, Refusal, refusal_of_kind
 from validator.stream.clients import for_librdkafka, made, why_refused
 from validator.stream.sources import id_type_of, sources_of
 
 _POLL_SECONDS: Final = 0.1
-_FETCHED_BYTES_MOST: Final = 2**20
+_FETCHED_BYTES_MAX: Final = 2**20
 """Compressed bytes per fetch. A broker returns at least one record batch of a partition, even if it is larger."""
 
 
 @dataclass(frozen=True)
-class Begun:
+class TopicStarted:
     """Reading of the newest records of ``topic`` begins. Partition -> first offset, and offset after the last."""
 
     topic: str
@@ -35,7 +35,7 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class Answered:
+class TopicAnswered:
     """Reading of ``topic`` has ended. ``refusal``: why it is incomplete; None if it is complete."""
 
     topic: str
@@ -43,16 +43,16 @@ class Answered:
 
 
 @contextmanager
-def _consumer(config: Config, heard: Mapping[str, Any]) -> Iterator[Consumer]:
+def _consumer(config: Config, client_messages: Mapping[str, Any]) -> Iterator[Consumer]:
     ours = {
         "isolation.level": config.kafka.isolation_level,
         "group.id": "streamproof-samples",
         "enable.auto.commit": False,
         "enable.partition.eof": True,
-        "fetch.message.max.bytes": _FETCHED_BYTES_MOST,
-        "fetch.max.bytes": _FETCHED_BYTES_MOST,
+        "fetch.message.max.bytes": _FETCHED_BYTES_MAX,
+        "fetch.max.bytes": _FETCHED_BYTES_MAX,
         "queued.max.messages.kbytes": 16 * 1024,
-        **heard,
+        **client_messages,
     }
     consumer = made(Consumer, for_librdkafka(config, ours))
     try:
@@ -69,8 +69,8 @@ def why_undecodable(
     The item is None if the record decodes, has expired, or is not received within ``seconds``.
     """
     record = _record_at(config, topic, partition, offset, seconds)
-    said = decoder_of(config, topic).decode(record) if record is not None else None
-    yield said if isinstance(said, Undecodable) else None
+    decoded = decoder_of(config, topic).decode(record) if record is not None else None
+    yield decoded if isinstance(decoded, Undecodable) else None
 
 
 def decoder_of(config: Config, topic: str) -> RecordDecoder:
@@ -98,36 +98,36 @@ def _record_at(config: Config, topic: str, partition: int, offset: int, seconds:
 
 def newest(
     config: Config, topics: Mapping[str, Sequence[int]], most: Mapping[str, int], seconds: float
-) -> Iterator[Begun | Answered | tuple[str, Record]]:
+) -> Iterator[TopicStarted | TopicAnswered | tuple[str, Record]]:
     """The newest visible records of topics, topic by topic, in offset order within each partition.
 
     ``topics``: topic -> its partitions. ``most``: topic -> approximate number of records. Ends after the first topic
     that cannot be read completely within ``seconds``, unless only the permission to read it is missing. Raises
     OptionsRefused.
     """
-    heard = Heard()
-    with _consumer(config, heard.options()) as consumer:
+    client_messages = ClientMessages()
+    with _consumer(config, client_messages.options()) as consumer:
         for topic, partitions in topics.items():
             refusal = None
             try:
                 unanswered = yield from _newest_of(consumer, topic, partitions, most[topic], seconds)
                 if unanswered:
-                    refusal = why_refused(config, heard) or no_answer(topic, seconds)
+                    refusal = why_refused(config, client_messages) or no_answer(topic, seconds)
             except KafkaException as error:
                 is_right = error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
                 refusal = (
-                    of_kind("topic", librdkafka_options(config.kafka.options), names=topic)
+                    refusal_of_kind("topic", librdkafka_options(config.kafka.options), names=topic)
                     if is_right
-                    else why_refused(config, heard) or Refusal("", error.args[0].str(), "check the brokers")
+                    else why_refused(config, client_messages) or Refusal("", error.args[0].str(), "check the brokers")
                 )
-            yield Answered(topic, refusal)
+            yield TopicAnswered(topic, refusal)
             if refusal is not None and refusal.kind != "topic":
                 return
 
 
 def _newest_of(
     consumer: Consumer, topic: str, partitions: Sequence[int], most: int, seconds: float
-) -> Generator[Begun | tuple[str, Record], None, bool]:
+) -> Generator[TopicStarted | tuple[str, Record], None, bool]:
     """The newest records of one topic. Returns whether a partition did not answer. Raises KafkaException."""
     share = max(1, most // max(1, len(partitions)))
     ends: dict[int, int] = {}
@@ -136,7 +136,7 @@ def _newest_of(
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=seconds)
         # Empty partitions are read as well: the broker then shows whether the client may read them.
         starts[number], ends[number] = max(low, high - share), high
-    yield Begun(topic, starts, dict(ends))
+    yield TopicStarted(topic, starts, dict(ends))
     consumer.assign([TopicPartition(topic, number, start) for number, start in starts.items()])
     silent = set(starts)
     deadline = time.monotonic() + seconds

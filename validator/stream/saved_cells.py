@@ -21,21 +21,21 @@ import pyarrow as pa
 import validator
 from validator.core.judging import Judging, new_cells
 from validator.core.settled import SettledCells
-from validator.model.books import Books, TimeRules
 from validator.model.frontier import Outages, PartitionId, Rest
+from validator.model.progress import IngestProgress, TimeRules
 from validator.publish.atomic import replacing
 from validator.reconcile.cells import Cells
 from validator.reconcile.judge import Rules
 from validator.reconcile.lateness import Reaches
 from validator.state.positions import Positions
-from validator.stream.retiring import Retired
+from validator.stream.retention import Retired
 from validator.stream.unexamined import Found, Unexamined
-from validator.stream.void import Rereads
+from validator.stream.void_facts import Rereads
 
 FILE: Final = "cells.arrow"
 EVERY_SECONDS: Final = 60.0
 """Minimum interval between two writes of the file."""
-SHARE_MOST: Final = 0.02
+SHARE_MAX: Final = 0.02
 """Maximum share of the time that is spent on writing the file."""
 _FORMAT: Final = 3
 _HEADER: Final = b"streamproof"
@@ -48,8 +48,8 @@ class SavedCells:
 
     Settled cells are not in ``cells`` but in ``settled``. ``rules``: the rules by which they were judged; None if
     nothing is saved. ``passed``, ``rests``, ``horizon_us``: as in `Judging`. ``replaced``, ``cut_back``,
-    ``faults_topics``, ``outages``: as in `Books`. ``rereads``: those considered in ``cells``. ``unexamined``: as in
-    `RunRecord`.
+    ``faults_topics``, ``outages``: as in `IngestProgress`. ``rereads``: those considered in ``cells``. ``unexamined``:
+    as in `RunRecord`.
     """
 
     cells: Cells
@@ -82,7 +82,7 @@ class Saver:
     time_rules: TimeRules
     say: Callable[[str], None] = print
     rereads: Rereads = field(default_factory=dict)
-    _said: str = ""
+    _reported: str = ""
     _due: float = field(default_factory=lambda: time.monotonic() + EVERY_SECONDS)
 
     def __post_init__(self) -> None:
@@ -95,39 +95,43 @@ class Saver:
         """Whether the next write is due."""
         return time.monotonic() >= self._due
 
-    def save(self, judging: Judging, books: Books, retired: Retired, positions: Positions, unexamined: Found) -> None:
+    def save(
+        self, judging: Judging, progress: IngestProgress, retired: Retired, positions: Positions, unexamined: Found
+    ) -> None:
         """Write the cells after the last batch, whose effects must be recorded in the derived tables.
 
         If the file cannot be written, the previous one stays: only the duration of the next start depends on it.
         """
         began = time.monotonic()
         try:
-            self._write(judging, books, retired, positions, unexamined)
+            self._write(judging, progress, retired, positions, unexamined)
         except (OSError, pa.ArrowException) as error:
-            said = f"{self.state / FILE} cannot be written ({error}): the next start reads older facts, too"
-            if said != self._said:
-                self.say(said)
-            self._said = said
+            sentence = f"{self.state / FILE} cannot be written ({error}): the next start reads older facts, too"
+            if sentence != self._reported:
+                self.say(sentence)
+            self._reported = sentence
         ended = time.monotonic()
-        self._due = ended + max(EVERY_SECONDS, (ended - began) / SHARE_MOST)
+        self._due = ended + max(EVERY_SECONDS, (ended - began) / SHARE_MAX)
 
-    def _write(self, judging: Judging, books: Books, retired: Retired, positions: Positions, unexamined: Found) -> None:
-        judging.come_to_rest()
+    def _write(
+        self, judging: Judging, progress: IngestProgress, retired: Retired, positions: Positions, unexamined: Found
+    ) -> None:
+        judging.evict_settled()
         cells, (settled, starts, older) = judging.cells, judging.settled.to_tables()
         plain = {
             "made_by": _made_by(self.rules, self.time_rules),
-            "batch": books.batch,
-            "lookup_us": books.lookup_us,
+            "batch": progress.batch,
+            "lookup_us": progress.lookup_us,
             "settled": settled,
             "passed": judging.passed,
             "rests": [(instant, rest.value) for instant, rest in judging.rests],
             "horizon_us": judging.horizon_us,
-            "replaced": _plain_places(books.replaced),
-            "cut_back": _plain_places(books.cut_back),
-            "faults_topics": sorted(books.faults_topics),
-            "outages": books.outages,
+            "replaced": _plain_places(progress.replaced),
+            "cut_back": _plain_places(progress.cut_back),
+            "faults_topics": sorted(progress.faults_topics),
+            "outages": progress.outages,
             "retired": retired.to_mark(),
-            "positions": positions.to_json(books.batch),
+            "positions": positions.to_json(progress.batch),
             "examples": [[place.topic, place.partition, offset] for place, offset in positions.examples.items()],
             "rereads": self.rereads,
             "unexamined": [[place.topic, place.partition, *found] for place, found in unexamined.items()],

@@ -128,7 +128,7 @@ def start(
     settings["spark.driver.extraJavaOptions"] = f"{log_option} {java_options}".strip()
     silence_py4j()
     for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
-        server.handle_error = _unsaid  # type: ignore[method-assign, assignment]
+        server.handle_error = _ignore  # type: ignore[method-assign, assignment]
     if SparkContext._gateway is None:
         gateway = _launched(settings, inherit, withheld)
         for key, value in properties.items():
@@ -155,14 +155,14 @@ def silence_py4j() -> None:
     """Suppress py4j's stack traces of failed batches and lost JVMs, which the sidecar reports in a sentence."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     # py4j logs unanswered calls with the root logger.
-    logging.getLogger().addFilter(_is_not_of_py4j)
+    logging.getLogger().addFilter(_is_foreign)
 
 
-def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+def _is_foreign(record: logging.LogRecord) -> bool:
     return "py4j" not in Path(record.pathname).parts
 
 
-def _unsaid(_: object, *__: object) -> None:
+def _ignore(_: object, *__: object) -> None:
     """Replaces the handler that prints a stack trace when the JVM's connection to a PySpark server breaks."""
 
 

@@ -12,7 +12,7 @@ from validator.model.frontier import PartitionId
 from validator.state.acknowledgements import append_lines
 from validator.state.positions import Positions, Settlement, Stretch, joined, positions_of, within
 from validator.state.tables import StateTables, Table, has_rows
-from validator.stream.retiring import retired_so_far
+from validator.stream.retention import retired_so_far
 
 FILE: Final = "settled.jsonl"
 _POSITION: Final = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d+)/(?P<first>\d+)(-(?P<last>\d+))?")
@@ -24,7 +24,7 @@ class NothingToSettle(Exception):
     exit_status = 2
 
 
-class Journal:
+class SettlementJournal:
     """The journal of positions that operators settled."""
 
     def __init__(self, state: Path) -> None:
@@ -60,7 +60,7 @@ def settle(state: Path, position: str, reason: str) -> Settlement:
     if last < first:
         raise NothingToSettle(f"ack: in {position!r} the last offset is below the first; write the smaller one first")
     known = _known(state)
-    already = Journal(state).read()
+    already = SettlementJournal(state).read()
     known.settle(already)
     hidden = known.hidden.get(place, ())
     parts = within(hidden, [Stretch(first, last, 0)])
@@ -88,11 +88,11 @@ def _why_not(state: Path, known: Positions, place: PartitionId, first: int, last
             f"ack: the state keeps {near.records} undecodable records from offset {near.first} to {near.last} of "
             f"{place.topic}-{place.partition} as one: write {place.topic}/{place.partition}/{near.first}-{near.last}"
         )
-    if any(stretch.first <= last and first <= stretch.last for stretch in known.gone.get(place, ())):
+    if any(stretch.first <= last and first <= stretch.last for stretch in known.settled_stretches.get(place, ())):
         return f"ack: {where} is settled already: there is nothing to do"
     some = ", ".join(f"{stretch.first}-{stretch.last}" for stretch in hidden[:5])
-    there = f"; its undecodable records are at {some}" if some else ""
+    elsewhere = f"; its undecodable records are at {some}" if some else ""
     return (
-        f"ack: the state {state} has no undecodable input, late or rejected record at {where}{there}. "
+        f"ack: the state {state} has no undecodable input, late or rejected record at {where}{elsewhere}. "
         "An undecodable result is a violation: acknowledge it with --class undecodable"
     )

@@ -28,7 +28,7 @@ from validator.stream.clients import for_java
 from validator.stream.failures import CannotVerify, known_sentence
 from validator.stream.faults_topic import FaultsTopic
 from validator.stream.generations import Generations
-from validator.stream.outage import Unanswered
+from validator.stream.outage import OutageNote
 from validator.stream.recovery import take_over
 from validator.stream.session import start
 from validator.stream.sources import sources_of
@@ -96,7 +96,7 @@ class Sidecar:
             brokers.topics(source.topic for source in sources_of(self._config))
         except BrokersUnreachable:
             if folder.is_state(self._state):
-                Unanswered(self._state).note()
+                OutageNote(self._state).note()
             raise
         jvm_jars = jars.resolve(Path(jars.__file__).with_name("jars.lock"))
         lock = acquire(self._state, wait=_patience(_LOCK_WAIT_SECONDS))

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from validator.config.model import Config, Input, Late, Output
 from validator.model.frontier import PartitionId
-from validator.oracles.kinds import of_rounds
+from validator.oracles.kinds import canary_oracle
 from validator.reconcile.facts import Side
 from validator.stream.clients import for_java, for_librdkafka
 from validator.stream.decode import Reader, event_reader, result_reader
@@ -106,7 +106,7 @@ def _reader(source: Source, config: Config, id_type: str) -> Reader:
 def _reader_of_canary(entry: Input | Output | Late, config: Config, id_type: str) -> Reader:
     """A reader like the pipeline's, with the windows of the canary's rounds."""
     assert config.canary is not None, "only a canary that is configured has sources"
-    oracle = of_rounds(config.canary.every)
+    oracle = canary_oracle(config.canary.every)
     if isinstance(entry, Output):
         return result_reader(entry, oracle, id_type)
     return event_reader(entry, oracle, 0, id_type)

@@ -28,7 +28,7 @@ class Stage:
     """Turns records into fact rows.
 
     ``readers``: by source. ``limit_us``, ``with_first_event``: as in `facts_of_events`. ``read_us``: source -> instant
-    (microseconds) given to its records, if its topic has no append times (`validator.measure.dating`).
+    (microseconds) given to its records, if its topic has no append times (`validator.measure.record_times`).
     """
 
     readers: Sequence[Reader]

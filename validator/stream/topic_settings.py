@@ -45,8 +45,8 @@ def warnings(config: Config, topics: Iterable[str], settings: Mapping[str, Topic
     proven_after_us = timing.missing_after + timing.max_disorder + timing.allowed_lateness
     for topic in sorted(set(topics)):
         found = settings.get(topic)
-        said = [_UNREADABLE] if found is None else _of(found, proven_after_us)
-        yield from ((topic, sentence) for sentence in said)
+        sentences = [_UNREADABLE] if found is None else _of(found, proven_after_us)
+        yield from ((topic, sentence) for sentence in sentences)
 
 
 _UNREADABLE: Final = (
@@ -56,7 +56,7 @@ _UNREADABLE: Final = (
 
 
 def _of(settings: TopicSettings, proven_after_us: int) -> Iterator[str]:
-    goes = "what expires before it is read makes the verdict unknown"
+    consequence = "what expires before it is read makes the verdict unknown"
     if may_compact(settings.cleanup_policy):
         yield (
             f"it is compacted (cleanup.policy={settings.cleanup_policy}): records that compaction removes before they "
@@ -66,7 +66,7 @@ def _of(settings: TopicSettings, proven_after_us: int) -> Iterator[str]:
         yield (
             f"its records expire after {format_duration(settings.retention_us)} (retention.ms), before a loss is "
             f"proven after {format_duration(proven_after_us)} (timing.missing_after + max_disorder + "
-            f"allowed_lateness): {goes}"
+            f"allowed_lateness): {consequence}"
         )
     if settings.retention_bytes is not None:
-        yield f"a partition keeps {settings.retention_bytes} bytes (retention.bytes): {goes}"
+        yield f"a partition keeps {settings.retention_bytes} bytes (retention.bytes): {consequence}"

@@ -47,6 +47,6 @@ def sentence(found: Mapping[PartitionId, Unexamined], side_of: Mapping[Partition
     if not chosen:
         return ""
     shown = list(chosen.items())[:_SHOWN]
-    said = [f"{place.topic}-{place.partition} at offset {what.offset} ({what.reason})" for place, what in shown]
+    positions = [f"{place.topic}-{place.partition} at offset {what.offset} ({what.reason})" for place, what in shown]
     more = sum(what.records for what in chosen.values()) - len(shown)
-    return f"; not examined: {', '.join(said)}" + (f" and {more} more" if more > 0 else "")
+    return f"; not examined: {', '.join(positions)}" + (f" and {more} more" if more > 0 else "")

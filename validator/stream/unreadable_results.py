@@ -16,8 +16,8 @@ import pyarrow.dataset as ds
 
 from validator.codecs.columns import UNDECODABLE
 from validator.model.arrays import ints
-from validator.model.books import Books
 from validator.model.classes import ViolationClass
+from validator.model.progress import IngestProgress
 from validator.model.wording import plural
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.violations import violation_id
@@ -25,10 +25,10 @@ from validator.state.recorded_violations import confirmed_by
 from validator.state.tables import StateTables, Table
 
 _CLASS: Final = ViolationClass.UNDECODABLE.value
-_OF_FACTS: Final = ("topic", "partition", "first_offset", "last_offset")
+_FACT_COLUMNS: Final = ("topic", "partition", "first_offset", "last_offset")
 
 
-class _Told(NamedTuple):
+class _Recorded(NamedTuple):
     """The recorded violation of a partition.
 
     ``records``: undecodable results. ``confirmed``: those of them that are confirmed. ``first_us``: instant since which
@@ -45,11 +45,11 @@ class UnreadableResults:
 
     def __init__(self, tables: StateTables) -> None:
         self._tables = tables
-        self._told: dict[str, _Told] | None = None
+        self._recorded: dict[str, _Recorded] | None = None
 
     def moved(
         self,
-        books: Books,
+        progress: IngestProgress,
         facts: pa.Table | None,
         *,
         suspected: Collection[str] = (),
@@ -58,33 +58,33 @@ class UnreadableResults:
         """The changed violations, as rows like those of `validator.reconcile.violations.moved`.
 
         There is one row per partition whose number of undecodable or confirmed results changed since it was recorded.
-        The returned rows count as recorded. ``facts``: those of the batch of ``books``. ``suspected``: topics of which
-        no further result is confirmed. ``withdrawn``: no result is confirmed any more.
+        The returned rows count as recorded. ``facts``: those of the batch of ``progress``. ``suspected``: topics of
+        which no further result is confirmed. ``withdrawn``: no result is confirmed any more.
         """
         places = {
             f"{place.topic}-{place.partition}": (place.topic, frontier.undecodable)
-            for place, frontier in sorted(books.frontiers.items())
+            for place, frontier in sorted(progress.frontiers.items())
             if frontier.side == Side.OUTPUT.value
         }
-        if self._told is None:
-            self._told = self._told_before()
-        moves: dict[str, tuple[_Told, _Told]] = {}
+        if self._recorded is None:
+            self._recorded = self._read_recorded()
+        moves: dict[str, tuple[_Recorded, _Recorded]] = {}
         for name, (topic, count) in places.items():
-            before = self._told.get(name, _Told(0, 0, books.lookup_us))
+            before = self._recorded.get(name, _Recorded(0, 0, progress.lookup_us))
             sure = 0 if withdrawn else min(before.confirmed, count) if topic in suspected else count
-            now = _Told(count, sure, before.first_us if before.records else books.lookup_us)
+            now = _Recorded(count, sure, before.first_us if before.records else progress.lookup_us)
             if now[:2] != before[:2]:
                 moves[name] = before, now
         new = [name for name, (before, now) in moves.items() if now.records > before.records]
         extents = self._extents(facts, new) if new else {}
         found = []
         for name, (before, now) in moves.items():
-            self._told[name] = now
-            row = _row(name, now, before, extents.get(name), books.lookup_us)
+            self._recorded[name] = now
+            row = _row(name, now, before, extents.get(name), progress.lookup_us)
             found.append(row | {"first_us": now.first_us})
         return found
 
-    def _told_before(self) -> dict[str, _Told]:
+    def _read_recorded(self) -> dict[str, _Recorded]:
         """Partition -> its violation as recorded in the violations table."""
         rows: dict[str, list[tuple[int, int, int, int]]] = {}
         columns = ("key", "batch", "count", "lookup_us")
@@ -94,14 +94,14 @@ class UnreadableResults:
             grown = (confirmed_by(part) - ints(part["retracted"], 0)).tolist()
             for name, *row in zip(*(part[column].to_pylist() for column in columns), grown, strict=True):
                 rows.setdefault(name, []).append(tuple(row))
-        told = {}
+        recorded = {}
         for name, of_place in rows.items():
             first_us = 0
             before = 0
             for _, count, lookup_us, _ in sorted(of_place):
                 first_us, before = (lookup_us if not before else first_us), count
-            told[name] = _Told(before, sum(row[3] for row in of_place), first_us)
-        return told
+            recorded[name] = _Recorded(before, sum(row[3] for row in of_place), first_us)
+        return recorded
 
     def _extents(self, facts: pa.Table | None, names: Collection[str]) -> Mapping[str, tuple[int, int]]:
         """Partition -> first and last offset of undecodable results in the batch."""
@@ -114,7 +114,7 @@ class UnreadableResults:
             & (ds.field("side") == Side.OUTPUT.value)
             & (ds.field("status") == UNDECODABLE)
         )
-        return _extents_in(self._tables.scan(Table.FACTS, _OF_FACTS, where))
+        return _extents_in(self._tables.scan(Table.FACTS, _FACT_COLUMNS, where))
 
 
 def _unreadable(facts: pa.Table) -> pa.ChunkedArray:
@@ -125,19 +125,21 @@ def _unreadable(facts: pa.Table) -> pa.ChunkedArray:
 def _extents_in(parts: Iterable[pa.Table]) -> dict[str, tuple[int, int]]:
     found: dict[str, tuple[int, int]] = {}
     for part in parts:
-        for topic, partition, first, last in zip(*(part[name].to_pylist() for name in _OF_FACTS), strict=True):
+        for topic, partition, first, last in zip(*(part[name].to_pylist() for name in _FACT_COLUMNS), strict=True):
             name = f"{topic}-{partition}"
             known = found.get(name, (first, last))
             found[name] = (min(first, known[0]), max(last, known[1]))
     return found
 
 
-def _row(name: str, now: _Told, before: _Told, extent: tuple[int, int] | None, lookup_us: int) -> dict[str, Any]:
+def _row(
+    name: str, now: _Recorded, before: _Recorded, extent: tuple[int, int] | None, lookup_us: int
+) -> dict[str, Any]:
     offsets = [] if extent is None else sorted(set(extent))
     # Retention may have dropped the facts with the offsets.
     where = f", for example at offset {' and '.join(map(str, offsets))}" if offsets else ""
     doubt = "; the configuration of the topic is in doubt" if now.confirmed < now.records else ""
-    said = f"{plural(now.records, 'record')} of {name} could not be decoded{where}{doubt}"
+    explanation = f"{plural(now.records, 'record')} of {name} could not be decoded{where}{doubt}"
     change = now.confirmed - before.confirmed
     return {
         "violation": violation_id(_CLASS, 0, name),
@@ -152,5 +154,5 @@ def _row(name: str, now: _Told, before: _Told, extent: tuple[int, int] | None, l
         "provable_us": lookup_us,
         "at_us": lookup_us,
         "ids": [f"{name}@{offset}" for offset in offsets],
-        "explanation": said if now.records else "the fields of the topic were corrected, and it is read again",
+        "explanation": explanation if now.records else "the fields of the topic were corrected, and it is read again",
     }

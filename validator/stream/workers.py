@@ -28,7 +28,7 @@ from validator.stream.stage import Stage
 
 _INLINE_BYTES: Final = 2**18
 """Fact rows of a task above this size go through a file if possible: the JVM copies and holds them several times."""
-_OFFSETS_LEAST: Final = 10_000
+_OFFSETS_MIN: Final = 10_000
 """Offsets per task below which a batch uses fewer tasks: starting a task takes some ten milliseconds."""
 _BESIDE_SECONDS: Final = 5.0
 """A read beside a batch fails after this silence, since the batch waits for it."""
@@ -99,7 +99,7 @@ class Workers:
 
         They are read beside a batch. ``isolated``: see `Reading`. Raises as `facts` does.
         """
-        task = _Each(taken, replace(self._reading.spared(isolated=isolated), silence_seconds=_BESIDE_SECONDS))
+        task = _Each(taken, replace(self._reading.with_low_memory(isolated=isolated), silence_seconds=_BESIDE_SECONDS))
         return self._collected(task, [list(ranges)])
 
     def _collected(
@@ -109,9 +109,9 @@ class Workers:
             found: list[_Item] = self._context.parallelize(lists, len(lists)).mapPartitions(task).collect()
         except Exception as error:
             # Spark returns only text, which includes the worker's stack trace.
-            said = _FAILED.findall(text_of(error))
-            if said:
-                raise ReadFailed(said[-1]) from error
+            messages = _FAILED.findall(text_of(error))
+            if messages:
+                raise ReadFailed(messages[-1]) from error
             raise
         return found
 
@@ -125,7 +125,7 @@ def spread(ranges: Sequence[Range], cores: int) -> list[list[Range]]:
     for source in sorted({one.source for one in ranges}):
         mine = [one for one in ranges if one.source == source and one.start < one.end]
         offsets = sum(one.end - one.start for one in mine)
-        tasks = max(1, min(2 * cores, -(-offsets // _OFFSETS_LEAST)))
+        tasks = max(1, min(2 * cores, -(-offsets // _OFFSETS_MIN)))
         lists += _balanced([part for one in mine for part in _cut(one, -(-offsets // tasks))], tasks)
     return lists
 

@@ -25,20 +25,20 @@ import pyarrow.dataset as ds
 
 from validator.codecs.columns import UNOWED
 from validator.core.judging import Judging
-from validator.core.totals import Sums
+from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT, Bools, Ints, ints
-from validator.model.books import Books, Retirement
 from validator.model.frontier import read_but_for_open_transactions_us
+from validator.model.progress import IngestProgress, Retirement
 from validator.reconcile.cells import of_cells, unowed
 from validator.reconcile.facts import Kind
 from validator.reconcile.judge import EXCESS, VIOLATIONS, due_base, is_resolved
-from validator.reconcile.lateness import kept
-from validator.state.positions import ANEW, MARK, Positions, Stretch, joined
+from validator.reconcile.lateness import lateness_rows
+from validator.state.positions import LOG_RESET, MARK, Positions, Stretch, joined
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
 from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows, mark_row
 from validator.stream.failpoints import reach
 from validator.stream.ids_kept import ids_kept
-from validator.stream.void import rereads_of, without_void
+from validator.stream.void_facts import rereads_of, without_void
 
 RETIRED: Final = "retired "
 """Prefix of a retirement's mark."""
@@ -60,7 +60,7 @@ class Retired:
     ``positions``: those of undecodable records at that time (`Positions.to_json`); None in an earlier version's mark.
     """
 
-    sums: Sums = field(default_factory=Sums.empty)
+    sums: CellTotals = field(default_factory=CellTotals.empty)
     through_epoch: int = -1
     retirements: tuple[Retirement, ...] = ()
     positions: dict[str, Any] | None = None
@@ -80,7 +80,7 @@ class Retired:
         """The value from the text of `to_mark`."""
         kept = json.loads(text.removeprefix(RETIRED))
         return cls(
-            Sums.from_json(kept["sums"]),
+            CellTotals.from_json(kept["sums"]),
             int(kept["through_epoch"]),
             tuple(Retirement(at, horizon) for at, horizon in kept["retirements"]),
             kept.get("positions"),
@@ -111,13 +111,13 @@ class Retired:
 class Plan:
     """A planned retirement.
 
-    ``retired``: the new mark. ``carried``: the rows to append again. ``goes``: which judged cells leave memory.
+    ``retired``: the new mark. ``carried``: the rows to append again. ``removed``: which judged cells leave memory.
     ``newest_batch``: the newest batch with facts in the dropped epochs.
     """
 
     retired: Retired
     carried: pa.Table
-    goes: Bools
+    removed: Bools
     newest_batch: int
 
 
@@ -144,49 +144,49 @@ def _epochs(state: Path) -> Iterator[tuple[int, Path]]:
             yield int(number[1]), folder
 
 
-def last_droppable(books: Books, retention_us: int, absent: Collection[str] = ()) -> int:
+def last_droppable(progress: IngestProgress, retention_us: int, absent: Collection[str] = ()) -> int:
     """The newest epoch (its start in seconds) whose facts are all older than ``retention_us``; -1 if there is none.
 
     Age is measured in read-through time: while the sidecar is down or behind, facts do not age. ``absent``: topics that
     do not exist now.
     """
-    through_us = _read_through_us(books, absent)
+    through_us = _read_through_us(progress, absent)
     return (
         -1 if through_us is None else epoch_of(through_us - retention_us - epoch_length_us(retention_us), retention_us)
     )
 
 
-def droppable(judging: Judging, books: Books, retention_us: int, absent: Collection[str] = ()) -> int:
+def droppable(judging: Judging, progress: IngestProgress, retention_us: int, absent: Collection[str] = ()) -> int:
     """As `last_droppable`, but before the first epoch with settled cells that may still be contradicted.
 
     Results that become readable when an open transaction ends may belong to such cells. These epochs wait as long as
     cells in memory do (`_waited`).
     """
-    through, through_us = last_droppable(books, retention_us, absent), _read_through_us(books, absent)
-    for epoch in _undecided_epochs(judging, books, through):
+    through, through_us = last_droppable(progress, retention_us, absent), _read_through_us(progress, absent)
+    for epoch in _undecided_epochs(judging, progress, through):
         patience_us = judging.rules.missing_after_us + _PATIENCE * retention_us
         if through_us is None or judging.settled.due_us(epoch)[epoch] > through_us - patience_us:
             return epoch - 1
     return through
 
 
-def _undecided_epochs(judging: Judging, books: Books, through_epoch: int) -> list[int]:
+def _undecided_epochs(judging: Judging, progress: IngestProgress, through_epoch: int) -> list[int]:
     """The epochs up to ``through_epoch`` with settled cells whose results are not read through yet (see `_decided`)."""
-    clock = books.clock()
+    clock = progress.clock()
     decided_us = clock.due_through_us(clock.outputs_us, judging.rules.missing_after_us)
     found = judging.settled.due_us(through_epoch)
     return [epoch for epoch, due_us in found.items() if decided_us is None or due_us > decided_us]
 
 
-def _read_through_us(books: Books, absent: Collection[str]) -> int | None:
-    exist = [frontier for place, frontier in books.frontiers.items() if place.topic not in absent]
-    return read_but_for_open_transactions_us(exist, books.lookup_us)
+def _read_through_us(progress: IngestProgress, absent: Collection[str]) -> int | None:
+    exist = [frontier for place, frontier in progress.frontiers.items() if place.topic not in absent]
+    return read_but_for_open_transactions_us(exist, progress.lookup_us)
 
 
 def plan(
     tables: StateTables,
     judging: Judging,
-    books: Books,
+    progress: IngestProgress,
     retired: Retired,
     retention_us: int,
     positions: Positions | None = None,
@@ -199,35 +199,35 @@ def plan(
     violations in the retired cells are never confirmed. ``absent``: topics that do not exist now.
     """
     cells = judging.cells
-    through, now = droppable(judging, books, retention_us, absent), epoch_of(books.lookup_us, retention_us)
-    decided = _decided(judging, books)
-    goes = (
+    through, now = droppable(judging, progress, retention_us, absent), epoch_of(progress.lookup_us, retention_us)
+    decided = _decided(judging, progress)
+    removed = (
         (cells["epoch"] <= through)
-        & _passed(judging, books)
-        & (decided | _waited(judging, books, retention_us, absent))
+        & _passed(judging, progress)
+        & (decided | _waited(judging, progress, retention_us, absent))
     )
-    goes = cells.leaving(goes)
-    known = None if positions is None else positions.to_json(books.batch + 1)
-    undecided = int(np.count_nonzero(goes & ~decided))
-    undecided += judging.settled.seen_in(_undecided_epochs(judging, books, through))
-    leaving = replace(judging.sum_of(goes, unprovable), cells_undecided=undecided)
+    removed = cells.leaving(removed)
+    known = None if positions is None else positions.to_json(progress.batch + 1)
+    undecided = int(np.count_nonzero(removed & ~decided))
+    undecided += judging.settled.seen_in(_undecided_epochs(judging, progress, through))
+    leaving = replace(judging.sum_of(removed, unprovable), cells_undecided=undecided)
     # Remaining rows are written to their cell's newest epoch, so that all facts of a cell are dropped together. A part
     # of them would look like a loss to the next start.
     epochs = np.where(cells["epoch"] > through, cells["epoch"], now)
     carried = [SCHEMAS[Table.FACTS].empty_table()]
     rests: dict[str, dict[str, Any]] = {}
     late: list[dict[str, Any]] = []
-    going = judging.retiring(goes, through)
-    horizon_us = going.horizon_us
+    effect = judging.retirement_effect(removed, through)
+    horizon_us = effect.horizon_us
     newest_batch = -1
-    kept_of = partial(_kept_in, judging, books, goes, epochs, through, now)
+    kept_of = partial(_kept_in, judging, progress, removed, epochs, through, now)
     rereads = rereads_of(tables) if judging.rules.asks_lateness else {}
     for part in tables.scan(Table.FACTS, None, ds.field("epoch") <= through):
         newest_batch = max(newest_batch, int(ints(part["batch"]).max()))
         if judging.rules.asks_lateness:
-            said = without_void(part, rereads)
-            said = said if positions is None else positions.unsettled(said)
-            late += [{**_bounded(row), "epoch": now} for row in kept(said, going.asked_from_us)]
+            in_force = without_void(part, rereads)
+            in_force = in_force if positions is None else positions.unsettled(in_force)
+            late += [{**_bounded(row), "epoch": now} for row in lateness_rows(in_force, effect.lateness_from_us)]
         facts = of_cells(part)
         kept_in = kept_of(facts)
         stay = kept_in != ABSENT
@@ -239,17 +239,17 @@ def plan(
         carried.append(facts.set_column(place, "epoch", pa.array(kept_in[stay], pa.int64())))
         for mark in part.filter(pc.equal(part["kind"], Kind.MARK.value)).to_pylist():
             newest = rests.get(mark["mark"])
-            is_folded = mark["mark"].startswith((RETIRED, MARK, ANEW))
+            is_folded = mark["mark"].startswith((RETIRED, MARK, LOG_RESET))
             if not is_folded and (newest is None or mark["batch"] > newest["batch"]):
                 rests[mark["mark"]] = {**mark, "epoch": now}
-    known_ids = ids_kept(tables, judging, goes, lambda facts: kept_of(facts) != ABSENT, through, now)
+    known_ids = ids_kept(tables, judging, removed, lambda facts: kept_of(facts) != ABSENT, through, now)
     carried.append(rows_of(Table.FACTS, [*rests.values(), *late, *known_ids]))
-    cells["epoch"] = np.where(goes, cells["epoch"], epochs)
+    cells["epoch"] = np.where(removed, cells["epoch"], epochs)
     retirements = retired.retirements
     if horizon_us is not None:
-        retirements = (*retirements, Retirement(books.lookup_us, horizon_us))[-MARKS_KEPT:]
-    new = Retired(retired.sums.plus(leaving).plus(going.settled), through, retirements, known)
-    return Plan(new, pa.concat_tables(carried), goes, newest_batch)
+        retirements = (*retirements, Retirement(progress.lookup_us, horizon_us))[-MARKS_KEPT:]
+    new = Retired(retired.sums.plus(leaving).plus(effect.settled), through, retirements, known)
+    return Plan(new, pa.concat_tables(carried), removed, newest_batch)
 
 
 def _bounded(row: dict[str, Any]) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def _bounded(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kept_in(
-    judging: Judging, books: Books, goes: Bools, epochs: Ints, through: int, now: int, facts: pa.Table
+    judging: Judging, progress: IngestProgress, removed: Bools, epochs: Ints, through: int, now: int, facts: pa.Table
 ) -> Ints:
     """The epoch to which each of these rows of decoded records is written again, `ABSENT` if the row is dropped.
 
@@ -274,59 +274,61 @@ def _kept_in(
     rows = judging.cells.rows_of_facts(facts)
     here = rows >= 0
     found = judging.settled.epochs_of(facts, through)
-    found[here] = np.where(goes[rows[here]], ABSENT, epochs[rows[here]])
+    found[here] = np.where(removed[rows[here]], ABSENT, epochs[rows[here]])
     alone = ~here & (found == ABSENT) & (ints(facts["status"]) == UNOWED)
     if alone.any():
         starts = ints(facts["window_start_us"], 0)[alone]
-        ends, passed_us = judging.rules.oracle.ends_us(starts), books.watermark_us
+        ends, passed_us = judging.rules.oracle.ends_us(starts), progress.watermark_us
         is_open = np.full(len(ends), True) if passed_us is None else ends > passed_us
         found[alone] = np.where(is_open, now, judging.settled.epochs_at(starts, through))
     return found
 
 
-def commit(plan: Plan, tables: StateTables, judging: Judging, books: Books, retention_us: int, *, writer: str) -> Books:
+def commit(
+    plan: Plan, tables: StateTables, judging: Judging, progress: IngestProgress, retention_us: int, *, writer: str
+) -> IngestProgress:
     """Append the rows of ``plan`` as a batch of ``writer``, then remove its cells from memory and folders from disk.
 
-    Returns the books after that batch.
+    Returns the progress after that batch.
     """
     new = plan.retired
-    books = replace(books, batch=books.batch + 1, retirements=new.retirements)
+    progress = replace(progress, batch=progress.batch + 1, retirements=new.retirements)
     rows = [
         plan.carried,
-        frontier_rows(books, books.watermark_us, retention_us),
-        mark_row(books, new.to_mark(), retention_us),
+        frontier_rows(progress, progress.watermark_us, retention_us),
+        mark_row(progress, new.to_mark(), retention_us),
     ]
     reach("before_retiring")
-    tables.append(pa.concat_tables(rows), Table.FACTS, writer=writer, version=books.batch)
+    tables.append(pa.concat_tables(rows), Table.FACTS, writer=writer, version=progress.batch)
     reach("after_retiring")
-    judging.retire(plan.goes, new.through_epoch, new.sums)
+    judging.retire(plan.removed, new.through_epoch, new.sums)
     # Comparisons must not depend on whether a dropped fact is still in memory.
     judging.known.forget(plan.newest_batch + 1)
     drop_folders(tables, new.through_epoch)
     trim_logs(tables.state)
-    return books
+    return progress
 
 
-def _passed(judging: Judging, books: Books) -> Bools:
+def _passed(judging: Judging, progress: IngestProgress) -> Bools:
     """Which cells' end the watermark has passed. Other cells stay at any age.
 
     The horizon of a retired cell puts all earlier cells out of scope: retiring an event of the year 3000 would end all
     checking.
     """
     ends = judging.cells["end_us"]
-    if books.watermark_us is None:
+    if progress.watermark_us is None:
         return np.zeros(len(ends), dtype=np.bool_)
-    return ends <= books.watermark_us
+    return ends <= progress.watermark_us
 
 
-def _decided(judging: Judging, books: Books) -> Bools:
+def _decided(judging: Judging, progress: IngestProgress) -> Bools:
     """Which cells have a decided class for every contribution.
 
     Outputs are read through the instant at which outstanding contributions are missing, and inputs through the instant
     that explains every result. If inputs pause for longer than the retention, a cell can close in the batch that would
     retire it.
     """
-    clock, cells = books.clock(), judging.cells
+    clock, cells = progress.clock(), judging.cells
     through_us = clock.due_through_us(clock.outputs_us, judging.rules.missing_after_us)
     if through_us is None:
         return np.zeros(len(cells), dtype=np.bool_)
@@ -334,13 +336,13 @@ def _decided(judging: Judging, books: Books) -> Bools:
     return decided
 
 
-def _waited(judging: Judging, books: Books, retention_us: int, absent: Collection[str]) -> Bools:
+def _waited(judging: Judging, progress: IngestProgress, retention_us: int, absent: Collection[str]) -> Bools:
     """Which cells are retired undecided: neither an open transaction nor a deleted topic may keep cells forever.
 
     They have not changed for `_PATIENCE` retentions, and became due at least one retention ago: after a restart,
     closing times are known no more precisely than that.
     """
-    cells, through_us = judging.cells, _read_through_us(books, absent)
+    cells, through_us = judging.cells, _read_through_us(progress, absent)
     if through_us is None:
         return np.zeros(len(cells), dtype=np.bool_)
     changed_us = np.maximum(cells["expected_us"], cells["observed_us"])

@@ -11,27 +11,27 @@ from pathlib import Path
 from confluent_kafka import TopicPartition
 
 from validator.config.model import Config
-from validator.model.books import Books, Hole
 from validator.model.frontier import NO_LOG, Frontier, Lookup, PartitionId
+from validator.model.progress import IngestProgress, OffsetGap
 from validator.reconcile.facts import Side
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.sources import Source
 
 
-def opened(
-    books: Books,
+def initial_progress(
+    progress: IngestProgress,
     config: Config,
     brokers: Brokers,
     sources: list[Source],
     topics: Mapping[str, Topic],
     lookup_us: int,
-) -> tuple[Books, dict[PartitionId, Lookup]]:
-    """The books with a frontier for every partition of ``topics``, and the lookups of the partitions.
+) -> tuple[IngestProgress, dict[PartitionId, Lookup]]:
+    """The progress with a frontier for every partition of ``topics``, and the lookups of the partitions.
 
     Records that retention removed before they were read are counted as expired.
     """
     lookups = brokers.lookup(topics)
-    frontiers = dict(books.frontiers)
+    frontiers = dict(progress.frontiers)
     known_topics = {place.topic for place in frontiers}
     wanted = _starts(config, brokers, topics, lookups)
     lookups |= absent_partitions(frontiers, topics)
@@ -41,7 +41,8 @@ def opened(
         for place, lookup in lookups.items()
         if sides.get(place.topic) == "input"
     )
-    gap, holes, replaced, cut_back = books.gap_met, list(books.holes), set(books.replaced), set(books.cut_back)
+    results_expired, offset_gaps = progress.results_expired, list(progress.offset_gaps)
+    replaced, cut_back = set(progress.replaced), set(progress.cut_back)
     for place, lookup in sorted(lookups.items()):
         if place.topic not in sides:
             continue
@@ -51,13 +52,13 @@ def opened(
             start = lookup.log_start_offset if place.topic in known_topics else wanted[place]
             frontier = first_frontier(sides[place.topic], place, lookup, start, lookup_us)
             if frontier.side != "input" and frontier.hidden_start:
-                frontier, gap = replace(frontier, gone_us=0), True
+                frontier, results_expired = replace(frontier, unread_since_us=0), True
                 if whole_inputs and config.start.kind == "earliest":
                     # Inputs are read from offset 0, so the expired first results would have belonged to their events.
                     frontier = replace(frontier, first_offset=0, expired=start)
             frontiers[place] = frontier
             continue
-        frontiers[place] = found = _after_holes(known, lookup, lookup_us)
+        frontiers[place] = found = _after_loss(known, lookup, lookup_us)
         if found is known:
             continue
         if found.topic_id != known.topic_id:
@@ -66,18 +67,18 @@ def opened(
             cut_back.add(place)
         if known.side == "input":
             # The offsets of a recreated topic start again at 0, so all of them come after the lost records.
-            holes.append(Hole(place, 0 if found.topic_id != known.topic_id else found.next_offset))
+            offset_gaps.append(OffsetGap(place, 0 if found.topic_id != known.topic_id else found.next_offset))
         else:
-            gap = True
-    books = replace(
-        books,
+            results_expired = True
+    progress = replace(
+        progress,
         frontiers=frontiers,
-        gap_met=gap,
-        holes=tuple(holes),
+        results_expired=results_expired,
+        offset_gaps=tuple(offset_gaps),
         replaced=frozenset(replaced),
         cut_back=frozenset(cut_back),
     )
-    return books, lookups
+    return progress, lookups
 
 
 def faults_topic(config: Config) -> tuple[str, ...]:
@@ -85,10 +86,12 @@ def faults_topic(config: Config) -> tuple[str, ...]:
     return () if config.faults is None else (config.faults.topic,)
 
 
-def with_faults_topic(books: Books, config: Config, topics: Mapping[str, Topic]) -> Books:
-    """The books with the topic id of the faults topic, if the topic exists."""
+def with_faults_topic(progress: IngestProgress, config: Config, topics: Mapping[str, Topic]) -> IngestProgress:
+    """The progress with the topic id of the faults topic, if the topic exists."""
     found = {topics[name].id for name in faults_topic(config) if name in topics}
-    return books if found <= books.faults_topics else replace(books, faults_topics=books.faults_topics | found)
+    return (
+        progress if found <= progress.faults_topics else replace(progress, faults_topics=progress.faults_topics | found)
+    )
 
 
 def absent_partitions(
@@ -134,14 +137,14 @@ def _starts(
     return earliest
 
 
-def _after_holes(frontier: Frontier, lookup: Lookup, lookup_us: int) -> Frontier:
+def _after_loss(frontier: Frontier, lookup: Lookup, lookup_us: int) -> Frontier:
     """A frontier moved past expired records, to the start of a recreated topic, or back to the end of a cut log."""
     if lookup.topic_id != frontier.topic_id:
         # Records of the old topic beyond the frontier are lost. The last known high watermark gives their minimum.
         lost = max(0, frontier.high_watermark - frontier.next_offset)
         start = max(0, lookup.log_start_offset)
         return replace(
-            _with_gap(frontier, events_below=frontier.next_offset),
+            _with_loss(frontier, events_below=frontier.next_offset),
             topic_id=lookup.topic_id,
             # Counting continues: offsets of the new topic are counted from the old next offset.
             first_offset=frontier.first_offset - frontier.next_offset - lost,
@@ -157,7 +160,7 @@ def _after_holes(frontier: Frontier, lookup: Lookup, lookup_us: int) -> Frontier
         )
     if is_cut_back(frontier, lookup):
         return replace(
-            _with_gap(frontier, events_below=frontier.next_offset),
+            _with_loss(frontier, events_below=frontier.next_offset),
             # Counting continues: records read there now are counted in addition to those read there before.
             first_offset=frontier.first_offset - frontier.next_offset + lookup.high_watermark,
             next_offset=lookup.high_watermark,
@@ -167,7 +170,7 @@ def _after_holes(frontier: Frontier, lookup: Lookup, lookup_us: int) -> Frontier
     if lookup.log_start_offset > frontier.next_offset:
         lost = lookup.log_start_offset - frontier.next_offset
         return replace(
-            _with_gap(frontier),
+            _with_loss(frontier),
             next_offset=lookup.log_start_offset,
             expired=frontier.expired + lost,
             last_data_us=lookup_us,
@@ -175,18 +178,20 @@ def _after_holes(frontier: Frontier, lookup: Lookup, lookup_us: int) -> Frontier
     return frontier
 
 
-def _with_gap(frontier: Frontier, *, events_below: int = 0) -> Frontier:
-    """A frontier that records what a gap makes unprovable.
+def _with_loss(frontier: Frontier, *, events_below: int = 0) -> Frontier:
+    """A frontier that records what a loss makes unprovable.
 
-    For outputs: the instant up to which no record was lost; the earliest gap counts. For an input: the events below
+    For outputs: the instant up to which no record was lost; the earliest loss counts. For an input: the events below
     ``events_below``, which the engine may never have read.
     """
     if frontier.side == "input":
         if not events_below:
             return frontier
-        return replace(frontier, gone_us=0, unprovable_below=max(events_below, frontier.unprovable_below or 0))
+        return replace(frontier, unread_since_us=0, unprovable_below=max(events_below, frontier.unprovable_below or 0))
     before = frontier.read_through_us or 0
-    return replace(frontier, gone_us=before if frontier.gone_us is None else min(before, frontier.gone_us))
+    return replace(
+        frontier, unread_since_us=before if frontier.unread_since_us is None else min(before, frontier.unread_since_us)
+    )
 
 
 def new_generation(state: Path) -> int:
@@ -207,7 +212,7 @@ def new_generation(state: Path) -> int:
 
 
 def shares(
-    sources: list[Source], books: Books, lookups: Mapping[PartitionId, Lookup], limit: int
+    sources: list[Source], progress: IngestProgress, lookups: Mapping[PartitionId, Lookup], limit: int
 ) -> tuple[dict[str, int], bool]:
     """Topic -> most records per batch, and whether a backlog determined the limits.
 
@@ -216,7 +221,7 @@ def shares(
     many ids; if more of the topic exists, up to an eighth, since every batch has a fixed cost.
     """
     backlog = {source.topic: 0 for source in sources}
-    for place, frontier in books.frontiers.items():
+    for place, frontier in progress.frontiers.items():
         if place in lookups and place.topic in backlog:
             backlog[place.topic] += max(0, lookups[place].high_watermark - frontier.next_offset)
     whole = sum(backlog.values())

@@ -11,17 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from validator.model.books import Books
 from validator.model.frontier import PartitionId
+from validator.model.progress import IngestProgress
 
-RESOLUTION_MOST_US: Final = 10_000_000
+RESOLUTION_MAX_US: Final = 10_000_000
 """Above this resolution a batch reads a backlog: the instant at which a record is read says nothing about the
 pipeline."""
 
 
 @dataclass
-class Dating:
-    """The dating of a run's records.
+class RecordTimes:
+    """The instants of a run's records, and their resolution.
 
     ``topics``: topics whose records are dated by the batch that reads them. ``since_us``: only records read after this
     instant are dated precisely enough for a latency. ``resolution_us``: the coarsest resolution of any latency.
@@ -33,30 +33,30 @@ class Dating:
     _through_us: dict[PartitionId, int] = field(default_factory=dict)
     _unreached: dict[PartitionId, list[tuple[int, int]]] = field(default_factory=dict)
 
-    def batch_committed(self, books: Books) -> int | None:
+    def batch_committed(self, progress: IngestProgress) -> int | None:
         """Return the resolution of the instants of a batch's records, in microseconds (0: broker time); None if the
         batch read a backlog, or is the first since the sidecar started.
 
-        ``books``: the progress after the batch.
+        ``progress``: the progress after the batch.
         """
-        places = [place for place in books.frontiers if place.topic in self.topics]
-        resolutions = [self._reached(place, books) for place in places]
-        known = [one for one in resolutions if one is not None and one <= RESOLUTION_MOST_US]
+        places = [place for place in progress.frontiers if place.topic in self.topics]
+        resolutions = [self._reached(place, progress) for place in places]
+        known = [one for one in resolutions if one is not None and one <= RESOLUTION_MAX_US]
         if len(known) < len(places):
-            self.since_us = books.lookup_us
+            self.since_us = progress.lookup_us
             return None
         coarsest = max(known, default=0)
         self.resolution_us = max(self.resolution_us, coarsest)
         return coarsest
 
-    def _reached(self, place: PartitionId, books: Books) -> int | None:
+    def _reached(self, place: PartitionId, progress: IngestProgress) -> int | None:
         """Return the time since the newest lookup before this batch's whose last stable offset had been reached."""
-        frontier = books.frontiers[place]
+        frontier = progress.frontiers[place]
         before = self._through_us.get(place)
         unreached = self._unreached.setdefault(place, [])
-        unreached.append((books.lookup_us, frontier.last_stable_offset))
+        unreached.append((progress.lookup_us, frontier.last_stable_offset))
         while unreached and frontier.next_offset >= unreached[0][1]:
             self._through_us[place] = unreached.pop(0)[0]
         # Until the oldest lookup is reached only that one matters. Under a backlog, later ones may be dropped.
         del unreached[64:]
-        return None if before is None else books.lookup_us - before
+        return None if before is None else progress.lookup_us - before

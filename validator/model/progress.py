@@ -44,7 +44,7 @@ class Retirement:
 
 
 @dataclass(frozen=True)
-class Hole:
+class OffsetGap:
     """Offsets of an input partition, all of them before ``before_offset``, that expired before they were read."""
 
     place: PartitionId
@@ -52,13 +52,13 @@ class Hole:
 
 
 @dataclass(frozen=True)
-class Books:
+class IngestProgress:
     """Frontiers, watermark and totals after batch ``batch`` (-1: before the first).
 
     - ``lookup_us``: instant of that batch. The instant of the next batch is later.
-    - ``gap_met``: expired answers were found since the last batch. The next lookup shows how far the inputs had come by
-      then.
-    - ``holes``: expired input offsets that were found since the last batch.
+    - ``results_expired``: expired answers were found since the last batch. The next lookup shows how far the inputs had
+      come by then.
+    - ``offset_gaps``: expired input offsets that were found since the last batch.
     - ``replaced``: partitions whose topic was deleted and recreated. How many of their records were never read is not
       known.
     - ``cut_back``: partitions whose log later ended before the committed frontier. The records that were read there may
@@ -75,8 +75,8 @@ class Books:
     watermark_us: int | None = None
     frontiers: Mapping[PartitionId, Frontier] = field(default_factory=dict)
     retirements: tuple[Retirement, ...] = ()
-    gap_met: bool = False
-    holes: tuple[Hole, ...] = ()
+    results_expired: bool = False
+    offset_gaps: tuple[OffsetGap, ...] = ()
     replaced: frozenset[PartitionId] = frozenset()
     cut_back: frozenset[PartitionId] = frozenset()
     faults_topics: frozenset[str] = frozenset()
@@ -85,7 +85,7 @@ class Books:
 
     def looked_up(
         self, batch: int, lookup_us: int, lookups: Mapping[PartitionId, Lookup], ends: Mapping[PartitionId, int]
-    ) -> Books:
+    ) -> IngestProgress:
         """Return the progress after a batch was planned to ``ends`` and the brokers were looked up at ``lookup_us``."""
         assert lookup_us > self.lookup_us, "the sidecar's clock never falls"
         frontiers = dict(self.frontiers)
@@ -93,11 +93,13 @@ class Books:
             if place in lookups:
                 end = max(ends.get(place, frontier.next_offset), frontier.next_offset)
                 frontiers[place] = frontier.looked_up(lookup_us, lookups[place], end)
-                if self.gap_met:
+                if self.results_expired:
                     frontiers[place] = _unprovable(frontiers[place])
-        return replace(self, batch=batch, lookup_us=lookup_us, frontiers=frontiers, gap_met=False, holes=())
+        return replace(
+            self, batch=batch, lookup_us=lookup_us, frontiers=frontiers, results_expired=False, offset_gaps=()
+        )
 
-    def asked(self, lookup_us: int, lookups: Mapping[PartitionId, Lookup]) -> Books:
+    def with_lookup(self, lookup_us: int, lookups: Mapping[PartitionId, Lookup]) -> IngestProgress:
         """Return the progress after the brokers were looked up at ``lookup_us`` and nothing else changed.
 
         A run with `--once` beside a load reaches the ends of no other lookup, since the lookups of an earlier process
@@ -106,12 +108,12 @@ class Books:
         if lookup_us <= self.lookup_us:
             return self
         frontiers = {
-            place: frontier.asked(lookup_us, lookups[place]) if place in lookups else frontier
+            place: frontier.with_lookup(lookup_us, lookups[place]) if place in lookups else frontier
             for place, frontier in self.frontiers.items()
         }
         return replace(self, lookup_us=lookup_us, frontiers=frontiers)
 
-    def with_outages(self, *found: tuple[int, int]) -> Books:
+    def with_outages(self, *found: tuple[int, int]) -> IngestProgress:
         """Return the progress with further outages."""
         outages = tuple(sorted({*self.outages, *found}))
         while len(outages) > _OUTAGES_KEPT:
@@ -119,7 +121,7 @@ class Books:
             outages = ((before_us, since_us), *later)
         return replace(self, outages=outages)
 
-    def with_policies(self, policies: Mapping[str, str], lookups: Mapping[PartitionId, Lookup]) -> Books:
+    def with_policies(self, policies: Mapping[str, str], lookups: Mapping[PartitionId, Lookup]) -> IngestProgress:
         """Return the progress after the `cleanup.policy` of some topics was looked up, which followed ``lookups``."""
         frontiers = {
             place: frontier.with_policy(policies[place.topic], lookups[place])
@@ -129,7 +131,7 @@ class Books:
         }
         return replace(self, frontiers=frontiers)
 
-    def gaps(self, summaries: Iterable[PartitionSummary]) -> dict[PartitionId, int]:
+    def unaccounted(self, summaries: Iterable[PartitionSummary]) -> dict[PartitionId, int]:
         """Return the numbers of offsets without a visible record that are not accounted for after a batch with
         ``summaries``."""
         records = {summary.place: summary.records + summary.unexamined for summary in summaries}
@@ -139,14 +141,16 @@ class Books:
         }
         return {place: count for place, count in sorted(found.items()) if count > 0}
 
-    def with_gaps(self, gaps: Mapping[PartitionId, int], before: Books) -> tuple[Books, tuple[Hole, ...]]:
-        """Account for ``gaps``. Returns the progress, and the holes in inputs.
+    def account_for(
+        self, unaccounted: Mapping[PartitionId, int], before: IngestProgress
+    ) -> tuple[IngestProgress, tuple[OffsetGap, ...]]:
+        """Account for the offsets in ``unaccounted``. Returns the progress, and the offset gaps of inputs.
 
         The brokers were looked up and the topics' policies are known. ``before``: the progress after the batch before.
         Offsets that compaction may have emptied may have held any records that were appended before the lookup.
         """
-        frontiers, holes, answers_gone = dict(self.frontiers), [], False
-        for place, count in gaps.items():
+        frontiers, offset_gaps, results_removed = dict(self.frontiers), [], False
+        for place, count in unaccounted.items():
             frontier, known = frontiers[place], before.frontiers.get(place)
             began = frontier.first_offset if known is None or known.markers is None else known.next_offset
             if frontier.compacted_below is None or began >= frontier.compacted_below:
@@ -156,17 +160,19 @@ class Books:
             if frontier.side == "input":
                 # The partition's newest record may be among them: the engine waits for the partition until it is idle.
                 found = replace(found, last_data_us=self.lookup_us)
-                holes.append(Hole(place, began + 1))
+                offset_gaps.append(OffsetGap(place, began + 1))
             else:
                 through_us = 0 if frontier.markers is None else frontier.read_through_before_us or 0
-                gone_us = through_us if frontier.gone_us is None else min(through_us, frontier.gone_us)
-                found, answers_gone = replace(found, gone_us=gone_us), True
+                unread_since_us = (
+                    through_us if frontier.unread_since_us is None else min(through_us, frontier.unread_since_us)
+                )
+                found, results_removed = replace(found, unread_since_us=unread_since_us), True
             frontiers[place] = found
-        if answers_gone:
+        if results_removed:
             frontiers = {place: _unprovable(frontier) for place, frontier in frontiers.items()}
-        return replace(self, frontiers=frontiers), tuple(holes)
+        return replace(self, frontiers=frontiers), tuple(offset_gaps)
 
-    def with_facts(self, summaries: Iterable[PartitionSummary]) -> Books:
+    def with_facts(self, summaries: Iterable[PartitionSummary]) -> IngestProgress:
         """Return the progress after the batch with these fact rows."""
         frontiers = dict(self.frontiers)
         unexamined = False

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from validator.core.totals import Sums
+from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, present
 from validator.model.configuration_doubt import InputCounts
 from validator.model.frontier import Clock, Rest
@@ -31,9 +31,9 @@ from validator.reconcile.judge import (
 )
 
 Name = tuple[str, ...]
-"""A field of `Sums`, followed by the keys of the number in it."""
+"""A field of `CellTotals`, followed by the keys of the number in it."""
 
-_THE_SAME: Final = ("horizon_us", "gone_us", "unprovable_offsets", "retired", "settled")
+_THE_SAME: Final = ("horizon_us", "unread_since_us", "unprovable_offsets", "retired", "settled")
 """Fields of a clock on which every verdict depends."""
 _RISING: Final = ("watermark_us", "inputs_us", "outputs_us")
 """Fields of a clock that never fall, unless a new partition appears. What they proved is then no longer proven."""
@@ -118,8 +118,8 @@ def shares(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> dic
         ("settled_expected",): np.where(settled, it.counts["expected"], 0),
         ("settled_handled",): np.where(settled, processed + late, 0),
         ("settled_exact",): np.where(settled, np.maximum(processed - duplicate, 0), 0),
-        **{("inputs", topic, name): of for topic, each in it.of_inputs.items() for name, of in each.items()},
-        **{("asides", side, name): of for side, each in it.of_asides.items() for name, of in each.items()},
+        **{("inputs", topic, name): of for topic, each in it.by_input.items() for name, of in each.items()},
+        **{("set_aside", side, name): of for side, each in it.by_set_aside.items() for name, of in each.items()},
     }
     parts = cells.parts
     if parts is not None:
@@ -128,9 +128,9 @@ def shares(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> dic
     return found
 
 
-def summed(totals: Mapping[Name, int]) -> Sums:
-    """Return named totals as `Sums`. Totals without a name are 0."""
-    empty = Sums.empty()
+def summed(totals: Mapping[Name, int]) -> CellTotals:
+    """Return named totals as `CellTotals`. Totals without a name are 0."""
+    empty = CellTotals.empty()
     nested: dict[str, dict[str, Any]] = {"counts": dict(empty.counts), "results": dict(empty.results)}
     plain: dict[str, int] = {}
     for (field, *more), value in totals.items():
@@ -140,18 +140,18 @@ def summed(totals: Mapping[Name, int]) -> Sums:
             nested.setdefault(field, {})[more[0]] = value
         else:
             nested.setdefault(field, {}).setdefault(more[0], {})[more[1]] = value
-    for field in ("inputs", "asides"):
+    for field in ("inputs", "set_aside"):
         nested[field] = {part: InputCounts(**counts) for part, counts in nested.get(field, {}).items()}
-    return Sums(**nested, **plain)  # type: ignore[arg-type]
+    return CellTotals(**nested, **plain)  # type: ignore[arg-type]
 
 
-def sums_of(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> Sums:
+def totals_of(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> CellTotals:
     """Return the totals over some judged cells. ``on_record``: as in `shares`."""
     totals = {name: int(values.sum()) for name, values in shares(cells, judged, on_record).items()}
     return earliest(summed(totals), cells, judged)
 
 
-def earliest(sums: Sums, cells: Columns, judged: Judged) -> Sums:
+def earliest(sums: CellTotals, cells: Columns, judged: Judged) -> CellTotals:
     """Return ``sums`` with the earliest instants since which contributions of these cells are due that the engine has
     not consumed, or that an open transaction holds back."""
     due = due_base(cells)
@@ -166,7 +166,7 @@ def _longer(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
     return longer
 
 
-class Standing:
+class CellStates:
     """For each row of the cells: its share of the totals, what it waits for, and whether it may leave memory."""
 
     def __init__(self) -> None:
@@ -230,14 +230,14 @@ class Standing:
         """Have the next batch judge ``rows``."""
         self.waits[rows] = Waits.NOTHING
 
-    def drop(self, goes: Bools) -> None:
-        """Remove the cells for which ``goes`` holds. All row numbers change."""
-        stay = np.flatnonzero(~goes)
-        self._totals -= self._shares[: self._size][goes].sum(axis=0, dtype=np.int64)
+    def drop(self, removed: Bools) -> None:
+        """Remove the cells for which ``removed`` holds. All row numbers change."""
+        stay = np.flatnonzero(~removed)
+        self._totals -= self._shares[: self._size][removed].sum(axis=0, dtype=np.int64)
         self.waits, self.may_leave, self._shares = self.waits[stay], self.may_leave[stay], self._shares[stay]
         self._size = len(stay)
 
-    def sums(self, chosen: Ints | None = None) -> Sums:
+    def sums(self, chosen: Ints | None = None) -> CellTotals:
         """Return the totals over the chosen rows, by default over all."""
         found = self._totals if chosen is None else self._shares[chosen].sum(axis=0, dtype=np.int64)
         return summed(dict(zip(self._names, found.tolist(), strict=True)))
