@@ -189,6 +189,17 @@ def test_a_report_that_cannot_be_read_is_refused(streamproof: Command, tmp_path:
     assert (ran.status, ran.out, len(ran.err.splitlines())) == (2, "", 1)
 
 
+@pytest.mark.parametrize("text", ["{}", '{"violations": [{"id": "1"}]}', '{"violations": 1}'])
+def test_damaged_violations_are_refused_by_the_formats_that_list_them(
+    streamproof: Command, tmp_path: Path, text: str
+) -> None:
+    folder = state(tmp_path, clean())
+    (Path(folder) / "violations.json").write_text(text, encoding="utf-8")
+    for form, status in {"text": 2, "html": 2, "junit": 2, "json": 0}.items():
+        ran = streamproof("report", folder, "--format", form)
+        assert (ran.status, "violations.json" in ran.err) == (status, status == 2), form
+
+
 def room(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Any) -> None:
     """Replace a module of another part of the product by one with ``functions``."""
     module = ModuleType(name)

@@ -28,9 +28,11 @@ from validator.cli.refused import CONFIG_INIT, REFUSED, sentence
 from validator.config.examples import EXAMPLES
 from validator.config.load import load
 from validator.config.schema import json_schema
+from validator.model.snapshot import ViolationRecord
 from validator.model.terminal import plain, plain_json
 from validator.model.wording import plural
 from validator.publish import history, text
+from validator.publish.kept import DAMAGED
 from validator.publish.notices import Notices
 from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE, records_of
 
@@ -84,7 +86,7 @@ def _print_summary(state: Path) -> None:
     """Print the result of a run that has ended, unless it published none because no topic exists."""
     read = _read_json(state, REPORT_FILE)
     if read is not None:
-        violations = records_of(_read_json(state, VIOLATIONS_FILE))
+        violations = _records(state)
         sys.stdout.write(text.summary(read, violations, history.read(state), str(state)))
 
 
@@ -161,7 +163,7 @@ def report(given: argparse.Namespace) -> int:
     if read.get("schema") != SCHEMA:
         problem = f"its schema is {read.get('schema')} and this version reads {SCHEMA}"
         raise UsageError(f"{state / REPORT_FILE}: {problem}; use the streamproof that wrote it.")
-    beside: list[object] = [records_of(_read_json(state, VIOLATIONS_FILE))]
+    beside: list[object] = [] if given.format == "json" else [_records(state)]
     if given.format in {"html", "text"}:
         beside += [history.read(state), given.state]
     if given.format == "html":
@@ -171,6 +173,16 @@ def report(given: argparse.Namespace) -> int:
         beside += [judged_windows(state), phase_latencies(state, read)]
     sys.stdout.write(_render(given.format, read, *beside))
     return STATUS_OF_OUTCOME[read["outcome"]]
+
+
+def _records(state: Path) -> tuple[ViolationRecord, ...]:
+    read = _read_json(state, VIOLATIONS_FILE)
+    try:
+        return records_of(read)
+    except DAMAGED as error:
+        raise UsageError(
+            f"{state / VIOLATIONS_FILE}: it is damaged ({error!r}); let the sidecar commit a batch, which rewrites it."
+        ) from None
 
 
 def _read_json(state: Path, name: str) -> dict[str, Any] | None:

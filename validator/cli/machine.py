@@ -97,7 +97,8 @@ def _memory() -> Finding:
 
 def _native_code() -> Iterator[Finding]:
     """A note if Java cannot load native code. Java does not follow TMPDIR."""
-    if JAVA_TEMPORARY.is_dir() and os.statvfs(JAVA_TEMPORARY).f_flag & os.ST_NOEXEC:
+    # macOS has no such flag.
+    if JAVA_TEMPORARY.is_dir() and os.statvfs(JAVA_TEMPORARY).f_flag & getattr(os, "ST_NOEXEC", 0):
         yield note(
             "native code",
             f"{JAVA_TEMPORARY} is mounted noexec, where Java unpacks native code: `explain` needs a mount with exec "

@@ -135,7 +135,7 @@ class Engine(Frozen):
 
 
 class Timing(Frozen):
-    """The disorder of the inputs, and the time until an event needs a result."""
+    """The disorder of the inputs, and the time after which an unanswered event is overdue or missing."""
 
     max_disorder: Duration = 0
     """How far an event's time may be behind the newest event time of its partition."""
@@ -149,9 +149,11 @@ class Timing(Frozen):
     """An event whose time is further ahead of the clock than this moves no watermark. With `late_policy: drop`, and in
     joins, the engine may have dropped later events of the same partition correctly; they are not missing."""
     overdue_after: Duration = 30_000_000
-    """An event without a result is overdue this long after its window closed. This is an alert, not a violation."""
+    """An event is overdue if no result and no late or rejected record has it this long after its window closed. This is
+    an alert, not a violation."""
     missing_after: PositiveDuration = 120_000_000
-    """An event without a result is missing this long after its window closed; at least `overdue_after`."""
+    """An event is missing if no result and no late or rejected record has it this long after its window closed. At
+    least `overdue_after`."""
     clock_skew: Duration = 100_000
     """Largest difference between the clocks of two brokers; shown with latencies as their error bound."""
     late_policy: Literal["report", "drop"] = "report"
@@ -316,7 +318,7 @@ class Config(Frozen):
     start: StartValue = EARLIEST
     """Where a new state begins: `earliest`, `latest`, an RFC 3339 time, or `group:ID`."""
     timing: Timing = Timing()
-    """The disorder of the inputs, and the time until an event needs a result."""
+    """The disorder of the inputs, and the time after which an unanswered event is overdue or missing."""
     measures: Measures = Measures()
     """How phases and faults are measured."""
     state: State

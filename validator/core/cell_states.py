@@ -166,6 +166,11 @@ def _longer(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
     return longer
 
 
+def signed_for(most: int) -> np.dtype[Any]:
+    """Return the smallest signed integer type that holds ``most`` (0 or more)."""
+    return np.min_scalar_type(-most - 1)
+
+
 class CellStates:
     """For each row of the cells: its share of the totals, what it waits for, and whether it may leave memory."""
 
@@ -217,7 +222,7 @@ class CellStates:
             self._shares = np.zeros((len(self.waits), len(names)), dtype=np.int8)
         new = np.stack([np.asarray(values, dtype=np.int64) for values in found.values()], axis=1)
         if len(new) and new.max() > np.iinfo(self._shares.dtype).max:
-            self._shares = self._shares.astype(np.result_type(self._shares, np.min_scalar_type(new.max())))
+            self._shares = self._shares.astype(signed_for(int(new.max())))
         self._totals += new.sum(axis=0) - self._shares[rows].sum(axis=0, dtype=np.int64)
         self._shares[rows] = new
         waits = waits_for(cells, judged, clock, rules)

@@ -80,7 +80,7 @@ def confirmed_since(tables: StateTables, since_us: int) -> list[ViolationChange]
 
 
 def newest_by_violation(tables: StateTables, where: ds.Expression | None = None) -> dict[str, RecordedViolation]:
-    """Violation -> its standing, for rows that match ``where``; empty if the table does not exist.
+    """Violation -> its newest row, for rows that match ``where``; empty if the table does not exist.
 
     ``where`` must match all rows of a violation or none.
     """

@@ -253,7 +253,7 @@ def plan(
 
 
 def _bounded(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of `kept` with at most as many stretches as are kept for a partition."""
+    """A row of `lateness_rows` with at most as many stretches as are kept for a partition."""
     if row["stretches"] is None:
         return row
     return {**row, "stretches": [one._asdict() for one in joined(Stretch(**one) for one in row["stretches"])]}
