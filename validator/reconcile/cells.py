@@ -274,7 +274,8 @@ class Cells(Columns):
     def __getitem__(self, name: str) -> Ints:
         """The column ``name``; read-only if it has no array."""
         if name not in self._columns:
-            return np.broadcast_to(self._initials[name], (self._size,))
+            # As `np.broadcast_to`, in a fifth of its time. An array of bytes is read-only.
+            return np.ndarray((self._size,), np.int64, self._initials[name].tobytes(), 0, (0,))
         return self._columns[name][: self._size]
 
     def __setitem__(self, name: str, values: Ints) -> None:
