@@ -12,7 +12,7 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,11 +156,19 @@ class Container:
             (self.work / name).mkdir(parents=True, exist_ok=True)
         os.chown(self.work / "state", USER_ID, USER_ID)
 
-    def start(self, *command: str, over: Sequence[str] = ()) -> subprocess.Popen[str]:
+    def start(
+        self, *command: str, over: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         """Start the image's entry point with ``command`` as the first process. ``over``: FILE=PATH, mounted at that
         path."""
-        settings = {"TREE": self.tree, "BASE": base(), "WORK": self.work, "USER_ID": USER_ID, "OVER": " ".join(over)}
-        environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+        settings = {
+            "TREE": self.tree,
+            "BASE": base(),
+            "WORK": self.work,
+            "USER_ID": USER_ID,
+            "OVER": " ".join(over),
+        }
+        environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", **(environment or {})}
         return subprocess.Popen(
             ["unshare", "-m", "-p", "-i", "-u", "-f", "--kill-child", "sh", "-ec", _RUN, "sh", *command],
             env={**environment, **{name: str(value) for name, value in settings.items()}},
@@ -169,9 +177,11 @@ class Container:
             text=True,
         )
 
-    def run(self, *command: str, over: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str, over: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run the command to its end."""
-        with self.start(*command, over=over) as process:
+        with self.start(*command, over=over, environment=environment) as process:
             said, complained = process.communicate(timeout=300)
         return subprocess.CompletedProcess(command, process.returncode, said, complained)
 

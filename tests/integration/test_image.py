@@ -8,17 +8,20 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+import yaml
 from confluent_kafka import Producer
 
 from testbed.broker import EmbeddedBroker
+from testbed.secured_broker import SecuredBroker
 from tests.integration import image_tree
 from tests.integration.image_tree import Container, beside, first_process
 from tests.integration.sidecar_fixtures import answer, click
+from tests.kubernetes_tools import rendered
 
 pytestmark = [
     pytest.mark.extended,  # Debian and 16 packages are downloaded and installed: minutes the first time
@@ -151,6 +154,79 @@ def test_a_signal_at_the_start_ends_the_container(container: Container) -> None:
         os.kill(int(children[0]), signal.SIGTERM)
         process.communicate(timeout=GRACE_SECONDS)
     assert process.returncode in {130, 143}
+
+
+def of_the_page(servers: str) -> dict[str, Any]:
+    """The values of the first installation in docs/kubernetes.md, for the brokers at ``servers``."""
+    page = (image_tree.ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    [text] = re.findall(r"^ *```yaml\n(.*?)^ *```", page, re.MULTILINE | re.DOTALL)
+    found: dict[str, Any] = yaml.safe_load(text)
+    found["config"]["kafka"]["bootstrap_servers"] = servers
+    return found
+
+
+def mounted(container: Container, config: str, files: Mapping[str, str]) -> None:
+    """Write the pod's folder of the configuration, which only the pod's group may read."""
+    for name, text in {"pipeline.yaml": config, **files}.items():
+        path = container.work / "config" / name
+        path.write_text(text, encoding="utf-8")
+        os.chown(path, 0, image_tree.USER_ID)
+        path.chmod(0o440)
+
+
+def test_the_pod_of_the_chart_on_a_secured_broker(tree: Path, tmp_path: Path) -> None:
+    """The first installation of docs/kubernetes.md, with the rights of docs/security.md and no others: `helm test`,
+    then the sidecar."""
+    container, password = Container(tree, tmp_path / "container"), 'pass"word \\ 1='
+    with image_tree.own_network(), SecuredBroker(tmp_path) as broker:
+        values = of_the_page(broker.servers_of("SCRAM"))
+        (tmp_path / "values.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+        manifests = list(yaml.safe_load_all(rendered(tmp_path / "values.yaml")))
+        [config] = [made["data"]["pipeline.yaml"] for made in manifests if made["kind"] == "ConfigMap"]
+        [sidecar] = [made["spec"]["template"]["spec"] for made in manifests if made["kind"] == "StatefulSet"]
+        [verify] = [made["spec"] for made in manifests if made["kind"] == "Pod"]
+        [certificate] = values["secrets"]["files"]
+        mounted(container, config, {certificate: broker.authority.certificate.read_text(encoding="utf-8")})
+
+        topics, user = ("orders", "orders-per-minute"), values["config"]["kafka"]["options"]["sasl.username"]
+        broker.create_topics(dict.fromkeys(topics, 1))
+        broker.add_user(user, password)
+        for topic in topics:
+            for right in ("READ", "DESCRIBE_CONFIGS"):
+                broker.allow(user, right, "TOPIC", topic)
+        orders = [{"id": n, "customer": "c", "created_at": f"2026-01-31T02:0{n // 10}:00Z"} for n in range(30)]
+        produce(broker.bootstrap_servers, "orders", *map(json.dumps, orders))
+        answers = [
+            {"customer": "c", "window_start": f"2026-01-31T02:0{w}:00Z", "order_ids": list(range(w * 10, w * 10 + 10))}
+            for w in range(2)
+        ]
+        produce(broker.bootstrap_servers, "orders-per-minute", *map(json.dumps, answers))
+
+        for pod in (verify, sidecar):
+            [of_it] = pod["containers"]
+            command = (*of_it["command"], *of_it["args"])
+            environment = {one["name"]: one.get("value", password) for one in of_it["env"]}
+            assert environment.keys() >= values["secrets"]["env"].keys()
+            if pod is verify:
+                done = container.run(*command, environment=environment)
+                assert done.returncode == 0, done
+                said = done.stdout + done.stderr
+                continue
+            with container.start(*command, environment=environment) as process:
+                until(process, lambda: processed(container) == 20)
+                assert beside(first_process(process), "streamproof-health").returncode == 0
+                os.kill(first_process(process), signal.SIGTERM)
+                lines = process.communicate(timeout=2 * GRACE_SECONDS)
+            assert process.returncode == 0, lines
+            said += "".join(lines)
+        assert password not in said
+    for path in (container.work / "state").rglob("*"):
+        assert path.is_dir() or password.encode() not in path.read_bytes(), path
+
+
+def processed(container: Container) -> int:
+    path = container.work / "state" / "state" / "report.json"
+    return int(json.loads(path.read_text())["contributions"]["processed"]) if path.exists() else 0
 
 
 def test_a_jar_that_differs_from_the_lock_stops_the_start(servers: str, container: Container) -> None:

@@ -130,6 +130,46 @@ def test_a_filling_disk_is_reported_with_its_free_bytes(pipeline: Pipeline, tmp_
     assert " bytes are free " in str(refused.value)
 
 
+@pytest.mark.extended
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not Path("/sys/fs/ext4").is_dir() or shutil.which("mkfs.ext4") is None,
+    reason="a file system of its own needs root, ext4 and mkfs.ext4",
+)
+def test_a_disk_that_becomes_read_only_is_reported_and_the_state_continues(pipeline: Pipeline, tmp_path: Path) -> None:
+    disk, image = tmp_path / "disk", tmp_path / "image"
+    disk.mkdir()
+    with image.open("wb") as made:
+        made.truncate(64 << 20)
+    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+
+    def mount() -> Path:
+        subprocess.run(["mount", "-o", "loop,errors=remount-ro,nodelalloc", image, disk], check=True)
+        device = subprocess.run(["findmnt", "-no", "SOURCE", disk], check=True, capture_output=True, text=True).stdout
+        return Path("/sys/fs/ext4") / Path(device.strip()).name
+
+    def unmount() -> None:
+        subprocess.run(["umount", disk], check=True)
+
+    def fail() -> None:
+        # What was never synced is lost with the disk, so this state is synced first.
+        subprocess.run(["sync", "--file-system", disk], check=True)
+        # The kernel makes the file system read-only at an error, as on a disk that fails.
+        (kernel / "trigger_fs_error").write_text("a test", encoding="ascii")
+
+    kernel = mount()
+    try:
+        with pytest.raises(CannotVerify) as refused:
+            _live_until_it_ends(pipeline, fail, "disk/state")
+    finally:
+        unmount()
+    assert f"the file system of the state {disk}/state is read-only: mount it for writing" in str(refused.value)
+    mount()
+    try:
+        assert pipeline.once(state="disk/state").counts() == {"expected": 2, "processed": 1, "missing": 1}
+    finally:
+        unmount()
+
+
 def _live_until_it_ends(pipeline: Pipeline, act: Callable[[], object], state: str = "state") -> None:
     """Run a live sidecar until it ends by itself because of ``act``, which is called once it has judged an event."""
     pipeline.create()
