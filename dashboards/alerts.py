@@ -125,7 +125,7 @@ def _pipeline() -> tuple[Alert, ...]:
             "Pipeline {{ .Labels.pipeline }} has {{ .Value | humanize }}"
             f" {plural('contribution', 'contributions')} of class overdue, and the number is growing."
             " When timing.missing_after has passed they become missing, unless an unreadable record may have made their"
-            " event late, or output that may have had their result expired.",
+            " event late, or their result may have been in output that expired.",
             # This must fire before missing_after (default 120 s) has passed as well; later it is no early warning.
             pending_for="30s",
             keep_firing_for="10m",

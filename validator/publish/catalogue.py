@@ -285,7 +285,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "detection_delay_seconds",
         "seconds",
         "Longest time until a planted violation of the last 10 rounds was found: from the writing of its round (for a"
-        " missing result, from `missing_after` later) to the verdict.",
+        " missing result, from the end of `missing_after` after it) to the verdict.",
     ),
     _canary(
         "false_alarms",
