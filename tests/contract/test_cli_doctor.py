@@ -65,7 +65,7 @@ def test_a_noexec_folder_of_javas_native_code_is_noted(monkeypatch: pytest.Monke
         monkeypatch.setattr(os, "statvfs", lambda _, flags=flags: SimpleNamespace(f_flag=flags, f_frsize=real.f_frsize))
         found = [finding for finding in machine.check() if finding.subject == "native code"]
         assert [finding.subject for finding in found] == said
-        assert all(finding.status == "note" and f"--tmpfs {tmp_path}:exec" in finding.said for finding in found)
+        assert all(finding.status == "note" and f"--tmpfs {tmp_path}:exec" in finding.text for finding in found)
 
 
 def test_each_problem_of_this_machine_comes_with_its_fix() -> None:
