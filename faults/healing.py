@@ -236,8 +236,8 @@ class _Healing:
 
 
 def heal_all(journal: Journal, topic: FaultsTopic | None, limits: LimitsSection, say: Callable[[str], None]) -> None:
-    """Heal all faults that are open in the journal. Then publish the records that the faults topic may lack, also if a
-    fault is not healed, since that may last. Raises NotHealed, NotPublished.
+    """Heal all faults that are open in the journal. Then publish the records that the faults topic may lack, even if a
+    fault is not healed. Raises NotHealed, NotPublished.
     """
     broken = [(entry, injection(entry.fault, journal.folder, entry.facts)) for entry in journal.open_entries()]
 

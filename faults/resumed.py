@@ -1,6 +1,6 @@
 """Watches processes that were resumed after a pause: one that ends has lost something, such as its session.
 
-A process detects such a loss only when its next request fails, so that it is watched for longer than the pause: until
+A process detects such a loss only when its next request fails. Therefore it is watched after the pause too: until
 the next fault begins, which may end the process itself, or until the run is over.
 """
 

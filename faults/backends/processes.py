@@ -98,7 +98,7 @@ def where_named(target: LocalProcess) -> Path:
 def _is_locked_by(pid: int, file: Path) -> bool:
     """Whether ``pid`` holds the lock of ``file``. The file keeps the id of a process that has ended.
 
-    Read from the kernel's list of locks: to try the lock could make a sidecar fail that starts at that moment. Other
+    Read from the kernel's list of locks: trying the lock could make a starting sidecar fail. Other
     systems have no such list; there the id alone counts.
     """
     if sys.platform != "linux":

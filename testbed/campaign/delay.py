@@ -23,7 +23,7 @@ def delay(
     relay: NodeRelay, *, name: str, delay_seconds: float, lasts_seconds: float, bootstrap_servers: str, topic: str,
     probe: str, seed: int, stop: threading.Event, say: Callable[[str], None],
 ) -> None:  # fmt: skip
-    """Inject, verify, hold, heal, verify and report. Raises FaultRefused, NotVerified, NotHealed, NotTold."""
+    """Inject, verify, hold, heal, verify and report. Raises FaultRefused, NotVerified, NotHealed, NotPublished."""
     fault = {
         "kind": "namespace_delay",
         "target": TARGET,

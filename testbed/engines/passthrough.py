@@ -1,6 +1,6 @@
 """The passthrough of the reference engine: each event immediately has its own result. Pure, no I/O.
 
-It keeps no state at any time, so no event is late. Events that a filter removes do not reach it: the decoder sees
+It keeps no state, so no event is late. Events that a filter removes do not reach it: the decoder sees
 fields other than key and id.
 """
 

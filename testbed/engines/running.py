@@ -1,4 +1,4 @@
-"""Aggregates without a window of the reference engine: results per key over all of its events. Pure, no I/O.
+"""The reference engine's aggregates without a window: results per key over all of its events. Pure, no I/O.
 
 A result of `RunningCore` has the ids that are new since the last one, so results add up; it keeps no other state. With
 `CumulativeCore`, each output is the whole table: one result per key with all ids so far, as in Spark's output mode
