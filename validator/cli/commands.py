@@ -56,7 +56,7 @@ def validate(given: argparse.Namespace) -> int:
     for option in ("leave_open", "at_rest"):
         if getattr(given, option) and not given.once:
             raise UsageError(f"validate: --{option.replace('_', '-')} means nothing without --once; add --once.")
-    # Until the sidecar sets its own handlers, SIGTERM ends the command like Ctrl-C: with status 130, not by the signal.
+    # Until the sidecar sets its own handlers, SIGTERM ends the command with status 130, as Ctrl-C does.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     config = load(given.config, given.assignments)

@@ -13,7 +13,7 @@ FaultAndClass = tuple[str | None, str]
 
 
 class Acknowledged:
-    """The acknowledgements of a state, each with the least number of contributions in its violation since.
+    """The acknowledgements of a state, each with the smallest count of its violation since then.
 
     Retracted contributions must not excuse later ones, neither in another violation nor in the same one.
     """

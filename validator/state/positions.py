@@ -137,8 +137,8 @@ class Positions:
     have no undecodable record so far, with the records that name each. ``log_resets``: (batch, offset): in that batch
     the log was found recreated or cut back, so offsets from there on belong to other records. ``examples``: an offset
     of a record that does not decode, also of outputs. ``batch``: the newest batch considered. ``fresh``: partitions
-    with new undecodable records since the last `settle`. ``taken``: number of operators' settlements that it
-    considered.
+    with new undecodable records since the last `settle`. ``taken``: number of operators' settlements that
+    the last `settle` considered.
     """
 
     hidden: dict[PartitionId, tuple[Stretch, ...]] = field(default_factory=dict)

@@ -302,7 +302,7 @@ class StateTables:
             try:
                 self._commit(known, table, rows_of(table, []), [])
             except (CommitFailedError, StateTaken) as error:
-                # The sidecar that has the state until now may have committed a batch in between.
+                # The previous sidecar may have committed a batch in between.
                 if (DeltaTable(path_of(self.state, table)).transaction_version(_WRITER) or 0) >= turn:
                     raise self._taken() from error
             else:
