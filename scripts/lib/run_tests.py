@@ -24,7 +24,7 @@ BUDGET_SECONDS = {
     "property": 1500,
     "contract": 360,
     "crash": 480,
-    "integration": 1200,
+    "integration": 1500,
     "e2e": 660,
     "faults": 900,
     "engines": 720,
