@@ -35,10 +35,10 @@ pytestmark = pytest.mark.skipif(node.why_not_here() is not None, reason=f"networ
 @pytest.fixture(scope="module")
 def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeRelay]:
     """A network for the first worker."""
-    build_table = NodeRelay(tmp_path_factory.mktemp("relay"))
-    build_table.start(Stop())
-    yield build_table
-    build_table.end()
+    network = NodeRelay(tmp_path_factory.mktemp("relay"))
+    network.start(Stop())
+    yield network
+    network.end()
 
 
 @pytest.fixture(scope="module")

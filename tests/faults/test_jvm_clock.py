@@ -218,7 +218,7 @@ def test_a_jvm_that_does_not_report_its_clock_is_refused(stage: Stage, program: 
     report_file = Path(f"{program.clock_file}.{program.process.pid}")
     wait_until(report_file.exists, "the agent tells")
     program.process.send_signal(signal.SIGSTOP)
-    wait_until(lambda: time.time() - report_file.stat().st_mtime > 2, "it has not told for two seconds")
+    wait_until(lambda: time.time() - report_file.stat().st_mtime > 2, "no new report for two seconds")
     with pytest.raises(FaultRefused, match=rf"c: process {program.process.pid} .*clock for .*stop"):
         stage.during(skew("10m"), lambda: None)
     program.process.send_signal(signal.SIGCONT)
