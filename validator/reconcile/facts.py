@@ -77,7 +77,7 @@ FRONTIER_TYPE: Final = StructType(
     ]
 )
 """The frontier of one partition. Offsets and read-through times are those after the batch. Counts, times of
-records and ``watermark_us`` (the input watermark) are those before it, since the batch's part follows from its fact rows.
+records and ``watermark_us`` (the input watermark) are those before it: the batch's part follows from its fact rows.
 
 ``first_offset``: where reading began. ``expired``: offsets that expired before they were read. ``records``: records
 read since ``first_offset``. ``hidden_start``: events before ``first_offset`` exist or existed. ``gone_us``:
