@@ -200,9 +200,9 @@ def create_absent(state: Path) -> None:
 
 
 def _refuse_without_log(state: Path, table: Table) -> None:
-    """Raise FileNotFoundError if the absent table has remaining data files, or if others were derived from it.
+    """Raise FileNotFoundError if the absent table has remaining data files, or if other tables were derived from it.
 
-    Creating it again would give an empty table, and what the state has verified would be lost.
+    Creating it again would give an empty table, and the facts or results of the state would be lost.
     """
     derived = (Table.VERDICTS, Table.VIOLATIONS) if table is Table.FACTS else ()
     if any((state / table.value).rglob("*.parquet")) or any(has_rows(state, other) for other in derived):
@@ -236,7 +236,7 @@ FOR_SPARK: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "false",
 }
-"""Settings of a Spark session that reads the tables. The sidecar's session does not: it uses `deltalake`."""
+"""Settings of a Spark session that reads the tables. The sidecar itself reads them with `deltalake`, without Spark."""
 
 
 def read(spark: SparkSession, state: Path, table: Table) -> DataFrame:
