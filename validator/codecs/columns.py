@@ -26,7 +26,7 @@ another cell carry them."""
 
 UNOWED: Final = 6
 """``status`` of events that decoded and owe nothing: the oracle's condition does not hold for them. Their rows have
-their ids and the cell in which they would be, but no contributions."""
+their ids and the cell to which they would contribute, but no contributions."""
 
 RESULT_TYPE: Final = StructType(
     [

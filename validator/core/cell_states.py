@@ -80,8 +80,8 @@ def waits_for(cells: Columns, judged: Judged, clock: Clock, rules: Rules) -> Int
 
 
 def _proof_us(clock: Clock) -> int | None:
-    """Return the latest instant through which some or all answers were read, as far as it can make contributions
-    overdue."""
+    """Return the later of the known ones of `Clock.outputs_us` and `Clock.unheld_outputs_us`: either can make
+    contributions overdue or blocked."""
     return max((at for at in (clock.outputs_us, clock.unheld_outputs_us) if at is not None), default=None)
 
 

@@ -89,8 +89,11 @@ class Suspicion:
         return classes | {"undecodable"} if unproven_outputs(progress, sums) else classes
 
     def withdrawn(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
-        """Return the violation classes of which nothing is confirmed any more: the configuration fits (nearly) no
-        record, or it fits nearly no late or rejected record and these are enough to explain the class."""
+        """Return the violation classes whose confirmed violations are retracted.
+
+        Either the configuration fits (nearly) no record, or it fits nearly no late or rejected record, and these are
+        enough to explain the class.
+        """
         misnamed = set_aside_matched_by_chance(sums.set_aside)
         by_set_aside = self._by_numbers(sums, 0, 0, misnamed) if misnamed else frozenset()
         return configuration_doubt.withdrawn(progress, sums.counts, sums.carried, sums.inputs) | by_set_aside

@@ -30,7 +30,7 @@ class CellTotals:
       or if no open transaction could hold them back. ``unconsumed_due_us``, ``blocked_due_us``: since when the first of
       them is due. ``unconsumed``, ``blocked``: the same contributions, due or not.
     - ``unconsumed_retired``, ``blocked_retired``: contributions that would have been missing when retention dropped
-      their cells. The other numbers of unconsumed and blocked contributions do not include them.
+      their cells. ``unconsumed``, ``blocked`` and the ``*_overdue`` numbers do not include them.
     - ``changed``: verdicts that the batch changed.
     - ``keys_scattered``: keys with results on several partitions, of which none is known to be the newest.
     - ``cells_undecided``: cells retired before the class of each contribution was decided

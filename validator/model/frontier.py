@@ -1,4 +1,4 @@
-"""Frontiers: how far each partition was read, and what time that proves. Plain values, no I/O, no clock.
+"""Frontiers: how far each partition was read, and the time that this proves. Plain values, no I/O, no clock.
 
 Source: SEMANTICS section 3, refined in docs/ARCHITECTURE.md ("Decisions on time").
 """
@@ -296,7 +296,7 @@ def _earliest(times: Sequence[int | None]) -> int | None:
 
 
 class Rest(StrEnum):
-    """What a run with `--once` assumes at its end about the pipeline."""
+    """The assumption about the pipeline at the end of a run with `--once`."""
 
     NONE = "none"
     """Nothing: time goes on."""
@@ -326,7 +326,7 @@ class Rest(StrEnum):
 
 @dataclass(frozen=True)
 class Clock:
-    """What one batch proves about time, as judging needs it. Instants are in microseconds; None: not proven yet.
+    """The time that one batch proves, as judging needs it. Instants are in microseconds; None: not proven yet.
 
     - ``inputs_us``: every input was read through this instant.
     - ``unheld_inputs_us``: the same, apart from records that open transactions hold back.

@@ -1,8 +1,8 @@
 """One set of options for both Kafka clients: librdkafka, and the Java client with which Spark plans.
 
-A user writes the names of either client. Those of librdkafka are recommended, since all their files are PEM. An option
-that both clients have under different names is translated. If there is no exact translation, the option is refused and
-the error names the options to use instead: a cluster that only one client can reach cannot be verified.
+A user writes the names of either client. Those of librdkafka are recommended, since they accept PEM files throughout.
+An option that both clients have under different names is translated. If there is no exact translation, the option is
+refused and the error names the options to use instead: a cluster that only one client can reach cannot be verified.
 """
 
 from __future__ import annotations

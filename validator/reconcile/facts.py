@@ -1,6 +1,6 @@
 """Facts: rows per (batch, topic, partition, cell), additive over batches, and over the tasks that read a batch.
 
-The facts table is the only truth (SEMANTICS section 7): everything else in a state folder is derived from it.
+The facts table is the only truth (SEMANTICS section 7): verdicts, violations and totals are derived from it.
 """
 
 from __future__ import annotations

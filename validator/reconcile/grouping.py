@@ -88,7 +88,7 @@ def facts_of_events(
 
 
 def _with_all(event_rows: Ints, starts: Ints, decoded: Bools) -> tuple[Ints, Ints, Bools]:
-    """Return the contributions of decoded events, and one entry for each record without a contribution, which counts as
+    """Return the contributions of decoded events, and one entry for each record without a contribution: that record was
     read, too. The third array marks the entry that counts the record: the first of each record."""
     contributes = decoded[event_rows]
     event_rows, starts = event_rows[contributes], starts[contributes]

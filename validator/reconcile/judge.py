@@ -296,8 +296,8 @@ def _in_scope(cells: Columns, clock: Clock, margin_us: int) -> Bools:
     if clock.horizon_us is not None:
         scope &= windows >= clock.horizon_us
     for at_us, horizon_us in clock.retired:
-        # Other facts of the cell may have been dropped, so the remaining ones cannot be judged. A session whose begin
-        # an event has moved before the horizon since then may belong to a session that was dropped.
+        # Other facts of the cell may have been dropped, so the remaining ones cannot be judged. If an event has
+        # moved the begin of a session before the horizon since then, the session may be part of a dropped one.
         scope &= ~((cells.begin_seen_us > at_us) & (windows < horizon_us))
     return scope
 

@@ -1,9 +1,9 @@
 """Verdict changes to violation rows: suspected, confirmed, retracted (SEMANTICS section 2).
 
 A violation is a cell and a class. Its count changes as facts arrive. While records that cannot be read may explain a
-class, new violations of the class stay suspected. Confirmed ones stay confirmed, since everything that could have
-caused them had been read. An increase of the confirmed part is confirmed, a decrease is retracted. The sums of both
-over all rows are the history, and retractions are the measured false-alarm rate.
+class, new violations of the class stay suspected. Confirmed violations stay confirmed, since all inputs that
+could have explained them had been read. An increase of the confirmed part is confirmed, a decrease is retracted. The
+sums of both over all rows are the history, and retractions are the measured false-alarm rate.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def note_recorded_violations(
         changed |= (now != recorded) | (sure[name] != confirmed)
         cells[f"began_{name}"] = np.where((now > 0) & (recorded == 0), lookup_us, cells[f"began_{name}"])
         cells[f"confirmed_{name}"] = sure[name]
-        # Also if the verdict is unchanged: a count that was held on record may be lowered then.
+        # An unchanged verdict is noted, too: a count that was only held on record may have fallen.
         cells[f"told_{name}"] = now
     return changed
 

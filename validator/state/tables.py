@@ -1,7 +1,8 @@
 """The Delta tables of a state folder: schemas, creation, and idempotent appends.
 
-`facts` is the source of truth. `verdicts`, `violations`, `frontiers` and `faults` are derived and may be rebuilt.
-`runs` lists the starts of the sidecar. docs/state.md describes every column.
+`facts` is the source of truth. `verdicts`, `violations` and `frontiers` are derived from it, and can be rebuilt.
+`faults` has the records of the faults topic. `runs` lists the starts of the sidecar. docs/state.md describes every
+column.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ FRONTIERS_TYPE: Final = StructType(
         *FRONTIER_TYPE.fields,
     ]
 )
-"""Frontiers after a batch, one row per partition: a periodic copy of the frontier rows in the facts, for readers."""
+"""The frontier rows of a batch, one per partition, copied periodically from the facts for readers."""
 
 FAULTS_TYPE: Final = StructType(
     [
