@@ -48,8 +48,8 @@ import org.apache.kafka.streams.state.Stores;
  * pair.
  *
  * <p>Kafka Streams keeps one stream time per task, so after a shuffle the fastest source partition would decide which
- * events are late. Here each source partition sends marks with its event time through the shuffle to all tasks. A window
- * closes when all partitions of all inputs have passed its end.
+ * events are late. Here each source partition sends marks with its event time through the shuffle to all tasks. A
+ * window closes when all partitions of all inputs have passed its end.
  *
  * <p>Argument: a properties file. The options {@code job.*} are for this job; Kafka Streams gets all others.
  */
@@ -180,7 +180,7 @@ public final class KafkaStreamsJob {
         context.forward(new Record<>(event.page, late, record.timestamp()));
         return;
       }
-      // One entry each time that the event is processed: a result of SST repeats the id of an event that was sent twice.
+      // One entry each time that the event is processed: a result of SST repeats the id of an event sent twice.
       lastNumber = Math.max(lastNumber + 1, System.currentTimeMillis() * 1000);
       byte[] page = event.page.getBytes(StandardCharsets.UTF_8);
       ByteBuffer key = ByteBuffer.allocate(16 + page.length).putLong(end).put(page).putLong(lastNumber);
