@@ -1,1 +1,1 @@
-"""Throughput, memory and detection delay, each beside a plain read of the same topics in the same run."""
+"""Benchmarks of the sidecar. Throughput is compared with a plain read of the same topics in the same run."""

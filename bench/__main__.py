@@ -54,9 +54,11 @@ SHAPES: Final[Mapping[str, Load]] = {
     "escapes": Load("", "", "", 3_000_000, uuids=True, escapes=True),
     "cells": Load("", "", "", 1_000_000, pages=1_000_000, per_window=1, uuids=True),
 }
-"""What `shapes` measures: UUIDs with ISO times with an offset; ids in headers and `$key`; a cell for each event."""
+"""Shape -> its load. `uuids` has times with an offset, `parts` has ids in headers and keys in `$key`, `escapes` has
+names with escapes, and `cells` has one event per cell."""
 WARM_UP_SECONDS: Final = 30
-"""Of the live load, in which the JVM still compiles. Figures without this time have `after_warm_up` in their name."""
+"""Beginning of the live load, in which the JVM still compiles. Figures that exclude it have `after_warm_up` in their
+name."""
 
 
 def main() -> int:
@@ -94,7 +96,7 @@ def once(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def flat(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """Whether time per event and memory stay flat."""
+    """As `once`, with 3 M to 30 M events, to see whether time per event and memory stay constant."""
     rows = []
     for events in (3_000_000, 10_000_000, 30_000_000):
         with EmbeddedBroker(heap_mb=1024) as broker:
@@ -104,7 +106,7 @@ def flat(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def keys(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """A million cells per window."""
+    """As `once`, with a million cells per window."""
     with EmbeddedBroker(heap_mb=1024) as broker:
         rows = [_once(broker, 2_000_000, given.batch, Load("", "", "", 0, pages=1_000_000, per_window=1))]
     _print(rows)
@@ -112,7 +114,7 @@ def keys(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def shapes(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """Each shape; with ``--before``, the other version reads the same topics."""
+    """As `once`, for each shape. With ``--before``, the other version validates the same topics, too."""
     rows = []
     for name in given.shape or SHAPES:
         shape = SHAPES[name]

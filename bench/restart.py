@@ -75,7 +75,7 @@ def restart(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def idle(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """CPU of a batch without records, with settled and open cells, including all of it but the status page."""
+    """CPU of a batch without records, with settled and open cells. Only publishing is excluded."""
     rows = []
     for cells in sorted(given.cells or [5_000_000]):
         with tempfile.TemporaryDirectory() as folder:
@@ -256,7 +256,7 @@ def main() -> None:
     judging = found.judging(KnownFacts(tables, first_batch=found.progress.batch + 1), rules)
     judging.judge_recovered(found.progress)
     seconds = round(time.monotonic() - began, 2)
-    # The peak of `getrusage` begins with that of the process that started this one.
+    # `getrusage` is not used: its peak includes the peak of the process that started this one.
     [peak_kib] = re.findall(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
     sums = judging.sums
     assert sums.cells_verified == sums.cells_closed > 0, sums

@@ -45,7 +45,7 @@ KINDS: Final[Mapping[str, Callable[[int], int | str]]] = {
     "UUIDs": uuid,
     "texts": "order-{:09}".format,
 }
-"""Kind of id -> the id with a number."""
+"""Kind of id -> function that makes the id with a number."""
 SIZES: Final = ((10, 50_000), (100, 500))
 """Batches, and events in each."""
 WAYS: Final = ((1, "processes"), (10, "processes"), (10, "one process"))
@@ -55,8 +55,8 @@ _SECONDS: Final = 40.0
 
 
 def disk(kind: str, batches: int, events: int) -> dict[str, Any]:
-    """Bytes per event of the table `facts`, and of its current files, written by a sidecar's decoder, stage and append.
-    Six pages, windows of a minute, one batch per second."""
+    """Bytes per event of the table `facts`, and of its current files. The sidecar's decoder, stage and tables write
+    them. The load has six pages, windows of a minute, and one batch per second of event time."""
     config = loads(CONFIG.format(servers="none:1", state="state"), Path("/"), [], {})
     sources = sources_of(config)
     readers = readers_of(config, sources)
@@ -107,7 +107,7 @@ def _records(values: Sequence[Mapping[str, object]], first_offset: int) -> pa.Re
 
 
 def many(servers: str, config: str, number: int, way: str) -> dict[str, Any]:
-    """``number`` sidecars on one pair of topics."""
+    """Memory and CPU of ``number`` sidecars on one pair of topics. ``way``: `processes` or `one process`."""
     load = Load(servers, "click", "output", events=1 << 40, rate_per_second=RATE, per_window=RATE * 10)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         files, states = [], []

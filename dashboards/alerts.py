@@ -17,7 +17,8 @@ GAP: Final = "5m"
 reset the waiting time of an alert.
 """
 STALLED_GAP: Final = "3m"
-"""Less than `STALLED_SECONDS` plus the waiting time of that alert, so that a removed sidecar only counts as silent."""
+"""Range over which StreamproofSidecarStalled looks back. It is shorter than `STALLED_SECONDS` plus the waiting time of
+that alert, so that the alert does not fire for a sidecar that was removed."""
 STARTS_WITHIN: Final = "30m"
 STARTS_MOST: Final = 3
 BEHIND_SECONDS: Final = 300

@@ -27,8 +27,8 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class PortAccess:
-    """Files for reading sidecars' ports: certificates of their authority instead of the public ones, and their bearer
-    token.
+    """Files for access to sidecars' ports. ``ca_file``: certificates to trust in place of the public authorities.
+    ``token_file``: the bearer token.
     """
 
     ca_file: Path | None = None
@@ -36,7 +36,7 @@ class PortAccess:
 
 
 class _Bearer(requests.auth.AuthBase):
-    """The token as `Authorization`; as a plain header, requests would replace it by an entry of `~/.netrc`."""
+    """Sets the header `Authorization`. requests replaces a header that it is passed by an entry of `~/.netrc`."""
 
     def __init__(self, token: str) -> None:
         self._token = token

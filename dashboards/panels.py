@@ -103,7 +103,7 @@ class Panel:
     maximum: float | None = None
 
     def build(self, number: int, left: int, top: int) -> Json:
-        """The panel with id ``number`` at position ``x``, ``y`` of the grid."""
+        """The panel with id ``number`` at column ``left`` and line ``top`` of the grid."""
         return {
             "id": number,
             "type": self.kind,

@@ -160,8 +160,8 @@ def _sum(expression: str) -> str:
 def _of_declared(count: Callable[[Match], str], extra: Match | None) -> str:
     """Apply ``count`` to the classes that break a guarantee, for the pipelines that declare it.
 
-    The tolerance table of the model defines the classes (SEMANTICS section 4). A duplicate, for example, does not alert
-    for a pipeline that declares at-least-once.
+    `VIOLATES` defines the classes (SEMANTICS section 4). A duplicate, for example, does not alert for a pipeline that
+    declares at-least-once.
     """
     parts = []
     for guarantee, classes in VIOLATES.items():

@@ -80,8 +80,8 @@ def _without_keep_firing(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_file(grafana: Grafana, what: str) -> GrafanaRefusal:
-    """Refuse early: Grafana also refuses, for a dashboard with 400, for rules with 409, in older versions with a 500
-    without a reason.
+    """The refusal to change an object that came from a provisioning file. Grafana refuses it, too: a dashboard with
+    status 400, rules with 409, in older versions with 500 and without a reason.
     """
     fix = "replace that file with the output of `streamproof dashboards build`, or remove it, restart Grafana and push"
     return GrafanaRefusal(f"{grafana.url}: {what} came from a provisioning file, so a push cannot change it; {fix}.")

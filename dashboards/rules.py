@@ -73,7 +73,7 @@ class Alert:
 
     @property
     def title(self) -> str:
-        """Unique among all alerts."""
+        """The name and the values of ``labels``. It is unique among all alerts."""
         return " ".join([self.name, *(f"({value})" for value in self.labels.values())])
 
 

@@ -164,7 +164,7 @@ def _keeping_up() -> tuple[Panel, ...]:
 
 
 def _canary() -> tuple[Panel, ...]:
-    """Empty for a pipeline without a canary."""
+    """The panels on the canary. They are empty for a pipeline without a canary."""
     return (
         Panel(
             "stat",

@@ -231,7 +231,7 @@ class PoisonParameters(Section):
 
 
 class DiskParameters(Section):
-    """A file of ``bytes`` is written; it is smaller if the file system becomes full before.
+    """A file of ``bytes`` is written. It is smaller if the file system becomes full before that.
 
     The fault is refused if less than ``reserve`` bytes would stay free. With 0 the file system may become full.
     """

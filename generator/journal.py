@@ -1,4 +1,4 @@
-r"""rThe journal: the outcome of every send in send order, in a format that is compact enough to keep up with the
+r"""The journal: the outcome of every send in send order, in a format that is compact enough to keep up with the
 sender.
 
 A file is ``SPJ1\\n``, one line of JSON (the header), then blocks. A block is ``<4sIII``: a tag (``ROWS`` or ``TOTL``),

@@ -63,7 +63,7 @@ class Ledger:
         self._open.append((batch, partitions))
 
     def settle(self) -> None:
-        """Write the oldest batches to the journal whose reports have all arrived."""
+        """Write to the journal, from the oldest batch on, each batch whose reports have all arrived."""
         while self._open:
             batch, partitions = self._open[0]
             first, second = self._reported

@@ -1,8 +1,9 @@
 """Kafka's default partitioning of a key: murmur2, as in the Java client.
 
 Source: ``org.apache.kafka.common.utils.Utils.murmur2`` and ``BuiltInPartitioner.partitionForKey``
-(``toPositive(murmur2(key)) % partitions``). The partition is computed here once per key and set on each record, so that
-the journal knows it in advance. It is the partition that librdkafka chooses with ``partitioner=murmur2_random``.
+(``toPositive(murmur2(key)) % partitions``). The generator computes the partition once per key and sets it on each
+record, so that the journal has it before the delivery report. librdkafka chooses the same partition with
+``partitioner=murmur2_random``.
 """
 
 from __future__ import annotations

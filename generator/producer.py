@@ -37,9 +37,9 @@ class Totals:
     newest_time_ms: int
     """Event time of the newest event sent, in milliseconds; -1 if none was sent."""
     next_number: int
-    """Upper bound of the id numbers of this producer's events: all of them are below it."""
+    """The id numbers of this producer's events are all below this number."""
     next_update_number: int = 1
-    """Upper bound of the id numbers of this producer's updates: all of them are below it."""
+    """The id numbers of this producer's updates are all below this number."""
     fatal: str | None = None
     """Fatal error of the client, if it had one."""
 
@@ -105,8 +105,8 @@ def produce(
     stopped: Callable[[], bool],
     counters: Counters,
 ) -> Totals:
-    """Run one producer until its limit is reached or ``stopped`` is set; blocking. The totals cover both of its
-    streams.
+    """Run one producer until its limit is reached or ``stopped`` returns True; blocking. In workload `mst`, the totals
+    cover clicks and updates.
     """
     plan = plan_of(config, producer, start_ms)
     name = f"producer-{producer:04d}"

@@ -151,8 +151,7 @@ def _connection_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _clear(config: GeneratorConfig) -> None:
-    """Remove the journals of an earlier run from the folder, because journals of two runs together are not a ground
-    truth.
+    """Remove the journals of an earlier run from the folder, because the ground truth is that of a single run.
 
     Raises GeneratorConfigError if the folder has a ``summary.json`` that the generator did not write.
     """

@@ -215,7 +215,7 @@ class EmbeddedBroker:
         self._await_metadata(lambda metadata: name not in metadata.topics, f"did not delete {name}")
 
     def stop(self) -> None:
-        """Shut down in order (SIGTERM) and remove a temporary folder; a given folder stays."""
+        """Shut down (SIGTERM) and remove a temporary folder; a given folder stays."""
         if self._process is not None:
             self._process.terminate(STOP_SECONDS_MAX)
             self._process = None

@@ -30,7 +30,7 @@ _CLICK_IDS: Final = ["clickIds", "updateIds"]
 _EVENT: Final = {"id": "id", "key": "page", "event_time": "timestamp"}
 _LATE: Final = {"id": "clickId", "key": "page", "event_time": "clickTimestamp"}
 _REPEATED_SHARE: Final = 0.1
-"""Ids of the clicks in workload `distinct`."""
+"""Share of the clicks of workload `distinct` that are sent twice."""
 
 
 def operator_of(workload: Workload, window_ms: int) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def _oracle_of(workload: Workload, topics: Topics, window_ms: int) -> dict[str, 
 
 
 def _output_of(workload: Workload, topics: Topics) -> dict[str, object]:
-    """The fields of that engine's results."""
+    """The settings of the output topic for the operator of ``operator_of``."""
     if workload == "passthrough":
         return {"evidence": "id", "fields": _EVENT}
     if workload == "running_aggregate":
@@ -186,7 +186,8 @@ def write_load(
     seed: int,
     workload: Workload = "sst",
 ) -> Path:
-    """The generator's configuration file; its journal and ``summary.json`` are written to ``folder/journal``."""
+    """Write the generator's configuration file and return its path. The generator writes its journal and
+    ``summary.json`` to ``folder/journal``."""
     events_per_window = per_second * window_ms // (PAGES * 1000)
     return write_yaml(
         folder / "load.yaml",
@@ -209,6 +210,6 @@ def write_load(
 
 
 def write_yaml(path: Path, content: Mapping[str, object]) -> Path:
-    """Write ``content`` as YAML; the file's path."""
+    """Write ``content`` as YAML. Returns the file's path."""
     path.write_text(yaml.safe_dump(dict(content), sort_keys=False), encoding="utf-8")
     return path

@@ -137,7 +137,7 @@ def _quoted(password: str) -> str:
 
 
 def _acl(binding: type[_Binding], user: str, operation: str, kind: str, name: str) -> _Binding:
-    # The client's error calls the cluster a broker.
+    # The client's resource type for the cluster has the name BROKER, by an error of the client.
     kinds = ResourceType.BROKER if kind == "CLUSTER" else ResourceType[kind]
     pattern, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
     return binding(kinds, name, pattern, f"User:{user}", "*", AclOperation[operation], allow)

@@ -36,7 +36,7 @@ class _AsksClients(OnProcesses):
 
 
 class BrokerKill(_AsksClients, Kill):
-    """SIGKILL. Verified when the process does not exist and the broker does not answer; healed when both are back."""
+    """SIGKILL. Verified when the process has ended and the broker does not answer; healed when it answers again."""
 
 
 class BrokerPause(_AsksClients, Pause):

@@ -220,7 +220,8 @@ class NamespacePartition(_OnNamespaces):
 
 
 class NamespaceDelay(_OnNamespaces):
-    """The relay or netem delays outgoing packets. Verified when a connection takes about the least delay or longer."""
+    """The relay or netem delays outgoing packets. Verified when a connection takes about ``delay`` less ``jitter``, or
+    longer."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)

@@ -182,7 +182,7 @@ class Kill(OnProcesses):
 
 
 class Restart(Kill):
-    """SIGTERM, so that the process ends in order; a new process heals it."""
+    """SIGTERM, on which the process shuts down. The fault is healed when a new process runs."""
 
     def inject(self) -> None:
         """Send SIGTERM to the processes."""

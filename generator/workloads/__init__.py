@@ -1,1 +1,1 @@
-"""Which events a producer sends, and in which order: pure sequences without I/O. One file per workload."""
+"""The events that a producer sends, in their order: pure sequences without I/O. One file per workload."""

@@ -5,8 +5,8 @@ PGVal's 60 s), ``int(events x updates / 100)`` updates of every key are sent at 
 click's time. An update lies in the middle of its window or at most one click step later, so each complete window has
 exactly that number. A last, incomplete window may end before its middle.
 
-One thing differs from PGVal, whose clicks and updates share one counter: here each stream counts from 1, so a click and
-an update can have the same number, as in streams of two independent teams.
+In PGVal, clicks and updates share one counter of ids. Here each stream counts from 1, so a click and an update can have
+the same number, as in streams of two independent teams.
 
 Lateness and duplicates apply to updates with the same shares as to clicks. Updates have no disorder because a burst has
 one event time.

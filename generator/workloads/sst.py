@@ -2,10 +2,10 @@
 
 Source: PGVal's ``ClickDataset``. A *round* is one click of every key, all at the same event time. The first round is 1
 ms after the start; the next follows ``floor(window / int(events x (1 - updates / 100)))`` ms later. Because of the
-integer division a window has at least the configured number of events, and one or more above it for divisors with a
-remainder.
+integer division, a window has at least the configured number of clicks per key, and may have more if the division
+leaves a remainder.
 
-Four deviations can be added. They are off by default, and seeded streams decide them per event:
+Four deviations can be added. They are off by default. A seeded stream decides the first three per event:
 
 - *disorder*: a share of events is delayed by at most ``disorder_ms`` of event time. For every event, the newest
   event time sent before it is at most ``disorder_ms`` above its own;

@@ -1,7 +1,7 @@
-"""What the chart `helm/streamproof` takes from the code: ``values.schema.json`` and what a secret option is called.
+"""Generates two files of the chart `helm/streamproof`: ``values.schema.json``, and the names of secret options.
 
 ``python scripts/lib/chart.py`` writes both; with `check` it only compares. The schema of ``config`` is that of
-`streamproof config schema`, less what the chart decides; the rest of the values is the models below.
+`streamproof config schema`, without the keys that the chart sets. The models below describe the other values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CHART: Final = Path(__file__).parents[2] / "helm" / "streamproof"
 SCHEMA: Final = CHART / "values.schema.json"
 SECRETS: Final = CHART / "files" / "secrets.json"
 SET_BY_THE_CHART: Final = {"State": ("path",), "Metrics": ("address", "port")}
-"""Part of the configuration -> the keys that the chart sets, which values may not have."""
+"""Section of the configuration -> its keys that the chart sets, and that the values may not have."""
 MASTERS: Final = r"^(local(\[([0-9]+|\*)\])?|spark://[^/]+|k8s://https?://[^/]+)$"
 
 Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?([kMGTPE]i?|m)?$")]
@@ -51,7 +51,7 @@ class SecretKey(Frozen):
 
 
 class Secrets(Frozen):
-    """What comes from Secrets; a value of one is never in the values."""
+    """Settings from Secrets. The values name the Secrets and never contain their content."""
 
     env: dict[EnvironmentName, SecretKey] = Field(default_factory=dict)
     """Environment variables: `${NAME}` in the configuration."""
@@ -85,16 +85,16 @@ class Account(Frozen):
 
 
 class Executors(Frozen):
-    """Spark's executors where `config.spark.master` is `k8s://`."""
+    """Spark's executors, if `config.spark.master` begins with `k8s://`."""
 
     image: str = ""
-    """An image with the same versions of Spark and of Python as the sidecar's; required then."""
+    """An image with the same versions of Spark and Python as the sidecar's; required with such a master."""
     instances: Annotated[int, Field(ge=1)] = 2
     cores: Annotated[int, Field(ge=1)] = 1
     memory: Annotated[str, StringConstraints(pattern="^[0-9]+[mg]$")] = "1g"
     """Heap of an executor's JVM."""
     memoryOverhead: Annotated[str, StringConstraints(pattern="^[0-9]+[mg]$")] = "2g"  # noqa: N815
-    """What its Python workers take."""
+    """Memory of an executor's Python workers."""
 
 
 class DisruptionBudget(Frozen):
@@ -102,7 +102,7 @@ class DisruptionBudget(Frozen):
 
     enabled: bool = True
     maxUnavailable: Literal[0, 1] = 1  # noqa: N815
-    """0 stops every drain of the node until somebody deletes the pod."""
+    """0 blocks every drain of the node until an operator deletes the pod."""
 
 
 class Network(Frozen):
@@ -126,7 +126,7 @@ class ServiceMonitor(Frozen):
     interval: Annotated[str, StringConstraints(pattern=r"^[0-9]+(ms|s|m)$")] = "15s"
     labels: Texts = Field(default_factory=dict)
     endpoint: dict[str, Any] = Field(default_factory=dict)
-    """Further keys of its endpoint: `tlsConfig` and `authorization` where `config.metrics` asks for them."""
+    """Further keys of its endpoint: `tlsConfig` and `authorization`, if `config.metrics` requires them."""
 
 
 class Rules(Frozen):
@@ -157,7 +157,7 @@ class FaultRunner(Frozen):
     """The fault configuration (docs/faults.md), less `state`."""
     secrets: Secrets = Secrets()
     schedule: str = ""
-    """When it runs, as cron has it; empty: only by hand."""
+    """Cron schedule of the runs; empty: runs are only started by hand."""
     timeZone: str = "Etc/UTC"  # noqa: N815
     resources: Resources = Resources(requests={"cpu": "100m", "memory": "256Mi"}, limits={"memory": "512Mi"})
     volume: Quantity = "1Gi"
@@ -170,7 +170,7 @@ class Verification(Frozen):
     """What `helm test` does."""
 
     command: Literal["doctor", "once"] = "doctor"
-    """`doctor` reads the newest records of every topic; `once` verifies the topics whole, of a pipeline at rest."""
+    """`doctor` reads the newest records of every topic; `once` verifies the whole topics of a pipeline at rest."""
 
 
 class Values(Frozen):
@@ -184,7 +184,7 @@ class Values(Frozen):
     size: Literal["small", "medium", "large"] = "small"
     """Row of files/sizes.yaml: cores and memory (docs/kubernetes.md)."""
     resources: Resources = Resources()
-    """In the place of the row's requests and limits."""
+    """Requests and limits that replace those of the row."""
     logFormat: Literal["text", "json"] = "text"  # noqa: N815
     """Lines of the sidecar's log: for people, or JSON objects."""
     persistence: Persistence = Persistence()
@@ -220,7 +220,7 @@ def values_schema() -> dict[str, Any]:
     definitions["Spark"]["properties"]["master"]["pattern"] = MASTERS
     del configuration["$schema"]
     schema["properties"]["config"] = {"$ref": "#/$defs/Configuration"}
-    # Helm gives every chart this one.
+    # Helm adds this key to the values of every chart.
     schema["properties"]["global"] = {"type": "object"}
     clash = definitions.keys() & schema["$defs"].keys()
     assert not clash, clash
@@ -229,7 +229,7 @@ def values_schema() -> dict[str, Any]:
 
 
 def _by_kind(oracle: dict[str, Any]) -> dict[str, Any]:
-    """The same choice, so that a validator names what is wrong with the kind that is meant, and not with every kind."""
+    """The schema of the oracle as one `if` per kind, so that a validator only reports the errors of the chosen kind."""
     kinds = oracle["discriminator"]["mapping"]
     return {
         "type": "object",
@@ -253,7 +253,7 @@ def files() -> dict[Path, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the files, or with `check` compare them; the exit status."""
+    """Write the files, or with `check` compare them. Returns the exit status."""
     if arguments != ["check"]:
         for path, text in files().items():
             path.write_text(text, encoding="utf-8")

@@ -1,6 +1,6 @@
 """Runs the parts of the test suite, each in its own pytest and within its time budget, and adds up their counts.
 
-The last line is ``N passed, N failed, N skipped``; the exit status is 1 where something failed or nothing ran.
+The last line is ``N passed, N failed, N skipped``. The exit status is 1 if a test failed or none ran.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Counts:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the parts that ``arguments`` begin with, else what they name, else all; the exit status."""
+    """Run the parts that ``arguments`` begin with. Without parts, run the files and tests that they name, or else all
+    parts. Returns the exit status."""
     if arguments[:1] == [EXTENDED]:
         counts = run_part(EXTENDED, ["tests"], ["-m", EXTENDED, *arguments[1:]], EXTENDED_SECONDS)
         print(counts, flush=True)
@@ -79,7 +80,7 @@ def main(arguments: list[str]) -> int:
 
 
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Part names at the front, and what is left for pytest. Without names all parts run, unless paths are given."""
+    """The parts to run, and the arguments for pytest. Without part names and paths, all parts run."""
     count = next((i for i, argument in enumerate(arguments) if argument not in BUDGET_SECONDS), len(arguments))
     parts, rest = arguments[:count], arguments[count:]
     if not parts and not any((ROOT / argument.partition("::")[0]).exists() for argument in rest if argument[:1] != "-"):

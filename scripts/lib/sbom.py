@@ -1,4 +1,4 @@
-"""Prints the bill of materials, CycloneDX 1.6 as JSON: what an installation, the image and the demo are made of.
+"""Prints the bill of materials (CycloneDX 1.6, JSON): the parts of an installation, of the image and of the demo.
 
 Python packages and their hashes come from image/requirements.lock, jars from the two lock files, the jars inside of
 PySpark from the installed one, and JavaScript from the folder of the status page. Licences are those that packages and
@@ -72,7 +72,7 @@ class Unlicensed(Exception):
 
 
 def main() -> None:
-    """Print it."""
+    """Print the bill."""
     bill = document()
     json.dump(bill, sys.stdout, indent=1, sort_keys=True)
     print()

@@ -165,7 +165,7 @@ def _setting(value: object) -> str:
 
 
 def markdown(table: Table) -> str:
-    """For a repository."""
+    """The table as Markdown, for a repository."""
     parts = [table.first_line if table.is_complete else f"**{table.first_line}**", "", _NOTE]
     for heading, titles, rows in _grids(table):
         parts += ["", f"## {heading}", "", _line(titles), "|" + "---|" * len(titles), *map(_line, rows)]
@@ -179,7 +179,8 @@ def _line(values: Sequence[str]) -> str:
 
 
 def csv_text(table: Table) -> str:
-    """For programs: base units, empty where there is no value. An incomplete table begins with ``#``."""
+    """The table as CSV, for programs: base units, and empty fields for absent values. The file of an incomplete table
+    begins with ``#``."""
     out = io.StringIO()
     if not table.is_complete:
         out.write(f"# {table.first_line}\n")
@@ -200,7 +201,7 @@ def csv_text(table: Table) -> str:
 
 
 def html(table: Table) -> str:
-    """For readers: one file without external resources."""
+    """The table as HTML, for readers: one file without external resources."""
     kind = "complete" if table.is_complete else "incomplete"
     parts = [f'<p class="{kind}" role="status">{escape(table.first_line)}</p>', "<h1>Campaign</h1>", f"<p>{_NOTE}</p>"]
     for heading, titles, rows in _grids(table):

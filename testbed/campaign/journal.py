@@ -31,7 +31,7 @@ CUT_OFF: Final = "The campaign was killed during this run."
 
 
 class CampaignBroken(Exception):
-    """Only failures in a row: the campaign ends and can be resumed."""
+    """Several runs failed in a row. The campaign ends, and can be resumed."""
 
     exit_status = 3
 

@@ -34,7 +34,8 @@ RATE_WINDOWS: Final = 8
 one burst more or less must stay within its tolerance of 15 %.
 """
 CONTROL_WINDOWS_LEAST: Final = RATE_WINDOWS + 2
-"""Two such rates, and one window, because the results of the first window arrive after its end."""
+"""Two moving rates that are one window apart, and one more window, because the results of the first window arrive after
+its end."""
 
 _Item = TypeVar("_Item")
 
@@ -71,7 +72,7 @@ class Phases(Section):
 
     @property
     def seconds(self) -> float:
-        """The load of one run."""
+        """Duration of the load of one run."""
         return self.warm_up + self.control + self.failure + self.recovery
 
 

@@ -60,7 +60,7 @@ class ReadBack(_Record):
 
     @classmethod
     def of(cls, effective: Effective, asked: Guarantee) -> ReadBack:
-        """From an engine's answer."""
+        """The read-back ``effective``, compared with the configured guarantee ``asked``."""
         return cls(
             guarantee=effective.guarantee,
             evidence=effective.evidence,
@@ -113,7 +113,7 @@ def result_of(
     run: Run, report: Mapping[str, Any], *, started: str, seconds: float, sent: int, settled: bool,
     read_back: ReadBack | None,
 ) -> RunResult:  # fmt: skip
-    """From the last ``report`` of the sidecar of ``run``. Raises ValueError unless it has exactly one fault."""
+    """The result of ``run`` from its sidecar's last ``report``. Raises ValueError unless that has exactly one fault."""
     cell, counts, ratios = run.cell, report["contributions"], report["reliability"]
     if len(faults := report["faults"]) != 1:
         raise ValueError(f"the report of {run.name} has {len(faults)} faults instead of one")

@@ -1,1 +1,2 @@
-"""Engines under test as local processes: the reference, which keeps its guarantee, and the mutant, which breaks it."""
+"""Engines under test as local processes: the reference engine, the mutant, which breaks its guarantee, and production
+engines such as Flink."""

@@ -1,7 +1,7 @@
 """The passthrough of the reference engine: each event immediately has its own result. Pure, no I/O.
 
-It keeps no state, so no event is late. Events that a filter removes do not reach it: the decoder sees
-fields other than key and id.
+It keeps no state, so no event is late. Events that a filter removes do not reach it: the decoder drops them, because
+only the decoder sees fields other than id, key and time.
 """
 
 from __future__ import annotations

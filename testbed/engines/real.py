@@ -20,29 +20,31 @@ from testbed.engines.settings import Guarantee, Node, Workload
 
 
 class Timeouts(BaseModel):
-    """How long an engine waits for what. All are seconds."""
+    """The timeouts and intervals of an engine, in seconds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     commit_interval_seconds: float = Field(default=1.0, ge=0)
-    """Between commits (Kafka Streams, Storm), checkpoints (Flink) or micro-batches (Spark, where 0 is no pause)."""
+    """Interval of commits (Kafka Streams, Storm), checkpoints (Flink) or micro-batches (Spark, where 0 is no pause)."""
     transaction_timeout_seconds: float = Field(default=30.0, gt=0)
-    """Of the sink's producers; the broker must allow it (15 minutes by default)."""
+    """Transaction timeout of the sink's producers. A broker allows at most 15 minutes by default."""
     session_timeout_seconds: float = Field(default=6.0, gt=0)
-    """Silence after which a member of a group, or a process of a cluster, is taken for dead."""
+    """Time without a heartbeat after which a member of a group, or a process of a cluster, counts as dead."""
     heartbeat_interval_seconds: float = Field(default=1.5, gt=0)
     message_timeout_seconds: float | None = Field(default=None, gt=0)
-    """Storm: after it an event that is not acknowledged is read again; None: 300 s, at least five windows."""
+    """Storm: time after which an unacknowledged event is read again; None: 300 s, or five windows if these are longer.
+    """
     task_timeout_seconds: float | None = Field(default=None, gt=0)
-    """Storm: silence after which Nimbus moves a worker's tasks; None: five sessions."""
+    """Storm: time without a heartbeat after which Nimbus moves a worker's tasks; None: five session timeouts."""
 
 
 LOCAL: Final = Timeouts()
-"""The testbed's own: short enough that a fault is over in seconds, long enough for a busy machine."""
+"""The testbed's own timeouts: short, so that an engine recovers within seconds, and long enough for a busy machine."""
 
 PROFILES: Final[Mapping[str, Mapping[str, Timeouts]]] = {
-    # Flink: checkpoints every 5 s, sink transactions of 30 s. All: TO = 3 s, heartbeats every second. Not set there, so
-    # at their defaults: the transactions of Kafka Streams, and the commit interval of Storm's spout.
+    # Flink: checkpoints every 5 s, sink transactions of 30 s. All engines: a timeout of 3 s, heartbeats every second.
+    # PGVal does not set the transaction timeout of Kafka Streams and the commit interval of Storm's spout, so they have
+    # their defaults.
     "pgval": {
         "flink": Timeouts(
             commit_interval_seconds=5,
@@ -65,8 +67,8 @@ PROFILES: Final[Mapping[str, Mapping[str, Timeouts]]] = {
         ),
     },
     # Flink: checkpoints every 10 s and transactions of an hour, which a broker refuses unless its
-    # transaction.max.timeout.ms is raised. Kafka Streams: commits every second. Spark: a trigger of 0. Otherwise
-    # defaults.
+    # transaction.max.timeout.ms is raised. Kafka Streams: commits every second. Spark: a trigger of 0. All other values
+    # are defaults.
     "ospbench": {
         "flink": Timeouts(
             commit_interval_seconds=10,
@@ -80,7 +82,7 @@ PROFILES: Final[Mapping[str, Mapping[str, Timeouts]]] = {
             session_timeout_seconds=45,
             heartbeat_interval_seconds=3,
         ),
-        # Its sink has no transactions, and its driver is not in a group.
+        # Spark's sink has no transactions, and its driver is not in a consumer group.
         "spark": Timeouts(commit_interval_seconds=0),
     },
     # Vogel et al.: checkpoints and commits every 2 s; otherwise defaults, with Flink's transactions under the broker's
@@ -128,30 +130,31 @@ class RealEngineSettings(BaseModel):
 
     bootstrap_servers: str
     node: Node | None = None
-    """Where the first worker runs, for Storm with its Supervisor; None: with the others."""
+    """The separate network of the first worker, with Storm also of its Supervisor; None: no separate network."""
     workload: Workload = "sst"
     input: str = "click"
     update_input: str = "update"
     """With `mst`: the input that is joined with ``input``."""
     join: Join = "inner"
-    """With `mst`: whether clicks without an update are answered alone (`left`) or not."""
+    """With `mst`: whether clicks without an update have a result (`left`) or not (`inner`)."""
     output: str = "output"
     late: str = "lateOutput"
     late_updates: str = "lateUpdates"
     """With `mst`: topic for late updates; ``late`` is that of late clicks."""
     group: str = "engine"
-    """Names all that the run leaves on the broker: consumer group, internal topics, transactional ids."""
+    """Name, or beginning of the name, of everything that the engine creates on the broker: consumer group, internal
+    topics, transactional ids."""
     guarantee: Guarantee = "exactly_once"
     parallelism: int = Field(default=1, ge=1, le=3)
     """Workers that share the partitions."""
     standby: int = Field(default=0, ge=0, le=1)
-    """Further workers that wait to take over."""
+    """Number of additional workers that take over from a dead one."""
     window_ms: int = Field(default=60_000, gt=0)
     max_disorder_ms: int = Field(default=0, ge=0)
     allowed_lateness_ms: int = Field(default=0, ge=0)
-    """Event time by which a window answers after its end; it answers once."""
+    """Event time from the end of a window to its result. A window has one result."""
     idle_after_seconds: float | None = Field(default=None, gt=0)
-    """A partition without data for so long leaves the watermark; None: never."""
+    """A partition without data for this long leaves the watermark; None: no partition does."""
     timeouts: Timeouts = LOCAL
 
     @model_validator(mode="after")

@@ -28,7 +28,7 @@ session produced a result or it came late. Its own window ended at or before the
   read, was finished by then. And no event that its session never had, with a window that ends after W, touches an event
   whose window ended by W: if it was read later, it would have joined the straggler's session, or it lies beyond W; if
   it was read before, it was in a session that began after W. So step 2 drops every finished event that could touch the
-  straggler, in whole chains.
+  straggler, together with its whole session.
 - Step 2 drops no event of an open session: when the watermark reached W, the event's session ended after W, because of
   events that step 2 has added before the listed ones of W.
 - All other events were in a result or came late. Their windows ended by the commit's watermark, so step 3 drops them.

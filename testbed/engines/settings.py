@@ -16,21 +16,21 @@ from testbed.engines.mutations import Mutation, Rates
 Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
 Emission = Literal["final", "incremental", "cumulative"]
 Workload = Literal["sst", "mst", "sliding_window", "session_window", "passthrough", "distinct", "running_aggregate"]
-"""PGVal's workloads, clicks counted per page and window (`sst`) or joined there with the updates of the page
-(`mst`), or clicks for the oracle of that name."""
+"""`sst` and `mst` are PGVal's: clicks are counted per page and window, or joined with the updates of the page. Each
+other workload is clicks for the oracle of that name."""
 WORKLOADS: Final[tuple[Workload, ...]] = get_args(Workload)
 
 
 class Node(BaseModel):
-    """A network of its own for the first worker of an engine (`testbed.node`), so that its packets can be delayed."""
+    """A separate network for the first worker of an engine (`testbed.node`), so that its packets can be delayed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     namespace: str
     host: str
-    """The address of this machine, where the others are, towards it."""
+    """Address of this machine in the network. The other processes listen there."""
     address: str
-    """Its own."""
+    """Address of the worker in the network."""
 
     @property
     def entry(self) -> list[str | Path]:
@@ -72,49 +72,52 @@ class EventFilter(BaseModel):
 
 
 class EngineSettings(BaseModel):
-    """Topics, operator, window, guarantee and the knobs that a fault experiment turns. Durations carry their unit."""
+    """Topics, operator, window and guarantee, and the timeouts that experiments change. The name of a duration has its
+    unit."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     bootstrap_servers: str
     node: Node | None = None
-    """Where the first instance runs; None: with the others."""
+    """The separate network of the first instance; None: no separate network."""
     inputs: tuple[str, ...] = ("click",)
     output: str = "output"
     late: str = "lateOutput"
     late_updates: str = "lateUpdates"
-    """With `join`: topic for late events of the right input; `late` is the left one's."""
+    """With `join`: topic for late events of the right input. Those of the left input go to `late`."""
     join: Join | None = None
     """PGVal's MST: the two inputs, left and right, are joined per key and window. None: SST."""
     rejected: str | None = None
-    """Topic for input that cannot be decoded, as it came; None: logged and skipped."""
+    """Topic to which undecodable input is copied unchanged; None: it is only logged."""
     group: str = "engine"
     guarantee: Guarantee = "exactly_once"
     key_fields: tuple[str, ...] = ("page",)
-    """Fields that events are grouped by; results carry them under the same names."""
+    """The fields by which events are grouped. Results have them under the same names."""
     operator: Operator = "tumbling"
-    """What is done with events. A passthrough answers each by itself, with id, key and time; none is late."""
+    """The operation on events. A passthrough produces a result with id, key and time for each event; none is late."""
     emission: Emission = "final"
     """With operator `running_aggregate`: a result has the ids that are new, or all ids of its key so far
     (`cumulative`). A cumulative result is withdrawn by a null value before the next one of its key."""
     window_ms: int = Field(default=60_000, gt=0)
-    """Length of a window. Operator `passthrough`: how far in event time the mutant misplaces."""
+    """Length of a window. With operator `passthrough`: event time by which the mutant misplaces a result."""
     slide_ms: int | None = Field(default=None, gt=0)
-    """With operator `sliding`: distance of the starts of neighbouring windows."""
+    """With operator `sliding`: event time between the starts of two consecutive windows."""
     gap_ms: int | None = Field(default=None, gt=0)
     """With operator `session`: a longer pause between two events of a key ends its session."""
     where: EventFilter | None = None
-    """With operator `passthrough`: the events that are answered; None: all."""
+    """With operator `passthrough`: the events that have a result; None: all."""
     max_disorder_ms: int = Field(default=0, ge=0)
     allowed_lateness_ms: int = Field(default=0, ge=0)
-    """Event time by which a window answers after its end; it answers once."""
+    """Event time from the end of a window to its result. A window has one result."""
     idle_after_seconds: float | None = Field(default=10.0, ge=0)
-    """A partition read to its end and without data for so long leaves the watermark; None: never."""
+    """A partition that is read to its end and has no data for this long leaves the watermark; None: no partition does.
+    """
     commit_interval_seconds: float = Field(default=1.0, ge=0)
     transaction_timeout_seconds: float = Field(default=30.0, gt=0)
     session_timeout_seconds: float = Field(default=6.0, gt=0)
     static_membership: bool = True
-    """A restarted instance takes its partitions up at once. False: they wait for the dead member's session to end."""
+    """Whether a restarted instance gets its partitions at once (KIP-345). Otherwise the session of the dead member must
+    time out first."""
     poll_records_max: int = Field(default=2000, gt=0)
     poll_seconds: float = Field(default=0.05, gt=0)
     message_bytes_max: int = Field(default=8_000_000, gt=0)
@@ -128,7 +131,7 @@ class EngineSettings(BaseModel):
     delay_seconds: float = 2.0
     delay_beyond_seconds: float = 0.0
     truth: Path | None = None
-    """Folder of the mutant's ground truth, a file per instance."""
+    """Folder of the mutant's ground truth, with one file per instance."""
 
     @property
     def right_prefix(self) -> str | None:

@@ -7,9 +7,9 @@ guarantee:
 - at least once: outputs first, and progress only after every output is acknowledged;
 - at most once: progress first, then the outputs.
 
-Progress is the group's committed offset, which lag monitors can read; the rest of it is the offset's metadata. Both
-sinks without transactions use an idempotent producer, so a repeat or a loss comes from the guarantee and not from the
-client.
+The next offset of a partition is committed as the group's offset, which lag monitors can read. The rest of its progress
+is the offset's metadata. Both sinks without transactions use an idempotent producer, so a repeat or a loss comes from
+the guarantee and not from the client.
 
 Errors: ``RetryFromCommitted`` if the transaction was aborted and the work must be repeated from the last commit.
 ``KafkaException`` and ``DeliveryError`` end the process.
@@ -86,7 +86,7 @@ def open_sink(settings: EngineSettings, consumer: Consumer, name: str, stopping:
 
 
 def to_offsets(progress: Commit) -> list[TopicPartition]:
-    """Return progress as offsets with metadata. Raises DeliveryError if it is too long for a broker."""
+    """Return progress as offsets with metadata. Raises DeliveryError if the metadata is too long for a broker."""
     offsets = []
     for (topic, partition), p in sorted(progress.items()):
         data: dict[str, Any] = {"rebuild_from": p.rebuild_from, "closed_through_ms": p.closed_through_ms}

@@ -18,20 +18,21 @@ STATE_STORES: Final[dict[StateStore, str]] = {
 
 
 class SparkSettings(RealEngineSettings):
-    """The common settings as Spark takes them, and its own.
+    """The common settings, whose meaning for Spark is below, and Spark's own.
 
-    ``guarantee`` is what the pipeline claims; Spark's sink for Kafka has no transactions, whatever is claimed.
-    ``parallelism`` is task threads of the one driver, and partitions of the state. ``commit_interval_seconds`` is the
-    trigger interval. ``max_disorder_ms`` and ``allowed_lateness_ms`` together are the delay of the watermark, which
-    follows the newest event time of all partitions: an idle one never holds it, with or without ``idle_after_seconds``.
-    A join has two, and the slower one counts: there an input without events holds it, and ``idle_after_seconds`` is
-    refused.
+    - ``guarantee``: the declared guarantee. It has no effect: Spark's sink for Kafka has no transactions.
+    - ``parallelism``: task threads of the driver, and partitions of the state.
+    - ``commit_interval_seconds``: the trigger interval.
+    - ``max_disorder_ms`` and ``allowed_lateness_ms``: their sum is the delay of the watermark behind the newest event
+      time of all partitions. An idle partition never holds it back.
+    - ``idle_after_seconds``: no effect without a join. A join has one watermark per input, and the slower one counts,
+      so an input without events holds it back. Therefore a join refuses the setting.
     """
 
     driver_memory_mb: int = Field(default=768, ge=512)
     state_store: StateStore = "memory"
     batch_records_max: int | None = Field(default=None, gt=0)
-    """Records in one micro-batch; None: all there are."""
+    """Maximum number of records in a micro-batch; None: no limit."""
 
     @classmethod
     def of(cls, settings: RealEngineSettings) -> Self:

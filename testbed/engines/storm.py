@@ -1,7 +1,7 @@
 """Storm as a cluster of processes: ZooKeeper, Nimbus, a Supervisor, and the worker that the Supervisor starts.
 
 The Supervisor restarts a killed worker; the testbed does not. A worker has no state: its spout reads again from the
-committed offsets, which cover only clicks whose windows have produced their results.
+committed offsets. With at-least-once these cover only events whose windows have produced their results.
 """
 
 from __future__ import annotations

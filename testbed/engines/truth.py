@@ -23,7 +23,7 @@ _ANEW: Final = b'{"anew":true}'
 
 
 class TruthWriter:
-    """Appends mutations to the file. ``write`` returns when they have left this process, so that a kill loses none."""
+    """Appends mutations to the file. ``write`` returns when the kernel has the lines, so that a kill loses none."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -161,7 +161,7 @@ def _group(config: Config, brokers: Brokers, admin: AdminClient) -> Iterator[Fin
         yield Finding("problem", "consumer group", f"{error}.")
         return
     try:
-        # Listing, not describing: brokers' answers differ for a group that does not exist, and newer ones give none.
+        # The groups are listed and not described, because versions of Kafka answer differently for an absent group.
         listed = admin.list_consumer_groups(request_timeout=TIMEOUT_SECONDS).result().valid
     except KafkaException as error:
         yield problem(

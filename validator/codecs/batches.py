@@ -48,9 +48,9 @@ RESULTS: Final = pa.schema(
         ("text_ids", _RESULT.field("text_ids").type),
     ]
 )
-"""A row is a record. ``window_start_us``: the instant that names the result's cell; null if none does. If a record did
-not decode, it and the key are null, and the lists of ids are empty. The key of a record that was not examined is the
-reason. A tombstone has a key if it withdraws the result of that key."""
+"""A row is a record. ``window_start_us``: the instant that names the result's cell; null if results name none. If a
+record did not decode, ``window_start_us`` and the key are null, and the lists of ids are empty. The key of a record
+that was not examined is the reason. A tombstone has a key if it withdraws the result of that key."""
 
 
 def columns_of(decoder: RecordDecoder) -> list[str]:

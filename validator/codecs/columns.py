@@ -1,4 +1,5 @@
-"""The status of a record, which every record has, decoded or not, whatever the topic's format and role."""
+"""The statuses of records and fact rows, and the type of a result in a fact row. A status does not depend on the
+topic's format."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ DECODED: Final = 0
 UNDECODABLE: Final = 1
 """``status`` of a record that did not decode. It has no cell and no ids."""
 TOMBSTONE: Final = 2
-"""``status`` of a null value on an output topic that is not cumulative: counted and ignored."""
+"""``status`` of a null value on an output topic. It is counted. With emission `cumulative` it also withdraws the result
+of its key (`validator.reconcile.by_id`)."""
 REACH: Final = 3
 """``status`` of a fact row without records, which keeps the reach of events whose facts were retired."""
 
@@ -24,7 +26,7 @@ another cell carry them."""
 
 UNOWED: Final = 6
 """``status`` of events that decoded and owe nothing: the oracle's condition does not hold for them. Their rows have
-their ids and the cell in which they would be, but no contributions."""
+their ids and the cell to which they would contribute, but no contributions."""
 
 RESULT_TYPE: Final = StructType(
     [

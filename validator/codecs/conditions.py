@@ -40,7 +40,7 @@ class Condition:
         return not self.one_of
 
     def holds(self, text: str) -> bool:
-        """Return whether it holds for a value with this canonical text, which is a number's if it must be a number."""
+        """Return whether the condition holds for a value with this canonical text: a number's if `is_numeric`."""
         if not self.is_numeric:
             return text in self.one_of
         number = Decimal(text)

@@ -1,4 +1,4 @@
-"""The fingerprint terms of ids: the numbers of Spark's ``xxhash64``, which facts of earlier versions also have.
+"""The fingerprint terms of an id: Spark's ``xxhash64``, and a square. Facts of earlier versions have the same terms.
 
 XXH64 is specified at https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md.
 """

@@ -1,7 +1,8 @@
 """One Kafka record, decoded under its topic's configuration; if it does not decode, the field and the reason.
 
-This is the law of decoding (docs/configuration.md, "What decodes"). Records that `validator.codecs.plain_events`
-decodes must decode in the same way here. JSON is RFC 8259, without the extensions of parsers.
+This module is *the rule* of decoding (docs/configuration.md, "What decodes"). The faster decoders, such as
+`validator.codecs.plain_events`, must give the same result for each record that they decode. JSON is RFC 8259, without
+the extensions of parsers.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ Json = Any
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Stands for a key or a header of ``size`` bytes, which is above the limit and was not transferred."""
+    """Replaces a key or a header of ``size`` bytes, which is above the limit and was not transferred."""
 
     size: int
 
@@ -141,7 +142,7 @@ class _Decimal(str):
 
 
 class _Repeating(dict[str, Json]):
-    """An object with repeated names, which are ``repeated``."""
+    """A JSON object in which names are repeated. ``repeated``: these names."""
 
     def __init__(self, pairs: list[tuple[str, Json]]) -> None:
         super().__init__(pairs)
@@ -173,7 +174,7 @@ _careful_decoder: Final = json.JSONDecoder(
 
 
 def parsed(raw: bytes) -> Json:
-    """Return the JSON value of ``raw``. Raises `_Refused` if ``raw`` is not exactly one."""
+    """Return the JSON value of ``raw``. Raises `_Refused` if ``raw`` is not exactly one JSON value."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
@@ -447,7 +448,7 @@ class RecordDecoder:
         rounding: Rounding = "down",
         condition: Condition | None = None,
     ) -> None:
-        # The limits themselves are not kept: see the imports.
+        # The model of the limits is not kept, so that workers need not import it.
         self.most = (
             SizeLimits(limits.value_bytes, limits.key_bytes, limits.id_bytes)
             if limits
@@ -463,7 +464,7 @@ class RecordDecoder:
         self._lists: tuple[_Field, ...] = ()
         at = entry.fields
         self._key = tuple(self._field("key", path) for path in at.key)
-        # Not `isinstance`: see the imports.
+        # `isinstance` would import the configuration's models.
         self._is_output = hasattr(at, "window_start")
         self._rounding: Rounding = "down" if self._is_output else rounding
         self._time: _Field | None = None
@@ -495,15 +496,15 @@ class RecordDecoder:
         """Whether a record can name the position of another one (`named_position`)."""
         most_of = {field.part: field.most for field in sorted((*fields, *self._named), key=lambda field: field.most)}
         self.most_of_key = most_of.get("$key")
-        """Largest size in bytes of a key that is read at all; None if no field is read from the key."""
+        """Largest size in bytes of a key that is transferred; None if no field is read from the key."""
         self.most_of_header = {
             part.removeprefix("$header."): most for part, most in most_of.items() if part.startswith("$header.")
         }
         """Name of a header from which a field is read -> its largest size in bytes."""
         self.places = {field.field: field.place for field in (self._id, self._time, self._end) if field is not None}
-        """Field -> its place: a path into the value, or the one name of a part of the record."""
+        """Field -> its place: a path into the value, or the name of a part of the record."""
         self.time_name = None if self._time is None else self._time.field
-        """The configured field that is the time of an event, or names the cell of a result."""
+        """Name of the configured field with the time of an event, or with the instant that names a result's cell."""
         self.units = {field.field: field.unit for field in (self._time, self._end) if field is not None}
         self.key_places = [field.place for field in self._key]
         self.list_places = [field.place for field in self._lists]

@@ -28,10 +28,10 @@ _INTEGER: Final = r"\A(?:0|-?[1-9][0-9]{0,18})\z"
 """The rule's pattern of an integer, for RE2."""
 _LONGEST_INTEGER: Final = 20
 _SURE: Final = 18
-"""Length of a text that is surely within 64 bits, if it is an integer."""
+"""Length up to which the text of an integer is surely within 64 bits."""
 _SMALLEST: Final = -(2**63)
 _LARGEST: Final = 2**62
-"""Upper bound of the numbers of rows."""
+"""Upper bound of the numbers that `one_number` gives to rows."""
 
 
 class Unit(NamedTuple):
@@ -148,7 +148,7 @@ def read(
     any_scalar: Path | None = None,
 ) -> Iterator[Read]:
     """Yield the rows of a batch that can be read here, in one part or several. ``most``: largest size of a value in
-    bytes. ``any_scalar``: the one place that may also have booleans, or numbers as doubles."""
+    bytes. ``any_scalar``: the only place whose values may also be booleans, or numbers as doubles."""
     values = batch["value"]
     paths = list(dict.fromkeys(place for place in places if not _is_part(place)))
     if not paths and not lists:

@@ -30,7 +30,8 @@ _TOO_LONG: Final = 1_000_000
 _MANY_DIGITS: Final = 500
 """Fewer than `validator.codecs.one_record.LONGEST_NUMBER`."""
 _CHUNK: Final = 200
-"""Bytes of a chunk. A number that is too long has 499 bytes or more before or after its exponent, which fill one."""
+"""Bytes of a chunk. A number that is too long has 499 bytes or more before or after its exponent, which fill at least
+one chunk."""
 _IN_NUMBERS: Final = np.isin(np.arange(256), np.frombuffer(b"0123456789+-.eE", np.uint8))
 _MANY_LEVELS: Final = 500
 _NO_NUMBER: Final = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
@@ -39,7 +40,7 @@ _NO_NUMBER: Final = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
 BLOCK: Final = 512
 """Number of records that are parsed together if a whole batch did not parse."""
 AT_ONCE: Final = 2**28
-"""Most bytes that are read as one text; Arrow counts them in 32 bits."""
+"""Largest number of bytes that are read as one text. Arrow counts them in 32 bits."""
 
 
 def regular(values: pa.Array, most: int = _TOO_LONG) -> Bools:
@@ -74,8 +75,8 @@ def regular(values: pa.Array, most: int = _TOO_LONG) -> Bools:
 
 
 def _with_constants(data: Bytes, offsets: Ints) -> Ints:
-    """Return the rows that may have NaN or Infinity among their values. In a text, a quote precedes the first
-    character."""
+    """Return the rows that may have NaN or Infinity among their values. A text that begins with N or I does not count:
+    a quote precedes its first character."""
     before_one = np.isin(np.arange(256), np.frombuffer(b":,[- \t\r\n", np.uint8))
     places = np.concatenate([np.flatnonzero(data[1:] == ord(letter)) for letter in "NI"])
     return np.unique(rows_of(places[before_one[data[places]]] + 1, offsets))

@@ -2,8 +2,8 @@
 
 From a value ``{"ids":[7,8],"page":"/a"}`` the text ``7,8`` is cut and replaced by the number of the list within the
 value: ``{"ids":[0],"page":"/a"}``. The remaining value is read as any JSON (`validator.codecs.plain_json`). A field
-``[0]`` in it was the list: the value has no other brackets, so none is in a text. A list is only cut if every byte of
-it is known to be valid JSON and every integer has at most 64 bits. All other records are left unchanged.
+``[0]`` in it was the list: the value has no other brackets, so no bracket is in a text. A list is only cut if all of it
+is known to be valid JSON and every integer has at most 64 bits. All other records are left unchanged.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ WORTHWHILE: Final = 200
 _AT_ONCE: Final = 2**19
 """Number of bytes that are processed together, so that they stay in the processor's cache."""
 _MOST_LISTS: Final = 10
-"""Most lists of a value, so that the number of a list is one digit."""
+"""Largest number of lists in a value, so that the number of a list is one digit."""
 _INDENT: Final = 64
-"""Most white space after an integer that is accepted."""
+"""Largest number of white-space characters that are accepted after an integer."""
 _DIGITS: Final = 19
 """Digits of the longest 64-bit integer."""
 _LARGEST: Final = np.uint64(2**63 - 1)
@@ -38,8 +38,9 @@ _NIBBLES: Final = [
     np.array([0x0F0F0F0F0F0F0F0F >> 8 * (8 - n) << 8 * (8 - n) for n in digits], dtype=np.uint64)
     for digits in _DIGITS_IN
 ]
-"""Masks that keep the values of the last of eight characters, of which the last one is the highest byte: for the last
-eight characters of a number, for those before these, and so on, by the length of the number."""
+"""Masks that keep the digits among eight characters, as values from 0 to 9. The highest byte is the last character.
+There is an array for the last eight characters of a number, one for the eight before these, and so on. The index in an
+array is the length of the number."""
 _EVERY_OTHER: Final = {8: np.uint64(0x00FF00FF00FF00FF), 16: np.uint64(0x0000FFFF0000FFFF)}
 _BEFORE: Final = np.frombuffer(b"0" * 23 + b"]", np.uint8)
 """Padding before the first list, so that three words can be read before each place."""
@@ -201,8 +202,8 @@ def _cast(text: Bytes) -> tuple[Ints, Ints, Bools]:
 
 
 def _trimmed(marks: Ints, kinds: Bytes, separating: Bools) -> tuple[Ints, Ints, Bools, list[Ints]]:
-    """Return for each item, if lists have white space or signs: the mark before its digits, the mark after them,
-    whether it is negative, and which items are wrong.
+    """Return for each item the mark before its digits, the mark after them and whether it is negative, and which items
+    are wrong. The lists have white space or signs.
 
     ``marks``: the places of all bytes that are not digits. ``kinds``: these bytes. ``separating``: which of them are
     commas and brackets.

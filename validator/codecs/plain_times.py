@@ -52,7 +52,7 @@ def instants_of_texts(texts: pa.Array, rounding: Rounding) -> tuple[Ints, Bools]
 
 
 def _instants_of_one_form(at: npt.NDArray[np.uint8], rounding: Rounding) -> tuple[Ints, Bools]:
-    """Return the instants of texts of one length that have the form of the first text, and which texts have it.
+    """Return the instants of those texts of one length that have the form of the first one, and which texts have it.
     ``at[i]``: the characters at place i."""
     length, count = at.shape
     match = _FORM.fullmatch(at[:, 0].tobytes())

@@ -14,8 +14,8 @@ Rounding = Literal["down", "up"]
 boundary does not move onto it. Windows that contain their start need `down`."""
 
 FARTHEST_US: Final = 2**62
-"""Instants farther than this from the epoch (146,000 years) are refused: a window less than them would exceed 64 bits,
-and an event of the distant past would close every cell."""
+"""Instants farther than this from the epoch (146,000 years) are refused. The bounds of their windows could exceed 64
+bits and wrap: an event of the distant past would then close every cell."""
 NO_TIMESTAMP_US: Final = -1_000
 """The timestamp that Kafka's clients report for a record without one."""
 
@@ -30,7 +30,7 @@ _DAY_US: Final = 86_400_000_000
 _LARGEST_OFFSET: Final = 18 * 3600
 """Largest zone offset in seconds; java.time has the same limit."""
 _LONGEST_EXPLAINED: Final = 100
-"""Longest text whose form is explained: the patterns for that do not take linear time."""
+"""Length of the longest text whose form an error explains. The patterns for that do not take linear time."""
 
 _ISO: Final = re.compile(
     r"""
@@ -66,8 +66,8 @@ _UNSUPPORTED: Final = [
 
 
 def instant_of_text(text: str, rounding: Rounding = "down") -> int | str:
-    """Return microseconds since the epoch of an ISO 8601 text (no zone: UTC), or the reason why it has none, as a
-    clause.
+    """Return microseconds since the epoch of an ISO 8601 text (no zone: UTC), or as a clause the reason why the text is
+    not a time.
 
     The table "What decodes" in docs/configuration.md lists the accepted forms.
     """

@@ -39,7 +39,7 @@ class Canary(Frozen):
         return every_us
 
     def check_rounds(self, missing_after_us: int) -> None:
-        """Raise PydanticCustomError where more rounds would wait for their verdict than are held."""
+        """Raise PydanticCustomError if more than `ROUNDS_OPEN_MAX` rounds would wait for their verdict."""
         least_us = -(-(missing_after_us + self.found_within) // ROUNDS_OPEN_MAX)
         if self.every < least_us:
             problem = f"more than {ROUNDS_OPEN_MAX} rounds would wait for timing.missing_after and found_within"

@@ -14,7 +14,7 @@ FREE_MAPS: Final = (KAFKA_OPTIONS, ("spark", "options"), ("metrics", "authorizat
 
 
 def parse_value(text: str, *, texts: Iterable[KeyPath] = ()) -> Any:
-    """``text`` as a YAML value, as overrides have it; a text that is not accepted as YAML stays as it is.
+    """The value of an override: ``text`` as YAML, or the text itself if it is not accepted as YAML.
 
     ``texts``: as in `parse`.
     """
@@ -38,7 +38,7 @@ def parse_document(text: str, source: str) -> dict[str, Any]:
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """The mapping in the file at ``path``. Raises ConfigFileError if it cannot be read or is none."""
+    """The mapping in the file at ``path``. Raises ConfigFileError if the file cannot be read or has no mapping."""
     try:
         text = read(path)
     except FileNotFoundError:

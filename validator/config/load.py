@@ -1,6 +1,6 @@
-"""From a file, the environment and ``--set`` to a :class:`~validator.config.model.Config`.
+"""Makes a :class:`~validator.config.model.Config` from a file, the environment and ``--set``.
 
-Order of strength: file, then ``STREAMPROOF__...`` variables, then ``--set``. References are expanded last.
+``STREAMPROOF__...`` variables override the file, and ``--set`` overrides both. References are expanded last.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def load(
     assignments: Iterable[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Config:
-    """The configuration in the file at ``path``; ``environment`` is the process's unless given.
+    """The configuration in the file at ``path``. ``environment`` None: that of the process.
 
-    Raises ConfigError (one of its kinds) with one sentence for each thing to fix.
+    Raises a subclass of ConfigError with one sentence for each problem.
     """
     file = Path(path)
     return _build(read_document(file), str(path), file.resolve().parent, assignments, environment)
@@ -41,7 +41,7 @@ def loads(
     environment: Mapping[str, str] | None = None,
     source: str = "configuration",
 ) -> Config:
-    """As :func:`load` for a text; relative paths are relative to ``folder``, ``source`` is its name in errors."""
+    """As :func:`load`, for a text. Paths in it are relative to ``folder``. ``source`` is the text's name in errors."""
     return _build(parse_document(text, source), source, Path(folder), assignments, environment)
 
 
@@ -69,7 +69,7 @@ def _build(
 
 
 def _secret_variables(document: Mapping[str, Any], environment: Mapping[str, str]) -> frozenset[str]:
-    """The variables that options with secrets refer to, and all overrides, which may be such options."""
+    """The variables that secret options refer to, and those with overrides, which may set such options."""
     found = {name for name in environment if name.startswith(outside.PREFIX)}
     for first, second in FREE_MAPS:
         for option, value in (document[first].get(second) or {}).items() if first in document else ():

@@ -1,6 +1,6 @@
-"""The configuration of one pipeline's check: the contract's YAML as frozen values.
+"""The configuration of one pipeline's check: the YAML of docs/CONTRACT.md as frozen values.
 
-Inside, every duration is whole microseconds and every key a tuple. :func:`validator.config.load.load` makes one.
+In the model, durations are whole microseconds and keys are tuples. :func:`validator.config.load.load` reads a file.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ SET_ELSEWHERE: Final[dict[str, str]] = {
     "group.id": "leave it out, the sidecar joins no group",
     "enable.auto.commit": "leave it out, the sidecar commits no offsets",
 }
-"""Client options that the sidecar decides itself -> how to fix the setting."""
+"""Client options that the sidecar sets itself -> what to write instead."""
 
 
 def _against_the_file(value: Any, info: ValidationInfo) -> Any:
@@ -114,13 +114,13 @@ class Kafka(Frozen):
 
 
 TOKEN_MIN: Final = 16
-"""Characters of a bearer token: a shorter one could be guessed through the port."""
+"""Minimum number of characters of a bearer token: a shorter one could be guessed by requests to the port."""
 
 HostName = Annotated[str, Field(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?)$", max_length=253)]
 """A DNS name, or a pattern of them."""
 
 LocalPath = Annotated[Path, BeforeValidator(_against_the_file), PlainSerializer(str, return_type=str, when_used="json")]
-"""A path of the configuration; a relative one is relative to the file."""
+"""A path in the configuration. A relative path is relative to the folder of the file."""
 
 
 class Engine(Frozen):
@@ -226,7 +226,7 @@ class Spark(Frozen):
     @field_validator("trigger")
     @classmethod
     def _seen_as_alive(cls, trigger: int) -> int:
-        # A batch within 30 s is what readiness means, and the tick rides on the batches.
+        # A sidecar without a batch for 30 s is not ready (`/readyz`), and its time advances only with batches.
         if trigger > TRIGGER_MAX:
             raise broken_rule(f"{format_duration(trigger)} is above 10s", "shorten it")
         return trigger
@@ -340,13 +340,13 @@ class Config(Frozen):
 
     @property
     def copies_explain(self) -> bool:
-        """Whether a copy of an event that cannot be read may make a duplicate right: not in a pipeline that drops
-        repeats and sets nothing aside (docs/decisions/0091, 0110)."""
+        """Whether an unreadable copy of an event may explain a duplicate. It cannot if the pipeline drops repeats and
+        has no late or rejected topics (docs/decisions/0091, 0110)."""
         return not self.drops_repeats or bool(self.late or self.rejected)
 
     @property
     def secret_variables(self) -> frozenset[str]:
-        """Environment variables that secrets of this configuration came from; no other process has to know them."""
+        """Environment variables with secrets of this configuration. Child processes of the sidecar do not need them."""
         return self._secret_variables
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Client options by name, whose secrets are never shown."""
+"""Options of Kafka's clients and of Spark, by name. Secrets among them are never shown."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ HIDDEN: Final = "***"
 
 
 def is_secret(name: str) -> bool:
-    """Whether an option of this name may hold a secret. Rather one too many than one too few."""
+    """Whether an option of this name may hold a secret. Some names that match hold none."""
     return any(word in name.lower() for word in SECRET_WORDS)
 
 
 def secret_property(java_option: str) -> tuple[str, str] | None:
-    """Name and value of the system property of ``-Dname=value``, where it may be a secret."""
+    """Name and value of the system property that ``-Dname=value`` sets, if it may be a secret; else None."""
     name, equals, value = java_option.removeprefix("-D").partition("=")
     return (name, value) if java_option.startswith("-D") and equals and is_secret(name) else None
 
@@ -43,7 +43,7 @@ def _shown(name: str, value: str) -> str:
 
 
 class Options(dict[str, str]):
-    """Option name -> value. A ``dict`` in all but its text, which hides the secrets."""
+    """Option name -> value. Its text form hides the secrets."""
 
     def shown(self) -> dict[str, str]:
         """The options for people: secrets replaced by ``***``, also those of a JVM's ``-Dname=value``."""
@@ -75,4 +75,4 @@ ClientOptions = Annotated[
     AfterValidator(Options),
     PlainSerializer(lambda options: Options(options).shown(), return_type=dict[str, str]),
 ]
-"""Options of a client; numbers and true/false become text. Dumps hide secrets, so a dump is not a way to load them."""
+"""Options of a client; numbers and true/false become text. A dump hides secrets, so it cannot be loaded again."""

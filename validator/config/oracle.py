@@ -1,4 +1,4 @@
-"""What the pipeline is declared to compute: the parameters of the oracle that predicts its answers, by its kind."""
+"""The declared computation of the pipeline: the parameters of an oracle, which predicts the results."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ if TYPE_CHECKING:
 
     Oracle: TypeAlias = AnyOracle
 else:
-    # Made of the files of `validator.oracles`, so that a new one is known here.
+    # The union consists of the oracles in the files of `validator.oracles`, so a new file needs no change here.
     Oracle = Annotated[Union[tuple(dict.fromkeys(built().values()))], Field(discriminator="kind")]  # noqa: UP007

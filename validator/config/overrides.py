@@ -1,9 +1,11 @@
-"""Settings from outside the file: ``STREAMPROOF__A__B=value`` and ``--set a.b=value``, in this order over the file.
+"""Overrides: ``STREAMPROOF__A__B=value`` overrides the file, and ``--set a.b=value`` overrides both.
 
-A place is keys and list positions (``inputs.0.topic``). Below a free map (``kafka.options``, ``spark.options``) the
-rest of the place is one key, dots included; in an environment variable ``__`` stands for the dot, letters are lower
-case. Values are YAML, but for those that are texts: an option of a free map and a setting whose type is text are the
-text that was given, so that a password such as ``0123456`` stays what it is; quotes around it are YAML's.
+A place consists of keys and list positions (``inputs.0.topic``). Below a free map (``kafka.options``,
+``spark.options``) the rest of the place is one key with its dots. In the name of an environment variable, ``__`` stands
+for a dot, and letters are read in lower case.
+
+Values are YAML. The value of an option in a free map, or of a setting whose type is text, is the given text without
+surrounding quotes, so that a password such as ``0123456`` does not become a number.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ from validator.settings.errors import OverrideError
 
 PREFIX: Final = "STREAMPROOF__"
 _LISTED: Final = ("kafka", "bootstrap_servers")
-"""A text that may be given as a list."""
+"""A text setting that may also be given as a list."""
 
 
 @dataclass(frozen=True)
 class Override:
-    """One setting from outside; ``origin`` is what a sentence calls it."""
+    """One override; ``origin`` names it in errors."""
 
     place: tuple[str, ...]
     value: Any
@@ -43,7 +45,7 @@ def _whole_place(segments: list[str]) -> tuple[str, ...]:
 
 
 def from_environment(environment: Mapping[str, str]) -> list[Override]:
-    """The overrides that ``environment`` holds, in the order of their names. Raises OverrideError for an empty one."""
+    """The overrides in ``environment``, sorted by name. Raises OverrideError for a name without a setting."""
     overrides = []
     for name in sorted(environment):
         if not name.startswith(PREFIX):
@@ -90,7 +92,7 @@ def _value(place: tuple[str, ...], text: str) -> Any:
 
 
 def _kinds(annotation: Any, place: tuple[str, ...]) -> set[Any]:
-    """The types that the value at ``place`` inside one of this type may have; empty where there is no such place."""
+    """The types of the value at ``place`` in a value of type ``annotation``; empty if there is no such place."""
     arguments = get_args(annotation)
     if get_origin(annotation) is Annotated:
         return _kinds(arguments[0], place)

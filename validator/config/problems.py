@@ -1,4 +1,4 @@
-"""pydantic's findings as sentences: file, field, what is wrong, how to fix it."""
+"""Turns pydantic's errors into sentences that name the file, the field, the problem and the fix."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ TYPES: Final[dict[str, str]] = {
 
 
 def sentences(errors: Iterable[ErrorDetails], source: str, origins: Mapping[Location, str]) -> list[str]:
-    """One sentence for each of ``errors``; ``origins``: the places that were set from outside ``source``."""
+    """One sentence for each of ``errors``. ``source``: name of the file. ``origins``: place -> override that set it."""
     details = list(errors)
     kept = details
-    # pydantic also calls a list too short whose entries it rejected.
+    # If pydantic rejects entries of a list, it also reports that the list is too short.
     places = [_location(d) for d in kept]
     kept = [d for d in kept if not (d["type"] == "too_short" and any(_below(p, _location(d)) for p in places))]
     return [_sentence(detail, source, origins) for detail in kept]
@@ -99,7 +99,7 @@ def _kind(name: str) -> tuple[str, str]:
 
 
 def _location(detail: ErrorDetails) -> Location:
-    """The place in the file: pydantic puts the kind of an oracle into the way to its parameters."""
+    """The place in the file: pydantic's location without the kind of oracle, which is not a key of the file."""
     found = tuple(detail["loc"])
     if found[:1] != ("oracle",):
         return found
@@ -130,7 +130,7 @@ def _name(value: object) -> str:
 
 
 def _built(location: Location, expected: str) -> str:
-    """The values that may be used, out of pydantic's list of all: what is not built yet is no advice."""
+    """The values in pydantic's list that are built, as advice."""
     unbuilt = NOT_BUILT.get(spell(location)) or NOT_BUILT.get(str(location[-1])) or frozenset()
     values = [value for value in re.findall(r"'([^']*)'", expected) if value not in unbuilt]
     return _one_of(values)

@@ -144,7 +144,7 @@ def _parts(node: dict[str, Any], definitions: dict[str, Any], place: str) -> Ite
             yield heading, definitions[parameters]
             yield from _parts(definitions[parameters], definitions, heading)
         name, listed = _part_of(rendered, definitions)
-        # The two short forms have their own lines at the head of the page.
+        # The head of the page describes the two models that are written as a path.
         if name in (None, "FieldPath", "IdsPath"):
             continue
         below = f"{place}.{key}" if place else key
@@ -163,9 +163,9 @@ def _part_of(rendered: dict[str, Any], definitions: dict[str, Any]) -> tuple[str
 
 
 def _mark(place: str, key: str) -> str:
-    """What of a key is refused, as a sentence below its description."""
+    """A sentence on the refused values of a key, to append to its description; empty if there are none."""
     below = f"{place}.{key}" if place else key
-    # Of kinds of oracle it is said once, where the oracle is named.
+    # The refused kinds of oracle are named once, at the key `oracle`.
     below = re.sub(r": \w+", "", below).replace("[]", "").replace("oracle.kind", "")
     named = (key, below, f"{below}.kind")
     refused = next((problem for setting, problem in refusals().items() if setting in named), None)

@@ -39,7 +39,7 @@ def _default_as_written(rendered: dict[str, Any]) -> None:
     elif isinstance(rendered.get("default"), dict) and rendered.get("type") == "string":
         rendered["default"] = rendered["default"]["kind"]
     elif isinstance(rendered.get("default"), dict):
-        # A part's default follows from its keys, and its own definition has them.
+        # The default of a section follows from those of its keys, which are in the section's definition.
         del rendered["default"]
 
 
@@ -66,7 +66,7 @@ def _allow_options(definitions: dict[str, Any]) -> None:
 
 @functools.cache
 def _known_schema() -> dict[str, Any]:
-    """`json_schema`, made once; not to be changed."""
+    """The result of `json_schema`, made once. Callers must not change it."""
     return json_schema()
 
 

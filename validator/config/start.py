@@ -28,7 +28,7 @@ EARLIEST: Final = Start(kind="earliest")
 
 
 def parse_start(value: Any) -> Any:
-    """The :class:`Start` that ``value`` means. Raises PydanticCustomError for a text that means none."""
+    """The :class:`Start` that ``value`` describes. Raises PydanticCustomError for any other value."""
     if isinstance(value, Start):
         return value
     if not isinstance(value, str):
@@ -68,4 +68,4 @@ StartValue = Annotated[
     PlainSerializer(format_start, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "examples": ["earliest", "latest", "2026-01-31T12:00:00Z", "group:my-engine"]}),
 ]
-"""A start as text in the file and the JSON form, parsed inside."""
+"""A text in the file and in the JSON form, a :class:`Start` in the model."""

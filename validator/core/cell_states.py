@@ -36,24 +36,25 @@ Name = tuple[str, ...]
 _THE_SAME: Final = ("horizon_us", "unread_since_us", "unprovable_offsets", "retired", "settled")
 """Fields of a clock on which every verdict depends."""
 _RISING: Final = ("watermark_us", "inputs_us", "outputs_us")
-"""Fields of a clock that never fall, unless a new partition appears. What they proved is then no longer proven."""
+"""Fields of a clock that fall only if a new partition appears. A fall revokes the proofs of the earlier value."""
 
 
 class Waits(IntEnum):
-    """The event that can change the verdict of a cell without new facts."""
+    """The event after which a cell without new facts is judged again."""
 
     NOTHING = 0
-    """Every batch: inputs may explain answers, or contributions are overdue."""
+    """No event: every batch judges the cell. Inputs that are not read yet may explain its answers, its ids are to be
+    compared, or its contributions are overdue."""
     END = 1
-    """The watermark, once it passes the end. Whatever may explain the answers was read."""
+    """The watermark passes the end of the cell. All inputs that may explain its answers were read."""
     PROOF = 2
-    """The instant through which answers were read, once outstanding contributions are overdue."""
+    """Answers are read through the instant at which the outstanding contributions become overdue."""
     FACTS = 3
-    """No clock: nothing is outstanding, or it is missing already."""
+    """Only new facts: nothing is outstanding, or all outstanding contributions are missing."""
 
 
 def moves_all(before: Clock, now: Clock) -> bool:
-    """Return whether verdicts may change even of cells that wait for something else."""
+    """Return whether the change of the clock may change the verdict of any cell, whatever the cell waits for."""
     if Rest.NONE not in (before.rest, now.rest) or before.rest is not now.rest:
         return True
     if any(getattr(before, name) != getattr(now, name) for name in _THE_SAME):
@@ -63,7 +64,7 @@ def moves_all(before: Clock, now: Clock) -> bool:
 
 
 def waits_for(cells: Columns, judged: Judged, clock: Clock, rules: Rules) -> Ints:
-    """Return what each of these cells waits for. ``judged``: their verdicts by this clock."""
+    """Return the `Waits` of each of these cells. ``judged``: their verdicts by this clock."""
     quiet = is_read_through(cells, clock) & ~(judged.wants_expansion | judged.wants_evidence | judged.sampled)
     due, closed = due_base(cells), judged.closed
     decided = (judged.agrees | judged.compared) & (judged.outstanding == 0)
@@ -79,12 +80,14 @@ def waits_for(cells: Columns, judged: Judged, clock: Clock, rules: Rules) -> Int
 
 
 def _proof_us(clock: Clock) -> int | None:
-    """Return the latest instant through which answers were read that can make contributions overdue."""
+    """Return the later of the known ones of `Clock.outputs_us` and `Clock.unheld_outputs_us`: either can make
+    contributions overdue or blocked."""
     return max((at for at in (clock.outputs_us, clock.unheld_outputs_us) if at is not None), default=None)
 
 
 def _until_us(cells: Columns, kind: Waits, rules: Rules) -> Ints:
-    """Return the instant that each cell waits for."""
+    """Return the value from which each cell is to be judged: of the watermark for `Waits.END`, of `_proof_us` for
+    `Waits.PROOF`."""
     return (
         cells["end_us"] if kind is Waits.END else due_base(cells) + min(rules.overdue_after_us, rules.missing_after_us)
     )
@@ -129,7 +132,7 @@ def shares(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> dic
 
 
 def summed(totals: Mapping[Name, int]) -> CellTotals:
-    """Return named totals as `CellTotals`. Totals without a name are 0."""
+    """Return named totals as `CellTotals`. Totals that are not named are 0."""
     empty = CellTotals.empty()
     nested: dict[str, dict[str, Any]] = {"counts": dict(empty.counts), "results": dict(empty.results)}
     plain: dict[str, int] = {}
@@ -152,15 +155,15 @@ def totals_of(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> 
 
 
 def earliest(sums: CellTotals, cells: Columns, judged: Judged) -> CellTotals:
-    """Return ``sums`` with the earliest instants since which contributions of these cells are due that the engine has
-    not consumed, or that an open transaction holds back."""
+    """Return ``sums`` with the earliest due instants of contributions of these cells: of those that the engine has not
+    consumed, and of those that an open transaction holds back."""
     due = due_base(cells)
     unconsumed, blocked = (due[many > 0] for many in (judged.unconsumed_overdue, judged.blocked_overdue))
     return sums.since(present(unconsumed.min(initial=NEVER)), present(blocked.min(initial=NEVER)))
 
 
 def _longer(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    """Return the array, padded with zeros to ``size``. Memory for the zeros is used when they are overwritten."""
+    """Return the array, padded with zeros to ``size``. The zeros take no memory until they are overwritten."""
     longer = np.zeros((size, *array.shape[1:]), dtype=array.dtype)
     longer[: len(array)] = array
     return longer
@@ -213,7 +216,8 @@ class CellStates:
         return found
 
     def put(self, cells: Columns, rows: Ints, judged: Judged, clock: Clock, rules: Rules, leaves: Bools) -> None:
-        """Store the state of ``rows``, which rise, after judging by this clock."""
+        """Store the state of ``rows``, in rising order, after they were judged by ``clock``. ``leaves``: which of them
+        may leave memory."""
         found = shares(cells, judged, judged.on_record)
         names = tuple(found)
         if names != self._names:
@@ -232,7 +236,7 @@ class CellStates:
             self._next[kind] = min(self._next[kind], int(until.min(initial=NEVER)))
 
     def touch(self, rows: Ints) -> None:
-        """Have the next batch judge ``rows``."""
+        """Note that the next batch must judge ``rows``."""
         self.waits[rows] = Waits.NOTHING
 
     def drop(self, removed: Bools) -> None:

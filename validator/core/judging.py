@@ -1,8 +1,8 @@
-"""The state of a run's cells, and the step that each batch makes them take.
+"""The state of a run's cells, and its change with each batch.
 
-A step folds facts, judges the cells whose verdicts the facts or the clock can change, compares disagreeing cells id by
-id, and decides what has changed. Nothing here reads a clock, a file or a topic. The state in memory can be dropped and
-rebuilt from the facts table (`validator.stream.recovery`).
+A step folds the facts of a batch, judges the cells whose verdicts the facts or the clock can change, compares
+disagreeing cells id by id, and returns the changes to record. This module reads no clock, file or topic.
+The state in memory can be dropped and rebuilt from the facts table (`validator.stream.recovery`).
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from validator.reconcile.unknown_ids import UnknownIds
 from validator.reconcile.violations import confirmed_of, moved, note_recorded_violations
 
 SAMPLED_AT_ONCE: Final = 100_000
-"""Most contributions of agreeing cells whose ids one batch compares. A cell with more is left out."""
+"""Largest number of contributions of agreeing cells whose ids one batch compares. A larger cell is left out."""
 JUDGED_AT_ONCE: Final = 131_072
-"""Cells whose verdicts are in memory together; some 500 bytes each."""
+"""Number of cells whose verdicts are in memory together, about 500 bytes each."""
 COMPARED_AT_ONCE: Final = 4_000_000
-"""Contributions whose ids are in memory together; some 300 bytes each."""
+"""Number of contributions whose ids are in memory together, about 300 bytes each."""
 
 
 _CELL_COLUMNS: Final = ("kind", "status", "batch", "window_start_us", "key")
 _SETTLED_SHARE: Final = 8
-"""Settled cells leave memory once they are at least one in this many of all cells: the remaining ones must be moved."""
+"""Settled cells leave memory once they are at least one in this many cells: each removal copies the other cells."""
 
 
 class Facts(Protocol):
@@ -70,7 +70,7 @@ class Facts(Protocol):
 
     @property
     def held_from(self) -> int:
-        """The first batch since which all facts are in memory."""
+        """The first batch from which on all facts are in memory."""
 
     def inputs_with(self, requested: RequestedIds) -> RequestedIds:
         """Return those of the given ids that an input has."""
@@ -115,7 +115,7 @@ def _went_back(before: Mapping[Place, PlaceOffsets], now: Mapping[Place, PlaceOf
 
 
 def _no_class(sums: CellTotals) -> frozenset[str]:
-    """Return no class, whatever the totals are: everything could be read."""
+    """Return the empty set: without a doubt no class is suspected or withdrawn."""
     del sums
     return frozenset()
 
@@ -127,7 +127,7 @@ def new_cells(oracle: Oracle) -> Cells:
 
 @dataclass(frozen=True)
 class _FactsBefore:
-    """The facts of a state without those of ``batch`` and later batches, which may have been appended."""
+    """The facts of a state, without those of ``batch`` and later batches. These may be in the facts table already."""
 
     facts: Facts
     batch: int
@@ -171,7 +171,8 @@ class RetirementEffect:
 class ChangedVerdicts(NamedTuple):
     """Verdicts that a batch changes, as they are recorded: their cells, their digests, and a table with a row for each.
 
-    When a window with a million cells closes, all of them change at once. These columns are a quarter of `Judged`.
+    If a window with a million cells closes, all of them change at once. These columns take a quarter of the memory of
+    `Judged`.
     """
 
     rows: Ints
@@ -183,8 +184,8 @@ class ChangedVerdicts(NamedTuple):
 class Judging:
     """The cells of one state.
 
-    - ``rows``, ``judged``: the cells for whose violations there may be something to record after the last batch, and
-      their verdicts. ``judged`` is None if everything is recorded.
+    - ``rows``, ``judged``: the cells whose violations the last batch may have changed, and their verdicts. ``judged``
+      is None if all changes are recorded.
     - ``changed``: the changed verdicts, which the derived tables do not have yet.
     - ``cell_states``: the share of each cell in the totals, and what its verdict waits for.
     - ``evidence``: (row of the cell, violation class) -> smallest ids, for the cells that the last batch compared.
@@ -231,7 +232,7 @@ class Judging:
         *,
         rest: Rest = Rest.NONE,
     ) -> Effects:
-        """Decide what one batch changes. The effects count as recorded once the next step is made.
+        """Judge one batch, and return its effects. The next step counts them as recorded.
 
         ``facts``: those of the batch, already appended to the facts table. ``progress``: the progress of reading after
         the batch. ``rest``: what the batch assumes about the pipeline.
@@ -255,7 +256,7 @@ class Judging:
         suspects: Callable[[CellTotals], frozenset[str]] = _no_class,
         withdraws: Callable[[CellTotals], frozenset[str]] = _no_class,
     ) -> CellTotals:
-        """Fold ``facts`` of one batch into the cells and judge these by ``clock``.
+        """Fold ``facts`` of one batch into the cells, judge the cells by ``clock``, and return the totals.
 
         ``facts``: already appended to the facts table. ``places``: offsets of input partitions. ``suspects``: totals ->
         violation classes that unreadable records or a wrong configuration may explain. ``withdraws``: totals ->
@@ -279,7 +280,8 @@ class Judging:
             if inputs != len(cells.inputs):
                 self._clock = None
         if _went_back(self._places, places):
-            # Events that were consumed no longer are: cells that depend on them are compared again, as after a restart.
+            # Fewer events count as consumed. Cells with outstanding contributions are compared again, as after a
+            # restart.
             cells.put("x_version", np.flatnonzero(cells["x_outstanding"] > 0), ABSENT)
             self._clock = None
         self._places = places
@@ -348,8 +350,10 @@ class Judging:
         self.rows, self.judged = rows[order], joined([judged for _, judged in noted]).of(order)
 
     def _review(self, others: Bools) -> None:
-        """Note cells that this batch did not judge, because other classes are suspected or withdrawn now: their
-        recorded violations may be of these classes."""
+        """Add the cells among ``others`` with a recorded violation to those that may have changes to record.
+
+        The suspected or withdrawn classes have changed, and the violation may be of such a class.
+        """
         columns = [self.cells[f"{part}_{name}"] for name in VIOLATIONS for part in ("told", "confirmed")]
         some = np.logical_or.reduce([column > 0 for column in columns])
         rows = np.flatnonzero(others & some)
@@ -358,15 +362,18 @@ class Judging:
             self._note([(self.rows, self.judged), (rows, self.judged_of(rows))])
 
     def judged_of(self, rows: Ints) -> Judged:
-        """Return the verdicts of the cells ``rows``, which rise, by the clock of the last batch."""
+        """Return the verdicts of the cells ``rows``, in rising order, by the clock of the last batch."""
         assert self._clock is not None, "cells were judged before they are asked for"
         if self.cells.newest is not None:
             return judge(self.cells, self._clock, self.rules).of(rows)
         return judge(self.cells.some(rows), self._clock, self.rules)
 
     def _sampled(self, rows: Ints, judged: Judged, room: int) -> tuple[Bools, int]:
-        """Choose the agreeing cells whose ids are compared as a check on fingerprints: of those that `Judged` draws,
-        the ones whose facts are in memory, with at most ``room`` contributions. Also returns the remaining room."""
+        """Choose the agreeing cells whose ids are compared as a check on fingerprints.
+
+        They are those of ``judged.sampled`` whose facts are in memory, with at most ``room`` contributions together.
+        Also returns the remaining room.
+        """
         cells, found = self.cells, np.zeros(len(rows), dtype=np.bool_)
         at = np.flatnonzero(judged.sampled)
         at = at[cells["first_batch"][rows[at]] >= self.known.held_from]
@@ -377,7 +384,7 @@ class Judging:
         return found, room - int(sizes[fits].sum())
 
     def is_overtaken_by(self, horizon_us: int | None) -> bool:
-        """Return whether a new horizon puts settled cells that left memory out of scope: then everything is to be
+        """Return whether a new horizon puts settled cells that left memory out of scope. If so, all facts must be
         folded again."""
         rises = horizon_us is not None and horizon_us > self.settled.oldest_start_us(-1)
         return rises and horizon_us != self.horizon_us
@@ -385,7 +392,7 @@ class Judging:
     def judge_recovered(self, progress: IngestProgress) -> None:
         """Judge recovered cells by the clock of ``progress``, to show and grade them, if no batch was judged since.
 
-        Nothing counts as recorded by this: the next batch records what the derived tables lack.
+        The verdicts do not count as recorded. The next batch records those that the derived tables lack.
         """
         if self.judged is None and (len(self.cells) or not self.settled.is_empty):
             self.absorb(None, progress.clock(), places_of(progress, reports_unconsumed=self.rules.reports_unconsumed))
@@ -417,12 +424,14 @@ class Judging:
         return RetirementEffect(sums, newest_us + 1, min(newest_us + 1, stays_us))
 
     def evict_settled(self) -> None:
-        """Note the effects of the last step, which are recorded, and let settled cells leave memory. Memory then has
-        the state that facts and derived tables give, without the settled cells."""
+        """Note that the effects of the last step are recorded, and remove settled cells from memory.
+
+        Memory then has the state that recovery derives from the facts and the derived tables, without settled cells.
+        """
         self._note_recorded()
         self._settle()
-        # Only the steps that closed a cell, and the last one, are needed: a new cell is first seen later than all of
-        # them, and an event that moves an end is read later.
+        # Only the watermarks that closed a cell, and the last one, are needed: a new cell is first seen later than all
+        # of them, and an event that moves an end is read later.
         marks = [mark_us for mark_us, _ in self.passed]
         needed = set(np.searchsorted(marks, np.unique(self.cells["end_us"])).tolist()) | {len(marks) - 1}
         self.passed[:] = [step for number, step in enumerate(self.passed) if number in needed]
@@ -437,7 +446,7 @@ class Judging:
             self.rests.append((clock.lookup_us, clock.rest))
 
     def _may_leave(self, it: Judged) -> Bools:
-        """Return the cells whose verdict only new facts can change, once it is stored."""
+        """Return the cells whose verdict, once it is stored, only new facts can change."""
         if self.settle_at is None or not self.rules.oracle.ends_are_known:
             return np.zeros(len(it.settled), dtype=np.bool_)
         # Unconsumed events can become consumed, which changes what is due for other ids in a join.
@@ -457,7 +466,8 @@ class Judging:
         removed = self.cell_states.may_leave[:size]
         if np.count_nonzero(removed) < least:
             return
-        # The end of a run closes cells whose end is not past. Retention must not derive a horizon from these.
+        # The end of a run closes cells before the watermark passes their end. Retention must derive no horizon from
+        # these.
         removed = removed & (cells["end_us"] <= self._clock.watermark_us)
         if np.count_nonzero(removed) < least:
             return
@@ -488,7 +498,7 @@ class Judging:
             back.cells.fold(known.filter(pa.array(mine)))
         if not len(back.cells):
             return
-        # They are judged as when they left: everything that may explain their answers had been read.
+        # They are judged as when they left memory: all inputs that may explain their answers had been read.
         back.cells["closed_us"] = np.maximum(back.cells["expected_us"], back.cells["first_seen_us"])
         back.judge_settled(clock, places)
         for epoch in np.unique(back.cells["epoch"]).tolist():
@@ -496,7 +506,7 @@ class Judging:
         self.cells.adopt(back.cells)
 
     def judge_settled(self, clock: Clock, places: Mapping[Place, PlaceOffsets]) -> None:
-        """Judge cells that had been settled as they were then. Their verdicts count as stored."""
+        """Judge settled cells as when they were settled: all inputs count as read. Their verdicts count as stored."""
         read = replace(clock, inputs_us=NEVER - 1, inputs_held=False, rest=Rest.NONE)
         judged = judge(self.cells, read, self.rules)
         wanting = np.flatnonzero(judged.wants_expansion)
@@ -601,8 +611,8 @@ class Judging:
         return found
 
     def foreign_ids(self, chosen: Bools) -> Iterator[RequestedIds]:
-        """Yield the ids that answers of the chosen judged cells carry and that these cells do not expect, for the cells
-        of which an input is known to have some. The parts fit into memory."""
+        """Yield the ids in answers of the chosen judged cells that these cells do not expect, in parts that fit into
+        memory. Cells without such an id that an input is known to have are left out."""
         rows = np.flatnonzero(chosen & ((self.cells["told_misplaced"] > 0) | (self.cells["x_known"] > 0)))
         rows = rows[(self.judged_of(rows).on_record["misplaced"] > 0) | (self.cells["x_known"][rows] > 0)]
         requested: list[RequestedIds] = []

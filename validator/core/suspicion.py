@@ -24,8 +24,8 @@ class Suspicion:
     """The rules for one configuration.
 
     ``explained_by_one``: number of contributions that one hidden record may explain; None: all of a cell, as in a join,
-    where the partner of an event may be in unreadable input. ``hidden_inputs_lose``: whether a hidden record may
-    explain missing contributions (in a session it may separate or join events). ``copies_explain``: whether an
+    where the partner of an event may be in unreadable input. ``hidden_inputs_lose``: whether a hidden input record
+    may explain missing contributions (in a session it may separate or join events). ``copies_explain``: whether an
     unreadable copy may explain a duplicate. ``absent_sides``: the sides of which a configured topic does not exist.
     """
 
@@ -51,10 +51,11 @@ class Suspicion:
     def by_hidden_records(self, progress: IngestProgress, sums: CellTotals, *, misnamed: int = 0) -> frozenset[str]:
         """Return the classes of cell violations that hidden records may explain.
 
-        A hidden input record explains as many contributions as the oracle states. Excess beyond that is proven
-        (docs/decisions/0091). A hidden late or rejected record answers as many. After a log was cut back nothing is
-        confirmed: the records that were read there may not be those that the pipeline has, and are counted in addition
-        to those that replaced them. ``misnamed``: late and rejected records whose ids may name other events.
+        A hidden input record explains at most ``explained_by_one`` contributions. Excess beyond that is proven
+        (docs/decisions/0091). A hidden late or rejected record explains as many missing contributions. After a log was
+        cut back nothing is confirmed: the records that were read there may not be those that the pipeline has, and are
+        counted in addition to those that replaced them. ``misnamed``: number of late and rejected records whose ids may
+        name other events.
         """
         if progress.cut_back:
             return frozenset(VIOLATIONS)
@@ -69,7 +70,7 @@ class Suspicion:
         by_cell = self.explained_by_one is None
         if hidden:
             classes |= {"unknown_id", "misplaced"} if by_cell else {"unknown_id"}
-        # A misnamed record leaves the event that it answers outstanding.
+        # The event that a misnamed record answers stays outstanding.
         explained = hidden + min(misnamed, sum(sums.counts.get(name, 0) for name in _OUTSTANDING))
         if explained:
             explicable = {name for name in EXCESS if name != "duplicate" or self.copies_explain}
@@ -88,8 +89,11 @@ class Suspicion:
         return classes | {"undecodable"} if unproven_outputs(progress, sums) else classes
 
     def withdrawn(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
-        """Return the violation classes of which nothing is confirmed any more: the configuration fits (nearly) no
-        record, or it fits nearly no late or rejected record and these are enough to explain the class."""
+        """Return the violation classes whose confirmed violations are retracted.
+
+        Either the configuration fits (nearly) no record, or it fits nearly no late or rejected record, and these are
+        enough to explain the class.
+        """
         misnamed = set_aside_matched_by_chance(sums.set_aside)
         by_set_aside = self._by_numbers(sums, 0, 0, misnamed) if misnamed else frozenset()
         return configuration_doubt.withdrawn(progress, sums.counts, sums.carried, sums.inputs) | by_set_aside
@@ -97,8 +101,8 @@ class Suspicion:
     def unprovable_if_retired(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
         """Return the violation classes whose suspected violations stay suspected in cells that are retired now.
 
-        A number of hidden records explains only so many violations, also of retired cells. Any other doubt may end with
-        records that explain violations of retired cells, which are no longer judged.
+        A finite number of hidden records explains a finite number of violations, also of retired cells. Any other doubt
+        may end with records that explain violations of retired cells, but these are no longer judged.
         """
         classes = set(self._by_configuration(progress, sums))
         if set_aside_in_doubt(sums.set_aside):
@@ -112,8 +116,11 @@ class Suspicion:
         return frozenset(VIOLATIONS) if progress.cut_back else frozenset(classes)
 
     def _by_records(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
-        """As `by_hidden_records`. While (nearly) no late record has the id of an event of its cell, each may belong to
-        another event than its id names. The same holds for rejected records."""
+        """As `by_hidden_records`, with the misnamed records.
+
+        While (nearly) no late record has the id of an event of its cell, each late record may answer another event than
+        its id names. The same holds for rejected records.
+        """
         return self.by_hidden_records(progress, sums, misnamed=sum(set_aside_in_doubt(sums.set_aside).values()))
 
     def _by_configuration(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:

@@ -18,23 +18,24 @@ class CellTotals:
     """Totals over all cells after a batch.
 
     - ``on_record``: violation class -> contributions on record.
-    - ``unproven``: violation class -> contributions that were only suspected when their cell was retired, by a doubt
-      whose end proves nothing about them. They are not on record, and are never confirmed.
-    - ``carried``: contributions in results. ``matched``: those of them that are proven to be those of events.
+    - ``unproven``: violation class -> contributions that were suspected when their cell was retired, in a doubt whose
+      end proves nothing about retired cells. They are not on record, and are never confirmed.
+    - ``carried``: contributions in results. ``matched``: those of them that are proven to match events.
     - ``cells_sampled``: cells whose fingerprints agree and whose ids were compared nevertheless. A cell that left
-      memory and came back counts once more. ``cells_refuted``: those of them whose ids differ.
+      memory and returned counts once more. ``cells_refuted``: those of them whose ids differ.
     - ``cells_estimated``: cells whose counts are estimates, because their ids are not compared yet.
     - ``cells_in_excess``, ``cells_missing``: cells with a violation of `EXCESS`, and with a missing contribution.
     - ``doubtful``: contributions that stay overdue, since they may rightly have been dropped as late.
     - ``unconsumed_overdue``, ``blocked_overdue``: contributions that would be missing if the engine had consumed them,
       or if no open transaction could hold them back. ``unconsumed_due_us``, ``blocked_due_us``: since when the first of
       them is due. ``unconsumed``, ``blocked``: the same contributions, due or not.
-    - ``unconsumed_retired``, ``blocked_retired``: those that were due when retention dropped their cells; they are in
-      none of the others.
+    - ``unconsumed_retired``, ``blocked_retired``: contributions that would have been missing when retention dropped
+      their cells. ``unconsumed``, ``blocked`` and the ``*_overdue`` numbers do not include them.
+    - ``changed``: verdicts that the batch changed.
     - ``keys_scattered``: keys with results on several partitions, of which none is known to be the newest.
     - ``cells_undecided``: cells retired before the class of each contribution was decided
       (`validator.stream.retention`).
-    - ``inputs``: counts by topic, if there are several.
+    - ``inputs``: counts by input topic; empty for a single input. ``set_aside``: counts by side (late, rejected).
     """
 
     counts: dict[str, int]
@@ -72,7 +73,8 @@ class CellTotals:
     set_aside: dict[str, InputCounts] = field(default_factory=dict)
 
     def plus(self, other: CellTotals) -> CellTotals:
-        """Return the totals over both. Fields that concern one batch only are those of ``self``."""
+        """Return the totals over both. Those of ``self`` stay: ``changed``, ``cells_estimated``, ``unconsumed``,
+        ``blocked``, ``unconsumed_retired`` and ``blocked_retired``."""
         return self._with(other, 1)
 
     def less(self, other: CellTotals) -> CellTotals:
@@ -118,8 +120,11 @@ class CellTotals:
         )
 
     def since(self, unconsumed_us: int | None, blocked_us: int | None) -> CellTotals:
-        """Return the totals with the earlier of the known and the given due instants of contributions that wait for the
-        engine or for a transaction."""
+        """Return the totals with earlier due instants, if the given ones are earlier than the known ones.
+
+        ``unconsumed_us``: due instant of contributions that the engine has not consumed. ``blocked_us``: of those that
+        an open transaction holds back.
+        """
         return replace(
             self,
             unconsumed_due_us=_earlier(self.unconsumed_due_us, unconsumed_us),
@@ -127,8 +132,10 @@ class CellTotals:
         )
 
     def beside(self, retired: CellTotals) -> CellTotals:
-        """Return the totals over the cells in memory (``self``) and ``retired`` ones, which can no longer change. Only
-        contributions of cells in memory wait for the engine or for a transaction."""
+        """Return the totals over the cells in memory (``self``) and ``retired`` ones, which can no longer change.
+
+        The numbers of unconsumed and blocked contributions are those of the cells in memory.
+        """
         return replace(
             self.plus(retired),
             unconsumed_overdue=self.unconsumed_overdue,
@@ -154,7 +161,7 @@ class CellTotals:
     def from_json(cls, kept: Mapping[str, Any]) -> CellTotals:
         """Return the value that `to_json` saved."""
         known = {field.name for field in fields(cls)}
-        # The mark of an earlier version has no numbers on record, carried or matched: they equal the counts.
+        # The mark of an earlier version lacks these three numbers. They follow from its counts.
         counted = {name: kept["counts"].get(name, 0) for name in VIOLATIONS}
         matched = kept["counts"].get("processed", 0)
         carried = matched + counted["misplaced"] + counted["unknown_id"]

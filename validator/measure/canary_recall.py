@@ -33,7 +33,8 @@ class CanaryRules:
 
     @property
     def silent_after_us(self) -> int:
-        """Longest time after which a working canary has judged a round, from its start or from the round before."""
+        """Longest time from the start of a working canary, or from its judging of a round, until it has judged the next
+        round."""
         return self.due_after_us + 3 * self.every_us
 
 
@@ -49,8 +50,8 @@ class _Open:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A round that was due. ``delays_us``: class detected in time -> time from the first instant at which it could be
-    known until it was on record. ``accused``: (cell, class) of the false alarms."""
+    """A round that was due. ``delays_us``: class that was detected in time -> time from the first instant at which its
+    planted violation could be proven until it was on record. ``accused``: (cell, class) of the false alarms."""
 
     number: int
     delays_us: Mapping[str, int]
@@ -130,7 +131,7 @@ def _note(entry: _Open, at_us: int, accused: Accused) -> None:
         on_record = accused.get(cell, {})
         for name, count in on_record.items():
             if count > (cell == name):
-                # It counts even if it is retracted before the round is due: a pipeline would have raised an alarm.
+                # It counts even if it is retracted before the round is due: for a pipeline, an alert would have fired.
                 entry.accused.add((cell, name))
         if cell == RIGHT:
             continue

@@ -15,7 +15,7 @@ from typing import Final
 from validator.model.classes import PLANTED
 
 RIGHT: Final = "right"
-"""The cell with a correct answer: a violation in it is a false alarm."""
+"""The cell with a correct result: a violation in it is a false alarm."""
 CELLS: Final = (RIGHT, *PLANTED)
 
 _IDS_OF_A_ROUND: Final = 16
@@ -50,10 +50,11 @@ class Round:
         return [_json({"id": number, "key": key, "time": time_us}) for number, key, time_us in events]
 
     def results(self) -> list[bytes]:
-        """Return the values for the output topic: the answer of each cell, with the violation that the cell names."""
+        """Return the values for the output topic: the results of each cell, with the violation that gives the cell its
+        name."""
         answers = [
             (RIGHT, self._ids(RIGHT)),
-            # Only one of two events is in the result: an answer for the cell must not hide the loss of the other.
+            # Only one of two events is in the result: a result for the cell must not hide the loss of the other.
             ("missing", self._ids("missing")[:1]),
             ("duplicate", self._ids("duplicate")),
             ("duplicate", self._ids("duplicate")[:1]),

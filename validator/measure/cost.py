@@ -18,7 +18,7 @@ from validator.measure.series import Series
 from validator.model.snapshot import FaultWindow
 
 GAPS_MIN: Final = 2
-"""A control phase shows its usual gap if it lasts at least this many of its longest gaps."""
+"""A control phase shows the usual gap of the output if it lasts at least this many times its longest gap."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def baseline_from(series: Series, rules: Rules) -> int | None:
 
 
 def _is_past(until_s: int, over_s: int | None, next_s: int | None) -> bool:
-    """Return whether the output is known through ``over_s`` (None: never), or through the next fault."""
+    """Return whether the output is known until ``over_s`` (None: never), or until the next fault."""
     return over_s is not None and until_s >= (over_s if next_s is None else min(over_s, next_s))
 
 
@@ -201,7 +201,8 @@ def _recovery(
     if not is_final:
         reasons.append(f"no recovery yet: the rate was not in the band for {detector.stable_seconds} s")
         return None, None
-    # A fault that was injected after the wait ended nothing: the answer must not depend on whether it is known yet.
+    # The next fault is the reason only if it was injected before the waiting time was over. Otherwise the reason would
+    # depend on whether that fault is known yet.
     if next_s is not None and extent.last_s is not None and next_s < extent.last_s + detector.stable_seconds:
         reasons.append("not recovered: the next fault was injected before")
     else:

@@ -1,7 +1,7 @@
 """The violations that a planned fault explains: those that its plan expects, during its own time, and no others.
 
-Alerts leave them out. Later violations stay attributed to a fault that never recovers (SEMANTICS section 6), so a plan
-expects violations only until some time after the healing. A mute without an end would hide a true break.
+Alerts leave them out. If a fault never recovers, later violations stay attributed to it (SEMANTICS section 6). A plan
+therefore expects violations only until some time after the healing, so that alerts do not leave out real violations.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MINUTE_US: Final = 60_000_000
 UNHEALED_US: Final = 24 * 60 * MINUTE_US
 """Longest time of expectation for a fault that is never reported as healed: the fault runner may have died."""
 NO_MINUTE: Final = -1
-"""The minute of violations that were confirmed so long ago that their minute is no longer known. No fault covers it."""
+"""Stands for the minute of violations whose minute of confirmation is no longer known. No fault covers it."""
 
 
 def expected(
@@ -45,7 +45,8 @@ def expected(
         spans = _spans(alike, within_us)
         minutes = confirmed_by_minute.get((name, of_class), {})
         unexpected = sum(confirmed for minute, confirmed in minutes.items() if not _covers(spans, minute))
-        # A retracted violation may be of either time. Then less is expected, and an alert may fire needlessly.
+        # A retracted violation may have been confirmed within the spans or outside. It is taken from the expected ones,
+        # so an alert may fire needlessly.
         if count > unexpected:
             found[name, of_class] = count - unexpected
     return _less_taken_back(found, by_fault)
@@ -75,8 +76,8 @@ def _less_taken_back(
 
 
 def _spans(windows: Sequence[FaultWindow], within_us: int) -> list[tuple[int, int]]:
-    """Return the spans from each injection until nothing of the fault is expected any more. ``windows`` are in order;
-    overlapping spans are merged."""
+    """Return the spans from each injection to the instant after which no violation of the fault is expected.
+    ``windows`` are in order; overlapping spans are merged."""
     spans: list[tuple[int, int]] = []
     for window in windows:
         since = window.injected_us or 0

@@ -20,7 +20,7 @@ SETTLED_MAX: Final = 1_000
 @dataclass(frozen=True)
 class MeasuredPhase:
     """A phase and its output. ``output`` is None if there was none, or if it is not known (``is_known``). ``seconds``:
-    the whole seconds over which it is counted."""
+    the number of whole seconds of the phase."""
 
     stretch: Stretch
     output: Output | None
@@ -87,7 +87,7 @@ class Ledger:
             return MeasuredPhase(stretch, None, end_s - start_s, is_known=False)
         before, last = self.series.last_before(start_s), self.series.last_before(end_s)
         across = any(output is not None and output.end_s > edge for output, edge in ((before, start_s), (last, end_s)))
-        # The fault was reported long after: its edge lies in a minute whose seconds are no longer kept one by one.
+        # The fault was reported so late that its edge lies in a minute whose seconds are no longer kept one by one.
         if across:
             return MeasuredPhase(stretch, None, end_s - start_s, is_known=False)
         return MeasuredPhase(stretch, self.series.total(start_s, end_s), end_s - start_s, is_known=True)

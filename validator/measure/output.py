@@ -63,9 +63,9 @@ class Output:
     """The results of the seconds from ``start_s`` to before ``end_s`` (since the epoch), at least one.
 
     ``contributions``: number of ids in them. ``first_us``, ``last_us``: broker times. ``gap_us``: the longest time
-    between two consecutive results, if known (within one second it is not known and counts as 0). ``latency``: by
-    definition; a result whose input is unknown has none. ``resolution_us``: precision of the instants (0: broker time;
-    None: unknown, since the sidecar read some results from a backlog).
+    between two consecutive results, if known (within one second it is not known and counts as 0). ``latency``:
+    definition -> latencies; a result whose input is unknown has none. ``resolution_us``: precision of the instants (0:
+    broker time; None: unknown, since the sidecar read some results from a backlog).
     """
 
     start_s: int

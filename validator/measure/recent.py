@@ -1,7 +1,7 @@
 """Confirmed and not retracted violations by minute of the last day, for the verdicts over an hour and a day.
 
-It is known how many contributions of a violation stand, but not which. The ones that were confirmed last are assumed to
-stand, so that a retraction hides nothing that may have been confirmed later.
+The number of contributions of a violation that *stand* (are confirmed and not retracted) is known, but not which ones
+stand. Those that were confirmed last are assumed to stand. A retraction thus hides no later confirmation.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class RecentlyConfirmed:
         """Minute -> violations of which contributions were confirmed in it."""
 
     def moved(self, violation: str, name: str, at_us: int, confirmed: int, stands: int) -> None:
-        """Note that at ``at_us`` ``confirmed`` more contributions of a violation of class ``name`` were confirmed, or
-        some were retracted, after which ``stands`` are confirmed in total."""
+        """Note a change of a violation of class ``name`` at ``at_us``. ``confirmed``: contributions that it confirmed.
+        ``stands``: all contributions of the violation that stand after it."""
         if confirmed:
             self._confirm(violation, name, at_us // MINUTE_US, confirmed)
         minutes = self._minutes.get(violation, _NONE)

@@ -15,7 +15,7 @@ from validator.model.frontier import PartitionId
 from validator.model.progress import IngestProgress
 
 RESOLUTION_MAX_US: Final = 10_000_000
-"""Above this resolution a batch reads a backlog: the instant at which a record is read says nothing about the
+"""Above this resolution a batch reads a backlog. The instant at which it reads a record shows nothing about the
 pipeline."""
 
 
@@ -50,7 +50,8 @@ class RecordTimes:
         return coarsest
 
     def _reached(self, place: PartitionId, progress: IngestProgress) -> int | None:
-        """Return the time since the newest lookup before this batch's whose last stable offset had been reached."""
+        """Return the time from the newest earlier lookup whose last stable offset had been reached to this batch's
+        lookup; None if there is no such lookup."""
         frontier = progress.frontiers[place]
         before = self._through_us.get(place)
         unreached = self._unreached.setdefault(place, [])

@@ -48,7 +48,7 @@ def moving_rates(counts: Sequence[int], moving_seconds: int) -> list[float]:
 
 
 def band_of(counts: Sequence[int], detector: Detector) -> Band | None:
-    """Return the band of a control phase from its output per second; None if it is shorter than two rates."""
+    """Return the band of a control phase from its output per second; None if it has fewer than two rates."""
     rates = moving_rates(counts, detector.moving_seconds)
     if len(rates) < 2:
         return None
@@ -60,9 +60,10 @@ def recovered_at(
 ) -> int | None:
     """Return the index of the first rate from which the output has recovered; None if ``rates`` do not show a recovery.
 
-    ``rates`` begin at the injection. ``healed``: the index of the first rate after the fault (None: it lasts). Output
-    that leaves the band before that had not recovered. Since healing may disturb the output again, the rate must also
-    stay in the band for ``stable_seconds`` after it. ``latest``: the last index that counts as a recovery.
+    ``rates`` begin at the injection. ``healed``: the index of the first rate after the healing (None: the fault lasts).
+    If a rate before the healing lies outside the band, the output recovers only after that rate. Since the healing may
+    disturb the output again, the rate must also stay in the band for ``stable_seconds`` after it. ``latest``: the last
+    index that counts as a recovery.
     """
     inside = [band.holds(rate) for rate in rates]
     failing = len(inside) if healed is None else min(healed, len(inside))

@@ -81,7 +81,7 @@ OUTSTANDING: Final = (
 """The classes that `e - processed - late - rejected` is split into."""
 
 EXPECTABLE: Final = ("missing", "duplicate", "misplaced", "unknown_id", "overdue")
-"""What the plan of a fault can expect: the violation classes that are attributed to faults, and `overdue`."""
+"""The classes that the plan of a fault can expect: the violations that are attributed to faults, and `overdue`."""
 
 PLANTED: Final = ("missing", "duplicate", "misplaced", "unknown_id")
 """The violation classes that a round of the canary contains, one contribution of each."""

@@ -1,7 +1,7 @@
 """When the configuration is in doubt, not the pipeline (docs/decisions/0097, 0102). Pure rules on committed counts.
 
 A wrong field or unit makes a whole topic unreadable, or makes results and events name different things. Neither proves
-anything about the pipeline. So nothing is confirmed before the configuration is seen to fit: before a topic has a
+anything about the pipeline. So no violation is confirmed before the configuration is seen to fit: before a topic has a
 record that decodes, and before a result matches an event. The rules do not depend on batch boundaries.
 """
 
@@ -24,13 +24,13 @@ _ALL: Final = frozenset({"missing", "duplicate", "misplaced", "unknown_id", "und
 
 @dataclass(frozen=True)
 class InputCounts:
-    """Counts of the events of an input topic, kept only if there are several inputs: for a single one the totals are
-    enough. The same counts are kept of the ids in late and in rejected records.
+    """Counts of the events of an input topic, kept only if there are several inputs: for a single input the totals are
+    enough. The same counts are kept for the ids in late records, and for those in rejected records.
 
     - ``read``: events that were read; ids in the records.
     - ``matched``: events that are in results; ids of events of the record's cell.
     - ``outstanding``: events that would be missing once due; always 0 for late and rejected records.
-    - ``undecided``: events or ids for which it is not known (yet) whether they match.
+    - ``undecided``: events or ids that may match, but are not proven to.
     """
 
     read: int = 0
@@ -103,7 +103,8 @@ def matches_nothing(counts: Mapping[str, int], matched: int, carried: int) -> bo
 def inputs_in_doubt(
     inputs: Mapping[str, InputCounts], counts: Mapping[str, int], matched: int, carried: int
 ) -> tuple[str, ...]:
-    """Return the input topics of whose events (nearly) none is proven to be in a result, while events of others are.
+    """Return the input topics with events of which (nearly) none is proven to be in a result, while events of other
+    inputs are.
 
     Their own fields may be wrong, or results may have their ids in a field that is not configured.
     """
@@ -118,19 +119,19 @@ def inputs_in_doubt(
 
 
 def set_aside_in_doubt(set_aside: Mapping[str, InputCounts]) -> dict[str, int]:
-    """Return side (late, rejected) -> number of ids in its records that are not of their cell, for the sides with
-    (nearly) no id of its cell.
+    """Return side (late, rejected) -> number of ids in its records that are not proven to be of an event of the
+    record's cell, for the sides on which (nearly) no id is.
 
-    Their field ``id`` may name another id, so each record may answer an outstanding event.
+    The configured field may hold another id, so each record may answer an outstanding event.
     """
     return {side: it.read - it.matched for side, it in set_aside.items() if it.matched * NEARLY_NONE < it.read}
 
 
 def set_aside_matched_by_chance(set_aside: Mapping[str, InputCounts]) -> int:
-    """Return the number of ids in late and rejected records that are not of their cell, for the sides with nearly no id
-    of its cell.
+    """Return the number of ids in late and rejected records that are not proven to be of an event of the record's cell,
+    over the sides on which nearly no id is.
 
-    Ids that are not known yet count as right here, as in `withdrawn`.
+    To choose the sides, undecided ids count as right, as in `withdrawn`.
     """
     return sum(
         it.read - it.matched
@@ -140,7 +141,7 @@ def set_aside_matched_by_chance(set_aside: Mapping[str, InputCounts]) -> int:
 
 
 def _are_counted(inputs: Mapping[str, InputCounts], counts: Mapping[str, int]) -> bool:
-    """Return whether the counts of the inputs cover all events. They lack those that an earlier version retired."""
+    """Return whether the counts of the inputs cover all events. They lack events that an earlier version retired."""
     return sum(it.read for it in inputs.values()) >= counts.get("expected", 0)
 
 
@@ -174,8 +175,8 @@ def suspected(
     """Return the violation classes that a wrong configuration may explain. Nothing more of them is confirmed.
 
     ``counts``, ``matched``, ``carried``: as in `matches_nothing`. ``copies_explain``: as in `Suspicion`. ``inputs``:
-    counts of each input topic, if there are several. For late and rejected records nothing is added to decision 0091:
-    each answers one contribution, whatever its fields are called.
+    counts of each input topic, if there are several. If no late or rejected record decodes, decision 0091 is enough:
+    each record explains one contribution, whichever field is wrong.
     """
     classes = suspected_by_inputs(inputs, counts, matched, carried, copies_explain=copies_explain)
     classes |= _ALL if matches_nothing(counts, matched, carried) else frozenset()
@@ -209,16 +210,17 @@ def withdrawn(
     carried: int,
     inputs: Mapping[str, InputCounts] = MappingProxyType({}),
 ) -> frozenset[str]:
-    """Return the classes whose confirmed violations are retracted: losses were confirmed before the first result, or a
-    few of the first records fitted by chance, and now none or nearly none fit.
+    """Return the classes whose confirmed violations are retracted, because the configuration now fits no record, or
+    nearly none.
 
-    Unresolved contributions do not count as wrong here, and those not compared yet count as right: both states pass.
+    They may have been confirmed before the first result, or while a few of the first records fitted by chance.
+    Unresolved contributions do not count as wrong here, and those not compared yet count as right: both are temporary.
     """
     right, wrong = counts.get("processed", 0), min(_proven_wrong(counts), carried)
     if right:
         nearly_none = right * NEARLY_NONE < min(counts.get("expected", 0), wrong)
     else:
-        # A late record alone is not enough while the contributions in results are unresolved.
+        # Wrong contributions in late records alone are not enough while all those in results are unresolved.
         nearly_none = min(wrong, carried - counts.get("unresolved", 0)) > 0
     if nearly_none or any(one.decoded for one in topics_in_doubt(progress)):
         return _ALL

@@ -19,7 +19,7 @@ _MARK: Final = re.compile(rf"…\(([\d,]+) characters, sha256 ([0-9a-f]{{{_DIGIT
 
 
 class Whole(NamedTuple):
-    """What a shortened text states about the whole one: its length in characters, and the start of its SHA-256."""
+    """The properties of a whole text that its shortened form states: length in characters, and start of its SHA-256."""
 
     length: int
     digest: str

@@ -1,4 +1,4 @@
-"""Frontiers: how far each partition was read, and what time that proves. Plain values, no I/O, no clock.
+"""Frontiers: how far each partition was read, and the time that this proves. Plain values, no I/O, no clock.
 
 Source: SEMANTICS section 3, refined in docs/ARCHITECTURE.md ("Decisions on time").
 """
@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 _LOOKUPS_KEPT = 64
-"""Unreached lookups kept per partition. Thinning only makes read-through time later, never earlier."""
+"""Number of unreached lookups kept per partition. Dropping others can delay a proof, but never gives a wrong one."""
 
 
 NO_LOG: Final = -1
@@ -22,8 +22,8 @@ FOREVER_OFFSET: Final = 2**62
 """Above every offset."""
 
 Outages = tuple[tuple[int, int], ...]
-"""Intervals in which the brokers did not answer, oldest first: each from the last batch before to the first lookup
-after."""
+"""Intervals in which the brokers did not answer, oldest first. Each runs from the instant of the last batch before the
+outage to that of the first lookup after it."""
 
 UNREADABLE_POLICY: Final = ""
 """Stands for a `cleanup.policy` that the sidecar may not read."""
@@ -95,11 +95,14 @@ class Frontier:
     - ``last_data_us``: lookup instant of the last batch that read a record, or of the first batch.
     - ``unreached``: the (instant, high watermark) pairs that the next offset has not reached yet, oldest first.
     - ``horizon_us``: cells that start before it are out of scope because of this partition.
+    - ``read_through_before_us``: ``read_through_us`` before the lookup of the last batch.
     - ``appended_after_us``: the newest record was appended after this instant, which is the read-through time before
       the batch that read it.
-    - ``unread_since_us``: records of the partition expired before they were read; it had been read through until this
-      instant (0: never). Of an input: its events expired before the engine surely had read them.
-    - ``unprovable_below``: answers to events below this offset may have expired.
+    - ``unread_since_us``: records of the partition can no longer be read, and the partition had been read through this
+      instant before the first such loss (0: never). Of an input it is 0 after its topic was recreated or its log was
+      cut back, since the engine may never have read the lost events.
+    - ``unprovable_below``: answers to events below this offset may have expired, or the engine may never have read
+      these events.
     - ``cleanup_policy``: that of the topic at the last lookup; `UNREADABLE_POLICY` if it cannot be read.
     - ``compacted_below``: below this offset compaction may have removed records (None: it never did).
     - ``compacted``, ``markers``: offsets without a visible record that may be records that compaction removed, and
@@ -254,8 +257,8 @@ def input_watermark_us(
 
     It is the minimum, over the partitions that are not idle, of newest event time less disorder. If all are idle, it
     stays. It also stays while a counting partition has no event time yet. Idle partitions leave the minimum only while
-    another one is surely active: if all fall silent at about the same time, the one that was read last would count
-    alone for a moment, although the engine may have seen them fall silent in another order.
+    another one is surely active. Otherwise, if all become idle at about the same time, the one that was read last would
+    count alone for a moment, although to the engine they may have become idle in another order.
     """
     counting = list(inputs)
     if any(frontier.surely_active(lookup_us, idle_after_us) for frontier in inputs):
@@ -268,14 +271,14 @@ def input_watermark_us(
 
 
 def earliest_read_through_us(frontiers: Iterable[Frontier]) -> int | None:
-    """Return the instant up to which every one of ``frontiers`` was read; None if there is none, or if any was never
-    read through."""
+    """Return the instant through which each of ``frontiers`` was read; None if there are no frontiers, or if any was
+    never read through."""
     return _earliest([frontier.read_through_us for frontier in frontiers])
 
 
 def read_but_for_open_transactions_us(frontiers: Iterable[Frontier], lookup_us: int) -> int | None:
-    """Return the instant up to which every one of ``frontiers`` was read, apart from records that open transactions
-    hold back; None if there is none, or if any was never read through."""
+    """Return the instant through which each of ``frontiers`` was read, apart from records that open transactions hold
+    back; None if there are no frontiers, or if any was never read through."""
     return _earliest(
         [
             lookup_us
@@ -293,7 +296,7 @@ def _earliest(times: Sequence[int | None]) -> int | None:
 
 
 class Rest(StrEnum):
-    """What a run with `--once` assumes at its end about the pipeline."""
+    """The assumption about the pipeline at the end of a run with `--once`."""
 
     NONE = "none"
     """Nothing: time goes on."""
@@ -323,7 +326,7 @@ class Rest(StrEnum):
 
 @dataclass(frozen=True)
 class Clock:
-    """What one batch proves about time, as judging needs it. Instants are in microseconds; None: not proven yet.
+    """The time that one batch proves, as judging needs it. Instants are in microseconds; None: not proven yet.
 
     - ``inputs_us``: every input was read through this instant.
     - ``unheld_inputs_us``: the same, apart from records that open transactions hold back.
@@ -332,12 +335,11 @@ class Clock:
     - ``inputs_held``: an open transaction holds back an input. ``outputs_held``: the same for an output, late or
       rejected partition.
     - ``horizon_us``: cells that start before it are out of scope.
-    - ``unread_since_us``: answers expired before they were read; until this instant their partitions had been read
-      through (0: never, or events expired before the engine surely had read them). ``unprovable_offsets`` grows with
-      each such gap.
+    - ``unread_since_us``: the smallest `Frontier.unread_since_us`. ``unprovable_offsets``: the sum of
+      `Frontier.unprovable_below` over the inputs; it grows with each such loss.
     - ``retired``: (at, horizon) pairs; at that instant facts of cells that start before the horizon were dropped.
     - ``settled``: number of undecodable records that hide nothing; it only grows.
-    - ``outages``: time that does not count.
+    - ``outages``: intervals that do not count toward a delay.
     """
 
     lookup_us: int
@@ -357,7 +359,7 @@ class Clock:
     outages: Outages = ()
 
     def due_through_us(self, proof_us: int | None, after_us: int) -> int | None:
-        """Return the latest due instant since which ``after_us`` have passed at ``proof_us``; None for None."""
+        """Return the latest instant at least ``after_us`` before ``proof_us``, not counting outages; None for None."""
         return None if proof_us is None else counted_back_us(proof_us, after_us, self.outages)
 
 

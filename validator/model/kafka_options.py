@@ -1,8 +1,8 @@
 """One set of options for both Kafka clients: librdkafka, and the Java client with which Spark plans.
 
-A user writes the names of either client. Those of librdkafka are recommended, since all their files are PEM. An option
-that both clients have under different names is translated. If there is no exact translation, the option is refused and
-the error names the options to use instead: a cluster that only one client can reach cannot be verified.
+A user writes the names of either client. Those of librdkafka are recommended, since they accept PEM files throughout.
+An option that both clients have under different names is translated. If there is no exact translation, the option is
+refused and the error names the options to use instead: a cluster that only one client can reach cannot be verified.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ receive.buffer.bytes session.timeout.ms heartbeat.interval.ms group.instance.id 
 partition.assignment.strategy auto.commit.interval.ms allow.auto.create.topics
 """
 _READING: Final = frozenset(_OF_READING.split())
-"""Options for fetching records, which the Java client no longer does. librdkafka has some of these names, with other
-bounds."""
+"""Options for fetching records, which the sidecar's Java client does not do. librdkafka has some of these names, with
+other bounds."""
 _OF_JAVA: Final = """
 auto.include.jmx.reporter default.api.timeout.ms exclude.internal.topics interceptor.classes key.deserializer
 value.deserializer metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
@@ -133,7 +133,7 @@ def java_options(options: Mapping[str, object], read: Callable[[str], str]) -> d
 
 
 def texts_of(options: Mapping[str, object]) -> dict[str, str]:
-    """Return the values as the clients accept them."""
+    """Return the values as texts that the clients accept."""
     return {n: str(v).lower() if isinstance(v, bool) else str(v) for n, v in options.items()}
 
 

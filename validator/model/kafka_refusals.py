@@ -52,7 +52,7 @@ class ClientMessages:
 UNTRUSTED: Final = "certificate"
 """Kind of a refused certificate of a broker; librdkafka does not report the reason."""
 TRANSIENT: Final = ("resolve", "nobody", "closed")
-"""Kinds that also occur while brokers start or stop: their requests are awaited."""
+"""Kinds that also occur while brokers start or stop. A client with such a cause retries and is not refused."""
 
 _ADDRESS: Final = r"(?:\w+://)?(?P<address>[^\s/]+:\d+)/\w+: "
 _CLOSED_IN_HANDSHAKE: Final = r"connecting to a PLAINTEXT broker listener"
@@ -90,7 +90,8 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
         ("closed", _CLOSED_BEFORE),
     )
 )
-"""Kinds of refusals in the order in which they are tried, since a client that is refused is disconnected as well."""
+"""Kind of a refusal -> pattern of a message. The first one that fits counts: `closed` is the last, since a client that
+is refused is disconnected as well."""
 _CLOSED: Final = (_CLOSED_IN_HANDSHAKE, _CLOSED_AT_ONCE, _CLOSED_BEFORE)
 _CERTIFICATES: Final = ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
 """Options, each of which gives the client a certificate."""

@@ -34,9 +34,9 @@ class TimeRules:
 
 @dataclass(frozen=True)
 class Retirement:
-    """At ``at_us``, retention dropped the facts of cells, none of which starts at or after ``horizon_us``.
+    """The retirement of cells at ``at_us``. All of them start before ``horizon_us``, and their facts were dropped.
 
-    Records that are read later for a cell before that horizon are out of scope: its facts may have been dropped.
+    Records that are read later for a cell that starts before ``horizon_us`` are out of scope.
     """
 
     at_us: int
@@ -56,8 +56,8 @@ class IngestProgress:
     """Frontiers, watermark and totals after batch ``batch`` (-1: before the first).
 
     - ``lookup_us``: instant of that batch. The instant of the next batch is later.
-    - ``results_expired``: expired answers were found since the last batch. The next lookup shows how far the inputs had
-      come by then.
+    - ``results_expired``: expired answers were found since the last batch. They may have answered any event up to the
+      high watermarks of the next lookup.
     - ``offset_gaps``: expired input offsets that were found since the last batch.
     - ``replaced``: partitions whose topic was deleted and recreated. How many of their records were never read is not
       known.
@@ -102,8 +102,8 @@ class IngestProgress:
     def with_lookup(self, lookup_us: int, lookups: Mapping[PartitionId, Lookup]) -> IngestProgress:
         """Return the progress after the brokers were looked up at ``lookup_us`` and nothing else changed.
 
-        A run with `--once` beside a load reaches the ends of no other lookup, since the lookups of an earlier process
-        are not kept.
+        A run with `--once` beside a load depends on this lookup: it may reach the high watermarks of no later one, and
+        the lookups of an earlier process are not kept.
         """
         if lookup_us <= self.lookup_us:
             return self
@@ -146,8 +146,9 @@ class IngestProgress:
     ) -> tuple[IngestProgress, tuple[OffsetGap, ...]]:
         """Account for the offsets in ``unaccounted``. Returns the progress, and the offset gaps of inputs.
 
-        The brokers were looked up and the topics' policies are known. ``before``: the progress after the batch before.
-        Offsets that compaction may have emptied may have held any records that were appended before the lookup.
+        The brokers must have been looked up, and the policies of the topics must be known. ``before``: the progress
+        after the previous batch. Offsets without a visible record that compaction may have emptied may have held any
+        records that were appended before the lookup.
         """
         frontiers, offset_gaps, results_removed = dict(self.frontiers), [], False
         for place, count in unaccounted.items():
@@ -158,7 +159,7 @@ class IngestProgress:
                 continue
             found = replace(frontier, compacted=frontier.compacted + count, markers=frontier.markers or 0)
             if frontier.side == "input":
-                # The partition's newest record may be among them: the engine waits for the partition until it is idle.
+                # They may have held the partition's newest record, so the partition counts as active.
                 found = replace(found, last_data_us=self.lookup_us)
                 offset_gaps.append(OffsetGap(place, began + 1))
             else:
@@ -181,7 +182,7 @@ class IngestProgress:
             frontier = frontiers[summary.place]
             moved = frontier.with_data(self.lookup_us, summary)
             if frontier.hidden_start and frontier.horizon_us is None and summary.first_event_time_us is not None:
-                # A hidden event may lie exactly at that instant, the first of its window: its cell is out too.
+                # A window may begin exactly at that instant and have a hidden event there: it is out of scope, too.
                 moved = replace(moved, horizon_us=summary.first_event_time_us + self.rules.max_disorder_us + 1)
             frontiers[summary.place] = moved
         if unexamined:

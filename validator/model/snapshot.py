@@ -189,7 +189,7 @@ class Snapshot:
     latency_by_phase: Mapping[tuple[str, str], Histogram] = field(
         default_factory=dict
     )  # (definition, phase), never falls
-    latency_resolution_seconds: float = 0.0  # 0: as the brokers say
+    latency_resolution_seconds: float = 0.0  # 0: broker time
     waiting_for: tuple[str, ...] = ()  # topics that do not exist yet
     unacknowledged_open: int = 0
     settled: Mapping[str, int] = field(default_factory=dict)  # over settled cells: expected, handled, exact
@@ -202,8 +202,8 @@ class Snapshot:
     violations_unexpected: Mapping[str, int] | None = None  # class -> open ones that no plan expects; None: all of them
     expected_now: frozenset[str] = frozenset()  # classes that the plan of a fault expects at this instant
     fault_violations: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # fault id -> class -> confirmed
-    first_confirmed_us: Mapping[str, int] = field(default_factory=dict)  # class -> instant since which it is not 0
-    batch_durations: Histogram | None = None  # all batches, restored; None: the publisher counts since its start
+    first_confirmed_us: Mapping[str, int] = field(default_factory=dict)  # class -> instant since which any is confirmed
+    batch_durations: Histogram | None = None  # of all batches, also before a restart; None: those since the start
     canary: CanaryStanding | None = None  # None: not configured
     results_total: Mapping[str, int] = field(default_factory=dict)  # class -> largest count so far
     settled_positions: tuple[SettledPositions, ...] = ()  # undecodable records that hide nothing

@@ -34,9 +34,9 @@ class IdCounts:
 class Flags:
     """One entry per contribution.
 
-    ``late``: its event arrived after its window could close. ``doubtful``: it may have, because of a record that could
-    not be read or was too far ahead. ``unread``: its event is at or past the engine's committed offset. ``unsure``: its
-    answer may have expired before it was read.
+    ``late``: its event arrived after its window could close. ``doubtful``: its event may have arrived after that,
+    because of a record that could not be read or was too far ahead. ``unread``: its event is at or past the engine's
+    committed offset. ``unsure``: its answer may have expired before it was read.
     """
 
     late: Bools
@@ -47,10 +47,11 @@ class Flags:
 
 @dataclass(frozen=True)
 class IdVerdicts:
-    """Classes per (cell, id), sorted by both.
+    """Contributions of each class per (cell, id), sorted by both.
 
-    ``foreign``: observations of an id that the cell does not expect. ``doubtful``: outstanding, and rightly dropped as
-    late if a `Flags.doubtful` event was late.
+    ``foreign``: observations of an id that the cell does not expect. ``doubtful``: outstanding contributions that the
+    engine rightly dropped as late if a `Flags.doubtful` event was late. ``unprovable``: outstanding contributions of
+    `Flags.unsure` events.
     """
 
     cell: Ints
@@ -77,7 +78,8 @@ def window_classes(id_counts: IdCounts, flags: Flags, *, collapse: bool) -> IdVe
     foreign. An engine may set an event aside before it sees that the event owes nothing (decisions 0106, 0110). Such a
     late or rejected record is neither duplicate nor foreign.
 
-    An outstanding contribution is dropped late, unconsumed, doubtful or unprovable, for the first reason that holds.
+    An outstanding contribution has the first of these classes that applies: dropped late, unconsumed, doubtful,
+    unprovable. If none applies, the state of its cell decides.
     """
     group, size, from_input = id_counts.group, len(id_counts.cell), id_counts.from_input
     expected = np.minimum(id_counts.expected, 1) if collapse else id_counts.expected
@@ -87,7 +89,8 @@ def window_classes(id_counts: IdCounts, flags: Flags, *, collapse: bool) -> IdVe
     outstanding = expected - processed - late - rejected
     aside = id_counts.late + id_counts.rejected
     total = id_counts.processed + aside
-    # A repeat that collapses is excused, too: an engine may set it aside before it sees that it is a repeat.
+    # A late or rejected copy of a collapsed repeat is excused, too: the engine may have set it aside before it saw that
+    # it is a repeat.
     excused = np.minimum(aside, id_counts.unowed + id_counts.expected - expected)
     on_time = from_input & ~flags.late
     dropped = np.minimum(outstanding, counts(group, from_input & flags.late, size))

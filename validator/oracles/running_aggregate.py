@@ -51,12 +51,12 @@ class RunningAggregate(Oracle):
 
     @property
     def grid_us(self) -> int:
-        """The grid has a single place."""
+        """Any distance: cells have no start."""
         return 1
 
     @property
     def span_us(self) -> int:
-        """The first instant after an event ends its cell."""
+        """An event's cell ends at the next instant."""
         return 1
 
     @property
@@ -86,7 +86,7 @@ class RunningAggregate(Oracle):
         return self.reaches_us(starts_us, slack_us)
 
     def check_times(self, outputs: Sequence[Output]) -> None:
-        """Also refuse outputs that cannot be read as cumulative."""
+        """Also refuse evidence `id` with emission `cumulative`, and outputs of which only some are cumulative."""
         super().check_times(outputs)
         for i, output in enumerate(outputs):
             place = f"outputs[{i}]"

@@ -1,7 +1,8 @@
 """The interface of an oracle: the parameters of one kind, the cells that an event belongs to, and what a cell owes.
 
-Each module of this package is one family of oracles. `validator.oracles.kinds` finds it. The configuration, the Spark
-stage and the core use it only through the methods of `Oracle`. docs/oracles/README.md describes how to add one.
+A module of this package that defines a concrete oracle is one family of oracles. `validator.oracles.kinds` finds it.
+The configuration, the Spark stage and the core use an oracle only through the methods of `Oracle`.
+docs/oracles/README.md describes how to add one.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Reads(NamedTuple):
 
     @classmethod
     def of_topics(cls, inputs: Sequence[Input], outputs: Sequence[Output]) -> Self:
-        """Derive it from topics that passed `Oracle.check`."""
+        """Return the value for topics that passed `Oracle.check`."""
         replaces = any(output.emission == "cumulative" for output in outputs)
         return cls(joined_keys=len(inputs[0].fields.key) > 1, replaces=replaces)
 
@@ -67,8 +68,8 @@ class Declared(NamedTuple):
 class Oracle(Frozen):
     """One kind of oracle. All instants are microseconds since the epoch; arrays have one entry per event or cell.
 
-    A cell is (start, key). Starts of one oracle lie on a grid, `grid_us` apart; that of a result may be any instant.
-    Where cells are `by_id`, a cell is one id of a key, and has no start.
+    A cell is (start, key). The starts of one oracle lie on a grid, `grid_us` apart. The instant that a result names
+    may be any. If cells are `by_id`, a cell is one id of a key, and has no start.
     """
 
     kind: str
@@ -164,7 +165,7 @@ class Oracle(Frozen):
 
     @property
     def explained_by_one(self) -> int | None:
-        """Number of contributions that one unreadable record may explain; None: all of a cell."""
+        """Largest number of contributions that one unreadable record may explain; None: all of a cell."""
         return 1
 
     @abstractmethod
@@ -177,7 +178,7 @@ class Oracle(Frozen):
 
     @abstractmethod
     def ends_us(self, starts_us: Ints) -> Ints:
-        """Return the ends of cells: the first instant whose events no longer belong to the cell."""
+        """Return the end of each cell: the first instant whose events do not belong to the cell."""
 
     @abstractmethod
     def reaches_us(self, event_times_us: Ints, slack_us: int) -> Ints:

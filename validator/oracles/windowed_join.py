@@ -73,7 +73,8 @@ class WindowedJoin(Windows):
         return {entry.topic: IdSpace(entry.topic, keeps_integers=entry.topic == self.left) for entry in inputs}
 
     def check(self, declared: Declared) -> None:
-        """Refuse topics that are not two sides, or whose ids do not name their input."""
+        """Refuse inputs other than the two sides, and results, late or rejected records that do not name the input of
+        their ids."""
         sides = {"left": self.left, "right": self.right}
         topics = [entry.topic for entry in declared.inputs]
         both = " and ".join(sides.values())
@@ -171,7 +172,11 @@ def classes(id_counts: IdCounts, flags: Flags, is_right: Bools, *, left_alone: b
 
 @dataclass(frozen=True)
 class JoinAllocation:
-    """How the observations of each (cell, id) are allocated. ``owed_now``: owed, and not for waiting reasons only."""
+    """How the observations of each (cell, id) are allocated.
+
+    ``used``, ``aside``: observations in results, and late or rejected ones, that the rule accepts. ``surplus``: the
+    other observations. ``owed_now``: the id is owed, and not for waiting reasons only.
+    """
 
     used: Ints
     aside: Ints

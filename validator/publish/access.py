@@ -45,8 +45,8 @@ class Access:
     def accepts_host(self, authority: str) -> bool:
         """Return whether requests with `Host: authority` are accepted.
 
-        An address is always accepted: DNS rebinding needs a name, since a page of another site cannot have this address
-        in its own URL.
+        An IP address is always accepted: in a DNS rebinding attack, the browser sends the host name of the attacker's
+        page, never an address.
         """
         try:
             host = urlsplit(f"//{authority}").hostname or ""

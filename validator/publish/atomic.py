@@ -18,7 +18,7 @@ def replace_file(path: Path, text: str) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Yield a temporary file beside ``path``, which is synced and replaces ``path`` afterwards. Raises OSError."""
-    # One name per process. Two processes on one state are refused elsewhere; a left-over file is removed here.
+    # The process id distinguishes running processes. A file of this name is left over from an ended process.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.unlink(missing_ok=True)

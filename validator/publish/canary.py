@@ -1,4 +1,4 @@
-"""The canary on the status page: whether the sidecar still detects violations. The report has nothing of it."""
+"""The canary on the status page: whether the sidecar still detects violations. The report does not contain it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from validator.publish.sentences import clock, ratio
 from validator.publish.times import rfc3339
 
 RECALL_LEAST: Final = 0.9
-"""Below this recall the alert StreamproofCanaryMissed fires (`dashboards.canary`), and the page warns. Of 40 planted
-violations (10 rounds), one late round is tolerated; two late rounds, or a class that is never detected, are not."""
+"""Below this recall the alert StreamproofCanaryMissed fires (`dashboards.alerts.canary_alerts`), and the page warns.
+The recall covers 10 rounds with 40 planted violations. It tolerates one late round, but neither two late rounds nor a
+class that is never detected."""
 RUNBOOK: Final = runbook_place("StreamproofCanaryMissed")
 
 
 @dataclass(frozen=True)
 class CanaryTold:
-    """``found``: the outcome of the last rounds, in a word or two. ``doubt``: why the sidecar's statements about the
-    pipeline cannot be trusted, as sentences; empty if they can. ``runbook``: the runbook's place beside the status
-    page."""
+    """The canary's part of the status page.
+
+    ``found``: the outcome of the last rounds, in a few words. ``doubt``: why the sidecar's statements about the
+    pipeline cannot be trusted, as sentences; empty if they can. ``runbook``: the runbook's path, relative to the page.
+    """
 
     found: str
     doubt: str

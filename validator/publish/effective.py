@@ -1,9 +1,9 @@
 """The guarantee that the engine really runs with, from a file that its operator writes; it is shown in the report.
 
-The file is JSON: ``{"engine": "flink", "guarantee": "at_least_once", "evidence": ["checkpoint mode ...", ...]}``, with
-the times and the mode of `_Settings`, if known. Other keys are ignored. The operator may replace the whole file at any
-time (by writing another file and renaming it). It never changes a verdict: a guarantee that an engine does not have may
-hold in a run by chance, and one that it has may break.
+The file is JSON: ``{"engine": "flink", "guarantee": "at_least_once", "evidence": ["checkpoint mode ...", ...]}``, and
+those fields of `_Settings` that are known. Other keys are ignored. The operator may replace the whole file at any time
+(by writing another file and renaming it). The file never changes a verdict: by chance, a run may keep a guarantee that
+the engine does not give, and a defect may break one that it gives.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The story of one event or one cell, from the tables of a state: what was read where, and which verdicts followed.
+"""The history of one event or one cell, from the tables of a state: the records that were read, and the verdicts.
 
-This only reads, so the sidecar may run at the same time.
+`run` only reads the state, so the sidecar may run at the same time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NO_WINDOW = "-"
 
 
 def run(spark: SparkSession, state: Path, wanted: str | tuple[str, ...]) -> int:
-    """Print the story of the id ``wanted``, or of the cell ``(window start, key)``.
+    """Print the history of the id ``wanted``, or of the cell ``(window start, key)``.
 
     The window start is RFC 3339, microseconds or `NO_WINDOW`. Returns the exit status: 0, or 3 if the state has no
     record of it.
@@ -59,7 +59,7 @@ def _unhashed(spark: SparkSession, state: Path, text: str, texts: Callable[[Data
         return text
     facts = read(spark, state, Table.FACTS).where(F.col("kind") == Kind.FACT.value)
     given = texts(facts).distinct().withColumn("published", _as_published(F.col("text")))
-    # Hashed as bytes, so that half a character in a text has the same hash as in Python.
+    # The text is hashed as bytes, so that half of a surrogate pair has the same hash as in Python.
     whole = F.concat(F.lit(secret_of(state)), F.col("published").cast("binary"))
     digest = F.substring(F.sha2(whole, 256), 1, DIGITS)
     found = given.where(digest == wanted[1]).limit(1).collect()
@@ -171,7 +171,7 @@ def _listed(ids: Iterable[str]) -> str:
 
 
 def _is(column: Column, text: str) -> Column:
-    """Return whether a text is ``text``, or the text that ``text`` shortens."""
+    """Return the condition that a column is ``text``, or the whole text that ``text`` is a shortened form of."""
     whole = whole_of(text)
     if whole is None:
         return column == text

@@ -1,4 +1,4 @@
-"""Server-sent events: the last update, to all listeners, and a sign of life in between.
+"""Server-sent events: all listeners get the last update, and the event `beat` while there is no new one.
 
 Format: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
@@ -15,9 +15,10 @@ from typing import Any, Final
 from validator.model.terminal import plain_json
 
 LISTENERS_MAX: Final = 64
-"""Most listeners. Each holds a connection and its unsent data; further clients get an answer that asks them to poll."""
+"""Maximum number of listeners. Each holds a connection and its unsent data. The answer to a further client asks it to
+poll."""
 BEAT_SECONDS: Final = 5.0
-"""Longest time between two events, so that a listener can distinguish silence from a dead sidecar."""
+"""Longest time between two events. A listener that gets none for longer knows that the sidecar does not answer."""
 WHOLE_SECONDS: Final = 300.0
 """Interval at which the whole history is sent again: the server thins old points, while a page only adds new ones."""
 RETRY_MS: Final = 1000
@@ -42,7 +43,7 @@ class Feed:
         self._closed = threading.Event()
 
     def publish(self, update: Callable[[], Data]) -> None:
-        """Send the data that ``update`` returns to all listeners. It is not called without listeners."""
+        """Send the data that ``update`` returns to all listeners. Without listeners, ``update`` is not called."""
         with self._making:
             self._update, self._frame = update, None
             self._version += 1
@@ -65,7 +66,8 @@ class Feed:
     async def _events(self) -> AsyncGenerator[bytes]:
         seen, news = 0, asyncio.Event()
         whole_at = float("-inf")
-        # Counted here and not in `listen`: a stream that is not read (HEAD) never begins and never ends.
+        # A listener is counted here and not in `listen`: if the stream is not read (HEAD), this generator never starts,
+        # and its `finally` never runs.
         with self._listening:
             self._listeners[news] = asyncio.get_running_loop()
         try:

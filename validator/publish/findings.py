@@ -32,9 +32,11 @@ ADVICE: Final[dict[ViolationClass, str]] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One class of confirmed violations. ``sentence`` continues after ``count``. ``since`` is RFC 3339 or None.
-    ``where``: the extent. ``command`` explains an event; ``acknowledge`` and ``acknowledge_all`` are the commands that
-    remove violations from the alert, ``acknowledge_reach`` says in words which ones the latter removes."""
+    """One class of confirmed violations.
+
+    ``sentence`` follows the number ``count`` in texts. ``since``: the first confirmation, RFC 3339 or None.
+    ``where``: the extent. ``command`` explains one event. ``acknowledge`` and ``acknowledge_all`` are commands that
+    remove one violation, or all, from the alert. ``acknowledge_reach`` says in words which ones the latter removes."""
 
     violation: str
     count: int
@@ -89,8 +91,8 @@ def findings(
 def _since(report: Mapping[str, Any], records: list[ViolationRecord], history: History, violation: str) -> str | None:
     """Return when the first of the confirmed violations was confirmed; None if that was before the kept data.
 
-    An earlier report does not contain it. Then it follows from the history, which is bounded, and without a history
-    from the list of violations, which is even shorter.
+    A report of an earlier version lacks this time. It is then taken from the history, which is bounded, or, without a
+    history, from the list of violations, which is even shorter.
     """
     told = report["violations"].get("first_confirmed", {}).get(violation)
     if told is not None:

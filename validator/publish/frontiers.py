@@ -1,8 +1,8 @@
 """How far topics and partitions were read, for the status page: one row per topic in each update, one row per partition
 on request.
 
-With a row per partition an update would have 0.6 MB for 2,000 partitions, which the page does not show until they are
-unfolded.
+With a row per partition, an update would have 0.6 MB for 2,000 partitions. The page shows partitions only while they
+are unfolded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Frontiers:
 
     def encoded(self) -> bytes:
         """Return the rows and their batch. May raise an exception of `kept.DAMAGED` if the report is from a file."""
-        # A lock of its own: a request that waits for the rows does not delay publishing.
+        # This is not the publisher's lock, so a request that waits for the rows does not delay publishing.
         with self._making:
             if self._encoded is None:
                 self._encoded = _json(self._rows())
@@ -57,7 +57,7 @@ class Frontiers:
 
 
 def none_yet() -> bytes:
-    """Return the answer about partitions before there is a report."""
+    """Return the answer to a request for partitions before the first report."""
     return _json({"batches": None, "time": None, "columns": list(COLUMNS), "rows": None})
 
 

@@ -138,7 +138,7 @@ def _merged(older: Point, newer: Point) -> Point:
 
 
 def parsed(text: str) -> History:
-    """Return the history in ``text``. Raises one of `DAMAGED` if there is none."""
+    """Return the history in ``text``. Raises one of `DAMAGED` if it is damaged or of another version."""
     plain = json.loads(text)
     if plain["schema"] != SCHEMA or tuple(plain["columns"]) != COLUMNS:
         raise ValueError("the history is of another make")
@@ -146,7 +146,7 @@ def parsed(text: str) -> History:
     definition = plain["definition"]
     if definition is not None and definition not in LATENCIES:
         raise ValueError("the latency of the history is none that is measured")
-    # A history is read at a start only. The previous start may have been killed before it was on record.
+    # A history is only read at a start. The previous process may have been killed before its start was recorded.
     least = points[-1].restarts + 1 if points else 0
     return History(points, _numbers(plain["bounds"]), definition, least)
 
@@ -157,7 +157,7 @@ def _point(row: Sequence[Any]) -> Point:
 
 
 def _numbers(values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return ``values``. Raises ValueError unless they are numbers, since later points are compared with them."""
+    """Return ``values``. Raises ValueError unless all are finite numbers: later points are compared with them."""
     if not all(type(value) in (int, float) and isfinite(value) for value in values):
         raise ValueError("a point of the history holds a value that is not a number")
     return tuple(values)
@@ -176,8 +176,9 @@ def read(state: Path, say: Say = lambda _: None) -> History:
 
 
 def first_seen(history: History, violation: str) -> float | None:
-    """Return the time (seconds) since which the class ``violation`` is above 0 in all kept points. None if it is 0 now,
-    is not kept, or was above 0 at the oldest point."""
+    """Return the time (seconds since the epoch) of the point from which on the count of ``violation`` stays above 0.
+
+    None if the count is 0 in the newest point, was above 0 in the oldest one, or is not kept."""
     if violation not in COLUMNS:
         return None
     since: float | None = None

@@ -34,8 +34,8 @@ def render(
     """Return ``report`` as a page that can be kept, mailed, printed and read without a network.
 
     ``violations``: the newest ones. ``windows``: counts by window, from the state's verdicts.
-    ``latencies``: those of the phases. Without one of these or a ``history``, its part states that or is left out.
-    ``state``: the folder that the commands name.
+    ``latencies``: those of the phases. ``state``: the folder that the commands name. If ``violations``, ``history``,
+    ``windows`` or ``latencies`` is absent, its section is left out or states that.
     """
     course = history or History()
     found = findings(report, violations, course, state)

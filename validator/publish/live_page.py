@@ -22,8 +22,8 @@ def resource(name: str) -> str:
 
 @cache
 def live_page() -> str:
-    """Return the status page. It listens to `/events` beside it, and only loads `/partitions.json` while the partitions
-    are unfolded."""
+    """Return the status page. It listens to `/events`. While the partitions are unfolded, it also loads
+    `/partitions.json`."""
     page = resource("page.html")
     for place, names in PARTS.items():
         page = page.replace(place, "\n".join(resource(name) for name in names))

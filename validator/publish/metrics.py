@@ -26,8 +26,8 @@ EXEMPLIFIED: Final = "violations_confirmed_total"
 class SnapshotCollector(Collector):
     """Serves the values of the last :meth:`update`. It is safe to scrape from any thread.
 
-    Totals are committed with the facts and restored by the core. The collector only keeps a guard: a counter shows the
-    largest value that it ever showed in this process, and so does a bucket.
+    Totals are committed with the facts, and restored at a start. In addition, the collector shows the largest value
+    that a counter or a bucket had in this process, so that none of them falls.
     """
 
     def __init__(self, pipeline: str, started_seconds: float = 0.0, scheme: str = "http") -> None:

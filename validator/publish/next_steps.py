@@ -16,7 +16,7 @@ from validator.publish.times import rfc3339
 STATE: Final = "STATE"
 """Stands for the state folder if it is not known."""
 RUNBOOK: Final = runbook_place("StreamproofGuaranteeViolated")
-"""The runbook's place beside the status page."""
+"""The runbook's path, relative to the status page."""
 
 
 def acknowledging(records: Iterable[ViolationRecord], state: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The lines of a sidecar that runs in a terminal or under a journal: changes of the verdict, new violation classes, and
+"""The lines that a live sidecar writes to a terminal or a journal: changes of the verdict, new violation classes, and
 the status every minute."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STATUS_EVERY_SECONDS: Final = 60.0
 
 
 def to_stderr(line: str) -> None:
-    """Print ``line`` on stderr, after `plain`. A closed reader (``2>&1 | head``) or a full disk is ignored."""
+    """Print ``line``, escaped by `plain`, on stderr. A closed pipe (``2>&1 | head``) or a full disk is ignored."""
     with suppress(OSError):
         print(plain(line), file=sys.stderr, flush=True)
 

@@ -1,22 +1,22 @@
 "use strict";
-// All that comes from the pipeline is set as text, never as markup: keys and topics are other people's data.
+// Data from the pipeline, such as keys and topics, is untrusted: it is set as text, never as markup.
 const at = (id) => document.getElementById(id);
 const grouped = new Intl.NumberFormat("en");
 const shown = (v) => v === null || v === undefined ? "–" : typeof v === "number"
   ? (Number.isInteger(v) ? grouped.format(v) : String(Number(v.toPrecision(4)))) : String(v);
-// Cut, not rounded: what is below 1 must not be shown as 1.
+// Truncated, not rounded: a ratio below 1 must not be shown as 1.
 const ratio = (v) => v === null ? null : String(Math.floor(v * 1e6) / 1e6);
 const clock = (t) => t ? t.slice(0, 19).replace("T", " ") : "–";
-// The date only where it is not that of the report.
+// Shows the date only if it differs from that of the report.
 const near = (t) => t && time && t.slice(0, 10) === time.slice(0, 10) ? t.slice(11, 19) : clock(t);
 const words = (name) => name.replaceAll("_", " ");
 const BAD = new Set(["missing", "duplicate", "incorrect", "misplaced", "unknown_id", "inconsistent", "undecodable", "wrong_value"]);
 const MARK = { pass: "✔", fail: "✖", unknown: "?" };
-const SILENT_SECONDS = 12;  // two beats missed
+const SILENT_SECONDS = 12;  // two intervals of `beat` (feed.BEAT_SECONDS)
 const STALE_SECONDS = 30;   // as /readyz
 const RETRY_MS = 1000;
-const COPIED_MS = 5000;     // a button says so long what became of its command
-const ANSWER_MS = 15000;    // a request is given up after so long
+const COPIED_MS = 5000;     // how long a button shows the result of copying
+const ANSWER_MS = 15000;    // timeout of a request
 const LISTED = 8, LISTED_MOST = 100;  // violations at first, and on request
 
 function make(tag, text, kind) { const e = document.createElement(tag); if (text !== undefined) e.textContent = shown(text); if (kind) e.className = kind; return e; }
@@ -28,7 +28,7 @@ function row(id, ...cells) {
   return tr;
 }
 const keyed = (node, key) => { node.dataset.key = key; return node; };
-// As replaceChildren, but what is the same stays: an update takes neither a mouse's selection nor a screen reader's place.
+// As replaceChildren, but unchanged nodes stay: an update keeps the user's selection and a screen reader's position.
 function settle(place, nodes) {
   const key = (node) => node.dataset && node.dataset.key, wanted = new Set(nodes.map(key));
   const held = new Map([...place.children].map((e) => [key(e), e]));
@@ -54,10 +54,10 @@ function become(old, node) {
 }
 const fill = (id, nodes) => settle(at(id), nodes);
 const tell = (id, text) => fill(id, text === "" ? [] : [document.createTextNode(text)]);
-// What goes on is a node of its own: the instant beside it can be selected.
+// The age changes with each update. It is a separate node, so that the instant beside it stays selected.
 const since = (instant, now) => [`first confirmed ${near(instant)} UTC, `, make("span", `${ago((now - Date.parse(instant)) / 1000)} ago`)];
 function runbook(path) { const link = make("a", path.split("/").pop()); link.href = path; return link; }
-// What was copied last. An update makes the buttons anew, and must not take the answer from who has just pressed one.
+// The button that was pressed last, and its label. An update creates the buttons again, and must keep that label.
 let copied = { place: null, label: null }, forgetting;
 const copyLabel = (place) => place === copied.place ? copied.label : "copy";
 function answerCopy(place, label) {
@@ -69,14 +69,14 @@ function command(card, line) {
   button.type = "button"; button.dataset.place = place; button.setAttribute("aria-label", `copy ${line}`);
   return [make("code", line), " ", button];
 }
-// The clipboard of `navigator` wants https; this one works wherever the page is served, and leaves the text selected.
+// `navigator.clipboard` requires https. `execCommand` also works with http, and leaves the text selected.
 function copy(button) {
   getSelection().selectAllChildren(button.parentNode.querySelector("code"));
   const done = document.execCommand("copy");
   answerCopy(button.dataset.place, done ? "copied" : "press Ctrl+C");
   clearTimeout(forgetting);
   forgetting = setTimeout(answerCopy, COPIED_MS, null, null);
-  // A new node, so that the same words are said again.
+  // A new node, so that a screen reader says the same words again.
   at("copied").replaceChildren(done ? "Copied." : "Selected; press Ctrl+C.");
 }
 function ago(seconds) {
@@ -128,7 +128,7 @@ function findings(update) {
   at("engine").hidden = update.effective.length === 0;
   tell("effective", update.effective.join(" "));
   at("effective").className = report.effective_guarantee && report.effective_guarantee.finding ? "finding" : "quiet";
-  // Where violations are the reason, the cards above have said it; a doubt has no card.
+  // The cards above show the violations. The list of reasons is shown only if one of them is a doubt, which has no card.
   const doubts = report.outcome === "unknown" || report.reasons.length > update.findings.length;
   at("doubts").hidden = !doubts || report.reasons.length === 0;
   fill("reasons", report.reasons.map((reason) => make("li", reason)));
@@ -141,7 +141,7 @@ function topics(report) {
   const absent = report.waiting_for.map((name) => keyed(row("topics", cell(name), cell("does not exist yet", "bad"), cell(null, "n"), cell(null, "n"), cell(null, "n"), cell(null, "n"), cell(null)), `absent:${name}`));
   fill("topics", [...found, ...absent]);
 }
-// There may be thousands: rows are asked for and made while somebody looks at them, and of those only what changed.
+// There may be thousands of partitions: the page requests the rows only while they are unfolded, and redraws changed ones.
 const drawn = new Map();
 function frontier(told) {
   tell("partitions-of", `As of batch ${shown(told.batches)}, ${near(told.time)} UTC.`);
@@ -155,7 +155,7 @@ function frontier(told) {
     return tr;
   }));
 }
-// One request at a time; what an update made of it meanwhile is asked for once more.
+// One request at a time. If an update arrives during a request, one more request follows.
 let asking = false, owed = false;
 async function askFrontier() {
   owed = true;
@@ -164,7 +164,7 @@ async function askFrontier() {
   try {
     while (owed && at("frontier").open) {
       owed = false;
-      // Without an answer the rows stay, and the batch beside them; the next update or beat asks again.
+      // Without an answer, the rows and the number of their batch stay. The next update or beat requests them again.
       const told = await fetch("partitions.json", { signal: AbortSignal.timeout(ANSWER_MS) }).then((answer) => answer.json()).catch(() => null);
       if (!at("frontier").open) continue;
       if (told && told.rows) frontier(told);
@@ -204,7 +204,7 @@ function measures(report) {
     "batches": report.validator.batches, "seconds of the last batch": report.validator.batch_seconds, "restarts": report.validator.restarts });
   fill("measures", Object.entries(lines).map(([name, v]) => row("measures", cell(name), cell(v, "n"))));
 }
-// With the resolution of the instants, where topics have CreateTime; null: it is not known.
+// Appends the resolution of the instants if topics have CreateTime; null: the resolution is not known.
 const dated = (seconds, { resolution_seconds: within }) => seconds === null || within === 0 || within === undefined ? seconds
   : `${shown(seconds)} ± ${within === null ? "?" : within.toFixed(1)}`;
 function faults(report) {
@@ -253,7 +253,7 @@ function show(update) {
   counts("contributions", report.contributions); counts("results", report.results); counts("cells", report.cells);
   Timeline.add(update.rows, update.restarts, report.faults, update.definition);
 }
-// How fresh is what is shown: told by the sidecar's own clock, for this machine's may be wrong.
+// The age of the last batch is by the sidecar's clock, because the clock of the browser's machine may be wrong.
 function beat(said) {
   heardAt = performance.now(); batchAge = said.age_seconds; batchAgeAt = heardAt; fresh();
   if (drawn.size === 0) askFrontier();
@@ -270,7 +270,7 @@ function fresh() {
   else if (restoring) notice = "The sidecar has restarted and reads its state. What is shown is from before.";
   else if (age !== null && age > STALE_SECONDS) notice = `No batch was committed for ${ago(age)}: verdicts stand still. Read the sidecar's log.`;
   else if (doubt) { notice = doubt.doubt; book = doubt.runbook; }
-  // Seconds go on: a screen reader is told the sentence once, without them.
+  // The number of seconds grows: without it, the sentence stays the same, and a screen reader says it once.
   const alarm = notice.replace(/ for [\d.]+ \w+| [\d.]+ \w+ ago/, "");
   tell("noticed", notice);
   fill("noticed-book", book === null ? [] : [document.createTextNode(" Runbook: "), runbook(book)]);
@@ -287,7 +287,7 @@ function listen() {
   events.addEventListener("end", () => { heardAt = performance.now(); ended = true; });
   events.onerror = () => {
     lost = true; fresh();
-    // The browser tries again by itself unless it was refused; then we do.
+    // The browser reconnects by itself, except after an HTTP error. Then the page connects again.
     if (events.readyState === EventSource.CLOSED) setTimeout(listen, RETRY_MS);
   };
 }

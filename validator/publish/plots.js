@@ -11,7 +11,7 @@ const Timeline = (() => {
       ["misplaced", "misplaced", "--c5"], ["unknown id", "unknown_id", "--c1"], ["undecodable", "undecodable", "--c6"]] },
   ];
   const DASHES = [undefined, [6, 3], [2, 3], [8, 3, 2, 3], [1, 2]];
-  // A count has no quarters.
+  // Steps of the axis of a count: whole numbers only.
   const WHOLE = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
   const grouped = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
   const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
@@ -33,7 +33,7 @@ const Timeline = (() => {
     ctx.fillStyle = colour("--fault");
     for (const f of faults) {
       const from = x(f.from), to = f.to === null ? right : x(f.to);
-      // A fault of an instant must still be seen.
+      // A very short fault must be visible.
       ctx.fillRect(from, bbox.top, Math.max(2 * devicePixelRatio, to - from), bbox.height);
     }
     ctx.strokeStyle = colour("--dim"); ctx.setLineDash([4, 4]); ctx.lineWidth = devicePixelRatio;
@@ -41,7 +41,7 @@ const Timeline = (() => {
     ctx.restore();
     name(ctx, bbox, x);
   }
-  // Names stand where there is room: one that would run into the one before is left to the table of faults.
+  // A name that would overlap the previous one is not drawn. The table of faults has it.
   function name(ctx, bbox, x) {
     ctx.save();
     ctx.fillStyle = colour("--dim"); ctx.textBaseline = "top"; ctx.textAlign = "left"; ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
@@ -55,7 +55,7 @@ const Timeline = (() => {
     }
     ctx.restore();
   }
-  // A value between two gaps has no line to be seen by: it gets a dot.
+  // A value between two gaps has no visible line, so it gets a dot.
   function alone(u, series) {
     const values = u.data[series], gap = (v) => v === null || v === undefined;
     return values.flatMap((v, i) => !gap(v) && gap(values[i - 1]) && gap(values[i + 1]) ? [i] : []);
@@ -67,14 +67,14 @@ const Timeline = (() => {
       cursor: { sync: { key: "time" }, points: { size: 7 }, drag: { x: false, y: false } },
       scales: {
         x: { time: true, range: () => { const from = rows.length ? Math.max(rows[0][0], last() - span) : 0; return [from, Math.max(last(), from + 10)]; } },
-        // From zero, and never flat: a line on the floor must read as zero.
+        // The scale begins at 0 and is never empty: if all values are 0, the line is at the bottom.
         y: { range: (u, low, high) => [0, high > 0 ? high * 1.25 : 1] },
       },
       axes: [{ ...axis, space: 70, size: 30, values: (u, ticks) => ticks.map((t) => clock(t).slice(0, span > 900 ? 5 : 8)) },
         { ...axis, size: 56, ...(plot.counts ? { incrs: WHOLE } : {}), values: (u, ticks) => ticks.map((v) => short.format(v)) }],
       series: [{ label: "time", value: (u, t) => t === null ? "–" : clock(t) }, ...plot.lines.map(([label, , tone], i) => ({
         label, stroke: colour(tone), width: 2, dash: DASHES[i], value: (u, v) => shown(v),
-        // A count holds until the next point; a rate or a latency is of the stretch since the point before.
+        // A count holds until the next point. A rate or a latency is that of the time since the previous point.
         paths: uPlot.paths.stepped(plot.counts ? { align: 1 } : { align: -1, alignGaps: -1 }),
         points: plot.dots ? { show: true, size: 5, fill: colour(tone), filter: alone } : { show: false },
       }))],
@@ -102,13 +102,13 @@ const Timeline = (() => {
     });
     draw();
   }
-  // A slider over time: a screen reader passes it the arrow keys, and says the text of its value when that changes.
+  // The plot has the role slider: a screen reader passes the arrow keys to it, and says the text of its value on a change.
   function stand(u, plot, frame, i) {
     const times = u.data[0], told = plot.lines.map(([label], k) => `${label} ${shown(u.data[k + 1][i])}`).join(", ");
     for (const [name, t] of [["min", times[0]], ["max", times[times.length - 1]], ["now", times[i]]]) frame.setAttribute(`aria-value${name}`, t ?? 0);
     frame.setAttribute("aria-valuetext", times.length ? `${clock(times[i])}: ${told}` : "no point yet");
   }
-  // Arrow keys walk along the points, as the mouse does.
+  // Arrow keys move along the points, as the mouse does.
   function step(event, u, plot, frame) {
     const by = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity }[event.key];
     const n = u.data[0].length;
@@ -116,7 +116,7 @@ const Timeline = (() => {
     event.preventDefault();
     const nothing = (k) => u.data.slice(1).every((values) => values[k] === null);
     let i = Math.min(n - 1, Math.max(0, (u.cursor.idx ?? n - 1) + by));
-    // The break between two starts is no point.
+    // The empty row between two starts of the sidecar is skipped.
     while (nothing(i) && i > 0 && i < n - 1) i += Math.sign(by);
     u.setCursor({ left: u.valToPos(u.data[0][i], "x"), top: 5 });
     stand(u, plot, frame, i);
@@ -127,7 +127,7 @@ const Timeline = (() => {
       unit.textContent = unitOf(plot);
       u.setData(data(plot, view));
       if ((u.cursor.left ?? -1) < 0 && view.length) u.setLegend({ idx: view.length - 1 });
-      // Who stands on a point by the keyboard stays on it, and is not told each new one.
+      // A point that was selected by the keyboard stays selected, and a screen reader does not say each new point.
       if (frame.matches(":focus-visible")) {
         const t = Number(frame.getAttribute("aria-valuenow"));
         if ((u.cursor.left ?? -1) >= 0) queueMicrotask(() => u.setCursor({ left: u.valToPos(t, "x"), top: 5 }));  // uPlot sets its scale in one too
@@ -158,7 +158,7 @@ const Timeline = (() => {
   return {
     start,
     whole(sent) { columns = sent.columns; rows = sent.rows; restarts = sent.restarts; definition = sent.definition; draw(); },
-    // The newest rows take the place of those that the page has from that instant on: the last one may still grow.
+    // The sent rows replace all rows from the first sent instant on, because the newest row may have changed.
     add(sent, newRestarts, newFaults, newDefinition) {
       restarts = newRestarts;
       definition = newDefinition;

@@ -56,7 +56,7 @@ READY_SECONDS: Final = 30.0
 """Largest age of the last batch of a ready sidecar. Time advances with a tick, so there are batches without traffic,
 too."""
 HISTORY_EVERY_SECONDS: Final = 10.0
-"""Interval at which `history.json` is written. A kill loses this much of the plots, and nothing else."""
+"""Interval at which `history.json` is written. If the process is killed, the plots lack at most this much time."""
 NEWEST_POINTS: Final = 5
 """Number of points that an update repeats: a slow listener only gets the last update, and must not miss a point."""
 ENDPOINT_FILE: Final = "endpoint.json"
@@ -104,13 +104,14 @@ class Publisher:
         self._clock = clock
         self._say = say
         self._lock = threading.Lock()
-        # Links in alerts and dashboards are made from the address that Prometheus scrapes, which has no scheme.
+        # The metrics publish the scheme: alerts and dashboards link to the address that Prometheus scrapes, which has
+        # none.
         self._scheme = "http" if config.metrics.tls_server_config is None else "https"
         self._collector = SnapshotCollector(config.pipeline, time.time(), self._scheme)
         self._registry = registry(self._collector)
         self._published_at: float | None = None
         self._server: Server | None = None
-        # A state with a report was published before: zeros would be a fall of its counters.
+        # If the state has a report, an earlier process published its counters: zeros would make them fall.
         self._restoring = (state_path / REPORT_FILE).exists()
         self._report: str | None = None
         self._plain: dict[str, Any] | None = None
@@ -128,7 +129,7 @@ class Publisher:
         path = self._state / REPORT_FILE
         found = json_of(path, say)
         if self._config.publish == Publish():
-            # Otherwise the violations may be those of a process that published ids and keys.
+            # If ids or keys are redacted, the file may be from a process that published them in plain text.
             self._violations = violations_of(self._state / VIOLATIONS_FILE, say)
         if found is None:
             return
@@ -148,7 +149,7 @@ class Publisher:
             self._feed.publish(self._update)
 
     def start(self) -> Endpoint:
-        """Listen, and write the endpoint to `endpoint.json`. Returns it, for the caller to print.
+        """Listen, and write the endpoint to `endpoint.json`. Returns the endpoint.
 
         Raises EndpointError, AccessError, OSError.
         """
@@ -292,7 +293,7 @@ class Publisher:
         """Return the data of the event `update`: everything that the page shows except partitions and history, and the
         newest rows of the history.
 
-        Untrusted data in it neither changes the writing direction of a sentence nor hides a part of it.
+        Control characters in untrusted data are escaped, so that they neither reverse nor hide parts of a sentence.
         """
         with self._lock:
             report, violations = self._plain, self._violations
@@ -315,7 +316,7 @@ class Publisher:
             "restarts": series.restarts(history),
             "definition": history.definition,
         }
-        # This comes last: by now each command has been escaped for a shell.
+        # This comes last, because it would change texts that are still to be quoted for a shell.
         shown: dict[str, Any] = plain_values(update)
         return shown
 

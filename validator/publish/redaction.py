@@ -52,7 +52,7 @@ class Redaction:
 
 
 def secret_of(state: Path) -> bytes:
-    """Return the secret of a state, which is made if there is none. Raises OSError."""
+    """Return the secret of a state. If there is none, it is created. Raises OSError."""
     path = state / SECRET_FILE
     if not path.exists():
         made = path.with_name(f".{SECRET_FILE}.{os.getpid()}")

@@ -249,7 +249,7 @@ def records_of(violations: Mapping[str, Any] | None) -> tuple[ViolationRecord, .
 
 
 def _record(entry: Mapping[str, Any]) -> ViolationRecord:
-    """Return the inverse of `published`."""
+    """Return the record whose published form is ``entry``."""
     given = {field.name: entry[_PUBLISHED.get(field.name, field.name.removesuffix("_us"))] for field in _FIELDS}
     instants = {name: text and parse_rfc3339(text) for name, text in given.items() if name.endswith("_us")}
     return ViolationRecord(**given | instants | {"ids": tuple(given["ids"])})

@@ -23,7 +23,7 @@ TONES: Final = {
     "undecodable": "t6",
     "wrong_value": "t3",
 }
-"""Violation class -> class of the style sheet: the class has the same colour in all plots."""
+"""Violation class -> class of the style sheet. A violation class has the same colour in all plots."""
 OUTSTANDING: Final = "Outstanding, not answered or not explained"
 TIMELINE: Final[tuple[tuple[str, Mapping[str, str]], ...]] = (
     ("Throughput, events per second", {"read_per_second": "t1", "processed_per_second": "t3"}),
@@ -109,7 +109,7 @@ def latency_by_phase(phases: Sequence[PhaseLatency]) -> str:
 
 
 def _distributions(told: Sequence[tuple[str, Histogram]]) -> str:
-    """Return one plot for each, all over the same buckets."""
+    """Return one plot for each phase, all with the same buckets."""
     used = [i for _, latency in told for i, count in enumerate(latency.counts) if count]
     buckets = range(min(used), max(used) + 1)
     figures = []

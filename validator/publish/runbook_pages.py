@@ -1,6 +1,6 @@
-"""The runbooks as pages beside the status page, so that an operator can read them even if they are not published.
+"""The runbooks as pages of the sidecar's server, so that an operator can read them even if they are not published.
 
-`runbooks` is a symbolic link to `docs/runbooks`: the pages are data of this package, and stay in the documentation.
+`runbooks` is a symbolic link to `docs/runbooks`, so the pages are both data of this package and documentation.
 """
 
 from __future__ import annotations

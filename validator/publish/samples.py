@@ -23,8 +23,8 @@ FAULT_MEASURES: Final = (
     "fault_resolution_seconds",
 )
 FAULTS_SHOWN: Final = 50
-"""Most faults per metric: active ones first, then the newest. A plan that gives each repetition a new name must not
-grow a scrape forever, and a fault that is not healed must not leave its alert."""
+"""Maximum number of faults per metric, because a plan may give each repetition of a fault another name. Active faults
+are kept first, so that their alert keeps firing, then the newest ones."""
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def headline(report: dict[str, Any]) -> str:
 
 
 def breaks(violation: ViolationClass, guarantee: str) -> bool:
-    """Return whether ``violation`` breaks ``guarantee``, by the tolerance table."""
+    """Return whether ``violation`` breaks ``guarantee`` (SEMANTICS section 4)."""
     return violation in VIOLATES[Guarantee(guarantee)]
 
 
@@ -139,7 +139,8 @@ def outstanding(report: dict[str, Any]) -> list[str]:
     """Return a sentence for each kind of outstanding contribution that is not a violation."""
     found = [(report["contributions"].get(name), said) for name, said in OUTSTANDING.items()]
     lines = [f"{plural(count, 'event')} {'is' if count == 1 else 'are'} {said}." for count, said in found if count]
-    # A late event has restarted the time of their cells: the recorded violations stand until the cells are answered.
+    # If a late event restarts the time of a cell, its missing contributions are outstanding again. Their confirmed
+    # violations stand until a result answers the cell.
     told = (report["violations"]["confirmed"].get("missing") or 0) - (report["contributions"].get("missing") or 0)
     if lines and told > 0:
         lines.append(f"Of these, {plural(told, 'event')} {'was' if told == 1 else 'were'} counted as lost earlier.")
@@ -213,8 +214,9 @@ def _together(faults: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def _why_above_one(key: str, ratio: float) -> str:
-    """Return the possible reasons if a fault seems to have raised the throughput. The failure phase ends when the fault
-    is verified healed. Answers may come in bursts, as for windows, and a short phase may have one more than its share.
+    """Return the possible reasons if a fault seems to have raised the throughput; else an empty text.
+
+    The phase can be too short, because results of windows come in bursts: a short phase may have one burst too many.
     """
     if key != "throughput_penalty_ratio" or ratio < _RAISED_LEAST:
         return ""

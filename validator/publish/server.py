@@ -1,7 +1,7 @@
-"""The HTTP server beside a pipeline: status page, metrics, health, report. Read-only; standard library only.
+"""The sidecar's HTTP server: status page, metrics, health, report. Read-only; standard library only.
 
-One thread has all connections, and a few more make the answers. A client that sends slowly, or nothing, costs a socket
-until the deadline. A connection beyond the limit replaces the one that has waited longest.
+One thread handles all connections, and a few others make the answers. A client that sends slowly, or nothing, occupies
+a socket until the deadline. A connection beyond the limit replaces another one, in the order of `_Seat.rank`.
 """
 
 from __future__ import annotations

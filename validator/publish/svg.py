@@ -26,9 +26,9 @@ CHARACTER: Final = 6.8
 class Line:
     """A line over time; None is a gap. ``tone`` is a class of the style sheet, `t1` to `t6`.
 
-    ``form``: with `held`, a value holds until the next one, since a count must not seem to have grown before the
-    instant at which it was first seen. With `stretches`, a value holds since the one before, since a mean over a
-    stretch of time must not seem to slope within it.
+    ``form``: with `held`, a value is drawn from its instant to the next one, so that a count does not seem to grow
+    before it was seen. With `stretches`, a value is drawn from the previous instant to its own, because it is the mean
+    over this time.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """The report for a terminal: sentences first, then aligned columns; at most 100 columns wide.
 
-Only commands may be longer: each has a line of its own, so that it can be pasted. The terminal obeys nothing that comes
-from records (:mod:`validator.model.terminal`).
+Only commands may be longer: each has a line of its own, so that it can be pasted. Control characters in data from
+records are escaped (:mod:`validator.model.terminal`).
 """
 
 from __future__ import annotations

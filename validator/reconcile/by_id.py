@@ -26,8 +26,8 @@ OF_KEY: Final = 0
 _ODD: Final = r'["\\\x00-\x1f]'
 """The characters that JSON escapes in a text, for RE2."""
 _LAST: Final = r',"(?:[^"\\]|\\.)*"\]$'
-"""The last text of a JSON array of texts, for RE2. No text contains the pattern's begin: a quote within a text is
-escaped."""
+"""The last text of a JSON array of texts, for RE2. A comma and a quote, with which it begins, do not follow each other
+within a text: a quote within a text is escaped."""
 
 
 def key_texts(keys: pa.Array, *, joined: bool) -> pa.Array:
@@ -60,9 +60,10 @@ def keyed_events(events: pa.Table, decoded: Bools, reads: Reads) -> pa.Table:
 def keyed_results(results: pa.Table, reads: Reads) -> tuple[pa.Table, Bools]:
     """Return one row for each id that rows of `RESULTS` list, with the key of its cell, and which rows count a record.
 
-    Each record is counted by exactly one row. If results replace each other, an id has a row only of the newest result
-    in each partition that lists it, and each result and each tombstone that names a key has an `OF_KEY` row, from which
-    the newest result of the key follows. If results add up, only a result without ids has such a row, which counts it.
+    Exactly one row counts each record. If results replace each other, an id has one row per partition, of the newest
+    result there that lists it. Each result, and each tombstone that names a key, then has an `OF_KEY` row, from which
+    the newest result of the key follows. If results add up, only a result without ids has an `OF_KEY` row, which counts
+    it.
     """
     status, keys = plain(whole(results["status"])), whole(results["key"].unify_dictionaries())
     ids, texts = whole(results["ids"]), whole(results["text_ids"])

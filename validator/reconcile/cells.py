@@ -1,7 +1,8 @@
 """Cells: the fold of facts that is kept in memory, one row per (window, key), column by column.
 
-Folding is a pure sum: batch by batch, all at once, or in another order gives the same rows. Spark does the work per
-event (`validator.reconcile.facts`). The work per cell is arithmetic on arrays, which is cheaper than planning a query.
+Folding is a pure sum: the rows do not depend on the order of facts, nor on their division into batches. Spark does the
+work per event (`validator.reconcile.grouping`). The work per cell is arithmetic on arrays, which is cheaper than
+planning a query.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ SIDES: Final = {Side.INPUT: "expected", Side.OUTPUT: "processed", Side.LATE: "la
 SUMS: Final = (*(f"{name}_{part}" for name in SIDES.values() for part in ("count", "a", "b")), "results")
 MINIMA: Final = ("first_batch", "first_epoch", "first_seen_us", "first_input_time_us", "first_result_time_us")
 _SLOT_SEEN: Final = "slot_seen_us"
-"""Column of cells that merge: as ``first_seen_us``, of the cell's own slot without the parts that joined it."""
+"""Column of cells that merge: ``first_seen_us`` of the cell's own slot, without the slots that joined it."""
 MAXIMA: Final = (
     "expected_us",
     "observed_us",
@@ -64,18 +65,18 @@ EXPANSION_FIELDS: Final = (
     "excess",
     "misplaced",
 )
-"""Result of the last comparison of a cell's ids. ``version``: the cell's version then (`validator.reconcile.judge`).
-``known``, ``unknown``: observations of ids that the cell does not expect; some input has the known ones, and no input
-the unknown ones. ``late_expected``, ``rejected_expected``: late and rejected contributions of ids that the cell has.
-The last four count its results."""
+"""Result of the last comparison of a cell's ids. ``version``: that of the cell at the comparison (`Judged.version` in
+`validator.reconcile.judge`). ``known``, ``unknown``: observations of ids that the cell does not expect; some input has
+the known ones, and no input the unknown ones. ``late_expected``, ``rejected_expected``: late and rejected contributions
+with the id of an event of the cell. The last four count the cell's results."""
 
 OF_INPUT: Final = ("given", "matched", "lacking")
-"""Counts of each input topic in a cell: its events, and by the last comparison how many of them are in results and how
-many would be missing once due. If other inputs have the id of an event, too, the event is matched by the results that
-remain after theirs; if repeats collapse, it is in neither number."""
+"""Counts of each input topic in a cell. ``given``: its events. ``matched``, ``lacking``: by the last comparison, those
+in results, and those that would be missing once due. If other inputs have the same id, results count as matches of
+their events first. If repeats collapse, an event with such an id is in neither ``matched`` nor ``lacking``."""
 
 STALE: Final = -1
-"""``x_version`` of a comparison that is to be repeated, although its matches are still proven."""
+"""``x_version`` of a comparison that is to be repeated. Its matches are still proven."""
 
 FACT_COLUMNS: Final = (
     *("kind", "batch", "lookup_us", "side", "topic", "partition", "status", "window_start_us", "key", "reach_us"),
@@ -136,7 +137,7 @@ class Columns(ABC):
     @property
     @abstractmethod
     def wholes_of_rows(self) -> tuple[Ints, Ints]:
-        """The row that each cell is part of, and its own."""
+        """For each cell, the row of the cell that it is part of, and its own row."""
 
     @property
     def merges(self) -> bool:
@@ -168,8 +169,8 @@ class Columns(ABC):
 
     @property
     def begins_us(self) -> Ints:
-        """The first instant of each cell. Without windows it is the time of the cell's first event; if no event is
-        known, it is before all others."""
+        """The first instant of each cell. For a cell of one id it is the time of the first event, or an instant before
+        all others if no event is known."""
         if not self.oracle.by_id:
             return self["window_start_us"]
         first = self["first_event_us"]
@@ -177,8 +178,8 @@ class Columns(ABC):
 
     @property
     def begin_seen_us(self) -> Ints:
-        """The lookup instant of the first batch with a fact of the place where each cell begins. If an event moves the
-        begin of a session to an earlier slot, it is that of this slot."""
+        """The lookup instant of the first batch with a fact of the window or slot in which each cell begins. If an
+        event moves the begin of a session to an earlier slot, it is the instant of the earlier slot."""
         return self[_SLOT_SEEN if self.merges else "first_seen_us"]
 
     @property
@@ -213,15 +214,15 @@ class SomeCells(Columns):
 
     @property
     def wholes_of_rows(self) -> tuple[Ints, Ints]:
-        """The row that each cell is part of, and its own."""
+        """For each cell, the row of the cell that it is part of, and its own row."""
         return self._cells.wholes(self._rows), self._rows
 
 
 class Cells(Columns):
     """A table of cells that grows. Every array has one entry per cell. Row numbers stay until `drop`.
 
-    A column in which all cells have the initial value has no array. Most pipelines write half of the columns: the
-    others are of late records, of violations, or of another kind of oracle.
+    A column in which all cells have the initial value has no array. With most pipelines this is half of the columns:
+    those of late records, of violations, and of other kinds of oracles.
 
     An *answer* is a result, a late or a rejected record. Columns:
 
@@ -243,7 +244,7 @@ class Cells(Columns):
         told: Sequence[str],
         oracle: Oracle,
     ) -> None:
-        """``told``: the violation classes."""
+        """``told``: the violation classes that the derived tables record."""
         super().__init__(oracle, [])
         self._gap_us = oracle.merging_gap_us
         self._newest = newest.Newest(self) if oracle.reads.replaces else None
@@ -274,7 +275,7 @@ class Cells(Columns):
     def __getitem__(self, name: str) -> Ints:
         """The column ``name``; read-only if it has no array."""
         if name not in self._columns:
-            # As `np.broadcast_to`, in a fifth of its time. An array of bytes is read-only.
+            # As `np.broadcast_to`, in a fifth of its time. An array over a bytes object is read-only.
             return np.ndarray((self._size,), np.int64, self._initials[name].tobytes(), 0, (0,))
         return self._columns[name][: self._size]
 
@@ -295,7 +296,7 @@ class Cells(Columns):
 
     @property
     def wholes_of_rows(self) -> tuple[Ints, Ints]:
-        """The row that each cell is part of, and its own."""
+        """For each cell, the row of the cell that it is part of, and its own row."""
         return self._wholes, np.arange(self._size)
 
     @property
@@ -318,8 +319,8 @@ class Cells(Columns):
         return rows if self._gap_us is None else np.where(rows < 0, rows, self._wholes[rows])
 
     def rows_of(self, windows: Ints, keys: pa.Array | pa.ChunkedArray, *, adding: bool = False) -> Ints:
-        """Return the row numbers of cells; -1 for a cell that does not exist, unless ``adding`` creates it. A part of
-        another cell has a row of its own (`wholes`)."""
+        """Return the row numbers of cells; -1 for a cell that does not exist, unless ``adding`` creates it. A cell that
+        is part of another one has a row of its own (`wholes`)."""
         if not adding:
             return self._index.find(windows, keys)
         before, found = self._size, self._index.add(windows, keys)
@@ -330,15 +331,15 @@ class Cells(Columns):
         return found
 
     def rows_of_facts(self, facts: pa.Table, *, adding: bool = False) -> Ints:
-        """Return `rows_of` the columns ``window_start_us`` and ``key`` of a table, as `wholes`."""
+        """Return, for each row of a table, the row of the whole cell with its ``window_start_us`` and ``key``."""
         return self.wholes(self.own_rows_of(facts, adding=adding))
 
     def own_rows_of(self, facts: pa.Table, *, adding: bool = False) -> Ints:
-        """As `rows_of_facts`, without `wholes`."""
+        """As `rows_of_facts`, but if the cell is part of another one, its own row."""
         return self.rows_of(ints(facts["window_start_us"]), facts["key"], adding=adding)
 
     def absorb(self, facts: pa.Table) -> Ints:
-        """Fold in rows of the facts table. Rows that are not facts of decoded records only add to lateness.
+        """Fold in rows of the facts table. Only facts of decoded records change cells. Others may change `lateness`.
 
         Returns the rows of the cells that changed. A row may occur more than once.
         """
@@ -513,7 +514,7 @@ class Cells(Columns):
         if size > self._room:
             self._room = max(size, 2 * self._room, 1024)
             for name, column in self._columns.items():
-                # Memory of the part that no cell has yet is used when it is written to.
+                # The part without cells takes no memory until it is written.
                 grown = np.empty(self._room, dtype=np.int64)
                 grown[: self._size] = column[: self._size]
                 self._columns[name] = grown

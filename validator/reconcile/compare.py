@@ -1,4 +1,4 @@
-"""Comparison of cells id by id, if fingerprints disagree: facts to the columns of an expansion, and ids as evidence."""
+"""Comparison of cells id by id, if fingerprints disagree: facts to `EXPANSION_FIELDS`, and ids as evidence."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from validator.reconcile.lateness import Reaches
 from validator.reconcile.unknown_ids import Unknown
 
 IDS_KEPT: Final = 20
-"""Ids kept as evidence per violation; the rest is only counted."""
+"""Number of ids kept as evidence per violation; further ids are only counted."""
 EVIDENCE_KEPT: Final = 10_000
-"""Violations of each class whose ids a comparison keeps; the rest is only counted."""
+"""Number of violations of each class whose ids a comparison keeps; further violations are only counted."""
 
 _SIDES: Final = tuple(SIDES)
 _INPUT, _OUTPUT, _LATE, _REJECTED, _OWES_NOTHING = range(5)
@@ -339,7 +339,7 @@ def _input_columns(
     *,
     collapse: bool,
 ) -> dict[str, Ints]:
-    """Return, per cell, how many events of each topic are matched and how many lack (`OF_INPUT`)."""
+    """Return, per cell, how many events of each topic are matched and how many are lacking (`OF_INPUT`)."""
     found: dict[str, Ints] = {}
     missing = ids.outstanding - ids.dropped_late - ids.unconsumed - ids.doubtful - ids.unprovable
     for topic in topics:
@@ -347,7 +347,7 @@ def _input_columns(
         copies = counts(id_counts.group, id_counts.from_input & of_topic, len(id_counts.cell))
         others = id_counts.expected - copies
         if collapse:
-            # An id that other inputs have, too, proves nothing about this one.
+            # An id that other inputs have, too, proves nothing about this input.
             copies = np.where(others == 0, np.minimum(copies, 1), 0)
             others = np.zeros_like(others)
         found[f"matched/{topic}"] = totals(ids.cell, np.clip(ids.processed - others, 0, copies), size)
@@ -360,7 +360,7 @@ def _evidence(
 ) -> dict[tuple[int, str], tuple[str, ...]]:
     """Return the smallest `IDS_KEPT` ids of each violation, for the first `EVIDENCE_KEPT` violations of each class."""
     of_class = {
-        # Without the excused ones: the cell's state decides whether the others are missing.
+        # Ids with an excuse are left out. The cell's state decides whether the others are missing.
         "missing": ids.outstanding > ids.dropped_late + ids.unconsumed + ids.doubtful,
         "duplicate": ids.duplicate > 0,
         "misplaced": (ids.foreign > 0) & is_known,

@@ -1,6 +1,6 @@
 """Facts: rows per (batch, topic, partition, cell), additive over batches, and over the tasks that read a batch.
 
-The facts table is the only truth (SEMANTICS section 7): everything else in a state folder is derived from it.
+The facts table is the only truth (SEMANTICS section 7): verdicts, violations and totals are derived from it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Kind(StrEnum):
     FACT = "fact"
     """Records of one partition that fell into one cell (or did not decode) in one batch."""
     FRONTIER = "frontier"
-    """How far one partition was read, and what its broker returned at the batch's instant."""
+    """The frontier of one partition, and the offsets that its broker returned at the batch's instant."""
     MARK = "mark"
-    """A decision that a replay must repeat: `rest` (every cell known at that time is closed), `retired` (totals of the
-    facts that retention dropped)."""
+    """A decision that a replay must repeat, such as a retirement or the end of a run with `--once`. docs/state.md lists
+    the marks."""
 
 
 FRONTIER_TYPE: Final = StructType(
@@ -76,14 +76,12 @@ FRONTIER_TYPE: Final = StructType(
         StructField("watermark_us", LongType()),
     ]
 )
-"""Offsets of one partition.
+"""The frontier of one partition. Offsets and read-through times are those after the batch. Counts, times of
+records and ``watermark_us`` (the input watermark) are those before it: the batch's part follows from its fact rows.
 
 ``first_offset``: where reading began. ``expired``: offsets that expired before they were read. ``records``: records
-read since ``first_offset``, without those of this batch. ``hidden_start``: events before ``first_offset`` exist or
-existed. ``read_through_us``, ``last_data_us``, ``newest_event_time_us``: as known when the batch began (what the batch
-adds follows from its fact rows). ``watermark_us``: the input watermark when the batch began. ``gone_us``,
-``appended_after_us``, ``unprovable_below``, ``cleanup_policy``, ``compacted_below``, ``compacted``, ``markers``: see
-`validator.model.frontier.Frontier`."""
+read since ``first_offset``. ``hidden_start``: events before ``first_offset`` exist or existed. ``gone_us``:
+`Frontier.unread_since_us` of `validator.model.frontier`, which describes the other fields."""
 
 FACTS_TYPE: Final = StructType(
     [

@@ -88,8 +88,8 @@ def facts_of_events(
 
 
 def _with_all(event_rows: Ints, starts: Ints, decoded: Bools) -> tuple[Ints, Ints, Bools]:
-    """Return the contributions of decoded events, and one entry for each other record: a record in no cell was read,
-    too. The third array marks the entry that counts the record: the first of each record."""
+    """Return the contributions of decoded events, and one entry for each record without a contribution: that record was
+    read, too. The third array marks the entry that counts the record: the first of each record."""
     contributes = decoded[event_rows]
     event_rows, starts = event_rows[contributes], starts[contributes]
     missed = np.ones(len(decoded), dtype=np.bool_)
@@ -219,7 +219,7 @@ class _Groups:
         return pa.ListArray.from_arrays(pa.array(at), items, kind, mask=pa.array(counted == 0))
 
     def table(self, source: int, columns: dict[str, pa.Array | Ints]) -> pa.Table:
-        """Return the fact rows: ``columns``, and what all records have. Other columns are null, or empty lists."""
+        """Return the fact rows: ``columns``, and those that all records have. Others are null, or empty lists."""
         size = len(self._starts)
         codes = self.first(self._codes)
         stamps, are_stamps = numbers(self._stamps)

@@ -1,9 +1,10 @@
 """Verdicts of cells at a clock: the rules of SEMANTICS section 2, as arithmetic on columns.
 
-A judged cell is a function of its totals, of the comparison of its ids (`expansion`, for the few cells whose
+A verdict is a function of the cell's totals, of the comparison of its ids (`EXPANSION_FIELDS`, for the few cells whose
 fingerprints disagree) and of the clock. If a cell disagrees and was not compared yet, its counts are provisional: they
-are the counts of a correct engine, with the surplus as unresolved. Provisional counts never raise an alarm. If only
-open transactions of inputs may explain a cell's excess, which can last, its ids are compared and its counts are exact.
+are the counts of a correct engine, with the surplus as unresolved. Provisional counts never raise an alarm. Open
+transactions of inputs can last. If only they may explain a cell's excess, its ids are compared, and its counts are
+exact.
 """
 
 from __future__ import annotations
@@ -91,12 +92,12 @@ class Judged:
 
     - ``counts``: `CONTRIBUTIONS` and `RESULTS`.
     - ``on_record``: `VIOLATIONS`, as the derived tables must hold them.
-    - ``matched``: contributions in results that are proven to be those of the cell's events, as far as ids or
-      fingerprints were compared.
+    - ``matched``: contributions in results that a comparison of ids or fingerprints has proven to match events of the
+      cell.
     - ``doubtful``: overdue contributions that would be missing if nothing hidden could have made their events late.
     - ``unconsumed_overdue``, ``blocked_overdue``: unconsumed and blocked contributions that would otherwise be missing.
     - ``refuted``: fingerprints agree, but a comparison found that the ids differ.
-    - ``sampled``: fingerprints agree, and the ids are compared nevertheless.
+    - ``sampled``: fingerprints agree, and the ids are to be compared nevertheless, as a check.
     - ``held``: only open transactions of inputs may explain the excess.
     - ``provisional``: the counts are those of a correct engine, until ids are compared.
     - ``settled``: only new facts can change the verdict.
@@ -163,7 +164,8 @@ def _each(value: Callable[[Sequence[Any]], Any], parts: Sequence[Judged]) -> Jud
 
 
 def close(cells: Columns, clock: Clock) -> None:
-    """Set the closing time of the cells that the watermark has passed, and the instant at which a run found rest."""
+    """Set the closing time of the cells that the watermark has passed, and the instant at which a run found the
+    pipeline at rest."""
     if cells.newest is not None:
         cells.newest.settle()
     closed = cells["closed_us"].copy()
@@ -181,17 +183,21 @@ def close(cells: Columns, clock: Clock) -> None:
 
 
 def closed_with_its_events(cells: Columns, closed: Ints) -> Ints:
-    """Return closing times that are not before the last event of each cell was read, if events put off ends.
+    """Return the closing times, but if events put off ends, none before the lookup at which the cell's last event was
+    read.
 
-    After a restart it is not known when the watermark passed the end that a cell had before its last event. Nothing
-    that is due depends on that instant (`due_base`).
+    After a restart the instant at which the watermark passed the end that a cell had before its last event is not
+    known. The due instant does not depend on it (`due_base`).
     """
     return np.where(closed == ABSENT, closed, np.maximum(closed, cells["expected_us"])) if cells.ends_move else closed
 
 
 def due_base(cells: Columns) -> Ints:
-    """Return the instant since which the outstanding contributions of each closed cell are due: its events were read,
-    it has closed, and a result that listed them was withdrawn, if any was."""
+    """Return the instant since which the outstanding contributions of each closed cell are due.
+
+    It is the latest of these instants: the cell closed, its last event was read, and a result that listed the
+    contribution was withdrawn, if one was.
+    """
     due = np.maximum(cells["closed_us"], cells["expected_us"])
     return np.maximum(due, cells["withdrawn_us"]) if cells.are_withdrawn else due
 
@@ -199,8 +205,8 @@ def due_base(cells: Columns) -> Ints:
 def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
     """Return the verdicts of cells, after `close`."""
     observed = cells["processed_count"] + cells["late_count"] + cells["rejected_count"]
-    # A comparison of ids depends on the cell's facts, on which answers may have expired, and on which hidden records
-    # made nothing late. Each term only grows.
+    # A comparison of ids depends on the cell's facts, on the events whose answers may have expired, and on the hidden
+    # records that are known to have made no event late. Each term only grows.
     version = cells.counted + clock.unprovable_offsets + clock.settled
     compared = cells["x_version"] == version
     same = _same_fingerprints(cells, rules)
@@ -214,7 +220,8 @@ def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
         held = ~resolved & (observed_us <= clock.unheld_inputs_us)
     lagging = np.zeros_like(resolved)
     if rules.reports_unconsumed and clock.rest is Rest.OPEN:
-        # The end of a run compares ids although its reader may be behind. Nothing becomes missing by that.
+        # The end of a run compares ids although the inputs may not be read far enough. No contribution becomes missing
+        # by this.
         lagging = ~resolved & ~held
         held = held | lagging
     # A cell without an observed id has nothing that an input could explain later.
@@ -238,8 +245,8 @@ def is_resting(cells: Columns) -> Bools:
 
 
 def is_read_through(cells: Columns, clock: Clock) -> Bools:
-    """Return the cells whose answers can be explained only by what was read: every input was read through the instant
-    of the last answer."""
+    """Return the cells whose answers no input that is read later can explain: every input was read through the instant
+    of the cell's last answer."""
     observed_us = cells["observed_us"]
     found: Bools = observed_us <= (ABSENT if clock.inputs_us is None else clock.inputs_us)
     return found
@@ -289,8 +296,8 @@ def _in_scope(cells: Columns, clock: Clock, margin_us: int) -> Bools:
     if clock.horizon_us is not None:
         scope &= windows >= clock.horizon_us
     for at_us, horizon_us in clock.retired:
-        # Other facts of the cell may have been dropped, so the remaining ones cannot be judged. A session in memory
-        # whose begin has moved there since then may be one with a session that was dropped.
+        # Other facts of the cell may have been dropped, so the remaining ones cannot be judged. If an event has
+        # moved the begin of a session before the horizon since then, the session may be part of a dropped one.
         scope &= ~((cells.begin_seen_us > at_us) & (windows < horizon_us))
     return scope
 
@@ -316,7 +323,8 @@ def _outstanding_state(cells: Columns, clock: Clock, rules: Rules, resting: Bool
 
 
 def _counts(cells: Columns, observed: Ints, agrees: Bools, provisional: Bools, resolved: Bools) -> dict[str, Ints]:
-    """Return the counts before time and scope apply: from agreement, from the expansion, or provisional."""
+    """Return the counts before time and scope apply. They come from fingerprints that agree, else from the comparison
+    of ids, else they are provisional."""
     expected, processed = cells["expected_count"], cells["processed_count"]
     late, rejected, results = cells["late_count"], cells["rejected_count"], cells["results"]
     x = {name: cells[f"x_{name}"] for name in EXPANSION_FIELDS}
@@ -370,7 +378,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     outstanding = found["outstanding"]
     is_missing = it.state == MISSING
     late_enough = is_missing | (it.state == OVERDUE)
-    # At the end of a run no unconsumed contribution is called pending.
+    # At the end of a run an unconsumed contribution does not count as pending.
     is_due = np.full(len(cells), True) if rules.reports_unconsumed and clock.rest.is_end else late_enough
     nothing = np.zeros(len(cells), dtype=np.int64)
     dropped = np.where(late_enough, found["dropped_late"], 0) if rules.drops_late else nothing
@@ -384,7 +392,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
         unproven = is_missing & (due_base(cells) > proven_us)
         unprovable = unprovable + np.where(unproven, found["unprovable"], 0)
     rest = outstanding - dropped - unconsumed - unprovable
-    # A comparison may still find an excuse (late, unconsumed, repeated): before it, nothing is missing.
+    # A comparison may still excuse a contribution (late, unconsumed, repeated). No contribution is missing before it.
     shown = np.where(is_missing & (it.provisional | it.lagging), OVERDUE, it.state)
     counts = {name: found[name] for name in _AS_FOUND}
     counts |= {"dropped_late": dropped, "unconsumed": unconsumed}
@@ -404,7 +412,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     # A cell without any answer is compared, too, once it is lost: its ids are the evidence.
     lost = clear & is_missing & (outstanding > 0)
     unclear = it.resolved & _unclear_inputs(cells, rules, it)
-    # An earlier comparison, which is no longer known, may have found that the fingerprints agree wrongly.
+    # An earlier comparison, which is no longer in memory, may have found that the ids differ.
     contradicted = it.agrees & it.resolved & np.logical_or.reduce([cells[f"told_{name}"] > 0 for name in EXCESS])
     wants_expansion = it.in_scope & (disagrees | lost | unclear | contradicted) & (~it.compared | consumed_may_move)
     # If a cell was compared before it had the violation, it is compared again, so that the violation names its ids.
@@ -422,7 +430,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     recorded = cells["told_digest"] != ABSENT
     sampled = it.agrees & ~it.compared & settled & it.in_scope & seen & (cells["expected_a"] % rules.sampled_of == 0)
     if rules.oracle.by_id:
-        # The fingerprint of a cell with one id says as much as its ids.
+        # The fingerprint of a cell with one id proves as much as its ids.
         sampled[:] = False
     # A verdict is recorded once it is settled, violated or no longer pending, and after that at every change.
     changed = (recorded | settled | (it.state != PENDING) | violated) & (digests != cells["told_digest"])
@@ -494,8 +502,8 @@ def _unclear_inputs(cells: Columns, rules: Rules, it: _Decisions) -> Bools:
 def _by_input(cells: Columns, rules: Rules, it: _Decisions) -> dict[str, dict[str, Ints]]:
     """Return `Judged.by_input`.
 
-    Nothing matches before every input is read as far as an answer may depend on it: another input may have the same id.
-    Events out of scope are given, too: a wrong time may have put them there.
+    No event counts as matched before every input is read through the cell's last answer, since another input may have
+    the same id. Events out of scope are counted as read: a wrong time field may have put them out of scope.
     """
     set_aside = cells["late_count"] + cells["rejected_count"]
     compared, zero = it.compared & it.in_scope, np.zeros(len(cells), dtype=np.int64)
@@ -541,17 +549,17 @@ def digest_of_rows(verdicts: pa.Table) -> Ints:
 
 
 def _on_record(cells: Columns, counts: dict[str, Ints], it: _Decisions) -> dict[str, Ints]:
-    """Return how large each cell's violation of each class is on record after this batch.
+    """Return, for each violation class, the contributions of each cell that are on record after this batch.
 
-    Only ids retract a violation. Provisional counts do not: it is not known yet whether a newer answer explains the
+    Only a comparison of ids retracts a violation. Provisional counts do not: a newer answer may or may not explain the
     violation. Time does not, either: a contribution that was missing and is still outstanding stays missing, even if
-    the pipeline went on after the end of the run with `--once` that called it missing.
+    a run with `--once` found it missing and the pipeline continued after that run.
     """
     found = {}
     for name in VIOLATIONS:
         recorded = cells[f"told_{name}"]
         if name == "missing":
-            # Includes what the engine will consume again because its group was reset.
+            # Includes contributions that the engine will consume again because its group was reset.
             outstanding = sum((counts[state] for state in (*STATES, "unconsumed")), start=np.zeros_like(recorded))
             held = np.where(it.provisional, recorded, np.minimum(recorded, outstanding))
         else:

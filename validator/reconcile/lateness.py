@@ -1,10 +1,11 @@
 """Lateness in facts: the offset of an input partition after which a window's end was past, or may have been past.
 
-To an engine an event is late at most because of earlier records of its own partition. A record there that the engine
-could read and the sidecar could not may have advanced the engine's time to any instant up to `max_ahead` after the
-batch that met the record (docs/decisions/0092). Therefore the facts of such records, and of expired offsets, are
-undecodable and still have a reach. An event further ahead than `max_ahead` does not advance the sidecar's time, but
-fully advances that of an engine without such a limit: its fact has a reach, and no event time that counts.
+The *reach* of a record is the latest window end that the record proves past, or may have proven past. Only earlier
+records of an event's own partition can make the event late to an engine. If the engine could read such a record and the
+sidecar could not, the record may have advanced the engine's time to any instant up to `max_ahead` after the batch that
+met it (docs/decisions/0092). Facts of such records and of expired offsets therefore have the status undecodable and a
+reach. An event further ahead than `max_ahead` does not advance the sidecar's time, but it advances that of an engine
+without such a limit: its fact has a reach, and no event time that counts.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from validator.model.arrays import Ints, ints
 from validator.reconcile.facts import Kind, Side
 
 Reaches = dict[tuple[str, int], dict[int, int]]
-"""(topic, partition) -> window end -> offset. Records after this offset found the window's end past."""
+"""(topic, partition) -> window end -> offset. For records after this offset, the window's end was past."""
 
 POSSIBLE_MAX: Final = 1_000
-"""Most reaches kept per partition. A broken clock adds one with each window, and none of them ever passes."""
+"""Largest number of possible reaches kept per partition. A broken clock adds one per window, and the watermark passes
+none of them."""
 _GROUPED_BY: Final = ("topic", "partition", "status", "reach_us")
 _COLUMNS: Final = ("kind", "side", *_GROUPED_BY, "first_offset", "newest_event_time_us")
 
@@ -57,8 +59,8 @@ class Lateness:
 
 
 def _coarser(of_place: dict[int, int]) -> dict[int, int]:
-    """Merge the later half into one: all of it may have been past since the first of its offsets. More events are
-    doubtful then, and none is accused wrongly."""
+    """Merge the later half of the window ends into the latest one, with the smallest of their offsets. More events are
+    doubtful then, and no violation is confirmed wrongly."""
     ends = sorted(of_place)
     kept_apart, later = ends[: len(ends) // 2], ends[len(ends) // 2 :]
     return {end: of_place[end] for end in kept_apart} | {later[-1]: min(of_place[end] for end in later)}

@@ -1,6 +1,6 @@
 """Which results count if the newest result of a key replaces the earlier ones (emission `cumulative`).
 
-This is a fold of facts, as all of `validator.reconcile.cells`. The cell of an id holds the newest result that lists the
+This is a fold of facts, like `validator.reconcile.cells`. The cell of an id holds the newest result that lists the
 id. The row of its key holds the newest result of the key. The id counts while both are the same result. The fold is a
 maximum over offsets, so it depends neither on the order of facts nor on batch boundaries.
 """
@@ -26,9 +26,9 @@ COLUMNS: Final = (
     *("withdrawn_us", "of_key", "newest_batch", "newest_offset", "first_place", "last_place"),
 )
 """Columns of cells. ``listed_*``: the newest result that lists the id, and its contribution. ``withdrawn_us``: lookup
-instant of the batch with the first later result of the key, which does not list the id; absent if there is none.
-``of_key``: row of the key. In the row of a key, ``newest_*`` are batch and offset of its newest result, and
-``*_place`` the smallest and the largest number of a partition that has results of it."""
+instant of the batch with the first result of the key after that one; absent if there is none. ``of_key``: row of the
+key. In the row of a key, ``newest_*`` are batch and offset of its newest result. ``first_place`` and ``last_place`` are
+the smallest and the largest number of a partition with results of the key."""
 
 MINIMA: Final = ("first_place",)
 COUNTS: Final = ("listed_count", "listed_a", "listed_b")

@@ -1,9 +1,9 @@
 """Verdict changes to violation rows: suspected, confirmed, retracted (SEMANTICS section 2).
 
 A violation is a cell and a class. Its count changes as facts arrive. While records that cannot be read may explain a
-class, new violations of the class stay suspected. Confirmed ones stay confirmed, since everything that could have
-caused them had been read. An increase of the confirmed part is confirmed, a decrease is retracted. The sums of both
-over all rows are the history, and retractions are the measured false-alarm rate.
+class, new violations of the class stay suspected. Confirmed violations stay confirmed, since all inputs that
+could have explained them had been read. An increase of the confirmed part is confirmed, a decrease is retracted. The
+sums of both over all rows are the history, and retractions are the measured false-alarm rate.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def moved(
     the instant since which the violation is on record; and ``stands``, the number of contributions that are confirmed
     now.
 
-    ``suspected``: classes that stay suspected, because input or answers that cannot be read may explain them.
+    ``suspected``: classes that stay suspected, because unreadable records or a wrong configuration may explain them.
     ``lookup_us``: instant of the batch. ``withdrawn``: classes of which nothing is confirmed any more. ``outages``:
     time that proves no loss.
     """
@@ -133,7 +133,7 @@ def note_recorded_violations(
         changed |= (now != recorded) | (sure[name] != confirmed)
         cells[f"began_{name}"] = np.where((now > 0) & (recorded == 0), lookup_us, cells[f"began_{name}"])
         cells[f"confirmed_{name}"] = sure[name]
-        # Also if the verdict is unchanged: a count that was held on record may be lowered then.
+        # An unchanged verdict is noted, too: a count that was only held on record may have fallen.
         cells[f"told_{name}"] = now
     return changed
 
@@ -143,8 +143,8 @@ def confirmed_of(
 ) -> Ints:
     """Return how much of each cell's violation of class ``name`` is confirmed.
 
-    A part that was only suspected is confirmed only as far as it is proven now: the records that ended the suspicion
-    may not be read yet. If a part of the violation was confirmed before, the engine's error in that cell is proven, and
+    A suspected part becomes confirmed only as far as the counts of this batch prove it, not by a number that is only
+    held on record. If a part of the violation was confirmed before, the engine's error in that cell is proven, and
     new contributions are confirmed as well. The same applies to contributions that were confirmed as incorrect and have
     changed to the other incorrect class because an input with their id was read.
     """
@@ -180,12 +180,12 @@ def _happened_us(cells: Columns, name: str) -> Ints:
     """Return the instant at which a violation of each of these cells happened, as far as is known."""
     closed = cells["closed_us"]
     if name == "missing":
-        # It was lost between its input and its closing. While the sidecar is behind, it sees the closing late, too.
+        # The loss happened between the cell's last input and its closing, which a sidecar that is behind sees late.
         known, last_us = closed, cells["last_input_time_us"]
         after_us = cells["end_us"] - cells.begins_us
     else:
         observed = cells["observed_us"]
-        # Late records count, too: an engine that reads an answered event again calls it late.
+        # Late records count, too: an engine that reads an answered event again may set it aside as late.
         known, last_us = np.where(observed == ABSENT, closed, observed), cells["last_answer_time_us"]
         after_us = np.zeros_like(known)
     return np.where(last_us == ABSENT, known, np.minimum(known, last_us + after_us))

@@ -1,7 +1,7 @@
-"""What the contract promises and this version does not do yet: one table, flipped entry by entry.
+"""Settings of docs/CONTRACT.md that this version does not implement yet.
 
-A setting asked for by a user and not honoured would be a false promise, so the model refuses it with a sentence.
-To build one: delete its line here and honour it in the core. Schema, reference and refusals follow from this table.
+The model refuses them with a sentence instead of ignoring them. To implement one, delete its entry here. Schema,
+reference and refusals follow from this table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from validator.settings.errors import broken_rule
 NOT_BUILT: Final[dict[str, frozenset[str]]] = {
     "evidence": frozenset({"digest", "values"}),
     "lateness_scope": frozenset({"topic"}),
-    # For these two any content at all is refused.
     "oracle.values": frozenset({"*"}),
     "outputs.values": frozenset({"*"}),
 }
@@ -27,8 +26,10 @@ NOT_BUILT: Final[dict[str, frozenset[str]]] = {
 
 @dataclass(frozen=True)
 class Combination:
-    """A value that is refused beside others only: the ``settings`` concerned, what of them is refused (Markdown), and
-    the ``problem`` that the refusal names."""
+    """Values that are refused only in combination with others.
+
+    ``settings``: the settings concerned. ``refused``: their refused values, as Markdown. ``problem``: the text of the
+    error."""
 
     settings: tuple[str, ...]
     refused: str
@@ -51,11 +52,11 @@ CUMULATIVE: Final = Combination(
     "cumulative is not built yet for windows",
 )
 COMBINATIONS: Final = (CUMULATIVE, MIXED_DUPLICATES, ID_SPACES)
-"""Those of all oracles. The rest of the table is :data:`NOT_BUILT`, and what each oracle refuses (`Oracle.refuses`)."""
+"""The refused combinations that do not depend on the oracle. Those of one oracle are in its `refuses`."""
 
 
 def refuse_unbuilt(setting: str, value: object, built: tuple[str, ...] = ()) -> None:
-    """Raise the refusal (PydanticCustomError) if the table has ``setting`` with ``value``; ``built``: how to fix it."""
+    """Raise PydanticCustomError if ``value`` of ``setting`` is in `NOT_BUILT`. ``built``: the values to use instead."""
     refused = NOT_BUILT.get(setting, frozenset())
     if "*" in refused:
         if value:

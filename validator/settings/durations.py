@@ -21,15 +21,15 @@ UNITS_US: Final[dict[str, int]] = {
 
 PATTERN: Final = r"^([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)$"
 LONGEST_US: Final = 36_500 * UNITS_US["d"]
-"""A century: longer ones are typing errors, and sums with instants stay far from the end of 64 bits."""
+"""A century. A longer duration is a typing error. The sum of a duration and an instant fits into 64 bits."""
 
 FIX: Final = "write a number with ms, s, m, h or d, as in 30s"
 
 
 def parse_duration(text: object) -> int:
-    """``text`` in microseconds; a bare 0 is accepted, any other number without a unit is not.
+    """``text`` in microseconds. A bare 0 is accepted; any other number needs a unit.
 
-    Raises PydanticCustomError where it is no duration, finer than a microsecond, or longer than a century.
+    Raises PydanticCustomError if it is not a duration, finer than a microsecond, or longer than a century.
     """
     if isinstance(text, int) and not isinstance(text, bool) and text == 0:
         return 0
@@ -65,7 +65,7 @@ Duration = Annotated[
     PlainSerializer(format_duration, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "pattern": PATTERN, "examples": ["30s", "500ms", "24h"]}),
 ]
-"""Microseconds inside, text with a unit in the file and in the JSON form. Zero is allowed."""
+"""Microseconds in the model, text with a unit in the file and in the JSON form. Zero is allowed."""
 
 
 def _positive(microseconds: int) -> int:
@@ -74,7 +74,7 @@ def _positive(microseconds: int) -> int:
     return microseconds
 
 
-# The serializer and the schema of Duration stay; only the range is narrower. A default is not validated again.
+# As Duration, with a narrower range. pydantic does not validate a default.
 PositiveDuration = Annotated[
     int,
     BeforeValidator(lambda text: _positive(parse_duration(text))),

@@ -1,12 +1,12 @@
-"""What can be wrong with a configuration, as sentences.
+"""The errors of a configuration.
 
-    ConfigError                 any of the below; ``problems`` holds one sentence each
+    ConfigError                 any of the errors below; ``problems`` has one sentence for each problem
     ├── ConfigFileError         the file cannot be read, or is not YAML with unique keys
     ├── OverrideError           an environment variable or ``--set`` names no place in the document
     ├── ExpansionError          ``${NAME}`` or ``${file:PATH}`` cannot be resolved
-    └── InvalidConfigError        the document was read and breaks a rule, or asks for what is not built yet
+    └── InvalidConfigError      the document was read and breaks a rule, or has a setting that is not built yet
 
-A sentence names the file, the field and the fix. It never quotes a value below an ``options`` key.
+A sentence names the file, the field and the fix. It never quotes a value below ``options`` or ``authorization``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used; ``problems`` holds one sentence for each thing to fix."""
+    """A configuration cannot be used. ``problems`` has one sentence for each problem."""
 
     exit_status = 2
 
@@ -27,7 +27,7 @@ class ConfigError(Exception):
 
 
 class ConfigFileError(ConfigError):
-    """The file is absent, unreadable, not YAML, or says a key twice."""
+    """The file is absent, unreadable, or not YAML with unique keys."""
 
 
 class OverrideError(ConfigError):
@@ -39,7 +39,7 @@ class ExpansionError(ConfigError):
 
 
 class InvalidConfigError(ConfigError):
-    """The document breaks a rule of the configuration, or asks for what is not built yet."""
+    """The document breaks a rule of the configuration, or has a setting that is not built yet."""
 
 
 def broken_rule(problem: str, fix: str) -> PydanticCustomError:
@@ -50,7 +50,7 @@ def broken_rule(problem: str, fix: str) -> PydanticCustomError:
 def broken_rule_at(place: str, problem: str, fix: str) -> PydanticCustomError:
     """As :func:`broken_rule`, for a rule over several fields.
 
-    ``place`` is the field to change, below the model that checks it, as in ``fields.window_start``.
+    ``place`` is the field to change, relative to the model that checks the rule, such as ``fields.window_start``.
     """
     context = {"problem": problem, "fix": fix, "place": place}
     return PydanticCustomError("broken_rule", "{problem}; {fix}", context)

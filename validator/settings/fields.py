@@ -1,4 +1,4 @@
-"""Where in a record a field is: dotted paths into its value, or one of its Kafka parts."""
+"""The place of a field in a record: a dotted path into its value, or a part of the record such as `$key`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEGMENT: Final = re.compile(r"^[^\s.$][^.]*$")
 
 
 class Frozen(BaseModel):
-    """The base of all parts of a configuration: immutable, unknown keys rejected, values never in error texts."""
+    """The base of all parts of a configuration: immutable, without unknown keys, and without values in errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True)
 
@@ -35,7 +35,7 @@ def check_path(path: str) -> str:
 
 
 class _AtPath(Frozen):
-    """Something at a path, which may be written as the path alone."""
+    """A mapping with a path. If it has nothing else, it may be written as the path alone."""
 
     path: str
 
@@ -76,7 +76,7 @@ def one_or_many(value: Any) -> Any:
 Key = Annotated[
     tuple[FieldPath, ...], Field(min_length=1, examples=["page", ["country", "page"]]), BeforeValidator(one_or_many)
 ]
-"""A key of one or more fields; always a tuple inside."""
+"""A key of one or more fields; always a tuple in the model."""
 
 Ids = Annotated[tuple[IdsPath, ...], Field(min_length=1), BeforeValidator(one_or_many)]
-"""The paths of a result's id lists; always a tuple inside."""
+"""The paths of a result's id lists; always a tuple in the model."""

@@ -1,4 +1,4 @@
-"""How much of one record, and how many records at once, the sidecar takes."""
+"""Limits on the size of a record and on the number of records in a batch."""
 
 from __future__ import annotations
 

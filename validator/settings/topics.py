@@ -1,4 +1,4 @@
-"""The topics of a pipeline by their role, and where their records keep id, key, time and evidence."""
+"""The topics of a pipeline by their role, and the fields of their records: id, key, time and evidence."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _paths(fields: Fields) -> list[tuple[str, FieldPath | IdsPath]]:
 
 
 def _can_decode(values: Fields, times: Fields, lists: Fields | None = None) -> None:
-    """Refuse fields of which no record could have all."""
+    """Refuse a combination of fields that no record can have."""
     for name, path in _paths(times):
         if path.path in ("$offset", "$partition"):
             raise broken_rule_at(name, f"{path.path} is not a time", "use $timestamp, or a field that holds a time")

@@ -15,7 +15,8 @@ FaultAndClass = tuple[str | None, str]
 class Acknowledged:
     """The acknowledgements of a state, each with the smallest count of its violation since then.
 
-    Retracted contributions must not excuse later ones, neither in another violation nor in the same one.
+    An acknowledgement does not cover contributions that are confirmed after a retraction, in this or another
+    violation.
     """
 
     def __init__(self) -> None:

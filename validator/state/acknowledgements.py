@@ -1,4 +1,4 @@
-"""Acknowledged violations. They stay in the record and leave the alert (SEMANTICS section 4)."""
+"""Acknowledged violations. They stay on record, but no longer raise the alert (SEMANTICS section 4)."""
 
 from __future__ import annotations
 

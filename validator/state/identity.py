@@ -1,4 +1,7 @@
-"""The identity of a state: pipeline, topics, fields and oracle. A different one is refused, with the difference."""
+"""The identity of a state: pipeline, topics, fields and oracle.
+
+A state with another identity than that of the configuration is refused, and the error names the first difference.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from validator.reconcile.facts import Kind, Side
 from validator.state.tables import StateTables, Table
 
 BYTES_KEPT: Final = 256 * 1024 * 1024
-"""Limit of facts held in memory. Violations of a live run are mostly in its newest batches."""
+"""Limit of the facts held in memory. Comparisons in a live run mostly need facts of its newest batches."""
 JOINED_BYTES: Final = 4 * 1024 * 1024
 """Arrow tables of facts up to this size are joined in memory."""
 

@@ -45,7 +45,8 @@ class Stretch(NamedTuple):
     def within(self, first: int, last: int) -> Stretch | None:
         """The part between two offsets, both inclusive; None if it is empty.
 
-        If not every offset is an undecodable record, the stretch cannot be divided: all of it or None.
+        If not every offset is an undecodable record, the stretch cannot be divided. It is then returned whole, or not
+        at all.
         """
         if self.records == self.last - self.first + 1:
             low, high = max(self.first, first), min(self.last, last)
@@ -134,11 +135,11 @@ class Positions:
     ``hidden``: records that are not settled. ``settled_stretches``: settled ones. ``vouched``: those settled by
     operators. ``tied``: the other settled ones, by the topic on which their settlement depends. ``settled``: number of
     settled records. ``settlements``: the newest settlements. ``named``: positions that rejected records name but that
-    have no undecodable record so far, with the records that name each. ``log_resets``: (batch, offset): in that batch
-    the log was found recreated or cut back, so offsets from there on belong to other records. ``examples``: an offset
-    of a record that does not decode, also of outputs. ``batch``: the newest batch considered. ``fresh``: partitions
-    with new undecodable records since the last `settle`. ``taken``: number of operators' settlements that
-    the last `settle` considered.
+    have no undecodable record so far, with the records that name each. ``log_resets``: pairs (batch, offset). That
+    batch found the log recreated or cut back, so offsets from there on belong to other records. ``examples``: for each
+    partition, also of outputs, the offset of a record that does not decode. ``batch``: the newest batch considered.
+    ``fresh``: partitions with new undecodable records since the last `settle`. ``taken``: number of operators'
+    settlements that the last `settle` considered.
     """
 
     hidden: dict[PartitionId, tuple[Stretch, ...]] = field(default_factory=dict)
@@ -212,7 +213,7 @@ class Positions:
         return found
 
     def take(self, one: Settlement) -> None:
-        """Apply the settlement of a mark."""
+        """Apply a settlement."""
         place = one.place
         self.hidden[place] = _less(self.hidden.get(place, ()), sorted(one.stretches))
         self.settled_stretches[place] = joined((*self.settled_stretches.get(place, ()), *one.stretches))
@@ -277,8 +278,8 @@ class Positions:
 
         Rows whose records operators settled completely are left out: the operators vouch that these records did not
         advance an engine's event time. A rejected record that names a position proves less: an engine may use the time
-        of an event before it rejects the event. Rows that retention folded (`validator.reconcile.lateness.kept`) count
-        no records but have stretches.
+        of an event before it rejects the event. Rows that retention folded
+        (`validator.reconcile.lateness.lateness_rows`) count no records but have stretches.
         """
         if not self.vouched:
             return facts
@@ -348,7 +349,7 @@ class Positions:
                 (PartitionId(t, p), on): tuple(Stretch(*one) for one in found) for t, p, on, found in kept["tied"]
             }
         else:
-            # An earlier version did not record it: settlements that are not an operator's may depend on any topic.
+            # An earlier version did not record `tied`: settlements that are not an operator's may depend on any topic.
             left = {
                 place: _less(found, known.vouched.get(place, ())) for place, found in known.settled_stretches.items()
             }
@@ -366,7 +367,7 @@ class Positions:
 
 
 def positions_of(tables: StateTables, known: Positions, where: ds.Expression | None = None) -> Positions:
-    """``known`` (from the mark of a retirement, or empty), updated with later rows of the facts table.
+    """``known`` (from the mark of a retirement, or empty), after it is updated with later rows of the facts table.
 
     ``where``: restricts these rows.
     """

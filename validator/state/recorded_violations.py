@@ -61,7 +61,8 @@ def summed(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def confirmed_since(tables: StateTables, since_us: int) -> list[ViolationChange]:
-    """The confirmations since an instant (microseconds), in time order. ``stands`` is the value after the last row."""
+    """The confirmations since an instant (microseconds), in time order. ``stands``: the value after the violation's
+    last row."""
     rows: list[tuple[int, str, str, int]] = []
     columns = ("lookup_us", "violation", "class", "state", "confirmed")
     for part in tables.scan(Table.VIOLATIONS, columns, ds.field("lookup_us") >= since_us):

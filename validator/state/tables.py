@@ -1,7 +1,8 @@
 """The Delta tables of a state folder: schemas, creation, and idempotent appends.
 
-`facts` is the source of truth. `verdicts`, `violations`, `frontiers` and `faults` are derived and may be rebuilt.
-`runs` lists the starts of the sidecar. docs/state.md describes every column.
+`facts` is the source of truth. `verdicts`, `violations` and `frontiers` are derived from it, and can be rebuilt.
+`faults` has the records of the faults topic. `runs` lists the starts of the sidecar. docs/state.md describes every
+column.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ FRONTIERS_TYPE: Final = StructType(
         *FRONTIER_TYPE.fields,
     ]
 )
-"""Frontiers after a batch, one row per partition: a periodic copy of the frontier rows in the facts, for readers."""
+"""The frontier rows of a batch, one per partition, copied periodically from the facts for readers."""
 
 FAULTS_TYPE: Final = StructType(
     [
@@ -200,9 +201,9 @@ def create_absent(state: Path) -> None:
 
 
 def _refuse_without_log(state: Path, table: Table) -> None:
-    """Raise FileNotFoundError if the absent table has remaining data files, or if others were derived from it.
+    """Raise FileNotFoundError if the absent table has remaining data files, or if other tables were derived from it.
 
-    Creating it again would give an empty table, and what the state has verified would be lost.
+    Creating it again would give an empty table, and the facts or results of the state would be lost.
     """
     derived = (Table.VERDICTS, Table.VIOLATIONS) if table is Table.FACTS else ()
     if any((state / table.value).rglob("*.parquet")) or any(has_rows(state, other) for other in derived):
@@ -236,7 +237,7 @@ FOR_SPARK: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "false",
 }
-"""Settings of a Spark session that reads the tables. The sidecar's session does not: it uses `deltalake`."""
+"""Settings of a Spark session that reads the tables. The sidecar itself reads them with `deltalake`, without Spark."""
 
 
 def read(spark: SparkSession, state: Path, table: Table) -> DataFrame:

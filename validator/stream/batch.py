@@ -1,4 +1,4 @@
-"""One micro-batch, in the order that makes it exactly once: plan, look up, commit facts, then derive and publish.
+"""Processes a micro-batch exactly once, in this order: plan, look up, read, commit facts, derive rows, publish.
 
 If the sidecar is killed before the commit of the facts, nothing has happened. If it is killed after the commit, the
 next generation starts after this batch and derives the rows that the tables lack.
@@ -215,7 +215,7 @@ class BatchRunner:
     ) -> None:
         """Read up to ``ends``, commit, judge, record and publish.
 
-        ``end``: set in the last batch of a run, whose conclusions depend on whether the pipeline is at rest.
+        ``end``: set at the end of a `--once` run, whose conclusions depend on whether the pipeline is at rest.
         ``skipped``: the partition whose next record is not read.
         """
         began = time.monotonic()
@@ -262,29 +262,31 @@ class BatchRunner:
             }
             unrest = end.unrest(existing_frontiers, appeared)
             rest = end.rest if unrest is None and not end.asks_group else Rest.OPEN
-            # With --leave-open, a run whose pipeline is not at rest counts as stopped: only elapsed time decides.
+            # With --leave-open, a pipeline that is not at rest does not make the verdict unknown. Only elapsed time
+            # settles cells then.
             self.record.leaves_open = not end.rest.closes_all
             self.record.unrest, self.record.unrest_left = (None, unrest) if self.record.leaves_open else (unrest, None)
         if moved or end is not None or self._tick_is_due(lookup_us):
             found = summaries(facts) if moved and facts is not None else []
             progress, offset_gaps = self._accounted(progress, lookups, found)
-            # No topic was recreated in between: lookups and records are of the same topic.
+            # If no topic was recreated since the lookups, lookups and records are of the same topic.
             self._check_topics(self.brokers.topics(topics))
             self._commit(progress, facts if moved else None, found, offset_gaps, rest, began)
         if canary is not None:
-            # The canary is last: it takes part only in what is committed and published.
+            # The canary is judged last, so that its failure cannot affect the pipeline's batch.
             try:
                 canary.take(planted, lookup_us, lookups, ends)
             except Exception as error:
-                # The batch is committed, which resets the count of failures that would sideline the canary.
+                # A committed batch resets the run's count of failures, which would otherwise sideline the canary.
                 canary.sideline(first_line(error))
                 raise NewGenerationWanted("the canary is left out for a while") from error
 
     def _accounted(
         self, progress: IngestProgress, lookups: Mapping[PartitionId, Lookup], found: Sequence[PartitionSummary]
     ) -> tuple[IngestProgress, tuple[OffsetGap, ...]]:
-        """Account for offsets without a visible record. Returns the new progress and the input offsets among them.
+        """Account for offsets without a visible record.
 
+        Returns the new progress, and the input offsets among them whose records compaction may have removed.
         The `cleanup.policy` of a topic is looked up after a batch that met such offsets, and every `POLICIES_EVERY_US`.
         """
         unaccounted = progress.unaccounted(found)
@@ -364,7 +366,7 @@ class BatchRunner:
         retired, vouched = self.retired, any(one.vouches for one in settled)
         self._retire()
         self._recorded = self.progress.batch
-        # The next start cannot use cells that were saved before these marks.
+        # A retirement or a vouching settlement makes earlier saved cells useless for the next start.
         if self.saver is not None and (self.saver.is_due or vouched or self.retired is not retired):
             self._save()
         self._check_limits()
@@ -457,7 +459,7 @@ class BatchRunner:
         )
 
     def _reach_us(self, progress: IngestProgress) -> int:
-        """The latest window end that an event of this batch could prove past, at most `max_ahead` after the lookup."""
+        """The latest window end that an event up to `max_ahead` after the lookup would prove to be past."""
         return self.config.oracle.reach_at(progress.lookup_us + self.config.timing.max_ahead, self._slack)
 
     @property

@@ -1,7 +1,7 @@
 """Runs a generator in a separate process with limited memory: nothing else limits the decompressed size of a record.
 
-librdkafka limits the bytes that it fetches, which are compressed. All records that are read with it beside the stream
-are read in such a process: a record that does not fit into memory ends only this small process.
+librdkafka limits only the compressed bytes that it fetches. The driver reads records with it only in such a process: a
+record that does not fit into memory ends this process, not the driver.
 """
 
 from __future__ import annotations

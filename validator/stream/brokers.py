@@ -1,6 +1,6 @@
 """Lookups at the brokers: existing topics, starts and ends of their logs, committed offsets, topic settings.
 
-The sidecar's requests to Kafka outside of Spark's source, except reading records, are made here.
+The driver makes all its requests to Kafka here, except those that read or write records and those of Spark's source.
 """
 
 from __future__ import annotations
@@ -132,7 +132,8 @@ class Brokers:
         partitions = [TopicPartition(t.name, p) for t in topics.values() for p in t.partitions]
         if not partitions:
             return {}
-        # Looked up before the high watermark, so that it is not past it, except from an earlier topic of that name.
+        # The committed offset is looked up before the high watermark, so that it is not past it. Only an offset that
+        # was committed on an earlier topic of the same name can be past it.
         committed = self.committed(partitions) if self._group is not None else {}
         starts = self._offsets(partitions, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
         # The high watermark is looked up before the last stable offset: in the other order, records appended in

@@ -1,7 +1,8 @@
-"""The canary beside a pipeline: its sources are in the same query; its progress, cells and verdicts are separate.
+"""The canary: rounds of known violations, planted on its own two topics, show whether the sidecar finds them.
 
-Everything is in memory. After a restart, and after an absence of its topics, the canary begins at the ends of the
-topics: rounds planted before are forgotten and never judged (docs/decisions/0042).
+The canary's sources are in the pipeline's query. Its progress, cells and verdicts are separate, and only in memory.
+After a restart, and after an absence of its topics, the canary begins at the ends of the topics: rounds planted before
+are forgotten and never judged (docs/decisions/0042).
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ class CanaryWatch:
     def wants_query(self, topics: Mapping[str, Topic]) -> bool:
         """Whether the existing ``topics`` require another query: the canary's own appeared, vanished or were recreated.
 
-        A canary that was left out requires one once its time is over.
+        A canary that is left out requires one once both topics exist and the time for which it is left out is over.
         """
         found = {name: topics[name].id for name in self.topics if name in topics}
         if self._topics:

@@ -45,7 +45,7 @@ def for_java(config: Config, java: Any = None) -> dict[str, str]:
     """
     options = java_options(config.kafka.options, _read)
     if java is not None and "ssl.key.password" in options:
-        # Kafka's reader does not support keys encrypted by OpenSSL (PBES2), although Java can decrypt them.
+        # The PEM reader of Kafka's client does not support keys encrypted by OpenSSL (PBES2), but Java does.
         password = options.pop("ssl.key.password")
         options["ssl.keystore.key"] = _decrypted(java, options["ssl.keystore.key"], password)
     return {**options, "bootstrap.servers": config.kafka.bootstrap_servers}
@@ -115,7 +115,7 @@ def why_refused(config: Config, client_messages: ClientMessages) -> Refusal | No
 
 
 def refined(found: Refusal | None, options: Mapping[str, str]) -> Refusal | None:
-    """``found``, or that the client's certificate has expired: a broker's TLS alert does not distinguish the two."""
+    """``found``, or the refusal of an expired client certificate, which a broker's TLS alert does not show."""
     if found is not None and found.kind in ("client_certificate", "handshake") and _has_expired(options):
         return refusal_of_kind("client_expired", options)
     return found

@@ -74,9 +74,9 @@ def mark_row(progress: IngestProgress, mark: str, retention_us: int) -> pa.Table
 def offset_gap_rows(
     progress: IngestProgress, offset_gaps: Sequence[OffsetGap], reach_us: int, retention_us: int
 ) -> pa.Table:
-    """Fact rows of input offsets without readable records, found in the batch of ``progress``.
+    """Fact rows of input offsets whose records can no longer be read, found in the batch of ``progress``.
 
-    ``reach_us``: the latest window end that a record of this batch could prove past.
+    ``reach_us``: the latest window end that such a record may have shown to the engine to be past.
     """
     of_batch = {
         "batch": progress.batch,
@@ -128,7 +128,7 @@ def topic_marks(before: IngestProgress, progress: IngestProgress) -> list[str]:
 
 
 def log_resets(before: IngestProgress, progress: IngestProgress) -> list[tuple[PartitionId, int]]:
-    """The partitions whose logs were recreated or cut back between the two, with the first offset concerned."""
+    """The partitions whose logs were recreated or cut back since ``before``, with the first offset that changed."""
     both = [(place, known, progress.frontiers[place]) for place, known in before.frontiers.items()]
     return [
         (place, 0 if known.topic_id != now.topic_id else now.next_offset)

@@ -62,7 +62,7 @@ def restore(state: Path, record: RunRecord) -> str | None:
 
 @dataclass(frozen=True)
 class _Kept:
-    """The complete content of the file. A damaged file is not used in part."""
+    """The complete content of the file. A file that is damaged in part is not used."""
 
     classified: dict[str, int]
     moves: dict[tuple[str, str], int]

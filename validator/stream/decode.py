@@ -20,9 +20,9 @@ _DEFAULT: Final = Limits()
 
 @dataclass(frozen=True)
 class Reader:
-    """Decodes the records of one source into columns, and assigns them to cells.
+    """The decoder of the records of one source, and the oracle that assigns them to cells.
 
-    ``slack_us``: disorder plus allowed lateness, in microseconds; 0 for results.
+    ``slack_us``: `max_disorder` plus `allowed_lateness`, in microseconds; 0 for results.
     """
 
     batches: EventBatches | ResultBatches
@@ -63,7 +63,7 @@ def result_reader(
     *,
     limits: Limits = _DEFAULT,
 ) -> Reader:
-    """A reader of results. Each names its cell and the ids that it used, or with evidence ``id`` its one id.
+    """A reader of results. Each result names its cell and the ids that it used, or with evidence ``id`` its one id.
 
     ``spaces``: input topic -> its id space, if each input has one. Each list of ids then belongs to one input.
     """

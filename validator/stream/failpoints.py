@@ -1,7 +1,7 @@
-"""Failpoints: named points at which a test kills the sidecar with SIGKILL. Without the variable they have no effect.
+"""Failpoints: named points at which a test kills the sidecar with SIGKILL.
 
 ``STREAMPROOF_FAILPOINT=NAME[:NTH[:TARGET]]``: at the NTH passing of NAME (default 1, the first) kill TARGET, which is
-`driver` (this process, the default) or `jvm`.
+`driver` (this process, the default) or `jvm`. Without this variable failpoints have no effect.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ NAMES: Final = (
     "after_retiring",
     "after_saving",
 )
-"""The failpoints, in the order in which a batch passes them."""
+"""The failpoints, in the order in which a batch passes them, except those of the end of a `--once` run.
+
+That batch passes ``before_rest`` before ``before_facts``, and ``after_rest`` instead of ``after_facts``."""
 
 _passed: dict[str, int] = {}
 

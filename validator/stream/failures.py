@@ -77,7 +77,7 @@ def text_of(error: BaseException) -> str:
 
 
 def why_ended(error: BaseException, options: Mapping[str, str]) -> str:
-    """As `first_line`, but if the brokers refuse the Java client, the reason. ``options``: `kafka.options`.
+    """Why the brokers refuse the Java client, if they do, else `first_line`. ``options``: `kafka.options`.
 
     Spark passes an exception of the client on as text, or in a chain of causes.
     """
@@ -115,7 +115,7 @@ def known_sentence(error: BaseException, state: Path) -> str | None:
         return _full(_path_in(causes, _QUOTA) or state, state)
     if _says(causes, (errno.EROFS,), _READ_ONLY):
         return _read_only(_path_in(causes, _READ_ONLY), state)
-    # BrokenPipeError comes from a reader of the output: py4j wraps broken connections to the JVM.
+    # A BrokenPipeError is of the sidecar's own output: py4j wraps errors of connections to the JVM.
     is_cut_off = any(
         isinstance(cause, (Py4JNetworkError, ConnectionError)) and not isinstance(cause, BrokenPipeError)
         for cause in causes

@@ -26,7 +26,7 @@ _RECORD_KEY: Final = ("topic", "partition", "offset", "id", "state", "time_us")
 
 
 class FaultRecords:
-    """The records of faults by their place. A record that is taken twice is kept once."""
+    """The records of faults by `_RECORD_KEY`. A record that is taken twice is kept once."""
 
     def __init__(self) -> None:
         self._rows: dict[RecordKey, Row] = {}
@@ -54,7 +54,7 @@ class FaultRecords:
 
 
 def recorded(tables: StateTables) -> list[Row]:
-    """The rows of the faults table. Of several rows with one place, the row with ``expects`` is last."""
+    """The rows of the faults table. Of several rows of one record, the row with ``expects`` is last."""
     # All columns are read: a table of an earlier version has no column `expects`.
     rows = [{"expects": None, **row} for part in tables.scan(Table.FAULTS) for row in part.to_pylist()]
     return sorted(rows, key=lambda row: row["expects"] is not None)

@@ -26,7 +26,7 @@ _OFFSETS_MAX: Final = 10_000
 _PAUSE_SECONDS: Final = 10.0
 """Pause after a failed read, so that repeated failures do not delay every batch."""
 _FAILURES_MAX: Final = 24
-"""Failures for lack of memory in one poll up to which a range is split: enough to find one record among all."""
+"""Failures for lack of memory in one poll up to which ranges are split: enough to isolate one of `_OFFSETS_MAX`."""
 
 _Item = TypeVar("_Item")
 

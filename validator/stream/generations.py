@@ -127,14 +127,14 @@ class Generations:
         self._canary = None if once else canary_of(config, now_us=self._now_us, say=say)
 
     def close(self) -> None:
-        """Close the canary, which runs beside the query."""
+        """Stop the canary's thread, which plants rounds."""
         if self._canary is not None:
             self._canary.close()
 
     def run(self, spark: SparkSession) -> Verdict:
         """Run the generations. Returns the declared guarantee's verdict at the end.
 
-        Raises `CannotVerify`, `BrokersUnreachable` and `StateDamaged`.
+        Raises `CannotVerify`, `BrokersUnreachable`, `StateDamaged` and `StateTaken`.
         """
         self._record = self._restored()
         try:
@@ -155,7 +155,7 @@ class Generations:
             hidden_inputs_lose=self._rules.oracle.hidden_inputs_lose,
             copies_explain=config.copies_explain,
             ledger=read_ledger(self._state, self._say) if config.faults is not None else None,
-            # A loss in a fault is confirmed only when its window has closed and `missing_after` has passed.
+            # A loss during a fault is confirmed only `missing_after` after the closing of its window.
             expects_within_us=config.measures.give_up_after
             + config.oracle.span_us
             + config.timing.max_disorder
@@ -455,11 +455,11 @@ class Generations:
         self._record.examples[topic] = example
 
     def _read_faults(self) -> None:
-        """Read new records of the faults topic: a batch attributes its violations to faults that are known by then."""
+        """Read new records of the faults topic, before a batch attributes its violations to known faults."""
         assert self._runner is not None
         if self._faults is None or self._runner.workers is None:
             return
-        # They are kept until they are in the table: an append may fail, and a poll returns each record only once.
+        # The rows are kept until they are in the table: an append may fail, and a poll returns each record only once.
         self._faults_read += self._faults.poll(self._runner.workers)
         if self._faults_read:
             self._runner.record.faults_read(self._faults_read)

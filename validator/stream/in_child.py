@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 ENDED_BY_MEMORY: Final = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGKILL)
-"""Signals for lack of memory: librdkafka aborts if an allocation fails, and the kernel kills the process."""
+"""Signals that show lack of memory: librdkafka aborts if an allocation fails, and the kernel kills the process."""
 
 _Result = TypeVar("_Result")
 

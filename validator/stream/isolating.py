@@ -37,7 +37,7 @@ _SKIPS_MAX: Final = 100
 _REFUSALS_MAX: Final = 4
 """If this many other records cannot be read either, the record is not the reason for the lack of memory."""
 _NEIGHBOURS: Final = 3
-"""Offsets tried before a place. More than one, since the last offset of a transaction is a marker, not a record."""
+"""Offsets tried below a position: more than one, since the last offset of a transaction is a marker, not a record."""
 _EXHAUSTED: Final = (
     "OutOfMemoryError",
     "OutOfDirectMemoryError",
@@ -148,8 +148,10 @@ class Isolation:
         """Commit part after part with ``runner``.
 
         Returns a `NewGenerationWanted` when all parts are committed, None if ``stop`` was set, or the error that ended
-        the reading. ``lookups``: current bounds of the logs; offsets outside of them are left out. Raises
-        `CannotVerify` if memory is short for another reason than one record; the record is then not skipped.
+        the reading. ``lookups``: current bounds of the logs; offsets outside of them are left out.
+
+        Raises `CannotVerify` if memory is short for another reason than one record, or if `_SKIPS_MAX` records in a row
+        were skipped; the record is then not skipped. Raises the error if memory ended the JVM.
         """
         self.skipped = 0
         while self._spans and not stop.is_set():

@@ -95,7 +95,7 @@ class LockedJar:
 
 
 def find_java() -> JavaInstallation:
-    """Find the Java that Spark and the broker use: the one of ``JAVA_HOME`` if set, as in Spark, else of the ``PATH``.
+    """Find the Java that Spark uses: the one of ``JAVA_HOME`` if set, else the first one of the ``PATH``.
 
     Raises :class:`JavaNotFoundError` if there is none, if it does not start, or if its major version is not between
     :data:`JAVA_MAJOR_MIN` and :data:`JAVA_MAJOR_MAX`.

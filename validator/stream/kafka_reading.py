@@ -46,7 +46,7 @@ _SILENCE_SECONDS: Final = 30.0
 _CHILD_SECONDS: Final = 60
 """Time for a child process to decompress and decode its one record, in addition to the allowed silence."""
 _QUEUED_KBYTES: Final = 16 * 1024
-"""Decompressed records that librdkafka prefetches. It does not know where a range ends."""
+"""KiB of decompressed records that librdkafka prefetches. It does not know where a range ends."""
 _LOW_MEMORY_KBYTES: Final = 1024
 _LOW_MEMORY_FETCH_BYTES: Final = 64 * 1024
 _FARTHEST_MS: Final = FARTHEST_US // 1000 + 1
@@ -197,7 +197,7 @@ class Reading:
             # A broker returns at least one record batch, whatever fetch size is requested.
             ours["fetch.message.max.bytes"] = 1 if alone else _LOW_MEMORY_FETCH_BYTES
         if alone:
-            # The next record may be the one that does not fit: it is fetched after this one is taken, with a delay.
+            # The next record may be the one that does not fit: librdkafka fetches it late, after this one is taken.
             ours |= {"queued.min.messages": 1, "fetch.queue.backoff.ms": 1_000}
         return {**self.options, **ours}
 
@@ -205,7 +205,7 @@ class Reading:
 def _until_end(
     consumer: Consumer, client_messages: ClientMessages, wanted: Range, silence_seconds: float, *, low_memory: bool
 ) -> Iterator[Read]:
-    """The messages of a range, up to its end. Raises `ReadFailed`."""
+    """The messages of a range, up to its end. Raises as `_after` does."""
     client_messages.texts.clear()
     consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
     count = 1 if low_memory else _MESSAGES_AT_ONCE
@@ -270,7 +270,8 @@ def _checked(messages: Sequence[Message], wanted: Range, reached: int) -> Offset
 def _after(message: Message, wanted: Range, reached: int) -> int:
     """The next offset to read after an error event of librdkafka.
 
-    Raises `ReadFailed` for each error of the partition, since librdkafka continues after records that it cannot read.
+    Raises `MemoryError` if a record could not be decompressed, and `ReadFailed` for any other error of the partition:
+    librdkafka itself would continue after a record that it cannot read.
     """
     error = message.error()
     assert error is not None
@@ -279,7 +280,7 @@ def _after(message: Message, wanted: Range, reached: int) -> int:
         return reached
     code = error.code()
     if code == KafkaError._PARTITION_EOF:  # noqa: SLF001
-        # It may precede the planned end: a newly elected leader does not know the current high watermark yet.
+        # This offset may precede the planned end: a newly elected leader does not know the high watermark yet.
         return int(message.offset() or 0)
     place = f"{wanted.topic}-{wanted.partition}"
     if code in _TOPIC_RECREATED:
@@ -370,7 +371,6 @@ def _headers(messages: Sequence[Message], most_of: Mapping[str, int]) -> pa.Arra
     sizes: list[int | None] = []
     ends = [0]
     for message in messages:
-        # Of several headers with the same name the last one is used.
         found = _named_headers(message)
         for name, most in most_of.items():
             if name in found:

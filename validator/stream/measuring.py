@@ -80,7 +80,7 @@ class LedgerWriter:
 
 
 def catch_up(tables: StateTables, recovered: Recovered, record: RunRecord) -> None:
-    """Measure the results of committed batches that are not in the files, after a kill."""
+    """Measure the results of committed batches that the files of measurements lack after a kill."""
     progress = recovered.progress
     if record.measured_batch is None:
         record.measured_batch = progress.batch
@@ -180,8 +180,8 @@ def _published(found: list[MeasuredPhase], record: RunRecord) -> tuple[Phase, ..
     published = []
     for i, phase in enumerate(found):
         place = names[i]
-        # Violations are recorded by phase and fault name. Their counts are exact only if both name a single stretch of
-        # a single fault. Violations of a later control phase are counted with the recovery before it.
+        # Violations are recorded by phase and fault name, so the counts are exact only if these identify one stretch of
+        # one fault. Violations of a later control phase are counted with the recovery before it.
         is_unique = names.count(place) == 1 and repeated.count(place[1] or "") < 2 and (place[1] is not None or i == 0)
         bare = Phase(
             *place, phase.stretch.start_us, phase.stretch.end_us, _violations(record, place) if is_unique else {}

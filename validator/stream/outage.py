@@ -14,7 +14,7 @@ FILE: Final = "brokers-unanswered"
 
 
 class OutageNote:
-    """Notes in a file of the state that a request to the brokers failed, until a generation begins.
+    """A file of the state that exists from a failed request to the brokers until a generation begins.
 
     ``noted``: whether a request has failed since the last generation began, in this process or an earlier one.
     """

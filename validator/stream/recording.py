@@ -16,7 +16,7 @@ from validator.stream.failpoints import reach
 from validator.stream.run_record import Recorded, RunRecord
 
 LATEST_KEPT: Final = 50
-"""Violations per batch that are kept for publication. The table has all of them."""
+"""Number of largest violations per batch that are kept for publication. The table has all of them."""
 
 
 @dataclass(frozen=True)

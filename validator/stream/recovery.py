@@ -133,7 +133,7 @@ def take_over(tables: StateTables) -> None:
 def recover(tables: StateTables, rules: TimeRules, oracle: Oracle, saved: SavedCells | None = None) -> Recovered:
     """Rebuild a state from its facts, or from ``saved`` and the facts of later batches. Raises `StateDamaged`.
 
-    ``saved`` is modified and must not be used afterwards. An empty state has no progress.
+    ``saved`` is modified and must not be used afterwards.
     """
     with _whole(tables):
         found = None if saved is None else _since(tables, rules, saved)
@@ -153,7 +153,7 @@ def _since(tables: StateTables, rules: TimeRules, saved: SavedCells) -> Recovere
     drop_folders(tables, saved.retired.through_epoch)
     found = _folded(tables, rules, saved, newest, instants, marks)
     rises = found.progress.clock().horizon_us
-    # Settled cells are out of scope by now, so all cells have to be judged again.
+    # If the horizon has passed settled cells, they are out of scope, and all cells have to be judged again.
     overtaken = rises != saved.horizon_us and rises is not None and rises > saved.settled.oldest_start_us(-1)
     return None if overtaken else found
 
@@ -349,11 +349,11 @@ def _restore_violations(cells: Cells, name: str, parts: Iterable[pa.Table]) -> N
     np.add.at(cells.array(f"confirmed_{name}"), rows, grown)
     order = np.lexsort((batch, rows))
     rows, lookup_us, count = rows[order], lookup_us[order], count[order]
-    # If a cell has several rows, the last assignment, of the newest row, wins.
     before = cells[f"told_{name}"][rows]
     same = rows[1:] == rows[:-1]
     before[1:][same] = count[:-1][same]
     began = (count > 0) & (before == 0)
+    # If a cell has several rows, the last assignment, of the newest row, wins.
     cells.put(f"told_{name}", rows, count)
     cells.put(f"began_{name}", rows[began], lookup_us[began])
     # An earlier version may have retracted violations that it never confirmed.

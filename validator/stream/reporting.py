@@ -1,4 +1,4 @@
-"""Builds the published snapshot from the progress, totals and the run's record. It contains only committed state."""
+"""Builds the published snapshot from progress, totals and run record. The snapshot contains only committed state."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def results_of(progress: IngestProgress, sums: CellTotals) -> dict[str, int]:
 
 
 def _unacknowledged(confirmed: Mapping[str, int], acknowledged: Mapping[tuple[str | None, str], int]) -> dict[str, int]:
-    """Class -> confirmed contributions that are not acknowledged. The alert is about these."""
+    """Class -> confirmed contributions that are not acknowledged."""
     seen = _by_class(acknowledged)
     return {name: max(0, count - seen.get(name, 0)) for name, count in confirmed.items()}
 
@@ -191,7 +191,7 @@ def _unexpected(
     expected: Mapping[tuple[str, str], int],
     acknowledged: Mapping[tuple[str | None, str], int],
 ) -> dict[str, int]:
-    """Class -> open violations that no fault's plan expects. Acknowledged expected ones are in neither number."""
+    """Class -> open violations that no fault's plan expects. An acknowledged one is neither open nor expected."""
     open_expected = dict(expected)
     for (fault, name), count in acknowledged.items():
         place = (fault or "", name)
@@ -216,8 +216,8 @@ def _confirmed_now(
 
     ``held``: the classes of which nothing more is confirmed.
     """
-    # A confirmed violation stays confirmed while it is on record. This includes retired cells, and contributions that
-    # count as overdue again because of time or of a recreated topic.
+    # A confirmed violation stays confirmed while it is on record, also if its cell was retired, or if its contributions
+    # count as overdue again, for example because a topic was recreated.
     recorded = {name: min(sums.on_record.get(name, 0), record.confirmed_now.get(name, 0)) for name in VIOLATIONS}
     proven = {name: sums.counts[name] - sums.unproven.get(name, 0) for name in VIOLATIONS}
     confirmed = {name: recorded[name] if name in held else max(recorded[name], proven[name]) for name in VIOLATIONS}
@@ -244,9 +244,9 @@ def _retired_in_doubt(sums: CellTotals) -> Iterator[Doubt]:
 
 
 def _unrecorded(confirmed: Mapping[str, int], record: RunRecord) -> list[Doubt]:
-    """Why the verdicts over an hour and a day are unknown, if violations were retired while they were suspected.
+    """Why the verdicts over an hour and a day are unknown.
 
-    The instant of their confirmation is not recorded.
+    If violations are confirmed after their cells were retired, the instant of the confirmation is not recorded.
     """
     names = [name for name, count in confirmed.items() if count > record.confirmed_now.get(name, 0)]
     return [Doubt(f"when violations of class {', '.join(names)} were confirmed is not known")] if names else []
@@ -399,7 +399,7 @@ def _refuted_sentence(sums: CellTotals) -> str:
 def _retired_doubts(config: Config, sums: CellTotals) -> list[Doubt]:
     """Doubts about contributions that were undecided when retention dropped their cells.
 
-    They concern the verdict of the whole run, but no alert, since nothing can change them any more.
+    They make the verdict over the whole run unknown, and raise no alert: nothing can resolve them any more.
     """
     found = []
     if count := sums.unconsumed_retired:
@@ -418,13 +418,13 @@ def _retired_doubts(config: Config, sums: CellTotals) -> list[Doubt]:
 
 
 def _by_group(config: Config) -> str:
-    """The consumer in a sentence. No group may be configured any more, if only retired cells depended on one."""
+    """The consumer in a sentence. The configuration may no longer name the group on which retired cells depended."""
     group = config.engine.consumer_group
     return "by the engine" if group is None else f"by group {group}"
 
 
 def _group_doubts(config: Config, progress: IngestProgress, record: RunRecord, sums: CellTotals) -> list[Doubt]:
-    """Doubts about events that the engine's group has not consumed: they are not lost, but may still be."""
+    """Doubts about events that the engine's group has not consumed: they are not lost, but may still get lost."""
     unconsumed, by_group = sums.unconsumed, _by_group(config)
     if record.has_ended and unconsumed:
         sentence = (

@@ -1,8 +1,9 @@
 """Corrected fields: a topic of which no record ever decoded is read again from its start (docs/decisions/0097).
 
-Its facts are only undecodable rows. One commit moves the frontiers back to the start of the topic and marks those rows
-as void. The identity is written afterwards. If the sidecar is killed in between, the next start finds an unread topic:
-with the new fields it repeats the procedure, with the old ones it reads the topic as before.
+All facts of such a topic are undecodable rows. One commit moves the frontiers back to the start of the topic and marks
+these rows as void. The new identity (`validator.state.identity`) is written afterwards. If the sidecar is killed in
+between, the next start finds an unread topic. With the new fields it repeats the procedure. With the old ones it reads
+the topic as before.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 They leave memory, and their epochs leave the facts table. The decision is one commit to the facts table: a mark with
 the totals of the retired cells, and copies of those rows of dropped epochs that are still needed. These are the rows of
 cells that stay, rows that prove lateness, ids that must stay known, and other marks. If the sidecar is killed before
-the commit, nothing has happened. If it is killed after it, the next start finds the mark and removes the remaining
-folders.
+the commit, nothing has happened. If it is killed after the commit, the next start finds the mark and removes the
+remaining folders.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ Violation = tuple[str, int, str]
 class Retired:
     """What retention has dropped so far: totals, the newest dropped epoch, and the horizons.
 
-    ``positions``: those of undecodable records at that time (`Positions.to_json`); None in an earlier version's mark.
+    ``positions``: those of undecodable records at the last retirement (`Positions.to_json`); None in an earlier
+    version's mark.
     """
 
     sums: CellTotals = field(default_factory=CellTotals.empty)
@@ -268,8 +269,8 @@ def _kept_in(
     Its row is kept if its cell would have to stay (`_passed`), or may be a settled one, which has no epoch for such
     rows. ``epochs``: those of the cells in memory.
 
-    The cells of dropped rows are out of scope, as retired ones are: otherwise a late or rejected record that is read
-    afterwards would name an unknown id.
+    The horizon passes the cells of dropped rows, as it passes retired cells: otherwise a late or rejected record that
+    is read afterwards would have an unknown id.
     """
     rows = judging.cells.rows_of_facts(facts)
     here = rows >= 0
@@ -310,10 +311,9 @@ def commit(
 
 
 def _passed(judging: Judging, progress: IngestProgress) -> Bools:
-    """Which cells' end the watermark has passed. Other cells stay at any age.
+    """Which cells end at or before the watermark. Other cells stay at any age.
 
-    The horizon of a retired cell puts all earlier cells out of scope: retiring an event of the year 3000 would end all
-    checking.
+    Retiring a cell puts all earlier cells out of scope: retiring a cell of the year 3000 would end all checking.
     """
     ends = judging.cells["end_us"]
     if progress.watermark_us is None:
@@ -339,8 +339,8 @@ def _decided(judging: Judging, progress: IngestProgress) -> Bools:
 def _waited(judging: Judging, progress: IngestProgress, retention_us: int, absent: Collection[str]) -> Bools:
     """Which cells are retired undecided: neither an open transaction nor a deleted topic may keep cells forever.
 
-    They have not changed for `_PATIENCE` retentions, and became due at least one retention ago: after a restart,
-    closing times are known no more precisely than that.
+    These cells have not changed for `_PATIENCE` retentions. They also became due at least one retention ago: after a
+    restart, closing times are known only to within one retention.
     """
     cells, through_us = judging.cells, _read_through_us(progress, absent)
     if through_us is None:

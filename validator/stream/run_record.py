@@ -1,6 +1,7 @@
 """The measurements and totals of a run, which the published snapshot contains beside the cells.
 
-All of them follow from committed state. A start restores totals from the derived tables, so that no counter falls.
+All of them follow from committed state. A start restores totals from the derived tables and from the file of
+`validator.stream.counters`, so that no counter falls.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Recorded:
     """The content of an append to the violations table.
 
     ``sums``: its rows, summed by `summed`. ``latest``: its largest rows, with ``first_us``, the instant since which the
-    violation is on record. ``counts``: violation -> contributions in it now. ``moves``: confirmations per row.
+    violation is on record. ``counts``: violation -> contributions in it now. ``changes``: one per row.
     """
 
     sums: tuple[Mapping[str, Any], ...]
@@ -55,7 +56,8 @@ class RunRecord:
     which ``confirmed_now`` is not 0. ``acknowledged``: the part of the violations that is acknowledged.
 
     Counters: ``reclassified_total``: (from, to) -> contributions whose class changed. ``results_most``,
-    ``processed_most``: the highest values so far, by class of result: judging a cell again may lower the current ones.
+    ``processed_most``: the highest numbers so far of results by class, and of processed contributions. Judging a cell
+    again may lower the current numbers.
 
     Measures: ``latency_by_phase``: (definition, phase as known when the result was read) -> latencies.
     ``measured_batch``: the newest batch whose results are in the latencies (None: unknown, from a file of an earlier
@@ -169,7 +171,7 @@ class RunRecord:
         self._forget_old(now_us)
 
     def add_recorded(self, sums: Iterable[Mapping[str, Any]], *, committed_us: int | None = None) -> None:
-        """Add rows of the violations table, summed by `SUMMED_BY`, to the totals. A batch must be added completely.
+        """Add rows of the violations table, summed by `SUMMED_BY`, to the totals. One call adds a whole batch.
 
         ``committed_us``: instant of their commit; None if unknown: the lookup instant of their batch is used instead.
         """
@@ -269,7 +271,7 @@ class RunRecord:
         self.recent.forget(now_us)
         for place, minutes in self.confirmed_by_fault.items():
             if len(minutes) > 2 * DAY_MINUTES:
-                # The fault is not healed for days: old minutes are merged, since they are no longer expected.
+                # To bound the memory, minutes older than a day are merged into one that no fault's plan covers.
                 self.confirmed_by_fault[place] = dict(_without_old(minutes, oldest))
 
 

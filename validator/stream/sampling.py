@@ -1,6 +1,7 @@
 """Reads a few records of topics beside the stream: the newest ones, or the one at a position.
 
-These functions are to be run by `validator.stream.bounded`, since the decompressed size of a record is not limited.
+Run `newest` and `why_undecodable` with `validator.stream.bounded.bounded`: the decompressed size of a record is not
+limited.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Saves the cells in memory after a batch to a file, so that a start need not fold all facts of the retention.
+"""Saves the cells in memory after a batch to a file, so that the next start need not fold all retained facts.
 
-The file is derived: `validator.stream.recovery` reads it and folds the facts of later batches. If it is absent, or does
-not match the tables or the rules, all facts are folded. It consists of consecutive Arrow streams and a checksum. The
-streams have the cells, and the settled cells that have left memory.
+The file is derived: `validator.stream.recovery` reads it and folds the facts of later batches. If the file is absent,
+or does not match the tables or the rules, all facts are folded. The file consists of consecutive Arrow streams and a
+checksum. The streams have the cells, and the settled cells that have left memory.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _DAMAGED: Final = (pa.ArrowException, ValueError, KeyError, TypeError, EOFError,
 class SavedCells:
     """The cells after batch ``batch`` with lookup instant ``lookup_us``, as folding all facts up to it would give them.
 
-    Settled cells are not in ``cells`` but in ``settled``. ``rules``: the rules by which they were judged; None if
+    ``settled``: the settled cells that have left memory. ``rules``: the rules by which they were judged; None if
     nothing is saved. ``passed``, ``rests``, ``horizon_us``: as in `Judging`. ``replaced``, ``cut_back``,
-    ``faults_topics``, ``outages``: as in `IngestProgress`. ``rereads``: those considered in ``cells``. ``unexamined``:
-    as in `RunRecord`.
+    ``faults_topics``, ``outages``: as in `IngestProgress`. ``rereads``: the decisions to read a topic again that
+    ``cells`` takes into account. ``unexamined``: as in `RunRecord`.
     """
 
     cells: Cells
@@ -74,7 +74,8 @@ class SavedCells:
 class Saver:
     """Writes the file of one state periodically.
 
-    ``rereads``: those considered in the cells in memory. ``say``: receives a sentence if the file cannot be written.
+    ``rereads``: the decisions to read a topic again that the cells in memory take into account. ``say``: receives a
+    sentence if the file cannot be written.
     """
 
     state: Path

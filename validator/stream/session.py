@@ -26,7 +26,7 @@ TUNED: Final[dict[str, str]] = {
     "spark.sql.shuffle.partitions": "2",
     # Records and most fact rows do not go through the JVM (`validator.stream.workers`).
     "spark.driver.memory": "1g",
-    # On a cluster facts go through the driver; a limit would fail a large batch repeatedly, at every start.
+    # On a cluster fact rows go through the driver's JVM. A limit would fail a large batch at every start.
     "spark.driver.maxResultSize": "0",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -72,7 +72,7 @@ class _Launch(dict[str, Any]):
     """
 
     def __setitem__(self, name: str, value: object) -> None:
-        # PySpark's own function ignores only SIGINT.
+        # The `preexec_fn` of PySpark ignores only SIGINT.
         super().__setitem__(name, _ignore_ending if name == "preexec_fn" else value)
 
 
@@ -172,7 +172,7 @@ def for_a_small_jvm(java_options: str, elsewhere: Iterable[str]) -> str:
     It uses only the first JIT compiler: on two cores the second one costs more than it saves in a run of minutes. It
     collects garbage with one thread, unless ``java_options`` or options ``elsewhere`` select a collector.
     """
-    # With one compiler the JVM reserves 48 MB for code. A Spark session fills them, and new code is then interpreted.
+    # With one compiler the JVM reserves 48 MB for code. A Spark session fills that, and new code is then interpreted.
     own = ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m"]
     if not any(_COLLECTOR.search(given) for given in (java_options, *elsewhere)):
         own.append("-XX:+UseSerialGC")

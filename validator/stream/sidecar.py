@@ -52,8 +52,10 @@ def run(
     ``leave_open``: with ``once``, windows that the input watermark has not passed stay pending. ``at_rest``: treat the
     pipeline as at rest at the end of the run, without checking its topics. ``notices`` receives each report.
     Returns the exit status of the declared guarantee's verdict, or 130 if ``once`` was interrupted before the ends of
-    the topics and the verdict so far is not FAIL. Raises `StateRefused`, `StateLocked`, `StateMismatch`,
-    `BrokersUnreachable`, `CannotVerify` and the configuration's errors. The message of each is one sentence.
+    the topics and the verdict so far is not FAIL.
+
+    Raises `StateRefused`, `StateLocked`, `StateMismatch`, `StateDamaged`, `StateTaken`, `BrokersUnreachable`,
+    `CannotVerify`, `OptionsRefused`, `PrerequisiteError` and `SessionUnfit`. The message of each is one sentence.
     """
     return Sidecar(config, once=once, leave_open=leave_open, at_rest=at_rest, say=say, notices=notices).run()
 
@@ -87,7 +89,7 @@ class Sidecar:
         self._tables = StateTables(self._state)
 
     def run(self) -> int:
-        """Run until the end, as the function `run`. Returns the exit status."""
+        """As the function `run`."""
         folder.check(self._state)
         brokers = Brokers(self._config)
         for_java(self._config)
@@ -120,7 +122,7 @@ class Sidecar:
             lock.release()
 
     def _take_signals(self) -> dict[signal.Signals, Any]:
-        """Make SIGTERM and SIGINT end the run in order. Returns the previous handlers.
+        """Make SIGTERM and SIGINT request an orderly end of the run. Returns the previous handlers.
 
         Only the main thread may set handlers: in another thread nothing is set, and the result is empty.
         """

@@ -20,7 +20,7 @@ from validator.stream.decode import Reader, event_reader, result_reader
 from validator.stream.kafka_reading import Reading
 
 _CANARY_SHARE: Final = 1_000
-"""Most records per batch of each of the canary's topics: some fifty rounds."""
+"""Limit of records per batch for each of the canary's topics: some ninety rounds."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def id_type_of(config: Config) -> str:
 
 
 def readers_of(config: Config, sources: Sequence[Source], canary: Sequence[Source] = ()) -> list[Reader]:
-    """The readers of the ``sources``, then those of the ``canary``. The index is that of the source."""
+    """The readers of the ``sources``, then those of the ``canary``. A reader has the index of its source."""
     id_type = id_type_of(config)
     return [
         *[_reader(source, config, id_type) for source in sources],
@@ -139,6 +139,6 @@ def _kafka(
 
 
 def _tick(spark: SparkSession) -> DataFrame:
-    """A source with one row per second, which is never read, in one partition."""
+    """A rate source with one partition and one row per second. Its rows are never read."""
     rate = spark.readStream.format("rate").option("rowsPerSecond", "1").option("numPartitions", "1").load()
     return rate.select(F.col("value").alias("offset"))

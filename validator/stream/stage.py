@@ -18,9 +18,9 @@ from validator.stream.decode import Reader
 _RECORDS_AT_ONCE: Final = 2**19
 _BYTES_AT_ONCE: Final = 2**26
 _CONTRIBUTIONS_AT_ONCE: Final = 2**21
-"""A task that reads more groups its records in parts, which limits the memory of a Python worker.
+"""A task above one of these limits groups its records in parts, to limit the memory of a Python worker.
 
-A contribution of an event takes some 170 bytes while it is grouped, and with sliding windows an event has several."""
+A contribution takes some 170 bytes while it is grouped. With sliding windows an event has several contributions."""
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,7 @@ def _starts(
 def _after_loss(frontier: Frontier, lookup: Lookup, lookup_us: int) -> Frontier:
     """A frontier moved past expired records, to the start of a recreated topic, or back to the end of a cut log."""
     if lookup.topic_id != frontier.topic_id:
-        # Records of the old topic beyond the frontier are lost. The last known high watermark gives their minimum.
+        # Records of the old topic beyond the frontier are lost: at least those below the last known high watermark.
         lost = max(0, frontier.high_watermark - frontier.next_offset)
         start = max(0, lookup.log_start_offset)
         return replace(
@@ -216,9 +216,10 @@ def shares(
 ) -> tuple[dict[str, int], bool]:
     """Topic -> most records per batch, and whether a backlog determined the limits.
 
-    Under a backlog each topic gets a share in proportion to its backlog, so that results do not run ahead of their
-    inputs. Otherwise an input may use the whole ``limit``, and another topic a twentieth of it, since a result carries
-    many ids; if more of the topic exists, up to an eighth, since every batch has a fixed cost.
+    If more than ``limit`` records are unread, each topic gets a share in proportion to its backlog, so that results do
+    not run ahead of their inputs. Otherwise an input may use the whole ``limit``. Another topic may use a twentieth of
+    it, since a result carries many ids, or up to an eighth if so many records are unread, since every batch has a fixed
+    cost. It may always use 1,000.
     """
     backlog = {source.topic: 0 for source in sources}
     for place, frontier in progress.frontiers.items():

@@ -1,6 +1,6 @@
 """Records that were not examined because they exceed the size limits or do not fit into memory.
 
-Each is a row of the facts table, whose key is the reason.
+A row of the facts table counts them. Its key is the reason.
 """
 
 from __future__ import annotations

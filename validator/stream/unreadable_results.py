@@ -1,8 +1,8 @@
-"""Undecodable results as violations: one per partition of an output, with the offsets of some.
+"""Undecodable results as violations: one per partition of an output topic, with two of the offsets.
 
-They belong to no cell, so judging the cells does not report them; the frontiers count them. While the configuration is
-in doubt they are suspected, like violations of other classes. If the topic is read again from its start, because its
-fields were corrected, suspected ones are retracted.
+These results belong to no cell, so judging the cells does not report them. The frontiers count them. While the
+configuration is in doubt the violations are suspected, like those of other classes. If the topic is read again from
+its start, because its fields were corrected, suspected violations are retracted.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class UnreadableResults:
         return recorded
 
     def _extents(self, facts: pa.Table | None, names: Collection[str]) -> Mapping[str, tuple[int, int]]:
-        """Partition -> first and last offset of undecodable results in the batch."""
+        """Partition -> first and last offset of undecodable results, in ``facts`` or (after a kill) in all batches."""
         found = _extents_in([] if facts is None else [facts.filter(_unreadable(facts))])
         if all(name in found for name in names):
             return found

@@ -97,7 +97,8 @@ class Workers:
     ) -> list[_Item]:
         """``taken`` (a module-level function) applied to each visible message of a few ``ranges``.
 
-        They are read beside a batch. ``isolated``: see `Reading`. Raises as `facts` does.
+        The ranges are not part of a batch: little is fetched at once, and silence fails the read after
+        `_BESIDE_SECONDS`. ``isolated``: see `Reading`. Raises as `facts` does.
         """
         task = _Each(taken, replace(self._reading.with_low_memory(isolated=isolated), silence_seconds=_BESIDE_SECONDS))
         return self._collected(task, [list(ranges)])

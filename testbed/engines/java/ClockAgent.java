@@ -22,23 +22,26 @@ import java.util.Set;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * A clock of its own for a JVM: {@code -javaagent:JAR=FILE}, where FILE holds by how many seconds it is off.
+ * Moves the clock of a JVM: {@code -javaagent:JAR=FILE}, where FILE contains the offset in seconds, such as +0.
  *
- * <p>All classes, the JDK's too, get the time of day from here: in their constant pools the methods that tell it are
- * led to ours of the same names, and so is what waits until an instant. {@code System.nanoTime} and what waits by it
- * stay as they are. FILE.PID holds the time that a class like any other sees, in milliseconds, written anew ten times a
- * second: the proof that it is so.
+ * <p>The agent rewrites the constant pools of all classes, including those of the JDK. Calls of the methods that return
+ * the time of day, or that wait until an instant, become calls of the methods of the same names in this class. {@code
+ * System.nanoTime}, and waits for a duration, do not change. Ten times per second, the agent writes the time that an
+ * ordinary class sees to FILE.PID, in milliseconds, so that a probe can verify the offset.
  */
 public final class ClockAgent {
     private static final long LOOK_MILLIS = 100;
     private static final String OURS = "streamproof/ClockAgent";
-    /** Class and methods that tell the time of day, or wait until one, as the constant pool has them. */
+    /** Class -> its methods that return the time of day or wait until an instant, as named in a constant pool. */
     private static final Map<String, Set<String>> TELLERS = Map.of(
             "java/lang/System", Set.of("currentTimeMillis()J"),
             "jdk/internal/misc/VM", Set.of("getNanoTimeAdjustment(J)J"),
             "java/util/concurrent/locks/LockSupport", Set.of("parkUntil(J)V", "parkUntil(Ljava/lang/Object;J)V"));
 
-    /** What LockSupport waits by, from Java 21 on by calls of these very methods: it is told the machine's instant. */
+    /**
+     * Classes that are not rewritten. They implement the waits, from Java 21 on by calls of the same methods, and get
+     * instants of the machine's clock.
+     */
     private static final Set<String> WAITERS =
             Set.of("java/util/concurrent/locks/LockSupport", "jdk/internal/misc/VirtualThreads");
 
@@ -46,7 +49,7 @@ public final class ClockAgent {
 
     private ClockAgent() {}
 
-    /** Called by the JVM before the program starts; {@code file} is what follows {@code =}. */
+    /** Called by the JVM before the program starts. {@code file} is the text after {@code =}. */
     public static void premain(String file, Instrumentation instrumentation) {
         if (file == null || file.isEmpty()) {
             throw new IllegalArgumentException("The clock agent needs its file: -javaagent:JAR=FILE, with +0 in FILE.");
@@ -55,19 +58,19 @@ public final class ClockAgent {
         instrumentation.redefineModule(
                 Object.class.getModule(), Set.of(ours), Map.of("jdk.internal.misc", Set.of(ours)), Map.of(), Set.of(),
                 Map.of());
-        getNanoTimeAdjustment(0); // found before any class is led here
+        getNanoTimeAdjustment(0); // looks the method up before any class is rewritten
         instrumentation.addTransformer(new Redirecting(), true);
         Class<?>[] loaded = Arrays.stream(instrumentation.getAllLoadedClasses())
                 .filter(instrumentation::isModifiableClass).toArray(Class<?>[]::new);
         if (!isRedirected(instrumentation, loaded)) { // all at once: one by one takes three times as long
             for (Class<?> each : loaded) {
-                isRedirected(instrumentation, each); // one that is not keeps the machine's clock
+                isRedirected(instrumentation, each); // a class that cannot be rewritten keeps the machine's clock
             }
         }
         Path clock = Path.of(file);
         look(clock);
         Path seen = clock.resolveSibling(clock.getFileName() + "." + ProcessHandle.current().pid());
-        seen.toFile().deleteOnExit(); // here, since a program may have ended before the thread runs
+        seen.toFile().deleteOnExit(); // not in the thread, because the program may end before the thread runs
         Thread thread = new Thread(() -> watch(clock, seen), "streamproof-clock");
         thread.setDaemon(true);
         thread.start();
@@ -82,12 +85,12 @@ public final class ClockAgent {
         }
     }
 
-    /** In the place of {@link System#currentTimeMillis}. */
+    /** Replaces {@link System#currentTimeMillis}. */
     public static long currentTimeMillis() {
         return System.currentTimeMillis() + offsetMillis;
     }
 
-    /** In the place of the JDK's own, which {@code Instant.now} is made of; -1 says that {@code seconds} are too far. */
+    /** Replaces the JDK's method, which {@code Instant.now} uses. -1: {@code seconds} is too far from the time. */
     public static long getNanoTimeAdjustment(long seconds) {
         try {
             long nanos = (long) Finer.ADJUSTMENT.invokeExact(seconds);
@@ -97,12 +100,12 @@ public final class ClockAgent {
         }
     }
 
-    /** In the place of {@link LockSupport#parkUntil(long)}: an instant of our clock, waited for by the machine's. */
+    /** Replaces {@link LockSupport#parkUntil(long)}. Converts the instant to the machine's clock. */
     public static void parkUntil(long deadlineMillis) {
         LockSupport.parkUntil(deadlineMillis - offsetMillis);
     }
 
-    /** In the place of {@link LockSupport#parkUntil(Object, long)}. */
+    /** Replaces {@link LockSupport#parkUntil(Object, long)}. */
     public static void parkUntil(Object blocker, long deadlineMillis) {
         LockSupport.parkUntil(blocker, deadlineMillis - offsetMillis);
     }
@@ -115,7 +118,7 @@ public final class ClockAgent {
                 Files.writeString(fresh, Probe.now() + "\n");
                 Files.move(fresh, seen, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
             } catch (IOException full) {
-                // Without the proof nobody takes the clock for moved, or for right.
+                // Without a current file, no probe accepts the clock as moved or as correct.
             }
             try {
                 Thread.sleep(LOOK_MILLIS);
@@ -129,11 +132,11 @@ public final class ClockAgent {
         try {
             offsetMillis = new BigDecimal(Files.readString(clock).strip()).movePointRight(3).longValue();
         } catch (IOException | NumberFormatException unreadable) {
-            // What was read last stays.
+            // The offset that was read last stays.
         }
     }
 
-    /** Looked up when the package is open to us. */
+    /** Looks the method up when it is first used, after the package was opened to this class. */
     private static final class Finer {
         static final MethodHandle ADJUSTMENT;
 
@@ -148,7 +151,7 @@ public final class ClockAgent {
         }
     }
 
-    /** A class like those of the program: it is led to our clock as they are. */
+    /** An ordinary class, which is rewritten like those of the program. */
     static final class Probe {
         static long now() {
             return System.currentTimeMillis();
@@ -164,7 +167,7 @@ public final class ClockAgent {
         }
     }
 
-    /** The class file with the tellers of time led to {@link ClockAgent}; null where it names none. */
+    /** The class file with calls of {@link #TELLERS} led to {@link ClockAgent}; null if it has none. */
     private static byte[] redirected(byte[] code) {
         ByteBuffer file = ByteBuffer.wrap(code);
         int count = file.getShort(8) & 0xffff;
@@ -210,7 +213,7 @@ public final class ClockAgent {
         return new String(file.array(), start + 3, length, StandardCharsets.UTF_8);
     }
 
-    /** Two more constants behind the last: the name of our class, and the class. */
+    /** Appends two constants to the pool: the name of this class, and the class. */
     private static byte[] withOurs(byte[] code, int count, int end) {
         try {
             ByteArrayOutputStream made = new ByteArrayOutputStream(code.length + 64);

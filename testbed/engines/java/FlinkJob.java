@@ -39,9 +39,9 @@ import org.apache.flink.util.OutputTag;
 
 /**
  * PGVal's SST and MST on Flink's DataStream API. SST: clicks by page, tumbling event-time window, one result with the
- * ids. MST: clicks and updates together in these windows, as Flink's own coGroup has them, and a result with the ids of
- * both, each once, where there are both (an inner join) or where there are clicks (a left join). Late events, which the
- * window operator sets aside, go to a topic of their own, one for each input; coGroup would drop them.
+ * ids. MST: clicks and updates in the same windows, and a result with the ids of both, each once. An inner join has a
+ * result if a window has clicks and updates, a left join if it has clicks. Late events, which the window operator sets
+ * aside, go to a separate topic for each input; Flink's coGroup would drop them.
  *
  * <p>Argument: a properties file, {@code job.*}. Parallelism and checkpoints are the cluster's configuration.
  */
@@ -49,7 +49,7 @@ public final class FlinkJob {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final String EPOCH = "1970-01-01T00:00:00.000";
 
-  /** A click (side 0) or an update (side 1) as Flink's own serializer takes it; page and id are JSON. */
+  /** A click (side 0) or an update (side 1), in the form that Flink's serializer needs. Page and id are JSON. */
   public static final class Event implements Serializable {
     public int side;
     public String page;
@@ -77,7 +77,7 @@ public final class FlinkJob {
         return event;
       } catch (IOException | RuntimeException e) {
         System.out.println("undecodable: " + e);
-        return null; // is left out
+        return null; // Flink skips it
       }
     }
   }
@@ -93,9 +93,10 @@ public final class FlinkJob {
   }
 
   /**
-   * The windows of MST. Watermarks are no part of checkpoints: after a recovery a late event may open a window again
-   * whose answer is out, and whose other side is gone. It would be dropped without a word, so each page remembers how
-   * far it has answered, and sets aside what comes for a window before that.
+   * The windows of MST. Checkpoints do not contain watermarks. After a recovery, a late event may open a window again
+   * whose result was produced and whose other events have been removed. Without a partner the event would be dropped
+   * silently. Therefore the state of each page has the end of its last evaluated window, and events of windows up to it
+   * are set aside as late.
    */
   private static final class Join extends ProcessWindowFunction<Event, Tuple2<String, String>, String, TimeWindow> {
     private static final ValueStateDescriptor<Long> ANSWERED = new ValueStateDescriptor<>("answered", Types.LONG);
@@ -131,7 +132,7 @@ public final class FlinkJob {
         + "],\"updateIds\":[" + String.join(",", updates) + "]}");
   }
 
-  /** Page or JSON of an answer as bytes; a class, since the sink looks for its type argument. */
+  /** Serializes the page or the JSON of a result. A class and no lambda, because the sink reads its type argument. */
   private static final class Part implements SerializationSchema<Tuple2<String, String>> {
     private final int field;
 
@@ -145,7 +146,7 @@ public final class FlinkJob {
     }
   }
 
-  /** PGVal's ClickUpdateEvent: the side that there is none of has id 0 and the epoch as its time. */
+  /** PGVal's ClickUpdateEvent. The absent side has id 0, and the epoch as its time. */
   private static Tuple2<String, String> late(Event event) {
     String click = "\"clickId\":%s,\"clickTimestamp\":\"%s\"";
     String update = "\"updateId\":%s,\"updateTimestamp\":\"%s\"";
@@ -159,7 +160,7 @@ public final class FlinkJob {
         .format(DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss.SSS"));
   }
 
-  /** The clicks, or the updates. The offsets of several inputs are committed under one group. */
+  /** The source of the clicks or of the updates. The offsets of several inputs are committed under one group. */
   private static KafkaSource<Event> source(Properties job, String[] inputs, int side) {
     return KafkaSource.<Event>builder()
         .setBootstrapServers(job.getProperty("job.bootstrap.servers"))

@@ -42,26 +42,27 @@ import org.apache.kafka.streams.state.Stores;
 
 /**
  * PGVal's SST and MST on Kafka Streams. SST: clicks, shuffled by page, tumbling event-time window, one result with the
- * ids. MST: clicks and updates in the same windows, a result with the ids of both, each once, where there are both (an
- * inner join) or where there are clicks (a left join). Late events go to a topic of their own, one for each input. The
- * Processor API, since the DSL drops late events without a word, and its join answers each pair.
+ * ids. MST: clicks and updates in the same windows, and a result with the ids of both, each once. An inner join has a
+ * result if a window has clicks and updates, a left join if it has clicks. Late events go to a separate topic for each
+ * input. The job uses the Processor API, because the DSL drops late events silently, and its join has a result for each
+ * pair.
  *
- * <p>Stream time of Kafka Streams is that of a task, so that after a shuffle the partition that was read fastest would
- * decide what is late. Here each source partition tells all tasks behind the shuffle how far it is, by a mark that
- * travels with its events, and a window closes when all partitions of all inputs have passed it.
+ * <p>Kafka Streams keeps one stream time per task, so after a shuffle the fastest source partition would decide which
+ * events are late. Here each source partition sends marks with its event time through the shuffle to all tasks. A
+ * window closes when all partitions of all inputs have passed its end.
  *
- * <p>Argument: a properties file; {@code job.*} are ours, the rest is given to Kafka Streams as it is.
+ * <p>Argument: a properties file. The options {@code job.*} are for this job; Kafka Streams gets all others.
  */
 public final class KafkaStreamsJob {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final DateTimeFormatter TIME = DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss.SSS");
   private static final String EPOCH = "1970-01-01T00:00:00.000";
-  private static final String MARK = "\u0000"; // begins the key of a mark; no page begins so
+  private static final String MARK = "\u0000"; // first character of a mark's key; no page has it
   private static final long LOOK_MS = 200;
   private static final long IDLE = Long.MAX_VALUE;
   private static final long UNKNOWN = Long.MIN_VALUE;
 
-  /** What was asked for. Inputs, their partitions and topics for late events go by side: 0 clicks, 1 updates. */
+  /** The options. Inputs, their partitions and topics for late events are listed by side: 0 clicks, 1 updates. */
   private record Job(List<String> inputs, List<Integer> partitions, String output, List<String> late, boolean left,
       long windowMs, long behindMs, long idleAfterMs) {
     boolean joins() {
@@ -71,7 +72,7 @@ public final class KafkaStreamsJob {
 
   /** A click or an update; page and id are JSON. */
   private record Event(String page, String id, long timeMs) {
-    /** The event in a JSON text; null where there is none. */
+    /** The event in a JSON text; null if the text does not decode. */
     static Event of(String text) {
       try {
         JsonNode node = JSON.readTree(text);
@@ -86,7 +87,7 @@ public final class KafkaStreamsJob {
 
   private record Answer(String topic, String json) {}
 
-  /** Keys events by page, puts their side first, and marks how far the partition is when it has passed a window. */
+  /** Keys events by page, prefixes values with the side, and sends a mark when the partition has passed a window. */
   private static final class Split implements Processor<byte[], String, String, String> {
     private final Job job;
     private final int side;
@@ -127,7 +128,7 @@ public final class KafkaStreamsJob {
       }
     }
 
-    /** Counts looks, not time: while a task is moved or restored, nobody looks and nothing comes, and it is not idle. */
+    /** Counts calls, not time: a task that is moved or restored gets no calls and no records, and is not idle. */
     private void noticeIdle(long now) {
       quietMs += LOOK_MS;
       if (!idle && quietMs >= job.idleAfterMs) {
@@ -145,9 +146,9 @@ public final class KafkaStreamsJob {
   private static final class Windows implements Processor<String, String, String, Answer> {
     private final Job job;
     private ProcessorContext<String, Answer> context;
-    private KeyValueStore<Bytes, byte[]> entries; // end of window, page, a number that grows -> side, id
+    private KeyValueStore<Bytes, byte[]> entries; // end of window, page, increasing number -> side, id
     private KeyValueStore<String, Long> marks;
-    private List<Collection<String>> ids; // of the result in the making, by side; for a join each once
+    private List<Collection<String>> ids; // ids of the current result, by side; in a join each id once
     private long closedMs;
     private long lastNumber;
 
@@ -179,7 +180,7 @@ public final class KafkaStreamsJob {
         context.forward(new Record<>(event.page, late, record.timestamp()));
         return;
       }
-      // One entry for each time that the event is processed, as in a list: what comes twice is answered twice by SST.
+      // One entry each time that the event is processed: a result of SST repeats the id of an event sent twice.
       lastNumber = Math.max(lastNumber + 1, System.currentTimeMillis() * 1000);
       byte[] page = event.page.getBytes(StandardCharsets.UTF_8);
       ByteBuffer key = ByteBuffer.allocate(16 + page.length).putLong(end).put(page).putLong(lastNumber);
@@ -247,7 +248,7 @@ public final class KafkaStreamsJob {
     return MARK + side + "/" + partition;
   }
 
-  /** PGVal's ClickUpdateEvent: the side that there is none of has id 0 and the epoch as its time. */
+  /** PGVal's ClickUpdateEvent. The absent side has id 0, and the epoch as its time. */
   private static String late(int side, Event event) {
     String click = "\"clickId\":%s,\"clickTimestamp\":\"%s\"";
     String update = "\"updateId\":%s,\"updateTimestamp\":\"%s\"";
@@ -296,7 +297,7 @@ public final class KafkaStreamsJob {
     return builder.build(options);
   }
 
-  /** One line a change: which state, and how many tasks are ours. */
+  /** Logs a line at each change of the state or of the number of this instance's tasks. */
   private static void announce(KafkaStreams streams) {
     String last = "";
     while (true) {

@@ -53,10 +53,10 @@ import org.slf4j.LoggerFactory;
 
 /**
  * PGVal's SST and MST on Storm. SST: clicks, grouped by page, tumbling event-time window, one result with the ids. MST:
- * clicks and updates in the same windows, a result with the ids of both, each once, where there are both (an inner
- * join) or where there are clicks (a left join). Late events go to a topic of their own, one for each input.
+ * clicks and updates in the same windows, and a result with the ids of both, each once. An inner join has a result if a
+ * window has clicks and updates, a left join if it has clicks. Late events go to a separate topic for each input.
  *
- * <p>Arguments: the engine's settings as a JSON file, and how many seconds to wait for a Nimbus that leads.
+ * <p>Arguments: the engine's settings as a JSON file, and the seconds to wait for a Nimbus that is the leader.
  */
 public final class StormJob {
     private static final Logger LOG = LoggerFactory.getLogger(StormJob.class);
@@ -94,7 +94,7 @@ public final class StormJob {
 
     private static Config config(JsonNode settings) {
         Config config = new Config();
-        // With more, what is on its way to one that died would come again only after the timeout.
+        // With several workers, tuples on the way to a dead one would be replayed only after the message timeout.
         config.setNumWorkers(1);
         config.setNumAckers(atMostOnce(settings) ? 0 : 1);
         config.setMessageTimeoutSecs(settings.get("timeouts").get("message_timeout_seconds").asInt());
@@ -108,15 +108,15 @@ public final class StormJob {
         boolean joins = settings.get("workload").asText().equals("mst");
         List<String> inputs = texts(settings, joins ? List.of("input", "update_input") : List.of("input"));
         TopologyBuilder builder = new TopologyBuilder();
-        // One reader, in small portions: little is held where partitions wait for each other.
+        // One spout that fetches little at a time, so that `Abreast` holds few events while partitions wait for others.
         builder.setSpout("events", new Events(spout(settings, inputs)), 1);
         String join = joins ? settings.get("join").asText() : "none";
         long sizeMs = settings.get("window_ms").asLong();
         BaseWindowedBolt windows = new Windows(sizeMs, join, settings.get("output").asText())
             .withTumblingWindow(BaseWindowedBolt.Duration.of(settings.get("window_ms").asInt()))
             .withTimestampField("end_inclusive_ms")
-            // One more than may come: Storm answers a window at a watermark that is its end, and still takes an event
-            // of just that time, which is then in no window.
+            // One more than needed: Storm evaluates a window when the watermark equals its end, but still accepts an
+            // event with that time, which is then in no window.
             .withLag(BaseWindowedBolt.Duration.of(lagMs + 1))
             .withWatermarkInterval(BaseWindowedBolt.Duration.of(200))
             .withLateTupleStream("late");
@@ -142,7 +142,7 @@ public final class StormJob {
         }
     }
 
-    /** After which a partition without events is not waited for. */
+    /** Time after which a partition without events is not waited for, in milliseconds. */
     private static long idleMs(JsonNode settings) {
         JsonNode seconds = settings.path("idle_after_seconds");
         return seconds.isNumber() ? (long) (1000 * seconds.asDouble()) : Long.MAX_VALUE;
@@ -159,7 +159,7 @@ public final class StormJob {
                 .setProp("group.id", settings.get("group").asText())
                 .setProp("auto.offset.reset", "earliest")
                 .setProp("isolation.level", "read_committed")
-                // Small portions of each partition in turn, when there is a backlog.
+                // With a backlog, the spout reads a few records of each partition in turn.
                 .setProp("max.partition.fetch.bytes", FETCH_BYTES_MAX)
                 .setProp("fetch.max.wait.ms", 50)
                 .setFirstPollOffsetStrategy(FirstPollOffsetStrategy.UNCOMMITTED_EARLIEST)
@@ -184,7 +184,7 @@ public final class StormJob {
             .withTupleToKafkaMapper(new FieldNameBasedTupleToKafkaMapper<>("key", "message"));
     }
 
-    /** A click or an update as a tuple; what cannot be decoded is skipped, and acknowledged. */
+    /** Turns a click or an update into a tuple. An undecodable record is skipped and acknowledged. */
     private static final class Decoder implements RecordTranslator<String, String> {
         private final List<String> inputs;
 
@@ -198,7 +198,7 @@ public final class StormJob {
                 JsonNode event = JSON.readTree(record.value());
                 long time = LocalDateTime.parse(event.get("timestamp").asText()).toInstant(ZoneOffset.UTC).toEpochMilli();
                 int side = inputs.indexOf(record.topic());
-                // Storm's windows are (start, end], ours [start, end).
+                // Storm's windows are (start, end], those of PGVal [start, end).
                 return new Values(event.get("page").asText(), event.get("id").asLong(), time, time + 1, side,
                     record.topic() + "/" + record.partition());
             } catch (IOException | RuntimeException undecodable) {
@@ -213,7 +213,7 @@ public final class StormJob {
         }
     }
 
-    /** The spout; it says when it has polled its partitions for the first time, with all bolts in place. */
+    /** The spout. It logs a line after it has polled its partitions for the first time, when all bolts are ready. */
     private static final class Events extends KafkaSpout<String, String> {
         private boolean polled;
 
@@ -232,12 +232,12 @@ public final class StormJob {
     }
 
     /**
-     * Lets the events of all inputs through in the order of their times, as far as all partitions have come, and sets
-     * aside those that are behind that by more than the lag.
+     * Passes the events of all inputs on in the order of their times, up to the time that all partitions have reached.
+     * Sets aside events that are behind this time by more than the lag.
      *
-     * <p>Storm looks for the events of a window only up to the first one that is too new, and forgets those behind it. Of
-     * each partition equal bytes are read, so in a backlog one with few events is ahead of one with many, and without
-     * this much of the latter would be late or forgotten.
+     * <p>Storm searches the events of a window only up to the first that is too new, and loses those after it. The
+     * spout reads the same number of bytes from each partition, so in a backlog a partition with few events is ahead of
+     * one with many. Without this bolt, many events of the latter would be late or lost.
      */
     private static final class Abreast extends BaseRichBolt {
         private final int partitions;
@@ -247,7 +247,7 @@ public final class StormJob {
         private transient Map<String, Long> seenMs;
         private transient long reached;
         private transient long cameMs;
-        private transient long activeMs; // stands still while nothing comes, when no partition is idle more than others
+        private transient long activeMs; // stops while no event arrives: then no partition is idle relative to others
         private transient PriorityQueue<Tuple> held;
         private transient OutputCollector collector;
 
@@ -273,7 +273,7 @@ public final class StormJob {
             cameMs = nowMs;
             newest.merge(event.getStringByField("partition"), time(event), Math::max);
             seenMs.put(event.getStringByField("partition"), activeMs);
-            // Never back: a partition that was idle may come again with older events.
+            // It never falls: a partition that was idle may continue with older events.
             reached = Math.max(reached, allReached());
             if (time(event) < reached - lagMs) {
                 pass("late", event);
@@ -346,7 +346,7 @@ public final class StormJob {
             for (int side = 0; side < IDS.size(); side++) {
                 ids.get(side).forEach(result.putArray(IDS.get(side))::add);
             }
-            // Anchored to all its events: they are read again unless the result is in the topic.
+            // The result is anchored to all of its events: they are read again unless the result is in the topic.
             collector.emit(events, new Values(result.get("page").toString(), result.toString(), topic));
         }
 
@@ -356,7 +356,7 @@ public final class StormJob {
         }
     }
 
-    /** PGVal's ClickUpdateEvent: the side that there is none of has id 0 and the epoch as its time. */
+    /** PGVal's ClickUpdateEvent. The absent side has id 0, and the epoch as its time. */
     private static final class Late extends BaseBasicBolt {
         private static final List<String> SIDES = List.of("click", "update");
         private final List<String> topics;

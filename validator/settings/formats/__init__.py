@@ -1,1 +1,1 @@
-"""How the value of a record is encoded: one file per format, found by `kinds`; `seam` is what each answers."""
+"""The formats of a record's value, one file per format. `seam` has their interface, and `kinds` finds them."""

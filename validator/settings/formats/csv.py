@@ -1,7 +1,7 @@
 """CSV: a value is one line of fields, by RFC 4180 with a delimiter of choice.
 
-An empty field is null, and one that is an empty text in quotes is that text, as in PostgreSQL's COPY. Everything else
-is the characters as they are, white space included.
+An empty field is null, and `""` is an empty text, as in PostgreSQL's COPY. Any other field is its characters, including
+white space.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Csv(Format):
         return self
 
     def reader(self) -> CsvReader:
-        """By the delimiters."""
+        """The reader of lines with these columns and delimiters."""
         return CsvReader(self.columns, self.delimiter, self.list_delimiter)
 
     def check(self, paths: Iterable[tuple[str, str]]) -> None:
-        """A path is a column."""
+        """Refuse a path that is not a column."""
         for place, path in paths:
             if path not in self.columns:
                 raise broken_rule_at(
@@ -71,7 +71,7 @@ class CsvReader:
     list_delimiter: str
 
     def fields(self, raw: bytes) -> Mapping[str, str | None]:
-        """Column -> its text; None where the field is empty."""
+        """Column -> its text; None for an empty field. Raises Unreadable."""
         try:
             text = raw.decode()
         except UnicodeDecodeError as error:
@@ -84,7 +84,7 @@ class CsvReader:
         return dict(zip(self.columns, found, strict=True))
 
     def items(self, value: object) -> object:
-        """The ids in a field."""
+        """The ids in a field, split at the list delimiter; ``value`` itself if it is not a text."""
         if not isinstance(value, str):
             return value
         return value.split(self.list_delimiter) if value else []
@@ -120,5 +120,5 @@ _MORE: Final = "has more than one line"
 
 @functools.cache
 def _field_of(delimiter: str) -> re.Pattern[str]:
-    """A field in quotes, or one without."""
+    """The pattern of one field, in quotes (first group) or without (second group)."""
     return re.compile(rf'"((?:[^"]|"")*)"|([^"\r\n{re.escape(delimiter)}]*)')

@@ -1,4 +1,4 @@
-"""JSON: a value is one object. docs/configuration.md, "What decodes", is its law, `validator.codecs` its code."""
+"""JSON: a value is one object. docs/configuration.md, "What decodes", defines it; `validator.codecs` implements it."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ class JsonObject(Format):
     kind: ClassVar[str] = "json"
 
     def reader(self) -> None:
-        """JSON is what `validator.codecs` reads."""
+        """None, because `validator.codecs` reads JSON."""

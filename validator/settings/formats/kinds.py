@@ -1,4 +1,5 @@
-"""The formats that are built, the concrete classes in the files of this package, and the type of the setting."""
+"""Finds the formats that are built, which are the concrete classes in the files of this package; and the type of the
+setting `format`."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ from validator.settings.errors import broken_rule
 from validator.settings.formats.seam import Format
 
 PLANNED: Final = frozenset({"json", "avro", "protobuf", "csv", "text", "raw"})
-"""What the contract promises; those that are not built are refused by name."""
+"""The formats of docs/CONTRACT.md. For one that is not built, the error says so."""
 
 
 @functools.cache
 def built() -> dict[str, type[Format]]:
-    """Name -> its class, by name."""
+    """Name -> class of each format: `json` first, the others by name."""
     found: dict[str, type[Format]] = {}
     for module in pkgutil.iter_modules(formats.__path__, f"{formats.__name__}."):
         for _, one in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
@@ -36,7 +37,7 @@ def unbuilt() -> frozenset[str]:
 
 
 def _of(value: Any) -> Format:
-    """A format by its name, or by a mapping of its name (`kind`) and its parameters."""
+    """The format that ``value`` describes: its name, or a mapping of its name (`kind`) and its parameters."""
     if isinstance(value, Format):
         return value
     parameters = dict(value) if isinstance(value, dict) else {"kind": value}
@@ -49,13 +50,13 @@ def _of(value: Any) -> Format:
 
 
 def _written(value: Format) -> Any:
-    """As the file has it: a name alone where there are no parameters."""
+    """A format as in the file: its name alone if it has no parameters."""
     parameters = value.model_dump(mode="json")
     return {"kind": value.kind, **parameters} if parameters else value.kind
 
 
 class _Setting:
-    """Of the setting `format`: the name of a format, or a mapping where it has parameters."""
+    """The pydantic type of the setting `format`: the name of a format, or a mapping with its parameters."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_before_validator_function(

@@ -1,4 +1,4 @@
-"""What a format of values answers: its parameters, which fields a value can have, and how bytes become fields.
+"""The interface of a format: its parameters, the fields that a value can have, and how bytes become fields.
 
 docs/ARCHITECTURE.md says how to add one.
 """
@@ -17,13 +17,13 @@ class Unreadable(ValueError):
 
 
 class ValueReader(Protocol):
-    """Reads values in Spark's Python workers. Pickled to them, so that it holds plain values only."""
+    """Reads values in Spark's Python workers. It is pickled, so it only has plain values."""
 
     def fields(self, raw: bytes) -> Mapping[str, object]:
-        """What a JSON object of it would hold: texts, integers, None, lists, objects. Raises Unreadable."""
+        """The fields of a value, as of a JSON object: texts, integers, None, lists, objects. Raises Unreadable."""
 
     def items(self, value: object) -> object:
-        """What a list of ids is where a value cannot hold a list; else ``value`` itself. Raises Unreadable."""
+        """The ids in the field ``value``, if the format encodes a list as text; else ``value``. Raises Unreadable."""
 
 
 class Format(Frozen, ABC):
@@ -33,8 +33,8 @@ class Format(Frozen, ABC):
 
     @abstractmethod
     def reader(self) -> ValueReader | None:
-        """What reads a value. None: a JSON object, which `validator.codecs` reads, whole batches at once."""
+        """The reader of values. None: the value is a JSON object, and `validator.codecs` reads whole batches."""
 
     def check(self, paths: Iterable[tuple[str, str]]) -> None:
-        """Refuse a configured field that no value can have (`broken_rule_at`): pairs of place and path. Parts of the
-        record (`$key`) are not among them."""
+        """Refuse a path that no value can have. ``paths``: pairs of the place in the configuration and the path,
+        without parts of the record such as `$key`. Raises the error of `broken_rule_at`."""
