@@ -37,7 +37,7 @@ from validator.state.known_facts import BYTES_KEPT, KnownFacts
 from validator.state.tables import StateTables
 from validator.stream.batch import BatchRunner
 from validator.stream.brokers import Brokers, Topic
-from validator.stream.ending import EndOfRun
+from validator.stream.end_of_run import EndOfRun
 from validator.stream.kafka_reading import Range
 from validator.stream.recovery import Recovered, recover, restore_record
 from validator.stream.run_record import RunRecord

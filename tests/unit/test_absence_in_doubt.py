@@ -31,7 +31,7 @@ from validator.reconcile.judge import Rules
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
 from validator.stream.batch import BatchRunner
-from validator.stream.ending import EndOfRun
+from validator.stream.end_of_run import EndOfRun
 from validator.stream.generations import Generations
 from validator.stream.reporting import doubts_of, snapshot_of
 from validator.stream.run_record import RunRecord

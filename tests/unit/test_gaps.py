@@ -21,7 +21,7 @@ from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.facts import FACTS_SCHEMA, Side
 from validator.state import tables
 from validator.state.tables import StateTables, Table
-from validator.stream.committing import frontier_rows
+from validator.stream.commit_rows import frontier_rows
 from validator.stream.recovery import recover
 from validator.stream.reporting import doubts_of
 from validator.stream.run_record import RunRecord

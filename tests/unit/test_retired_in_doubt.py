@@ -24,7 +24,7 @@ from validator.state import identity
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
 from validator.stream import retention
-from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows
+from validator.stream.commit_rows import epoch_length_us, epoch_of, frontier_rows
 from validator.stream.recording import CommitContext, record
 from validator.stream.recovery import recover, restore_record
 from validator.stream.reporting import snapshot_of

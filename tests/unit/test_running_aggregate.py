@@ -27,7 +27,7 @@ from validator.reconcile.judge import Rules, close
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
 from validator.stream import retention
-from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows
+from validator.stream.commit_rows import epoch_length_us, epoch_of, frontier_rows
 from validator.stream.recovery import recover
 from validator.stream.retention import Retired
 

@@ -27,7 +27,7 @@ from validator.reconcile.judge import Rules
 from validator.state.known_facts import BYTES_KEPT, KnownFacts
 from validator.state.tables import StateTables
 from validator.stream import retention
-from validator.stream.committing import epoch_of, frontier_rows
+from validator.stream.commit_rows import epoch_of, frontier_rows
 
 KEYS: Final = "abc"
 SIDES: Final = (("input", "output"), ("input",), ("output",), ("input", "late"), ("input", "output"), ("rejected",))

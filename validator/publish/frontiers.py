@@ -39,7 +39,8 @@ class Frontiers:
         self._encoded: bytes | None = None
 
     def encoded(self) -> bytes:
-        """Return the rows and their batch. May raise an exception of `kept.DAMAGED` if the report is from a file."""
+        """Return the rows and their batch. May raise an exception of `published_files.DAMAGED` if the report is from a
+        file."""
         # A lock of its own: a request that waits for the rows does not delay publishing.
         with self._making:
             if self._encoded is None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from validator.model.snapshot import Snapshot
-from validator.publish.kept import DAMAGED, Say, text_of, unreadable
+from validator.publish.published_files import DAMAGED, Say, text_of, unreadable
 
 HISTORY_FILE: Final = "history.json"
 SCHEMA: Final = 1

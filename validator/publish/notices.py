@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from validator.model.terminal import plain
 from validator.publish.findings import findings
-from validator.publish.live import render_line, when
+from validator.publish.live_table import render_line, when
 from validator.publish.sentences import what_broke
 
 STATUS_EVERY_SECONDS: Final = 60.0

@@ -33,10 +33,10 @@ from validator.publish.feed import Feed, event
 from validator.publish.findings import findings
 from validator.publish.frontiers import Frontiers, folded, none_yet
 from validator.publish.history import HISTORY_FILE, read
-from validator.publish.kept import DAMAGED, Say, json_of, not_shown, violations_of
 from validator.publish.live_page import live_page
 from validator.publish.metrics import SnapshotCollector, registry
 from validator.publish.next_steps import RUNBOOK
+from validator.publish.published_files import DAMAGED, Say, json_of, not_shown, violations_of
 from validator.publish.redaction import Redaction
 from validator.publish.report import (
     REPORT_FILE,

@@ -29,7 +29,7 @@ from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
 from validator.stream import fault_records, retention, unexamined
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.canary import CanaryWatch
-from validator.stream.committing import (
+from validator.stream.commit_rows import (
     epoch_of,
     frontier_rows,
     log_resets,
@@ -40,7 +40,7 @@ from validator.stream.committing import (
     summaries,
     topic_marks,
 )
-from validator.stream.ending import EndOfRun
+from validator.stream.end_of_run import EndOfRun
 from validator.stream.failpoints import reach
 from validator.stream.failures import first_line
 from validator.stream.kafka_reading import Range

@@ -29,7 +29,7 @@ from validator.settings.durations import format_duration
 from validator.state.known_facts import KnownFacts
 from validator.stream.brokers import Brokers, BrokersUnreachable, Topic
 from validator.stream.canary_writer import PARTITION, CanaryWriter
-from validator.stream.committing import summaries
+from validator.stream.commit_rows import summaries
 from validator.stream.sources import Source
 from validator.stream.start_offsets import first_frontier
 

@@ -43,7 +43,7 @@ from validator.state.positions import REREAD, Positions, Settlement, positions_o
 from validator.state.recorded_violations import began_us, confirmed_by, confirmed_since, summed
 from validator.state.tables import StateTables, Table
 from validator.stream import unexamined
-from validator.stream.committing import (
+from validator.stream.commit_rows import (
     cut_back_by,
     faults_topics_by,
     frontier_from,

@@ -20,7 +20,7 @@ from validator.reconcile.judge import VIOLATIONS
 from validator.settings.durations import format_duration
 from validator.state.positions import Positions, Stretch
 from validator.stream.doubt_sentences import configuration_doubts
-from validator.stream.ending import WHAT_TO_DO
+from validator.stream.end_of_run import WHAT_TO_DO
 from validator.stream.measuring import measured
 from validator.stream.run_record import RunRecord
 from validator.stream.unexamined import sentence
