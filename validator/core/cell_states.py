@@ -17,7 +17,7 @@ import numpy.typing as npt
 from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, present
 from validator.model.configuration_doubt import InputCounts
-from validator.model.frontier import Clock, Rest
+from validator.model.frontier import Clock, RunEnd
 from validator.reconcile.cells import Cells, Columns
 from validator.reconcile.judge import (
     CONTRIBUTIONS,
@@ -54,7 +54,7 @@ class Waits(IntEnum):
 
 def moves_all(before: Clock, now: Clock) -> bool:
     """Return whether verdicts may change even of cells that wait for something else."""
-    if Rest.NONE not in (before.rest, now.rest) or before.rest is not now.rest:
+    if RunEnd.NONE not in (before.run_end, now.run_end) or before.run_end is not now.run_end:
         return True
     if any(getattr(before, name) != getattr(now, name) for name in _THE_SAME):
         return True

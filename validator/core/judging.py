@@ -21,7 +21,7 @@ from validator.core.settled import SETTLED_AT_ONCE, SettledCells
 from validator.core.suspicion import Suspicion
 from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, nullable
-from validator.model.frontier import Clock, Rest
+from validator.model.frontier import Clock, RunEnd
 from validator.model.progress import IngestProgress
 from validator.oracles.seam import Oracle
 from validator.reconcile.cell_index import CellIndex
@@ -211,7 +211,7 @@ class Judging:
     withdrawn: frozenset[str] = frozenset()
     lookup_us: int = 0
     passed: list[tuple[int, int]] = field(default_factory=list)
-    rests: list[tuple[int, Rest]] = field(default_factory=list)
+    rests: list[tuple[int, RunEnd]] = field(default_factory=list)
     horizon_us: int | None = None
     _clock: Clock | None = None
     _places: Mapping[Place, PlaceOffsets] = field(default_factory=dict)
@@ -229,17 +229,17 @@ class Judging:
         progress: IngestProgress,
         suspicion: Suspicion,
         *,
-        rest: Rest = Rest.NONE,
+        run_end: RunEnd = RunEnd.NONE,
     ) -> Effects:
         """Decide what one batch changes. The effects count as recorded once the next step is made.
 
         ``facts``: those of the batch, already appended to the facts table. ``progress``: the progress of reading after
-        the batch. ``rest``: what the batch assumes about the pipeline.
+        the batch. ``run_end``: what the batch assumes about the pipeline.
         """
         places = places_of(progress, reports_unconsumed=self.rules.reports_unconsumed)
         self.absorb(
             facts,
-            progress.clock(rest=rest),
+            progress.clock(run_end=run_end),
             places,
             suspects=partial(suspicion.suspected, progress),
             withdraws=partial(suspicion.withdrawn, progress),
@@ -433,8 +433,8 @@ class Judging:
         mark_us = clock.watermark_us
         if mark_us is not None and (not self.passed or mark_us > self.passed[-1][0]):
             self.passed.append((mark_us, clock.lookup_us))
-        if clock.rest.is_due:
-            self.rests.append((clock.lookup_us, clock.rest))
+        if clock.run_end.is_due:
+            self.rests.append((clock.lookup_us, clock.run_end))
 
     def _may_leave(self, it: Judged) -> Bools:
         """Return the cells whose verdict only new facts can change, once it is stored."""
@@ -497,7 +497,7 @@ class Judging:
 
     def judge_settled(self, clock: Clock, places: Mapping[Place, PlaceOffsets]) -> None:
         """Judge cells that had been settled as they were then. Their verdicts count as stored."""
-        read = replace(clock, inputs_us=NEVER - 1, inputs_held=False, rest=Rest.NONE)
+        read = replace(clock, inputs_us=NEVER - 1, inputs_held=False, run_end=RunEnd.NONE)
         judged = judge(self.cells, read, self.rules)
         wanting = np.flatnonzero(judged.wants_expansion)
         if len(wanting):

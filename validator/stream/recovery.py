@@ -23,7 +23,7 @@ from validator.core.settled import SETTLED_AT_ONCE, SettledCells
 from validator.measure.expected import MINUTE_US
 from validator.measure.recent import oldest_minute
 from validator.model.arrays import ABSENT, Ints, ints
-from validator.model.frontier import Rest
+from validator.model.frontier import RunEnd
 from validator.model.progress import IngestProgress, TimeRules
 from validator.oracles.seam import Oracle
 from validator.reconcile.cells import FACT_COLUMNS, Cells
@@ -103,7 +103,7 @@ class Recovered:
     positions: Positions = field(default_factory=Positions)
     settled: SettledCells = field(default_factory=SettledCells)
     passed: list[tuple[int, int]] = field(default_factory=list)
-    rests: list[tuple[int, Rest]] = field(default_factory=list)
+    rests: list[tuple[int, RunEnd]] = field(default_factory=list)
     horizon_us: int | None = None
     rereads: Rereads = field(default_factory=dict)
     unexamined: Found = field(default_factory=dict)
@@ -273,7 +273,7 @@ def _frontiers(tables: StateTables, kept: ds.Expression) -> tuple[list[dict[str,
     return newest, instants
 
 
-def _restore_closing(cells: Cells, steps: list[tuple[int, int]], rests: list[tuple[int, Rest]]) -> None:
+def _restore_closing(cells: Cells, steps: list[tuple[int, int]], rests: list[tuple[int, RunEnd]]) -> None:
     """Restore the cells' closing times and instants of rest, as they were decided."""
     reached = [watermark for watermark, _ in steps]
     ends, at = np.unique(cells["end_us"], return_inverse=True)
@@ -285,18 +285,18 @@ def _restore_closing(cells: Cells, steps: list[tuple[int, int]], rests: list[tup
             passed[i] = steps[step][1]
     first_seen = cells["first_seen_us"]
     closed = np.where(passed[at] == ABSENT, ABSENT, np.maximum(passed[at], first_seen))
-    for instant, rest in sorted(rests):
+    for instant, run_end in sorted(rests):
         seen = first_seen <= instant
-        if rest.is_due:
+        if run_end.is_due:
             cells["rest_us"] = np.where(seen, instant, cells["rest_us"])
-        if rest.closes_all:
+        if run_end.closes_all:
             closed[seen & ((closed == ABSENT) | (closed > instant))] = instant
     cells["closed_us"] = closed_with_its_events(cells, closed)
 
 
-def _rests(marks: Iterable[Mark], rereads: Rereads) -> list[tuple[int, Rest]]:
+def _rests(marks: Iterable[Mark], rereads: Rereads) -> list[tuple[int, RunEnd]]:
     """The ends of `--once` runs that found the pipeline at rest: lookup instant, and what was closed."""
-    of_mark = {rest_mark(rest): rest for rest in Rest if rest.is_due}
+    of_mark = {rest_mark(run_end): run_end for run_end in RunEnd if run_end.is_due}
     # A topic that is read again may contain results that were missing: earlier ends of runs are void.
     over_us = max((lookup_us for _, lookup_us in rereads.values()), default=-1)
     return [(lookup_us, of_mark[mark]) for mark, _, lookup_us in marks if mark in of_mark and lookup_us > over_us]
