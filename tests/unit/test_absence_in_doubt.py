@@ -26,7 +26,7 @@ from validator.model.progress import IngestProgress, TimeRules
 from validator.model.snapshot import Snapshot
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.publish.publisher import Publisher
-from validator.reconcile.compare import PlaceOffsets
+from validator.reconcile.compare import PartitionOffsets
 from validator.reconcile.judge import Rules
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
@@ -46,8 +46,8 @@ def clock(at_us: int, run_end: RunEnd = RunEnd.NONE) -> Clock:
     return Clock(at_us, 2**60, at_us, at_us, at_us, None, None, 0, False, False, run_end)
 
 
-def consumed(below: int) -> dict[tuple[str, int], PlaceOffsets]:
-    return {("input", 0): PlaceOffsets(committed_offset=below)}
+def consumed(below: int) -> dict[tuple[str, int], PartitionOffsets]:
+    return {("input", 0): PartitionOffsets(committed_offset=below)}
 
 
 def judging(folder: Path, *, reports_unconsumed: bool = True) -> Judging:

@@ -22,7 +22,7 @@ from validator.core.judging import Judging
 from validator.core.totals import CellTotals
 from validator.oracles.sliding_window import SlidingWindow
 from validator.oracles.tumbling_window import TumblingWindow
-from validator.reconcile.compare import PlaceOffsets
+from validator.reconcile.compare import PartitionOffsets
 from validator.reconcile.judge import Rules
 from validator.state.known_facts import BYTES_KEPT, KnownFacts
 from validator.state.tables import StateTables
@@ -43,7 +43,7 @@ class Batch:
     watermark_us: int
     inputs_us: int
     rows: list[dict[str, Any]]
-    places: dict[tuple[str, int], PlaceOffsets]
+    places: dict[tuple[str, int], PartitionOffsets]
 
 
 class WorldRun(Run):
@@ -109,7 +109,7 @@ class World:
         places = {}
         if self.rules.reports_unconsumed:
             behind = rng.choice((0, 0, 3)) if rng.random() < 0.9 else rng.randint(0, self.offset)
-            places["input", 0] = PlaceOffsets(committed_offset=max(0, self.offset - behind))
+            places["input", 0] = PartitionOffsets(committed_offset=max(0, self.offset - behind))
         return Batch(self.at_us, self.watermark_us, self.inputs_us, rows, places)
 
     def _rows(self, newest: int) -> list[dict[str, Any]]:

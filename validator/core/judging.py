@@ -26,7 +26,7 @@ from validator.model.progress import IngestProgress
 from validator.oracles.seam import Oracle
 from validator.reconcile.cell_index import CellIndex
 from validator.reconcile.cells import STALE, Cells, contributing, unowed
-from validator.reconcile.compare import Compared, Place, PlaceOffsets, RequestedIds, compare, expanded
+from validator.reconcile.compare import Compared, PartitionOffsets, RequestedIds, TopicPartition, compare, expanded
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import (
     CONTRIBUTIONS,
@@ -93,10 +93,12 @@ class Effects:
     verdicts: pa.Table | None
 
 
-def places_of(progress: IngestProgress, *, reports_unconsumed: bool) -> dict[Place, PlaceOffsets]:
+def partition_offsets_of(
+    progress: IngestProgress, *, reports_unconsumed: bool
+) -> dict[TopicPartition, PartitionOffsets]:
     """Return the offsets of the input partitions that a comparison of ids needs."""
     return {
-        (place.topic, place.partition): PlaceOffsets(
+        (place.topic, place.partition): PartitionOffsets(
             committed_offset=frontier.consumed_below if reports_unconsumed else None,
             unprovable_below=frontier.unprovable_below,
         )
@@ -105,7 +107,9 @@ def places_of(progress: IngestProgress, *, reports_unconsumed: bool) -> dict[Pla
     }
 
 
-def _went_back(before: Mapping[Place, PlaceOffsets], now: Mapping[Place, PlaceOffsets]) -> bool:
+def _went_back(
+    before: Mapping[TopicPartition, PartitionOffsets], now: Mapping[TopicPartition, PartitionOffsets]
+) -> bool:
     """Return whether the engine has consumed less of a partition than before: its group was reset, or its offsets
     expired."""
     return any(
@@ -214,7 +218,7 @@ class Judging:
     rests: list[tuple[int, RunEnd]] = field(default_factory=list)
     horizon_us: int | None = None
     _clock: Clock | None = None
-    _places: Mapping[Place, PlaceOffsets] = field(default_factory=dict)
+    _partition_offsets: Mapping[TopicPartition, PartitionOffsets] = field(default_factory=dict)
     _unknown: UnknownIds = field(default_factory=UnknownIds)
     settle_at: int | None = SETTLED_AT_ONCE
     settled: SettledCells = field(default_factory=SettledCells)
@@ -236,11 +240,11 @@ class Judging:
         ``facts``: those of the batch, already appended to the facts table. ``progress``: the progress of reading after
         the batch. ``run_end``: what the batch assumes about the pipeline.
         """
-        places = places_of(progress, reports_unconsumed=self.rules.reports_unconsumed)
+        offsets = partition_offsets_of(progress, reports_unconsumed=self.rules.reports_unconsumed)
         self.absorb(
             facts,
             progress.clock(run_end=run_end),
-            places,
+            offsets,
             suspects=partial(suspicion.suspected, progress),
             withdraws=partial(suspicion.withdrawn, progress),
         )
@@ -250,14 +254,14 @@ class Judging:
         self,
         facts: pa.Table | None,
         clock: Clock,
-        places: Mapping[Place, PlaceOffsets],
+        offsets: Mapping[TopicPartition, PartitionOffsets],
         *,
         suspects: Callable[[CellTotals], frozenset[str]] = _no_class,
         withdraws: Callable[[CellTotals], frozenset[str]] = _no_class,
     ) -> CellTotals:
         """Fold ``facts`` of one batch into the cells and judge these by ``clock``.
 
-        ``facts``: already appended to the facts table. ``places``: offsets of input partitions. ``suspects``: totals ->
+        ``facts``: already appended to the facts table. ``offsets``: of input partitions. ``suspects``: totals ->
         violation classes that unreadable records or a wrong configuration may explain. ``withdraws``: totals ->
         violation classes of which nothing is confirmed any more.
         """
@@ -271,18 +275,18 @@ class Judging:
         if facts is not None:
             inputs = len(cells.inputs)
             if not self.settled.is_empty:
-                self.recall(facts, clock, places, before_batch=int(ints(facts["batch"]).max(initial=0)))
+                self.recall(facts, clock, offsets, before_batch=int(ints(facts["batch"]).max(initial=0)))
             self.known.add(facts)
             touched = [cells.absorb(facts), self._unknown.read(facts)]
             cells.put("x_version", touched[1], STALE)
             touched.append(self._mark_stale(facts))
             if inputs != len(cells.inputs):
                 self._clock = None
-        if _went_back(self._places, places):
+        if _went_back(self._partition_offsets, offsets):
             # Events that were consumed no longer are: cells that depend on them are compared again, as after a restart.
             cells.put("x_version", np.flatnonzero(cells["x_outstanding"] > 0), ABSENT)
             self._clock = None
-        self._places = places
+        self._partition_offsets = offsets
         if self._clock is None or moves_all(self._clock, clock):
             self.cell_states.forget()
         self._clock = clock
@@ -292,14 +296,14 @@ class Judging:
         if cells.newest is not None:
             # A result can change the counts of other cells of its key.
             due[:] = True
-        sums = self._judge(np.flatnonzero(due), clock, places).beside(self.retired.plus(self.settled.sums))
+        sums = self._judge(np.flatnonzero(due), clock, offsets).beside(self.retired.plus(self.settled.sums))
         suspected, withdrawn = suspects(sums), withdraws(sums)
         if (suspected, withdrawn) != (self.suspected, self.withdrawn):
             self._review(~due)
         self.suspected, self.withdrawn, self.sums = suspected, withdrawn, sums
         return sums
 
-    def _judge(self, rows: Ints, clock: Clock, places: Mapping[Place, PlaceOffsets]) -> CellTotals:
+    def _judge(self, rows: Ints, clock: Clock, offsets: Mapping[TopicPartition, PartitionOffsets]) -> CellTotals:
         """Judge some cells, and compare those whose ids are needed. Returns the totals over all cells in memory."""
         noted: list[tuple[Ints, Judged]] = []
         self.changed = []
@@ -329,7 +333,7 @@ class Judging:
             note(part[~asks], judged.of(~asks)) if asks.any() else note(part, judged)
         wants = np.concatenate(wanting)
         if len(wants):
-            self._compare(wants, np.concatenate(versions), places)
+            self._compare(wants, np.concatenate(versions), offsets)
             for part in self._parts(wants):
                 note(part, self.judged_of(part))
         self._note(noted)
@@ -388,7 +392,9 @@ class Judging:
         Nothing counts as recorded by this: the next batch records what the derived tables lack.
         """
         if self.judged is None and (len(self.cells) or not self.settled.is_empty):
-            self.absorb(None, progress.clock(), places_of(progress, reports_unconsumed=self.rules.reports_unconsumed))
+            self.absorb(
+                None, progress.clock(), partition_offsets_of(progress, reports_unconsumed=self.rules.reports_unconsumed)
+            )
             self.judged = self._clock = None
             self.changed = []
 
@@ -468,7 +474,9 @@ class Judging:
         self._unknown.drop(removed)
         self.cell_states.drop(removed)
 
-    def recall(self, facts: pa.Table, clock: Clock, places: Mapping[Place, PlaceOffsets], *, before_batch: int) -> None:
+    def recall(
+        self, facts: pa.Table, clock: Clock, offsets: Mapping[TopicPartition, PartitionOffsets], *, before_batch: int
+    ) -> None:
         """Bring back the settled cells that have more facts among ``facts``, which are not folded yet.
         ``before_batch``: the first batch of which no fact is folded."""
         facts = contributing(facts.select(_CELL_COLUMNS))
@@ -490,18 +498,18 @@ class Judging:
             return
         # They are judged as when they left: everything that may explain their answers had been read.
         back.cells["closed_us"] = np.maximum(back.cells["expected_us"], back.cells["first_seen_us"])
-        back.judge_settled(clock, places)
+        back.judge_settled(clock, offsets)
         for epoch in np.unique(back.cells["epoch"]).tolist():
             self.settled.subtract(epoch, back.sum_of(back.cells["epoch"] == epoch))
         self.cells.adopt(back.cells)
 
-    def judge_settled(self, clock: Clock, places: Mapping[Place, PlaceOffsets]) -> None:
+    def judge_settled(self, clock: Clock, offsets: Mapping[TopicPartition, PartitionOffsets]) -> None:
         """Judge cells that had been settled as they were then. Their verdicts count as stored."""
         read = replace(clock, inputs_us=NEVER - 1, inputs_held=False, run_end=RunEnd.NONE)
         judged = judge(self.cells, read, self.rules)
         wanting = np.flatnonzero(judged.wants_expansion)
         if len(wanting):
-            self._compare(wanting, judged.version[wanting], places)
+            self._compare(wanting, judged.version[wanting], offsets)
         self._clock = read
         self.cells["told_digest"] = judge(self.cells, read, self.rules).digest
 
@@ -574,17 +582,20 @@ class Judging:
             found = found.plus(totals_of(some, it, kept))
         return found
 
-    def _compare(self, wanting: Ints, versions: Ints, places: Mapping[Place, PlaceOffsets]) -> None:
+    def _compare(self, wanting: Ints, versions: Ints, offsets: Mapping[TopicPartition, PartitionOffsets]) -> None:
         """Compare the ids of some cells. ``versions``: the version of each cell that the comparison is based on."""
         for chosen in self._apart(wanting):
             rows = wanting[chosen]
-            compared = self._compared(rows, places, self.known.inputs_with)
+            compared = self._compared(rows, offsets, self.known.inputs_with)
             expanded(self.cells, compared, versions[chosen])
             self._unknown.compared(rows, compared.unknown, compared.unknown_texts)
             self.evidence.update(compared.evidence)
 
     def _compared(
-        self, rows: Ints, places: Mapping[Place, PlaceOffsets], known: Callable[[RequestedIds], RequestedIds]
+        self,
+        rows: Ints,
+        offsets: Mapping[TopicPartition, PartitionOffsets],
+        known: Callable[[RequestedIds], RequestedIds],
     ) -> Compared:
         windows = self.cells["window_start_us"][rows]
         oldest = int(self.cells["first_batch"][rows].min())
@@ -593,7 +604,7 @@ class Judging:
             # A cell does not record the batches of events that owe nothing.
             oldest = 0
         near = self.known.facts_of_windows(oldest, int(windows.min()), last)
-        return compare(self.cells, rows, near, self.rules, places, known)
+        return compare(self.cells, rows, near, self.rules, offsets, known)
 
     def _set_aside(self, rows: Ints) -> Ints:
         """Return the number of ids that late and rejected records place in the cells."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.config.model import Config, Input, Output
-from validator.core.judging import Judging, places_of
+from validator.core.judging import Judging, partition_offsets_of
 from validator.core.totals import CellTotals
 from validator.measure.canary_recall import CanaryRules, Outcome, Recall
 from validator.measure.canary_rounds import CELLS, Round
@@ -203,7 +203,7 @@ class CanaryWatch:
         progress = before.looked_up(before.batch + 1, at_us, lookups, ends)
         mine = None if facts is None else _used(facts, progress.batch)
         progress = progress.with_facts(summaries(mine) if mine is not None else [])
-        self._judging.absorb(mine, progress.clock(), places_of(progress, reports_unconsumed=False))
+        self._judging.absorb(mine, progress.clock(), partition_offsets_of(progress, reports_unconsumed=False))
         self._progress = progress
         for round_, planted_us in self._writer.planted():
             self._recall.planted(round_, planted_us)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake.exceptions import DeltaError
 
-from validator.core.judging import Facts, Judging, new_cells, places_of
+from validator.core.judging import Facts, Judging, new_cells, partition_offsets_of
 from validator.core.settled import SETTLED_AT_ONCE, SettledCells
 from validator.measure.expected import MINUTE_US
 from validator.measure.recent import oldest_minute
@@ -162,8 +162,8 @@ def _recalled(tables: StateTables, saved: SavedCells, rules: Rules, later: pa.Ta
     """Recall those settled cells of ``saved`` for which later batches have more facts."""
     known = KnownFacts(tables, first_batch=progress.batch + 1)
     judging = Judging(known, rules, cells=saved.cells, settled=saved.settled)
-    places = places_of(progress, reports_unconsumed=rules.reports_unconsumed)
-    judging.recall(later, progress.clock(), places, before_batch=saved.batch + 1)
+    offsets = partition_offsets_of(progress, reports_unconsumed=rules.reports_unconsumed)
+    judging.recall(later, progress.clock(), offsets, before_batch=saved.batch + 1)
 
 
 def _undoes(mark: str) -> bool:
