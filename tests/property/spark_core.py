@@ -315,7 +315,7 @@ def as_if_all_were_judged(judging: Judging, judged: CoreJudged) -> None:
     assert replace(kept, unconsumed_due_us=None, blocked_due_us=None) == replace(
         recount, unconsumed_due_us=None, blocked_due_us=None
     ), "totals"
-    in_memory = kept.beside(judging.retired.plus(judging.settled.sums))
+    in_memory = kept.with_retired(judging.retired.plus(judging.settled.sums))
     assert (judging.sums.counts, judging.sums.cells_seen) == (in_memory.counts, in_memory.cells_seen)
     assert (judging.sums.unconsumed_due_us, judging.sums.blocked_due_us) == (
         recount.unconsumed_due_us,

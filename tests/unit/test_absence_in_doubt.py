@@ -77,7 +77,7 @@ def test_long_unconsumed_events_are_counted_from_the_due_time_of_the_oldest(tmp_
         1,
         10,
     )
-    beside = it.sums.beside(replace(sums, unconsumed_due_us=4))
+    beside = it.sums.with_retired(replace(sums, unconsumed_due_us=4))
     assert (beside.unconsumed_overdue, beside.unconsumed_due_us, beside.unconsumed_retired) == (1, 10, 1)
     assert CellTotals.from_json(sums.to_json()) == sums
 

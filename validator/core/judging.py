@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.core.cell_states import CellStates, earliest, moves_all, totals_of
+from validator.core.cell_states import CellStates, changes_all_verdicts, totals_of, with_earliest_due
 from validator.core.settled import SETTLED_AT_ONCE, SettledCells
 from validator.core.suspicion import Suspicion
 from validator.core.totals import CellTotals
@@ -275,7 +275,7 @@ class Judging:
         if facts is not None:
             inputs = len(cells.inputs)
             if not self.settled.is_empty:
-                self.recall(facts, clock, offsets, before_batch=int(ints(facts["batch"]).max(initial=0)))
+                self.reload_settled(facts, clock, offsets, before_batch=int(ints(facts["batch"]).max(initial=0)))
             self.known.add(facts)
             touched = [cells.absorb(facts), self._unknown.read(facts)]
             cells.put("x_version", touched[1], STALE)
@@ -287,7 +287,7 @@ class Judging:
             cells.put("x_version", np.flatnonzero(cells["x_outstanding"] > 0), ABSENT)
             self._clock = None
         self._partition_offsets = offsets
-        if self._clock is None or moves_all(self._clock, clock):
+        if self._clock is None or changes_all_verdicts(self._clock, clock):
             self.cell_states.forget()
         self._clock = clock
         self.cell_states.grow(len(cells))
@@ -296,7 +296,7 @@ class Judging:
         if cells.newest is not None:
             # A result can change the counts of other cells of its key.
             due[:] = True
-        sums = self._judge(np.flatnonzero(due), clock, offsets).beside(self.retired.plus(self.settled.sums))
+        sums = self._judge(np.flatnonzero(due), clock, offsets).with_retired(self.retired.plus(self.settled.sums))
         suspected, withdrawn = suspects(sums), withdraws(sums)
         if (suspected, withdrawn) != (self.suspected, self.withdrawn):
             self._review(~due)
@@ -314,7 +314,7 @@ class Judging:
             nonlocal since
             some = self.cells.some(rows)
             self.cell_states.put(some, rows, judged, clock, self.rules, self._may_leave(judged))
-            since = earliest(since, some, judged)
+            since = with_earliest_due(since, some, judged)
             if judged.changed.any():
                 self.changed.append(self._verdicts(rows[judged.changed], judged.of(judged.changed)))
             says = np.zeros(len(rows), dtype=np.bool_)
@@ -337,7 +337,7 @@ class Judging:
             for part in self._parts(wants):
                 note(part, self.judged_of(part))
         self._note(noted)
-        found = self.cell_states.sums().since(since.unconsumed_due_us, since.blocked_due_us)
+        found = self.cell_states.sums().with_due_since(since.unconsumed_due_us, since.blocked_due_us)
         return replace(found, changed=sum(len(part.rows) for part in self.changed))
 
     def _parts(self, rows: Ints) -> Iterator[Ints]:
@@ -474,7 +474,7 @@ class Judging:
         self._unknown.drop(removed)
         self.cell_states.drop(removed)
 
-    def recall(
+    def reload_settled(
         self, facts: pa.Table, clock: Clock, offsets: Mapping[TopicPartition, PartitionOffsets], *, before_batch: int
     ) -> None:
         """Bring back the settled cells that have more facts among ``facts``, which are not folded yet.

@@ -75,7 +75,7 @@ class CellTotals:
         """Return the totals over both. Fields that concern one batch only are those of ``self``."""
         return self._with(other, 1)
 
-    def less(self, other: CellTotals) -> CellTotals:
+    def minus(self, other: CellTotals) -> CellTotals:
         """Return the totals without those of ``other``, which are a part of them."""
         return self._with(other, -1)
 
@@ -117,7 +117,7 @@ class CellTotals:
             **{name: getattr(self, name) + times * getattr(other, name) for name in (*whole, *others)},
         )
 
-    def since(self, unconsumed_us: int | None, blocked_us: int | None) -> CellTotals:
+    def with_due_since(self, unconsumed_us: int | None, blocked_us: int | None) -> CellTotals:
         """Return the totals with the earlier of the known and the given due instants of contributions that wait for the
         engine or for a transaction."""
         return replace(
@@ -126,7 +126,7 @@ class CellTotals:
             blocked_due_us=_earlier(self.blocked_due_us, blocked_us),
         )
 
-    def beside(self, retired: CellTotals) -> CellTotals:
+    def with_retired(self, retired: CellTotals) -> CellTotals:
         """Return the totals over the cells in memory (``self``) and ``retired`` ones, which can no longer change. Only
         contributions of cells in memory wait for the engine or for a transaction."""
         return replace(

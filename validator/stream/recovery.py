@@ -158,12 +158,14 @@ def _since(tables: StateTables, rules: TimeRules, saved: SavedCells) -> Recovere
     return None if overtaken else found
 
 
-def _recalled(tables: StateTables, saved: SavedCells, rules: Rules, later: pa.Table, progress: IngestProgress) -> None:
-    """Recall those settled cells of ``saved`` for which later batches have more facts."""
+def _reload_settled(
+    tables: StateTables, saved: SavedCells, rules: Rules, later: pa.Table, progress: IngestProgress
+) -> None:
+    """Reload those settled cells of ``saved`` for which later batches have more facts."""
     known = KnownFacts(tables, first_batch=progress.batch + 1)
     judging = Judging(known, rules, cells=saved.cells, settled=saved.settled)
     offsets = partition_offsets_of(progress, reports_unconsumed=rules.reports_unconsumed)
-    judging.recall(later, progress.clock(), offsets, before_batch=saved.batch + 1)
+    judging.reload_settled(later, progress.clock(), offsets, before_batch=saved.batch + 1)
 
 
 def _undoes(mark: str) -> bool:
@@ -218,7 +220,7 @@ def _folded(
         of_last.append(facts.filter(pa.array(ints(facts["batch"]) == last)))
         later = without_void(facts.filter(pa.array(ints(facts["batch"]) > saved.batch)), rereads)
         if saved.rules is not None:
-            _recalled(tables, saved, saved.rules, later, before)
+            _reload_settled(tables, saved, saved.rules, later, before)
         unexamined.add(not_examined, later)
         cells.absorb(positions.unsettled(later))
     progress = before.with_facts(summaries(pa.concat_tables(of_last)) if of_last else [])
