@@ -27,7 +27,7 @@ from validator.model.terminal import plain_values
 from validator.publish import series, server
 from validator.publish.access import Access
 from validator.publish.atomic import replace_file
-from validator.publish.canary import CanaryTold, canary_told
+from validator.publish.canary import CanaryStatus, canary_status
 from validator.publish.effective import effective_guarantee, effective_lines, effective_settings
 from validator.publish.feed import Feed, event
 from validator.publish.findings import findings
@@ -118,7 +118,7 @@ class Publisher:
         self._violations: dict[str, Any] | None = None
         self._history = read(state_path, say)
         self._history_written_at: float | None = None
-        self._canary: CanaryTold | None = None
+        self._canary: CanaryStatus | None = None
         self._redaction: Redaction | None = None
         self._feed = Feed(self._whole, self._beat)
         self._show_again(say)
@@ -194,7 +194,7 @@ class Publisher:
             self._report, self._plain = render_json(report), report
             self._frontiers = Frontiers(report)
             self._violations = build_violations(snapshot)
-            self._canary = canary_told(snapshot.canary, snapshot.taken_us)
+            self._canary = canary_status(snapshot.canary, snapshot.taken_us)
             self._published_at = self._clock()
             self._restoring = False
             self._history = self._history.add(snapshot)
