@@ -17,7 +17,7 @@ from dashboards.settings import Settings
 from dashboards.site import dashboards, files
 from tests.unit.dashboards_chosen import in_grafana
 from validator.publish.catalogue import PREFIX
-from validator.publish.metrics import EXEMPLIFIED
+from validator.publish.metrics import METRIC_WITH_EXEMPLARS
 
 BOARDS = dashboards(Settings())
 LINKED = dashboards(Settings(runbooks="https://example.org/books"))
@@ -115,7 +115,7 @@ def test_counts_of_confirmed_violations_show_the_exemplars_that_these_alone_have
         for board in BOARDS
         for panel in board.panels
         for target, query in zip(panel.build(1, 0, 0)["targets"], panel.queries, strict=True)
-        if target.get("exemplar") and f"{PREFIX}{EXEMPLIFIED}" in query.expression
+        if target.get("exemplar") and f"{PREFIX}{METRIC_WITH_EXEMPLARS}" in query.expression
     }
     # An exemplar's value is a count of contributions, so it is off the scale beside a ratio.
     titles = ("confirmed violations", "confirmed violations by phase", "confirmed violations by class")

@@ -158,7 +158,7 @@ def heard(feeding: Feed, count: int) -> list[bytes]:
 
 
 def test_an_idle_stream_sends_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(feed, "HEARTBEAT_SECONDS", 0.01)
     said = heard(Feed(lambda: {"rows": []}, lambda: {"age_seconds": 3}), 4)
     assert said[0].startswith(b"retry: ")
     assert said[2:] == [event("beat", {"age_seconds": 3})] * 2

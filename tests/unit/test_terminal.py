@@ -93,7 +93,7 @@ def test_every_form_escapes_control_and_direction_characters(
     collector.update(snapshot)
     stream = io.StringIO()
     live_table.LiveTable(stream, {}).note(odd)
-    notices.Notices(notices.to_stderr).read(report)
+    notices.Notices(notices.to_stderr).update(report)
     shown = {
         "text": text.render(report, violations, state=LONG_STATE),
         "summary": text.summary(report, violations, History(), LONG_STATE),

@@ -63,8 +63,8 @@ def findings(
     history: History | None = None,
     state: str = STATE,
 ) -> list[Finding]:
-    """Return a finding for each class with a confirmed violation, in the order of ``VIOLATION_SENTENCES``. Those that break
-    the declared guarantee come first. ``state``: the folder that the commands name."""
+    """Return a finding for each class with a confirmed violation, in the order of ``VIOLATION_SENTENCES``. Those that
+    break the declared guarantee come first. ``state``: the folder that the commands name."""
     found = []
     for violation, (one, several) in VIOLATION_SENTENCES.items():
         count = report["violations"]["confirmed"].get(violation.value) or 0

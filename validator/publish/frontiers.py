@@ -57,12 +57,12 @@ class Frontiers:
         }
 
 
-def none_yet() -> bytes:
+def no_partitions() -> bytes:
     """Return the answer about partitions before there is a report."""
     return _json({"batches": None, "time": None, "columns": list(COLUMNS), "rows": None})
 
 
-def folded(report: Report) -> Data:
+def for_update(report: Report) -> Data:
     """Return ``report`` for an update: with a row per topic instead of a row per partition, and without the phases,
     which the page does not show."""
     coverage = {name: held for name, held in report["coverage"].items() if name != "partitions"}

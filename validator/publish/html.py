@@ -192,11 +192,11 @@ def _violation(record: ViolationRecord, heads: Iterable[str]) -> str:
         [number(record.count)],
         seen,
     )
-    shown = (_told(name, *lines) for name, lines in zip(heads, cells, strict=True))
+    shown = (_table_cell(name, *lines) for name, lines in zip(heads, cells, strict=True))
     return f"<tr>{''.join(shown)}</tr>"
 
 
-def _told(head: str, first: str, *more: str) -> str:
+def _table_cell(head: str, first: str, *more: str) -> str:
     """Return a table cell with one line, and small lines below it. A phone shows ``head`` beside it."""
     below = "".join(f"<small>{escape(line)}</small>" for line in more)
     return f'<td data-head="{head}"><span>{escape(first)}</span>{below}</td>'

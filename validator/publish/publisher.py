@@ -31,7 +31,7 @@ from validator.publish.canary import CanaryStatus, canary_status
 from validator.publish.effective import effective_guarantee, effective_lines, effective_settings
 from validator.publish.feed import Feed, event
 from validator.publish.findings import findings
-from validator.publish.frontiers import Frontiers, folded, none_yet
+from validator.publish.frontiers import Frontiers, for_update, no_partitions
 from validator.publish.history import HISTORY_FILE, read
 from validator.publish.live_page import live_page
 from validator.publish.metrics import SnapshotCollector, registry
@@ -120,10 +120,10 @@ class Publisher:
         self._history_written_at: float | None = None
         self._canary: CanaryStatus | None = None
         self._redaction: Redaction | None = None
-        self._feed = Feed(self._whole, self._beat)
-        self._show_again(say)
+        self._feed = Feed(self._history_data, self._heartbeat)
+        self._show_previous(say)
 
-    def _show_again(self, say: Say) -> None:
+    def _show_previous(self, say: Say) -> None:
         """Show what the previous process published, until there is a batch."""
         path = self._state / REPORT_FILE
         found = json_of(path, say)
@@ -161,7 +161,7 @@ class Publisher:
             "/readyz": self._ready,
             "/report.json": self._report_json,
             "/violations.json": self._violations_json,
-            "/history.json": lambda _: json_answer(self._whole()),
+            "/history.json": lambda _: json_answer(self._history_data()),
             "/events": self._events,
             "/partitions.json": self._partitions_json,
             **{f"/{runbook_place(name)}": partial(_runbook, name) for name in runbook_names()},
@@ -274,15 +274,15 @@ class Publisher:
         with self._lock:
             told = self._frontiers
         # No error status before the first batch: a browser would log it to the console of a page that asks too early.
-        return Answer(none_yet() if told is None else told.encoded(), server.JSON)
+        return Answer(no_partitions() if told is None else told.encoded(), server.JSON)
 
-    def _whole(self) -> dict[str, Any]:
+    def _history_data(self) -> dict[str, Any]:
         """Return the data of the event `history`."""
         with self._lock:
             history = self._history
         return series.plain(history)
 
-    def _beat(self) -> dict[str, Any]:
+    def _heartbeat(self) -> dict[str, Any]:
         """Return the data of the event `beat`: seconds since the last batch, null before the first of this process."""
         with self._lock:
             at = self._published_at
@@ -301,8 +301,8 @@ class Publisher:
             return {"report": None}
         records, state = records_of(violations), str(self._state.absolute())
         update = {
-            **self._beat(),
-            "report": folded(report),
+            **self._heartbeat(),
+            "report": for_update(report),
             "violations": violations,
             "headline": headline(report),
             "findings": [asdict(finding) for finding in findings(report, records, history, state)],

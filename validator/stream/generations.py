@@ -445,11 +445,11 @@ class Generations:
         report = self._publisher.publish(snapshot)
         self._shown = snapshot
         if self._notices is not None:
-            self._notices.read(report)
+            self._notices.update(report)
 
     def _meanwhile(self) -> None:
         if self._notices is not None:
-            self._notices.look()
+            self._notices.write_status()
 
     def _found_example(self, topic: str, example: Example) -> None:
         self._record.examples[topic] = example
