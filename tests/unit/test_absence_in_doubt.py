@@ -191,7 +191,7 @@ def test_a_run_that_leaves_open_windows_never_passes_with_a_dead_engine(moves: b
     assert (open_counts(alive), verdict(alive)) == ({"pending": 2}, PASS)
 
 
-def test_the_exit_status_is_that_of_the_report_though_retention_drops_cells_in_the_last_commit(
+def test_the_exit_status_is_that_of_the_report_if_retention_drops_cells_in_the_last_commit(
     tmp_path: Path,
 ) -> None:
     runs = RunsOfOneState(tmp_path)

@@ -94,7 +94,7 @@ def test_windows_with_violations_are_drawn_and_listed_with_the_active_fault() ->
         assert "kill" in [text.text for text in plot.findall("text")]
 
 
-def test_a_fault_that_lasts_shades_up_to_the_newest_window_and_one_elsewhere_none() -> None:
+def test_an_active_fault_shades_up_to_the_newest_window_and_one_outside_shades_none() -> None:
     lasting = replace(FAULT, healed_us=None)
     run = build(replace(clean(), taken_us=NOON_US + 9 * MINUTE + SECOND, faults=(lasting,)))
     section = classes_by_window(run, ten(missing=1))

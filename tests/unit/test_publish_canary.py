@@ -59,7 +59,7 @@ def test_false_alarms_and_silence_are_reported() -> None:
     assert "No round of the canary was judged since 2026-01-31 11:54:59 UTC" in silent.doubt
 
 
-def test_the_report_has_nothing_of_the_canary() -> None:
+def test_the_report_does_not_contain_the_canary() -> None:
     watched = replace(clean(), canary=replace(SEEN, recall_ratio=0.0))
     assert build(watched) == build(clean())
     assert build_violations(watched) == build_violations(clean())

@@ -23,7 +23,7 @@ from validator.publish.sentences import fault_sentences
 pytestmark = pytest.mark.unit
 
 
-def test_a_command_names_the_state_however_its_folder_is_called() -> None:
+def test_a_command_names_the_state_for_any_folder_name() -> None:
     line = explain_command([replace(violation("v", "missing", NOON_US), ids=("STATE",))], "/var/lib/stream proof")
     assert line is not None
     assert shlex.split(line) == ["streamproof", "explain", "/var/lib/stream proof", "--id", "STATE"]
@@ -39,7 +39,7 @@ def test_only_an_open_violation_can_be_accepted() -> None:
     assert acknowledge_command(newest(replace(clean(), violations_latest=(first, other))), "state") is None
 
 
-def test_all_alike_can_be_accepted_where_there_is_more_than_one() -> None:
+def test_all_violations_of_a_class_can_be_accepted_if_there_are_several() -> None:
     def line(*listed: ViolationRecord) -> list[str]:
         given = acknowledge_all_command(newest(replace(clean(), violations_latest=listed)), "state")
         return [] if given is None else shlex.split(given)
@@ -55,7 +55,7 @@ def test_all_alike_can_be_accepted_where_there_is_more_than_one() -> None:
     assert line(*evil) == [*of_class, "--fault=-x' y", "--reason", "WHY"]
 
 
-def test_the_reports_offer_to_accept_all_alike() -> None:
+def test_the_reports_offer_to_accept_all_violations_of_a_class() -> None:
     last = story()[-1]
     report, violations = build(last), newest(last)
     whole = 'streamproof ack STATE --class duplicate --fault kill-one-worker --reason "WHY"'

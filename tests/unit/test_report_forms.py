@@ -40,7 +40,7 @@ def test_the_read_rate_is_that_of_the_newest_batch() -> None:
     assert " ".join(line.split()).startswith("inputs read, newest batch, 1/s 500 ")
 
 
-def test_the_text_of_a_clean_run_says_so() -> None:
+def test_the_text_of_a_clean_run_states_that_nothing_broke() -> None:
     shown = text.render(build(clean()))
     assert shown.startswith("Pipeline clickstream keeps its guarantee, exactly once.\n")
     assert "  Nothing: no violation is confirmed.\n" in shown
@@ -147,13 +147,13 @@ def test_the_live_table_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) 
     assert max(len(line) for line in terminal.getvalue().splitlines()) < 40
 
 
-def test_the_live_table_keeps_no_color() -> None:
+def test_the_live_table_honors_no_color() -> None:
     terminal = Terminal()
     live_table.LiveTable(terminal, {"NO_COLOR": "1"}).show(build(broken()))
     assert "\x1b" not in terminal.getvalue()
 
 
-def test_the_live_table_writes_plain_lines_elsewhere_and_only_news() -> None:
+def test_without_a_terminal_the_live_table_writes_a_plain_line_per_change() -> None:
     stream = io.StringIO()
     table = live_table.LiveTable(stream, {})
     table.show(build(clean()))

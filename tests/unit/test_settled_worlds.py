@@ -150,7 +150,7 @@ def differences(seed: int, stays: WorldRun, leaves: WorldRun, world: World, *, r
 
 
 @pytest.fixture
-def recalled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def reloaded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of cells judged at each return of settled cells."""
     found: list[int] = []
     judge_settled = Judging.judge_settled
@@ -163,17 +163,17 @@ def recalled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_recalled_cells_equal_the_settled_ones(recalled: list[int]) -> None:
+def test_reloaded_cells_equal_the_settled_ones(reloaded: list[int]) -> None:
     found = []
     for seed in range(WORLDS):
         world = World(seed)
         runs = [WorldRun(MemoryTables(), world.rules, settle_at) for settle_at in (None, 1)]
         found += differences(seed, runs[0], runs[1], world, retires=False)
     assert found == []
-    assert sum(recalled) > WORLDS
+    assert sum(reloaded) > WORLDS
 
 
-def test_retention_retires_settled_cells_with_the_others(recalled: list[int], tmp_path: Path) -> None:
+def test_retention_retires_settled_cells_with_the_others(reloaded: list[int], tmp_path: Path) -> None:
     found, retired = [], 0
     for seed in range(WORLDS_WITH_RETENTION):
         world = World(1_000 + seed)
@@ -183,4 +183,4 @@ def test_retention_retires_settled_cells_with_the_others(recalled: list[int], tm
         retired += runs[1].retired.sums.cells_seen
     assert found == []
     assert retired > WORLDS_WITH_RETENTION
-    assert recalled
+    assert reloaded
