@@ -36,7 +36,7 @@ from validator.state.sizes import TableSizes
 from validator.state.tables import StateTables
 from validator.stream.batch import BatchRunner
 from validator.stream.brokers import Brokers, Topic
-from validator.stream.committing import epoch_of
+from validator.stream.commit_rows import epoch_of
 from validator.stream.kafka_reading import Range
 from validator.stream.recovery import recover, restore_record
 from validator.stream.run_record import RunRecord

@@ -8,7 +8,7 @@ from dashboards.promql import breaking, error_ratio, select
 from dashboards.rules import Alert, Group, Recording, plural, seconds_of
 from dashboards.settings import Settings
 from validator.measure.expected import MINUTE_US, UNHEALED_US
-from validator.publish.canary import RECALL_LEAST
+from validator.publish.canary import RECALL_MIN
 
 INTERVAL_SECONDS: Final = 30
 STALLED_SECONDS: Final = 120
@@ -316,7 +316,7 @@ def canary_alerts() -> tuple[Alert, ...]:
         Alert(
             "StreamproofCanaryMissed",
             "critical",
-            f"min by (pipeline) ({recall}) < {RECALL_LEAST}",
+            f"min by (pipeline) ({recall}) < {RECALL_MIN}",
             "the sidecar of {{ .Labels.pipeline }} does not find planted violations",
             "The sidecar of pipeline {{ .Labels.pipeline }} found only {{ .Value | humanizePercentage }} of the"
             " violations that its canary planted. It may miss violations of any class in the pipeline, too.",

@@ -18,7 +18,7 @@ from dashboards.grafana import Grafana, GrafanaError, GrafanaRefusal, reason
 from dashboards.push import Change, PushedItem, is_within
 from dashboards.queries import FAULT_TAG, TAG_MOST
 from validator.publish.report import REPORT_FILE, SCHEMA
-from validator.publish.sentences import clock, of_faults
+from validator.publish.sentences import clock, fault_sentences
 from validator.publish.times import parse_rfc3339
 
 TIMEOUT_SECONDS: Final = 15.0
@@ -77,7 +77,7 @@ def annotation(pipeline: str, fault: Mapping[str, Any]) -> Json:
         **{name: parse_rfc3339(time) // 1000 for name, time in times.items() if time is not None},
         "tags": [FAULT_TAG, *_pipeline_tags(pipeline), _tag("fault", fault["id"])],
         # Grafana renders the text as HTML, and names of targets come from users.
-        "text": escape(of_faults({"faults": [fault]})[0]),
+        "text": escape(fault_sentences({"faults": [fault]})[0]),
     }
 
 

@@ -18,7 +18,7 @@ from dashboards.queries import (
 )
 from dashboards.queries import of_chosen as of
 from dashboards.settings import Settings
-from validator.publish.canary import RECALL_LEAST
+from validator.publish.canary import RECALL_MIN
 
 UID: Final = "streamproof-sidecar"
 RUNBOOKS: Final = (
@@ -173,7 +173,7 @@ def _canary() -> tuple[Panel, ...]:
             (_each("canary_recall_ratio", "min"),),
             unit="percentunit",
             width=6,
-            steps=(Threshold(None, "red"), Threshold(RECALL_LEAST, "orange"), Threshold(1, "green")),
+            steps=(Threshold(None, "red"), Threshold(RECALL_MIN, "orange"), Threshold(1, "green")),
         ),
         Panel(
             "stat",

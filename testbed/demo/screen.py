@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any, TextIO
 
-from validator.publish.live import LiveTable
+from validator.publish.live_table import LiveTable
 
 
 class Screen:

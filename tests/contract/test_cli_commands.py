@@ -156,7 +156,7 @@ def test_the_schema_is_json(streamproof: Command) -> None:
     ("snapshot", "status"), [(clean(), 0), (broken(), 1), (unsure(), 3)], ids=["pass", "fail", "unknown"]
 )
 @pytest.mark.parametrize("form", ["text", "json", "html", "junit"])
-def test_the_status_of_a_report_is_its_verdicts(
+def test_the_exit_status_of_report_follows_the_verdict(
     streamproof: Command, tmp_path: Path, snapshot: Snapshot, status: int, form: str
 ) -> None:
     ran = streamproof("report", state(tmp_path, snapshot), "--format", form)

@@ -53,7 +53,7 @@ def released(checkout: Path, folder: Path, tag: str = TAG) -> subprocess.Complet
     return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
-def test_a_tag_gives_the_same_bytes_twice(tagged: Path, tmp_path: Path) -> None:
+def test_two_builds_of_a_tag_have_the_same_bytes(tagged: Path, tmp_path: Path) -> None:
     made = []
     for name in ("first", "second"):
         done = released(tagged, tmp_path / name)

@@ -531,7 +531,7 @@ def test_a_mutation_is_found_in_its_cells_and_ids_and_nowhere_else(case: Judged)
         assert set(ids) <= due
 
 
-def test_the_load_has_sessions_that_are_rightly_emitted_in_parts(laboratory: Laboratory) -> None:
+def test_the_load_has_sessions_that_a_correct_engine_emits_in_parts(laboratory: Laboratory) -> None:
     case = laboratory.judged("session")[HONEST]
     by_page = case.load.times_ms.items()
     sessions = {(page, start_of_session(at, times_ms)) for page, times_ms in by_page for at in times_ms}

@@ -223,7 +223,7 @@ def test_a_host_name_that_begins_like_an_id_is_not_a_container(
 
 
 @in_versions
-def test_an_absent_container_is_reported_in_the_words_of_docker(stage: Stage, engine: Engine) -> None:
+def test_an_absent_container_is_reported_with_the_message_of_docker(stage: Stage, engine: Engine) -> None:
     stage.targets["web"]["container"] = "other"
     with pytest.raises(FaultRefused, match="No such container: other"):
         stage.during({"kind": "container_kill", "target": "web"}, lambda: None)

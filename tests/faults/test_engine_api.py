@@ -44,7 +44,7 @@ def test_every_call_and_field_is_described_in_the_version(socket_path: Path, ver
 
 
 @pytest.mark.parametrize("version", [SHOWN[0], SHOWN[-1]])
-def test_a_refusal_of_the_engine_keeps_its_words(socket_path: Path, version: str) -> None:
+def test_a_refusal_is_reported_with_the_message_of_the_engine(socket_path: Path, version: str) -> None:
     engine = Engine(api_version=version, is_running=False)
     with served(engine, socket_path):
         client = Docker(socket_path)

@@ -186,7 +186,7 @@ def test_a_token_is_read_from_its_file(stage: Stage, cluster: Cluster) -> None:
     assert len(cluster.made) == 1
 
 
-def test_an_unknown_kind_is_refused_in_the_words_of_the_server(
+def test_an_unknown_kind_is_refused_with_the_message_of_the_server(
     stage: Stage, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(SPECS["PodChaos"]["properties"], "mode")

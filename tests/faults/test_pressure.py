@@ -44,7 +44,7 @@ def test_memory_is_held_until_the_fault_is_healed(stage: Stage) -> None:
 
 
 @linux_only
-def test_more_memory_than_there_is_is_refused(stage: Stage) -> None:
+def test_more_memory_than_is_available_is_refused(stage: Stage) -> None:
     fault = {"kind": "memory_pressure", "target": "here", "parameters": {"bytes": "9999GiB"}}
     with pytest.raises(FaultRefused, match="take fewer"):
         stage.during(fault, lambda: None)

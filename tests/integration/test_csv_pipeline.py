@@ -26,7 +26,7 @@ def line(*fields: object, delimiter: str = ",") -> str:
     return file.getvalue()
 
 
-def test_lines_of_csv_are_judged_as_objects_of_json_are(pipeline: Pipeline) -> None:
+def test_csv_lines_are_judged_like_json_objects(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(
         *(line(number, PAGE, iso(number)) for number in range(1, 9)),

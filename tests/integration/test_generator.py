@@ -61,7 +61,9 @@ def configured(broker: EmbeddedBroker, topic: str, folder: Path, **more: object)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_the_journal_is_the_topic(broker: EmbeddedBroker, topic: str, tmp_path: Path, processes: int) -> None:
+def test_the_journal_equals_the_records_of_the_topic(
+    broker: EmbeddedBroker, topic: str, tmp_path: Path, processes: int
+) -> None:
     c = configured(
         broker, topic, tmp_path, producers=2, processes=processes, limit={"events": 5000}, flush_windows=True,
         disorder={"share": 0.2, "within": "100ms"}, lateness={"share": 0.01, "beyond": "1s"},

@@ -29,7 +29,7 @@ def first_line_of(log: Path) -> str:
 
 @needs_pidfd
 @pytest.mark.parametrize("end", ["terminate", "kill"])
-def test_the_whole_group_ends(tmp_path: Path, end: str) -> None:
+def test_terminate_and_kill_end_the_whole_process_group(tmp_path: Path, end: str) -> None:
     process = OwnedProcess(["bash", "-c", FAMILY], log=tmp_path / "log")
     leader, member = map(int, first_line_of(process.log).split())
     assert leader == process.pid == os.getpgid(member)

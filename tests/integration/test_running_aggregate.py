@@ -167,7 +167,7 @@ def test_a_running_aggregate_may_have_a_key_of_two_fields(pipeline: Pipeline) ->
     }
 
 
-def test_two_inputs_whose_repeats_collapse(pipeline: Pipeline) -> None:
+def test_repeats_in_two_inputs_collapse(pipeline: Pipeline) -> None:
     pipeline.create()
     second = f"{pipeline.name}-more"
     pipeline.broker.create_topics({second: 1})

@@ -45,7 +45,7 @@ CASES: dict[str, Case] = {
 """Every event belongs to one cell, and one result covers that cell completely."""
 
 
-def test_odd_records_that_are_right_pass(pipeline: Pipeline) -> None:
+def test_odd_but_correct_records_pass(pipeline: Pipeline) -> None:
     pipeline.create(config={"max.message.bytes": "16000000"})
     for (page, region), seconds, ids, answered in CASES.values():
         place = {"page": page, "region": region}

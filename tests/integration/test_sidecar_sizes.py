@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.integration.sidecar_fixtures import Pipeline, answer, click, counts, read_report, set_aside
-from validator.stream.isolating import FILE
+from validator.stream.oversized_records import FILE
 
 pytestmark = pytest.mark.timeout(900)
 

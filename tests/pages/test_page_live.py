@@ -134,7 +134,7 @@ def test_an_unknown_verdict_gives_its_reason(page: Browser, served: Served) -> N
 
 
 def test_a_stalled_sidecar_is_shown(page: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "BEAT_SECONDS", 0.2)
+    monkeypatch.setattr(feed, "HEARTBEAT_SECONDS", 0.2)
     now = [100.0]
     still = Publisher(config(tmp_path), tmp_path, lambda: now[0])
     try:

@@ -28,7 +28,7 @@ from validator.core.judging import Judging
 from validator.core.suspicion import Suspicion
 from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT
-from validator.model.frontier import Lookup, PartitionId, Rest
+from validator.model.frontier import Lookup, PartitionId, RunEnd
 from validator.model.progress import IngestProgress, TimeRules
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, STATES, VIOLATIONS, close
 from validator.reconcile.judge import Judged as CoreJudged
@@ -37,7 +37,7 @@ from validator.state.known_facts import BYTES_KEPT, KnownFacts
 from validator.state.tables import StateTables
 from validator.stream.batch import BatchRunner
 from validator.stream.brokers import Brokers, Topic
-from validator.stream.ending import EndOfRun
+from validator.stream.end_of_run import EndOfRun
 from validator.stream.kafka_reading import Range
 from validator.stream.recovery import Recovered, recover, restore_record
 from validator.stream.run_record import RunRecord
@@ -153,7 +153,7 @@ class Run:
 
     def take(self, number: int, suspected: frozenset[str] = frozenset()) -> None:
         """Read a step. ``suspected``: further classes of violations to suspect."""
-        step, rest = self.case.history.steps[number], self.case.rest(number)
+        step, run_end = self.case.history.steps[number], self.case.run_end(number)
         self._brokers.step = step
         if number == 0 or expires(step):
             self._open(step.lookup_us - 1)
@@ -161,10 +161,10 @@ class Run:
         runner.step, runner.besides = number, suspected
         runner.now_us = lambda: step.lookup_us
         ends = {PartitionId(*state.place): state.next_offset for state in step.partitions}
-        end = None if rest is Rest.NONE else EndOfRun(rest, {}, checked=False)
+        end = None if run_end is RunEnd.NONE else EndOfRun(run_end, {}, checked=False)
         runner.advance(ends, end)
         progress = runner.progress
-        self.instants.append(Instant(progress, progress.clock(rest=rest), runner.suspicion))
+        self.instants.append(Instant(progress, progress.clock(run_end=run_end), runner.suspicion))
 
     def restart(self) -> None:
         """Continue in another process from the tables. Looked-up ends that the sidecar had not reached yet stay known,
@@ -190,7 +190,7 @@ class Run:
         """The cells that another process restores from the tables after the last step."""
         found = recover(self.tables, time_rules_of(self.case), self.case.rules.oracle)
         again, instant = self._judging(found.progress.batch + 1, found), self.instants[-1]
-        again.step(None, instant.progress, instant.suspicion, rest=instant.clock.rest)
+        again.step(None, instant.progress, instant.suspicion, run_end=instant.clock.run_end)
         return rows_of(again)
 
     def _open(self, lookup_us: int) -> None:
@@ -315,7 +315,7 @@ def as_if_all_were_judged(judging: Judging, judged: CoreJudged) -> None:
     assert replace(kept, unconsumed_due_us=None, blocked_due_us=None) == replace(
         recount, unconsumed_due_us=None, blocked_due_us=None
     ), "totals"
-    in_memory = kept.beside(judging.retired.plus(judging.settled.sums))
+    in_memory = kept.with_retired(judging.retired.plus(judging.settled.sums))
     assert (judging.sums.counts, judging.sums.cells_seen) == (in_memory.counts, in_memory.cells_seen)
     assert (judging.sums.unconsumed_due_us, judging.sums.blocked_due_us) == (
         recount.unconsumed_due_us,

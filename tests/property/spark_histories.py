@@ -28,7 +28,7 @@ from tests.property.reference import Reference
 from tests.property.strategies import causal_correct_history, compacted, faulty_history
 from validator.core.suspicion import Suspicion
 from validator.core.totals import CellTotals
-from validator.model.frontier import Clock, Rest
+from validator.model.frontier import Clock, RunEnd
 from validator.model.progress import IngestProgress
 from validator.oracles.seam import Oracle
 from validator.oracles.tumbling_window import TumblingWindow
@@ -39,7 +39,7 @@ SCALE: Final = 64
 """Microseconds of a stretched history per instant of a generator; more than twice the number of its steps."""
 BASE_US: Final = 20 * SCALE
 """The first instant. It is a multiple of every window that the generators draw, so that cells stay the same."""
-_RESTS: Final[Mapping[Ending, Rest]] = {"none": Rest.NONE, "once": Rest.ALL, "leave_open": Rest.CLOSED}
+_RESTS: Final[Mapping[Ending, RunEnd]] = {"none": RunEnd.NONE, "once": RunEnd.ALL, "leave_open": RunEnd.CLOSED}
 SIDE_OF_TOPIC: Final = {
     "clicks": Side.INPUT,
     "to-output": Side.OUTPUT,
@@ -96,10 +96,10 @@ class Case:
         """Whether the engine's consumer group is configured."""
         return self.history.steps[-1].committed is not None
 
-    def rest(self, number: int) -> Rest:
+    def run_end(self, number: int) -> RunEnd:
         """The core's assumption about the end of the run: the last step of a run with `--once` finds the pipeline at
         rest."""
-        return _RESTS[self.history.final] if number == len(self.history.steps) - 1 else Rest.NONE
+        return _RESTS[self.history.final] if number == len(self.history.steps) - 1 else RunEnd.NONE
 
 
 def case(seed: int, *, causal: bool, steps_most: int, compacts: bool = False) -> Case:

@@ -209,7 +209,7 @@ def test_an_open_input_transaction_keeps_excess_unresolved() -> None:
     assert story.counts(0, "a", final="once") == {"unresolved": 1}
 
 
-def test_beyond_e_is_unresolved_and_up_to_e_is_processed() -> None:
+def test_copies_beyond_the_expected_number_are_unresolved() -> None:
     story = Story().step(1, event("a", 3), result(0, "a", "a"), unread={CLICKS: 1})
     assert story.counts(0, "a") == {"processed": 1, "unresolved": 1}
 

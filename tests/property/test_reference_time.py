@@ -251,7 +251,7 @@ def test_late_records_of_an_open_cell_are_judged_as_results_are() -> None:
     assert story.counts(10, "a") == {"misplaced": 1}
 
 
-def test_a_judgement_of_a_prefix_knows_nothing_of_the_rest() -> None:
+def test_the_verdict_on_a_prefix_does_not_depend_on_later_steps() -> None:
     story = Story().step(1, event("a", 3)).step(2, result(0, "a"))
     history = story.history("once")
     assert classify(history, 0).contributions == {(0, "k"): {"a": {"pending": 1}}}

@@ -84,7 +84,9 @@ def worlds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         return Worlds(request.param, judged, cases, rows, opinions.result())
 
 
-def test_the_core_agrees_with_the_twin_after_every_step(worlds: Worlds, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_core_agrees_with_its_reference_twin_after_every_step(
+    worlds: Worlds, capsys: pytest.CaptureFixture[str]
+) -> None:
     tally = Tally(histories=len(worlds.cases))
     for number, case in enumerate(worlds.cases):
         for step, rows in enumerate(worlds.rows[number]):

@@ -266,7 +266,9 @@ def expected(fact: dict[str, Any], cell: tuple[Any, ...]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("seed", range(3))
-def test_facts_add_up_to_those_of_one_record_at_a_time(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_of_a_batch_equal_the_sum_over_single_records(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chance = random.Random(f"{name} {seed}")
     monkeypatch.setattr(stage_module, "_RECORDS_AT_ONCE", chance.choice([1, 100, 2**19]))
     config = loads(CONFIGS[name], "/etc", [], {})

@@ -22,7 +22,7 @@ from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
 from validator.stream.batch import BatchRunner
 from validator.stream.brokers import Brokers, Topic
-from validator.stream.committing import epoch_of, frontier_rows
+from validator.stream.commit_rows import epoch_of, frontier_rows
 from validator.stream.generations import _rules_of
 from validator.stream.recovery import recover
 from validator.stream.reporting import snapshot_of

@@ -22,7 +22,7 @@ from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
 from validator.stream.batch import BatchRunner
 from validator.stream.brokers import Brokers, Topic
-from validator.stream.committing import epoch_of
+from validator.stream.commit_rows import epoch_of
 from validator.stream.generations import _rules_of
 from validator.stream.kafka_reading import Range
 from validator.stream.recovery import recover, restore_record

@@ -21,17 +21,17 @@ from validator.core.judging import Judging
 from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT
 from validator.model.classes import Guarantee, Verdict
-from validator.model.frontier import Clock, Frontier, Lookup, PartitionId, Rest
+from validator.model.frontier import Clock, Frontier, Lookup, PartitionId, RunEnd
 from validator.model.progress import IngestProgress, TimeRules
 from validator.model.snapshot import Snapshot
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.publish.publisher import Publisher
-from validator.reconcile.compare import PlaceOffsets
+from validator.reconcile.compare import PartitionOffsets
 from validator.reconcile.judge import Rules
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
 from validator.stream.batch import BatchRunner
-from validator.stream.ending import EndOfRun
+from validator.stream.end_of_run import EndOfRun
 from validator.stream.generations import Generations
 from validator.stream.reporting import doubts_of, snapshot_of
 from validator.stream.run_record import RunRecord
@@ -41,13 +41,13 @@ PLACE = PartitionId("input", 0)
 PASS, UNKNOWN = Verdict.PASS, Verdict.UNKNOWN
 
 
-def clock(at_us: int, rest: Rest = Rest.NONE) -> Clock:
+def clock(at_us: int, run_end: RunEnd = RunEnd.NONE) -> Clock:
     """All topics read through at ``at_us``, every window closed."""
-    return Clock(at_us, 2**60, at_us, at_us, at_us, None, None, 0, False, False, rest)
+    return Clock(at_us, 2**60, at_us, at_us, at_us, None, None, 0, False, False, run_end)
 
 
-def consumed(below: int) -> dict[tuple[str, int], PlaceOffsets]:
-    return {("input", 0): PlaceOffsets(committed_offset=below)}
+def consumed(below: int) -> dict[tuple[str, int], PartitionOffsets]:
+    return {("input", 0): PartitionOffsets(committed_offset=below)}
 
 
 def judging(folder: Path, *, reports_unconsumed: bool = True) -> Judging:
@@ -77,7 +77,7 @@ def test_long_unconsumed_events_are_counted_from_the_due_time_of_the_oldest(tmp_
         1,
         10,
     )
-    beside = it.sums.beside(replace(sums, unconsumed_due_us=4))
+    beside = it.sums.with_retired(replace(sums, unconsumed_due_us=4))
     assert (beside.unconsumed_overdue, beside.unconsumed_due_us, beside.unconsumed_retired) == (1, 10, 1)
     assert CellTotals.from_json(sums.to_json()) == sums
 
@@ -89,22 +89,22 @@ def test_long_unconsumed_events_are_counted_from_the_due_time_of_the_oldest(tmp_
 
 
 @pytest.mark.parametrize(
-    ("rest", "found"),
+    ("run_end", "found"),
     [
-        (Rest.ALL, {"missing": 1, "unconsumed": 1}),
-        (Rest.CLOSED, {"pending": 1, "unconsumed": 1}),
-        (Rest.OPEN, {"pending": 1, "unconsumed": 1}),
-        (Rest.NONE, {"pending": 2}),
+        (RunEnd.ALL, {"missing": 1, "unconsumed": 1}),
+        (RunEnd.CLOSED, {"pending": 1, "unconsumed": 1}),
+        (RunEnd.OPEN, {"pending": 1, "unconsumed": 1}),
+        (RunEnd.NONE, {"pending": 2}),
     ],
 )
 def test_at_the_end_of_a_run_an_engine_with_input_to_read_has_lost_nothing(
-    rest: Rest, found: dict[str, int], tmp_path: Path
+    run_end: RunEnd, found: dict[str, int], tmp_path: Path
 ) -> None:
     """The watermark has not passed the window, and the engine has consumed the first of its two events."""
     it = judging(tmp_path)
-    early = replace(clock(10, rest), watermark_us=0)
+    early = replace(clock(10, run_end), watermark_us=0)
     assert outstanding(it.absorb(facts(fact("input", [1, 2], batch=0, lookup_us=5)), early, consumed(1))) == found
-    assert (it.cells["closed_us"].tolist() == [ABSENT]) is (rest is not Rest.ALL)
+    assert (it.cells["closed_us"].tolist() == [ABSENT]) is (run_end is not RunEnd.ALL)
 
 
 def test_unconsumed_events_are_counted_at_the_end_of_a_run_that_lags(tmp_path: Path) -> None:
@@ -113,9 +113,9 @@ def test_unconsumed_events_are_counted_at_the_end_of_a_run_that_lags(tmp_path: P
     rows = facts(fact("input", [1, 2], batch=0, lookup_us=5), fact("output", [1, 9], batch=0, lookup_us=5))
     lagging = replace(clock(10), watermark_us=0, inputs_us=4, unheld_inputs_us=4)
     assert it.absorb(rows, lagging, consumed(1)).counts["unconsumed"] == 0
-    sums = it.absorb(None, replace(lagging, lookup_us=11, rest=Rest.OPEN), consumed(1))
+    sums = it.absorb(None, replace(lagging, lookup_us=11, run_end=RunEnd.OPEN), consumed(1))
     assert [sums.counts[name] for name in ("unconsumed", "unresolved", "misplaced", "unknown_id")] == [1, 1, 0, 0]
-    long_due = replace(lagging, lookup_us=40, outputs_us=40, watermark_us=2**60, rest=Rest.OPEN)
+    long_due = replace(lagging, lookup_us=40, outputs_us=40, watermark_us=2**60, run_end=RunEnd.OPEN)
     it.absorb(None, replace(long_due, lookup_us=12, outputs_us=12), consumed(1))
     assert outstanding(it.absorb(None, long_due, consumed(2))) == {"overdue": 1}, "as in the live mode"
 
@@ -191,7 +191,7 @@ def test_a_run_that_leaves_open_windows_never_passes_with_a_dead_engine(moves: b
     assert (open_counts(alive), verdict(alive)) == ({"pending": 2}, PASS)
 
 
-def test_the_exit_status_is_that_of_the_report_though_retention_drops_cells_in_the_last_commit(
+def test_the_exit_status_is_that_of_the_report_if_retention_drops_cells_in_the_last_commit(
     tmp_path: Path,
 ) -> None:
     runs = RunsOfOneState(tmp_path)
@@ -282,9 +282,10 @@ def test_a_pipeline_at_rest_is_read_to_ends_that_do_not_move(
     begun: Lookup | None, end: Frontier, why: str | None
 ) -> None:
     known = {} if begun is None else {PLACE: begun}
-    assert EndOfRun(Rest.ALL, known).unrest({PLACE: end}, ()) == why
-    assert EndOfRun(Rest.ALL, known, checked=False).unrest({PLACE: end}, ()) is None
-    assert (EndOfRun(Rest.ALL, known).unrest({PLACE: end}, ["late"]) or "").startswith("topic late was created")
+    assert EndOfRun(RunEnd.ALL, known).why_not_at_rest({PLACE: end}, ()) == why
+    assert EndOfRun(RunEnd.ALL, known, checked=False).why_not_at_rest({PLACE: end}, ()) is None
+    created = EndOfRun(RunEnd.ALL, known).why_not_at_rest({PLACE: end}, ["late"])
+    assert (created or "").startswith("topic late was created")
 
 
 @pytest.mark.parametrize("is_due", [False, True])
@@ -318,8 +319,8 @@ def test_runs_beside_a_load_settle_cells_of_earlier_runs(is_due: bool, tmp_path:
 @pytest.mark.parametrize(
     ("record", "cells", "to_do"),
     [
-        (RunRecord(leaves_open=True, unrest_left="the end of input-0 moved"), 1, "run again on this state"),
-        (RunRecord(leaves_open=True, unrest_left="the end of input-0 moved"), 1, "(the end of input-0 moved)"),
+        (RunRecord(leaves_open=True, left_open_because="the end of input-0 moved"), 1, "run again on this state"),
+        (RunRecord(leaves_open=True, left_open_because="the end of input-0 moved"), 1, "(the end of input-0 moved)"),
         (RunRecord(leaves_open=True), 1, "run without it"),
         (RunRecord(leaves_open=True), 0, "no cell is closed and judged"),
         (RunRecord(), 1, "no cell is closed and judged"),

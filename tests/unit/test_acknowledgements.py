@@ -53,7 +53,7 @@ def test_a_retracted_acknowledged_violation_hides_no_other(run: JudgedRun) -> No
     assert run.open("missing") == 5
 
 
-def test_a_shrunk_acknowledged_violation_hides_only_its_rest(run: JudgedRun) -> None:
+def test_a_shrunk_acknowledged_violation_hides_only_its_remaining_count(run: JudgedRun) -> None:
     lost(run, 10, "a", 1, 2, 3, 4, 5)
     acknowledge(run.state, run.violation("a"), "seen")
     found(run, 20, "a", 1, 2)
@@ -71,7 +71,7 @@ def test_growth_of_an_acknowledged_violation_is_open(run: JudgedRun) -> None:
     assert run.open("missing") == 0
 
 
-def test_a_restart_restores_the_rest_of_an_acknowledgement(run: JudgedRun) -> None:
+def test_a_restart_restores_the_remaining_count_of_an_acknowledgement(run: JudgedRun) -> None:
     lost(run, 10, "a", 1, 2, 3, 4, 5)
     acknowledge(run.state, run.violation("a"), "seen")
     found(run, 20, "a", 1, 2, 3, 4)
@@ -175,7 +175,7 @@ def test_any_violation_of_the_table_can_be_acknowledged(run: JudgedRun) -> None:
     assert read(run.state)[old].count == 1
 
 
-def test_many_are_acknowledged_with_one_reason_and_no_others(run: JudgedRun) -> None:
+def test_all_violations_of_a_class_are_acknowledged_with_one_reason(run: JudgedRun) -> None:
     for n in range(120):
         lost(run, 10 + 10 * n, f"a{n}", 2 * n, 2 * n + 1)
     run.after(2000, fact("output", [0, 1, 1], batch=2000, lookup_us=2000, key="a0"))
@@ -193,7 +193,7 @@ def test_many_are_acknowledged_with_one_reason_and_no_others(run: JudgedRun) -> 
         acknowledge_all(run.state, "again", violation_class="missing")
 
 
-def test_violations_of_one_fault_are_acknowledged_and_no_others(run: JudgedRun) -> None:
+def test_only_violations_of_the_given_fault_are_acknowledged(run: JudgedRun) -> None:
     run.record.faults = (FaultWindow("1", "kill", "process_kill", "engine-0", 25, 26, 27, 28),)
     lost(run, 10, "before", 1)
     lost(run, 30, "after", 2, 3)
@@ -219,7 +219,7 @@ def test_an_acknowledgement_of_many_leaves_out_suspected_ones(run: JudgedRun) ->
     ]
 
 
-def test_half_a_line_acknowledges_nothing_and_spoils_no_other(run: JudgedRun) -> None:
+def test_a_truncated_line_acknowledges_nothing_and_damages_no_other(run: JudgedRun) -> None:
     lost(run, 10, "a", 1, 2)
     file = run.state / FILE
     file.write_text('{"violation": "other", "class": "mis')
@@ -228,7 +228,7 @@ def test_half_a_line_acknowledges_nothing_and_spoils_no_other(run: JudgedRun) ->
     assert list(read(run.state)) == [run.violation("a")]
 
 
-def test_a_line_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_line_that_is_being_written_is_read_once_it_is_complete(tmp_path: Path) -> None:
     file, journal = tmp_path / FILE, AcknowledgementJournal(tmp_path)
     assert journal.read() == {}
     line = json.dumps({"violation": "v", "class": "missing", "count": 2, "reason": "known"})

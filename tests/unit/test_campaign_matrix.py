@@ -50,13 +50,13 @@ def test_one_wrong_fault_of_a_plan_is_one_problem() -> None:
     assert "more)" not in str(refused.value)
 
 
-def test_results_lie_beside_the_plan_under_its_name(tmp_path: Path) -> None:
+def test_results_are_stored_beside_the_plan_under_its_name(tmp_path: Path) -> None:
     path = tmp_path / "night.yaml"
     path.write_text("engines: [reference]\nguarantees: [exactly_once]\nfaults: [none]\n", encoding="utf-8")
     assert load(path).results == tmp_path / "night-results"
 
 
-def test_the_plans_that_ship_are_plans() -> None:
+def test_the_shipped_plans_are_valid() -> None:
     plans = {path.stem: load(path) for path in (ROOT / "bench" / "plans").glob("*.yaml")}
     assert len(matrix(plans["pgval"]).cells) == 2 * 7 * 3  # SST and MST; Storm has no exactly-once
     assert plans["pgval"].repetitions == 3

@@ -99,11 +99,11 @@ def test_a_measure_of_some_runs_has_their_number() -> None:
     assert f"- {reason} ({FLINK[1].name})." in text
 
 
-def test_a_share_next_to_one_is_not_shown_as_one() -> None:
+def test_a_share_just_below_one_is_not_shown_as_one() -> None:
     assert "0.999996" in formats.markdown(build_table([fake(FLINK[0], handled_ratio=0.999996)]))
 
 
-def test_failures_are_listed_whole_and_escaped() -> None:
+def test_failures_are_listed_in_full_and_escaped() -> None:
     found = build_table(ALL[:1], (FAILURE, replace(FAILURE, run="of-another-plan-1")))
     assert f"- {FAILURE.run}, {FAILURE.time}: EngineError: no <answer> at all | here" in formats.markdown(found)
     assert "no &lt;answer&gt; at all" in formats.html(found)

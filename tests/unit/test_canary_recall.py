@@ -105,7 +105,7 @@ def test_a_round_has_no_outcome_before_it_is_due() -> None:
     assert (standing.judged_us, standing.class_recall_ratio) == (5, {})
 
 
-def test_recall_and_delay_are_over_the_last_rounds_by_class_and_in_whole() -> None:
+def test_recall_and_delay_of_the_last_rounds_are_given_by_class_and_in_total() -> None:
     standing = recall_of(PLANTED, ("missing", "unknown_id")).standing()
     assert standing.recall_ratio == 6 / 8
     assert standing.class_recall_ratio == {"missing": 1, "duplicate": 0.5, "misplaced": 0.5, "unknown_id": 1}

@@ -18,7 +18,9 @@ Cell = tuple[int, str | None]
 
 @pytest.mark.parametrize("hashes", [None, 1, 3])
 @pytest.mark.parametrize("seed", range(40))
-def test_cells_are_numbered_as_by_a_dictionary(seed: int, hashes: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_are_numbered_as_a_dictionary_would(
+    seed: int, hashes: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``hashes``: number of distinct hashes; None as in production."""
     if hashes is not None:
         found = cell_index._hashes
@@ -40,7 +42,7 @@ def test_cells_are_numbered_as_by_a_dictionary(seed: int, hashes: int | None, mo
         assert index.keys(np.arange(len(index))).to_pylist() == [key for _, key in known]
 
 
-def test_empty_keys_are_added_after_all_others_left() -> None:
+def test_empty_keys_are_added_after_all_other_keys_are_removed() -> None:
     index = CellIndex()
     index.add(np.array([0, 60]), pa.array(["", "b"]))
     index.keep(np.array([0]))

@@ -198,7 +198,7 @@ def test_a_failed_rollback_leaves_the_window_open_and_says_so(
     assert "kill a pod stay open" in caplog.text
 
 
-def test_own_and_dry_actions_open_no_window(topic: type[Topic]) -> None:
+def test_actions_of_the_extension_and_dry_actions_open_no_window(topic: type[Topic]) -> None:
     play(action("ours", "faults.chaostoolkit.actions"), action("dry", dry=True))
     assert published_states(topic) == []
 

@@ -14,7 +14,7 @@ from validator.cli.main import main
 from validator.model.snapshot import FaultWindow
 from validator.publish import html, report, svg
 from validator.publish.report import build
-from validator.publish.window_plots import BARS_MOST, ROWS_MOST, classes_by_window
+from validator.publish.window_plots import BARS_MAX, ROWS_MAX, classes_by_window
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS
 from validator.state.judged_windows import judged_windows
 from validator.state.tables import StateTables, Table, rows_of
@@ -94,7 +94,7 @@ def test_windows_with_violations_are_drawn_and_listed_with_the_active_fault() ->
         assert "kill" in [text.text for text in plot.findall("text")]
 
 
-def test_a_fault_that_lasts_shades_up_to_the_newest_window_and_one_elsewhere_none() -> None:
+def test_an_active_fault_shades_up_to_the_newest_window_and_one_outside_shades_none() -> None:
     lasting = replace(FAULT, healed_us=None)
     run = build(replace(clean(), taken_us=NOON_US + 9 * MINUTE + SECOND, faults=(lasting,)))
     section = classes_by_window(run, ten(missing=1))
@@ -117,10 +117,10 @@ def test_a_long_run_keeps_every_violation_in_few_bars_and_lists_the_worst() -> N
     windows = {NOON_US + n * MINUTE: lost(1 + n % 7, of=50) for n in range(1000)}
     section = classes_by_window(build(broken()), windows)
     bad = plots(section)[0]
-    assert 0 < len(bad.findall("rect[@class='t5']")) <= BARS_MOST
+    assert 0 < len(bad.findall("rect[@class='t5']")) <= BARS_MAX
     assert "A bar stands for 17 windows." in section
     listed = listed_rows(section)
-    assert len(listed) == ROWS_MOST
+    assert len(listed) == ROWS_MAX
     assert {row[1] for row in listed} == {"7"}
     assert [row[0] for row in listed] == sorted(row[0] for row in listed)
     assert "980 windows more with violations" in section

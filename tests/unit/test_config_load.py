@@ -43,7 +43,7 @@ def test_no_text_of_a_configuration_shows_a_secret() -> None:
         assert "hunter2" not in text
 
 
-def test_set_outranks_the_environment_and_the_environment_the_file() -> None:
+def test_set_overrides_the_environment_and_the_environment_overrides_the_file() -> None:
     assert example("clickstream").timing.idle_after == 10_000_000
     assert example("clickstream", STREAMPROOF__TIMING__IDLE_AFTER="5s").timing.idle_after == 5_000_000
     both = example("clickstream", "timing.idle_after=3s", STREAMPROOF__TIMING__IDLE_AFTER="5s")
@@ -74,7 +74,7 @@ def test_an_override_without_a_path_is_an_error(assignment: str) -> None:
         example("minimal", assignment)
 
 
-def test_a_broken_assignment_shows_no_right_side() -> None:
+def test_the_error_of_an_invalid_assignment_does_not_show_its_value() -> None:
     with pytest.raises(OverrideError) as caught:
         example("minimal", "kafka.options.=hunter2")
     assert "hunter2" not in str(caught.value)
@@ -136,7 +136,7 @@ def test_an_unquoted_time_is_a_start() -> None:
     assert example("clickstream", "start=2026-01-31T12:00:00Z").start.time_us == 1_769_860_800_000_000
 
 
-def test_the_schema_knows_the_keys_of_every_place() -> None:
+def test_the_schema_has_the_keys_at_every_path() -> None:
     assert keys_at(("inputs", 0, "fields", "id")) == ("path", "unit")
     assert keys_at(("inputs", 0, "fields", "key", 1)) == ("path", "unit")
     assert keys_at(("faults",)) == ("topic",)

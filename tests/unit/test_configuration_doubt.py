@@ -95,7 +95,7 @@ def test_late_and_rejected_records_do_not_count_as_unmatched_results() -> None:
     assert withdrawn(progress("output", (2, 0, 0)), {"expected": 1000, "processed": 2, "unknown_id": 500}, 2) == set()
 
 
-def test_an_output_in_doubt_holds_its_own_unreadable_results_and_any_other_doubt_all_of_them() -> None:
+def test_an_output_in_doubt_keeps_its_unreadable_results_suspected_and_any_other_doubt_those_of_all() -> None:
     none, some, few = (3, 3, 0), (3, 1, 0), (300, 299, 0)
     assert outputs_in_doubt(progress("output", none), {}, 0, 0) == {"t"}
     assert outputs_in_doubt(progress("output", some), {}, 1, 0) == set()

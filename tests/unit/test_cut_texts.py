@@ -25,7 +25,7 @@ PUBLISHED_MOST = 1_500_000
 """Size of the list of violations in bytes: one hundred violations with twenty ids each."""
 
 
-def test_a_short_text_stays_and_cut_ones_stay_distinct() -> None:
+def test_a_short_text_is_unchanged_and_shortened_ones_stay_distinct() -> None:
     assert cut("x" * LONGEST) == "x" * LONGEST
     assert whole_of("x" * LONGEST) is None
     one, other = cut(MUCH + "1"), cut(MUCH + "2")

@@ -68,7 +68,7 @@ def test_a_fault_of_another_pipeline_is_not_taken_for_this_one(fake: FakeGrafana
     assert len(fake.annotations) == 2
 
 
-def test_a_lost_answer_makes_no_second_annotation(fake: FakeGrafana, tmp_path: Path) -> None:
+def test_a_lost_response_causes_no_second_annotation(fake: FakeGrafana, tmp_path: Path) -> None:
     write(tmp_path, broken())
     grafana = Grafana(fake.url, TOKEN, wait=lambda _: None)
     body = annotation("clickstream", build(broken())["faults"][0])

@@ -17,26 +17,26 @@ from dashboards.settings import Settings
 from dashboards.site import dashboards, files
 from tests.unit.dashboards_chosen import in_grafana
 from validator.publish.catalogue import PREFIX
-from validator.publish.metrics import EXEMPLIFIED
+from validator.publish.metrics import METRIC_WITH_EXEMPLARS
 
 BOARDS = dashboards(Settings())
 LINKED = dashboards(Settings(runbooks="https://example.org/books"))
 each_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
 
 
-def test_the_uids_are_what_others_link_to() -> None:
+def test_the_uids_of_dashboards_are_stable() -> None:
     assert [board.uid for board in BOARDS] == [
         "streamproof-overview", "streamproof-pipeline", "streamproof-faults", "streamproof-sidecar",
     ]  # fmt: skip
 
 
 @each_board
-def test_the_file_is_the_model(board: Dashboard) -> None:
+def test_the_file_of_a_dashboard_equals_its_model(board: Dashboard) -> None:
     assert json.loads(files(Settings())[f"grafana/dashboards/{board.uid}.json"]) == board.build()
 
 
 @each_board
-def test_panels_have_numbers_of_their_own_and_do_not_overlap(board: Dashboard) -> None:
+def test_panels_have_unique_ids_and_do_not_overlap(board: Dashboard) -> None:
     panels = board.build()["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     places = [panel["gridPos"] for panel in panels]
@@ -100,7 +100,7 @@ def test_a_link_to_a_pipeline_takes_any_name() -> None:
 
 
 @pytest.mark.parametrize("uid", ["streamproof-pipeline", "streamproof-faults"])
-def test_a_count_of_violations_links_to_the_ids_that_it_is_of(uid: str) -> None:
+def test_a_count_of_violations_links_to_their_ids(uid: str) -> None:
     [board] = [board for board in BOARDS if board.uid == uid]
     counting = [panel for panel in board.panels if any("_violations_" in query.expression for query in panel.queries)]
     assert len(counting) > 2
@@ -109,13 +109,13 @@ def test_a_count_of_violations_links_to_the_ids_that_it_is_of(uid: str) -> None:
         assert links == ["${scheme}://${instance}/violations.json", "${scheme}://${instance}/"], panel.title
 
 
-def test_counts_of_confirmed_violations_show_the_exemplars_that_these_alone_have() -> None:
+def test_only_counts_of_confirmed_violations_show_exemplars() -> None:
     shown = {
         (panel.title, panel.unit, target["range"])
         for board in BOARDS
         for panel in board.panels
         for target, query in zip(panel.build(1, 0, 0)["targets"], panel.queries, strict=True)
-        if target.get("exemplar") and f"{PREFIX}{EXEMPLIFIED}" in query.expression
+        if target.get("exemplar") and f"{PREFIX}{METRIC_WITH_EXEMPLARS}" in query.expression
     }
     # An exemplar's value is a count of contributions, so it is off the scale beside a ratio.
     titles = ("confirmed violations", "confirmed violations by phase", "confirmed violations by class")

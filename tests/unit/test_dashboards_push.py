@@ -169,7 +169,7 @@ def test_transient_errors_are_retried(fake: FakeGrafana, failure: int | str) -> 
     assert pending_for == [0.5, 1.0]
 
 
-def test_a_lost_answer_does_no_harm(fake: FakeGrafana) -> None:
+def test_a_create_call_whose_response_was_lost_is_repeated_without_an_error(fake: FakeGrafana) -> None:
     grafana = client(fake)[0]
     fake.failures = ["lose"]
     grafana.create_folder("streamproof", "streamproof")
@@ -295,7 +295,7 @@ def test_an_address_with_extra_parts_is_refused_and_not_printed(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_data_source_must_be_clear(fake: FakeGrafana) -> None:
+def test_the_data_source_must_be_unambiguous(fake: FakeGrafana) -> None:
     fake.datasources = [{"uid": uid, "type": "prometheus"} for uid in ("a", "b")] + [{"uid": "l", "type": "loki"}]
     grafana = client(fake)[0]
     with pytest.raises(GrafanaRefusal, match=r"2 Prometheus data sources; .*--datasource: a, b"):

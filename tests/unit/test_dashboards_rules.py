@@ -68,7 +68,7 @@ def test_a_selector_outside_the_catalogue_cannot_be_built(name: str, match: dict
         select(name, match)
 
 
-def test_a_selector_reads_as_promql() -> None:
+def test_a_selector_renders_as_promql() -> None:
     assert select("events_total", {"class": ("late", "missing")}, "5m") == (
         'streamproof_events_total{class=~"late|missing"}[5m]'
     )
@@ -122,7 +122,7 @@ def test_an_alert_names_pipeline_and_class_in_plain_templates(alert: Alert) -> N
     assert ("{{ .Value | " in alert.description) == (alert.name not in WITHOUT_NUMBER)
 
 
-def test_grafana_is_given_the_number_of_the_query_and_the_same_function() -> None:
+def test_templates_of_grafana_use_the_number_of_the_query() -> None:
     content = yaml.safe_load(site.files(SETTINGS)["grafana/provisioning/alerting/streamproof.yaml"])
     texts = {rule["title"]: rule["annotations"]["description"] for g in content["groups"] for rule in g["rules"]}
     assert "batch for {{ .Values.query.Value | humanizeDuration }}:" in texts["StreamproofSidecarStalled"]

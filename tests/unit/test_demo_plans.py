@@ -24,7 +24,7 @@ DELAYS = ("pgval-delay-below-timeout", "pgval-delay-above-timeout")
 @pytest.mark.skipif(node.why_not_here() is not None, reason=f"networks of their own: {node.why_not_here()}")
 @pytest.mark.parametrize("name", DELAYS)
 @pytest.mark.parametrize("engine", ROLES)
-def test_a_delay_of_pgval_is_of_the_packets_of_one_worker(engine: str, name: str) -> None:
+def test_pgvals_delay_affects_the_packets_of_one_worker(engine: str, name: str) -> None:
     plan = planned(engine, plan=name)
     assert plan.scenario is not None
     (step,) = plan.scenario.timeline.steps
@@ -32,7 +32,7 @@ def test_a_delay_of_pgval_is_of_the_packets_of_one_worker(engine: str, name: str
     assert (plan.scenario.needs_node, plan.scenario.link_names) == (True, ())
 
 
-def test_without_root_a_delay_of_pgval_is_of_a_workers_own_link_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_root_pgvals_delay_affects_a_workers_own_link_or_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node, "why_not_here", lambda: "this needs root")
     scenario = planned("kafka_streams", plan=DELAYS[0]).scenario
     assert scenario is not None
@@ -106,7 +106,7 @@ def test_a_plan_that_affects_two_workers_leaves_a_third(engine: str, plan: str, 
         assert real_settings(asked, "127.0.0.1:1").parallelism == 3
 
 
-def test_a_plan_that_affects_one_worker_has_two_of_them() -> None:
+def test_a_plan_that_affects_one_worker_runs_two() -> None:
     asked = planned("flink", plan="vogel-kill-1")
     assert asked.scenario is not None
     assert asked.scenario.instance_names == instance_names("flink")

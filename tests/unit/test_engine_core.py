@@ -74,7 +74,7 @@ def test_events_before_the_epoch_are_assigned_to_their_windows() -> None:
     assert brief(c.take()) == [(-60_000, "/a", 1, 2)]
 
 
-def test_results_of_a_window_stand_together_by_key() -> None:
+def test_results_of_a_window_are_emitted_together_and_ordered_by_key() -> None:
     c = core()
     feed(c, (1, 1), key=B)
     feed(c, (2, 1))
@@ -83,7 +83,7 @@ def test_results_of_a_window_stand_together_by_key() -> None:
     assert brief(c.take()) == [(0, "/a", 2), (0, "/b", 1), (60_000, "/b", 3)]
 
 
-def test_the_slowest_partition_holds_the_watermark() -> None:
+def test_the_slowest_partition_holds_back_the_watermark() -> None:
     c = core(P0, P1)
     feed(c, (1, 1), (2, 500_000))
     assert c.take() == []
@@ -171,7 +171,7 @@ def test_no_window_closes_while_another_partition_recovers() -> None:
     assert brief(c.take()) == [(0, "/a", 1)]
 
 
-def test_a_partition_that_recovers_commits_what_it_had() -> None:
+def test_a_recovering_partition_commits_its_earlier_progress() -> None:
     had = PartitionProgress(10, 1, 5)
     assert recovered(had, [(1, A, 61_000, 1)]).progress() == {P0: had}
 

@@ -71,7 +71,7 @@ def test_a_late_update_is_set_aside() -> None:
     assert end(c)[1] == ("late", "update/3")
 
 
-def test_an_invented_update_is_an_update() -> None:
+def test_an_invented_update_counts_as_an_update() -> None:
     result = Result(0, 60_000, A, ("update/1", 7), (1, 2))
     outcome = mutate([result], Rates({Mutation.ALTER: 1.0}), seed=1)
     invented = [deed.id for deed in outcome.applied if deed.violation_class == "unknown_id"]

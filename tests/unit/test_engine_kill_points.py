@@ -214,7 +214,7 @@ anyhow = given(made=events, todo=steps, disorder_ms=st.sampled_from([0, 50]), la
 @pytest.mark.parametrize("operator", ["tumbling", "session", "passthrough", "running_aggregate"])
 @settings(max_examples=250, deadline=None)
 @anyhow
-def test_any_kill_points_exactly_once(operator, made, todo, disorder_ms, lateness_ms) -> None:  # type: ignore[no-untyped-def]
+def test_exactly_once_holds_at_any_kill_points(operator, made, todo, disorder_ms, lateness_ms) -> None:  # type: ignore[no-untyped-def]
     engine = run("exactly_once", made, todo, disorder_ms, lateness_ms, operator)
     assert engine.produced == Counter(range(len(made)))
     if operator == "passthrough":
@@ -265,7 +265,7 @@ def test_sessions_are_restored_with_their_events() -> None:
 
 @settings(max_examples=250, deadline=None)
 @anyhow
-def test_any_kill_points_exactly_once_in_windows_that_overlap(made, todo, disorder_ms, lateness_ms) -> None:  # type: ignore[no-untyped-def]
+def test_exactly_once_holds_at_any_kill_points_with_overlapping_windows(made, todo, disorder_ms, lateness_ms) -> None:  # type: ignore[no-untyped-def]
     engine = run("exactly_once", made, todo, disorder_ms, lateness_ms, "sliding")
     answered = Counter((int(i), c[0]) for c, n in engine.cells.items() for i in c[3] for _ in range(n))
     assert set(answered.values()) <= {1}
@@ -279,7 +279,7 @@ def test_any_kill_points_exactly_once_in_windows_that_overlap(made, todo, disord
 @pytest.mark.parametrize("operator", MAKERS)
 @settings(max_examples=80, deadline=None)
 @anyhow
-def test_any_kill_points_at_least_once(operator, made, todo, disorder_ms, lateness_ms) -> None:  # type: ignore[no-untyped-def]
+def test_at_least_once_holds_at_any_kill_points(operator, made, todo, disorder_ms, lateness_ms) -> None:  # type: ignore[no-untyped-def]
     engine = run("at_least_once", made, todo, disorder_ms, lateness_ms, operator)
     assert set(engine.produced) == set(range(len(made)))
 
@@ -287,7 +287,7 @@ def test_any_kill_points_at_least_once(operator, made, todo, disorder_ms, latene
 @pytest.mark.parametrize("operator", MAKERS)
 @settings(max_examples=80, deadline=None)
 @anyhow
-def test_any_kill_points_at_most_once(operator, made, todo, disorder_ms, lateness_ms) -> None:  # type: ignore[no-untyped-def]
+def test_at_most_once_holds_at_any_kill_points(operator, made, todo, disorder_ms, lateness_ms) -> None:  # type: ignore[no-untyped-def]
     engine = run("at_most_once", made, todo, disorder_ms, lateness_ms, operator)
     assert set(engine.produced) <= set(range(len(made)))
     if operator == "sliding":
@@ -296,7 +296,7 @@ def test_any_kill_points_at_most_once(operator, made, todo, disorder_ms, latenes
         assert set(engine.produced.values()) <= {1}
 
 
-def test_the_model_can_fail() -> None:
+def test_the_model_detects_a_loss() -> None:
     """At most once loses an event if the kill is between commit and output, so the model can detect a loss."""
     made = [(PARTITIONS[0], "/a", 1, 1)]
     todo = [("read", PARTITIONS[0], 1), ("die in commit", PARTITIONS[0], 0)]

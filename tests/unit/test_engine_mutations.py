@@ -141,7 +141,7 @@ def test_the_truth_of_all_mutations_together_adds_up(seed: int) -> None:
     assert classes_of(outcome.applied) == classified(answers, outcome.emissions)
 
 
-def test_copies_that_the_producer_sent_are_counted_as_often() -> None:
+def test_the_truth_counts_each_copy_that_the_producer_sent() -> None:
     answers: list[Result | LateEvent] = [Result(0, 60_000, ("/a",), (1, 1, 2), (1, 1, 2)), LateEvent(("/0",), 9, 5)]
     for mutation in (*OF_AN_ID, *OF_A_RESULT):
         outcome = mutate(answers, rates(**{mutation: 1.0}), seed=1)
@@ -164,12 +164,12 @@ def test_decisions_depend_on_the_cell_alone() -> None:
     assert mutate(answers, some, seed=4).applied != together
 
 
-def test_shares_are_kept_in_the_large() -> None:
+def test_mutations_have_their_configured_shares_over_many_results() -> None:
     answers = honest(windows=20)
     assert 0.08 < len(mutate(answers, rates(drop=0.1), seed=1).applied) / (20 * 6 * 50) < 0.12
 
 
-def test_a_lone_result_has_nowhere_to_misplace_to() -> None:
+def test_the_ids_of_a_lone_result_cannot_be_misplaced() -> None:
     assert mutate(honest(1, 1), rates(misplace=1.0), seed=1).applied == ()
 
 
@@ -180,12 +180,12 @@ def test_text_ids_are_invented_as_text() -> None:
     assert isinstance(invented.id, str)
 
 
-def test_a_delay_beyond_is_suspected_first() -> None:
+def test_a_delay_beyond_missing_after_is_a_transient_loss() -> None:
     applied = mutate(honest(1, 1, 1), rates(delay_beyond=1.0), seed=1).applied
     assert [(d.violation_class, d.transient_class) for d in applied] == [(None, "missing")]
 
 
-def test_truth_file_roundtrip_repeats_and_torn_lines(tmp_path: Path) -> None:
+def test_a_truth_file_is_read_back_without_repeats_and_torn_lines(tmp_path: Path) -> None:
     applied = mutate(honest(), rates(drop=0.1, alter=0.1, delay_beyond=0.1), seed=1).applied
     path = tmp_path / "truth-0.jsonl"
     with truth.TruthWriter(path) as writer:

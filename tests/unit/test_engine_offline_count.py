@@ -35,5 +35,5 @@ def result(page: str, second: int, *ids: int) -> Record:
         ([result("/a", 0, 1, 2, 9), result("/b", 2, 3)], [], replace(PERFECT, processed=4, misplaced=1, newest=9)),
     ],
 )
-def test_each_deviation_is_counted_as_what_it_is(results: list[Record], late: list[int], expected: Count) -> None:
+def test_each_deviation_is_counted_in_its_class(results: list[Record], late: list[int], expected: Count) -> None:
     assert count(CLICKS, results, [{"clickId": event} for event in late], WINDOW_MS) == expected

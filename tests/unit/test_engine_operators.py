@@ -56,13 +56,13 @@ def test_an_event_is_in_every_window_that_holds_it() -> None:
     assert brief(c) == [(0, 10, "/a", 1), (5, 15, "/a", 1, 2), (10, 20, "/a", 2)]
 
 
-def test_where_the_size_is_no_multiple_of_the_slide_an_event_is_in_more_or_fewer() -> None:
+def test_if_the_size_is_not_a_multiple_of_the_slide_the_number_of_windows_of_an_event_varies() -> None:
     c = core(operator="sliding", window_ms=10, slide_ms=4)
     feed(c, (1, 9), (2, 10), (3, 50))
     assert brief(c) == [(0, 10, "/a", 1), (4, 14, "/a", 1, 2), (8, 18, "/a", 1, 2)]
 
 
-def test_sliding_windows_before_the_epoch() -> None:
+def test_an_event_before_the_epoch_is_in_its_sliding_windows() -> None:
     c = core(operator="sliding", window_ms=10, slide_ms=5)
     feed(c, (1, -1), (2, 20))
     assert brief(c) == [(-10, 0, "/a", 1), (-5, 5, "/a", 1)]
@@ -86,7 +86,7 @@ def test_recovery_restores_an_event_to_the_open_windows() -> None:
     assert brief(again) == [(5, 15, "/a", 0, 1), (10, 20, "/a", 1)]
 
 
-def test_a_pause_of_the_gap_is_in_a_session_and_a_longer_one_ends_it() -> None:
+def test_a_pause_as_long_as_the_gap_continues_a_session_and_a_longer_one_ends_it() -> None:
     c = sessions()
     feed(c, (1, 0), (2, 10), (3, 21))
     assert brief(c) == [(0, 20, "/a", 1, 2)]
@@ -240,13 +240,13 @@ def test_an_event_without_the_filter_field_is_left_out() -> None:
     assert decoder.decode(3, b'{"id":7,"timestamp":"1970-01-01T00:00:00.013","page":"/a"}') == wire.FilteredOut(3)
 
 
-def test_a_passthroughs_record() -> None:
+def test_a_passthrough_emits_the_fields_of_its_event() -> None:
     assert wire.event_bytes(7, ("/a", "eu"), 13, ["page", "region"]) == (
         b'{"id":7,"timestamp":"1970-01-01T00:00:00.013","page":"/a","region":"eu"}'
     )
 
 
-def test_stragglers_survive_in_the_offset_and_too_many_are_refused() -> None:
+def test_stragglers_are_stored_in_the_offset_up_to_a_limit() -> None:
     progress = PartitionProgress(10_000, 4, 70_000, ((5, 60_000), (900, 69_999)))
     assert [from_offset(o, 0) for o in to_offsets({P0: progress})] == [progress]
     many = PartitionProgress(10_000, 4, 70_000, tuple((n, 60_000) for n in range(1000)))

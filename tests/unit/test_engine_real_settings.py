@@ -127,7 +127,7 @@ def test_a_left_join_reaches_the_engines_and_needs_two_inputs(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("engine", ["reference:exactly_once", "flink", "storm", "spark"])
-def test_the_demos_files_of_a_join_fit_together(engine: str, tmp_path: Path) -> None:
+def test_the_demos_files_of_a_join_are_consistent(engine: str, tmp_path: Path) -> None:
     joins = plan(engine, "mst")
     config = load(write_sidecar("127.0.0.1:1", joins, tmp_path), environment={})
     generated = generator_config.load(write_load(joins, "127.0.0.1:1", tmp_path))

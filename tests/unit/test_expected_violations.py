@@ -35,7 +35,7 @@ def record(*windows: FaultWindow) -> RunRecord:
     return found
 
 
-def test_only_its_own_class_is_expected() -> None:
+def test_a_fault_expects_only_its_own_classes() -> None:
     assert record(KILL).expected() == {("kill", "duplicate"): 30}
 
 

@@ -71,7 +71,7 @@ def test_a_plan_shows_each_fault_of_a_group_at_its_time(file: Path, capsys: pyte
     )
 
 
-def test_the_clock_of_a_plan_of_days_is_whole(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_times_of_a_plan_longer_than_a_day_are_complete(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(FILE.replace("control: 90s", "control: 100h"))
     assert main(["faults", "plan", str(file)]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
@@ -84,7 +84,7 @@ def test_the_clock_of_a_plan_of_days_is_whole(file: Path, capsys: pytest.Capture
     ]
 
 
-def test_the_seed_of_the_command_wins(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_seed_of_the_command_overrides_that_of_the_file(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outputs = set()
     for seed in range(8):
         assert main(["faults", "plan", str(file), "--seed", str(seed)]) == 0
@@ -146,7 +146,9 @@ def test_wrong_usage_is_one_sentence(
     assert said.count("\n") == 1
 
 
-def test_the_list_of_a_file_shows_its_targets_as_they_are(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_of_a_file_shows_the_present_state_of_its_targets(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (file.parent / "w0.pid").write_text(str(os.getpid()))
     assert main(["faults", "list", str(file)]) == 0
     out = capsys.readouterr().out.split("Targets of ")[1].splitlines()

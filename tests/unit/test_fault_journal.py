@@ -116,7 +116,7 @@ def test_two_runs_do_not_share_a_journal(tmp_path: Path) -> None:
         assert journal.entries == {}
 
 
-def test_its_records_are_those_that_the_sidecar_reads(tmp_path: Path) -> None:
+def test_the_sidecar_decodes_every_record_of_a_fault(tmp_path: Path) -> None:
     with Journal.locked(tmp_path) as journal:
         entry = journal.begin(fault(), Facts())
         for state in STATES:

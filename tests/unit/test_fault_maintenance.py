@@ -88,12 +88,12 @@ def test_a_fault_that_the_proxy_lost_is_no_longer_active(tmp_path: Path, proxy: 
             injected.maintain()
 
 
-def test_a_rule_of_the_kernel_needs_no_proxy(tmp_path: Path, proxy: Proxy) -> None:
+def test_a_kernel_rule_needs_no_proxy(tmp_path: Path, proxy: Proxy) -> None:
     injection(fault(tmp_path, {**FAULTS[2], "target": "kernel"}), tmp_path).maintain()
     assert proxy.asked == 0
 
 
-def test_the_rule_of_the_kernel_ends_with_the_device_of_a_relay(
+def test_a_kernel_rule_ends_with_the_device_of_its_relay(
     tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule: dict[str, Any] = {"handle": namespaces.HANDLE}

@@ -17,7 +17,7 @@ def hit(target: dict[str, Any], kind: str = "process_kill", **more: Any) -> list
 
 
 @pytest.mark.parametrize(("pick", "expected"), [("one", 1), (3, 3), ("50%", 3), ("1%", 1), ("51%", 4), ("all", 6)])
-def test_pick_says_how_many(pick: str | int, expected: int) -> None:
+def test_pick_is_the_number_of_selected_targets(pick: str | int, expected: int) -> None:
     assert len(hit({"labels": {"role": "worker"}, "pick": pick})) == expected
 
 
@@ -104,7 +104,7 @@ def test_pods_count_for_the_limit(pods: str | int, most: int, words: str | None)
         planned(config)
 
 
-def test_a_limit_holds_also_for_all() -> None:
+def test_the_limit_also_applies_to_a_selection_of_all() -> None:
     with pytest.raises(FaultRefused, match="targets_at_once is 2"):
         hit({"pick": "all"}, limits={"targets_at_once": 2})
 

@@ -60,7 +60,7 @@ def test_each_of_the_ten_kills_of_a_plan_has_violations_of_its_own() -> None:
     assert [window.name for window in windows[:3]] == ["vogel-kill-2", "vogel-kill-2-2", "vogel-kill-2-3"]
 
 
-def test_a_name_in_use_is_skipped() -> None:
+def test_repeated_faults_get_numbered_names_that_are_not_in_use() -> None:
     faults = [{"kind": "process_kill", "target": "w0", "name": name} for name in ("kill", "kill-2", None)]
     windows, published = _published_of_each({"schedule": {"repeat": 2, "faults": faults}}, {"process-kill"})
     assert [window.name for window in windows] == [

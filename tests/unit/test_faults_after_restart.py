@@ -89,7 +89,7 @@ def test_a_recreated_topic_hides_no_fault_of_the_previous_one(tmp_path: Path) ->
     assert run.record.faults == before
 
 
-def test_faults_of_one_instant_have_one_order_whatever_was_read_first() -> None:
+def test_faults_of_one_instant_have_the_same_order_for_any_order_of_reading() -> None:
     rows = [fault_row("injected", 7, offset, fault=f"fault-{offset}") for offset in range(12)]
     straight, turned = FaultRecords(), FaultRecords()
     straight.take(rows)

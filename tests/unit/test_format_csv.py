@@ -50,7 +50,7 @@ def test_csv_written_by_python_is_read_unchanged(fields: list[str], quoting: Any
 
 @given(line=texts)
 @settings(max_examples=500, deadline=None)
-def test_decoded_csv_is_read_alike_by_python(line: str) -> None:
+def test_python_reads_decoded_csv_alike(line: str) -> None:
     for columns in (("a",), ("a", "b"), ("a", "b", "c")):
         try:
             found = Csv(columns=columns).reader().fields(line.encode())
@@ -84,7 +84,7 @@ def test_an_undecodable_line_has_a_reason(value: bytes, said: tuple[str | None, 
     assert (found.path, found.reason) == said
 
 
-def test_ids_keys_and_times_are_those_of_their_characters() -> None:
+def test_ids_keys_and_times_decode_from_their_characters() -> None:
     decoder = pickle.loads(pickle.dumps(EVENTS))
     assert decoder.decode(Record(b"7;/a;1.5\r\n")) == Event(7, "/a", 1500)
     assert decoder.decode(Record(b'"";"a;""b""";-1')) == Event("", 'a;"b"', -1000)
@@ -97,6 +97,6 @@ def test_a_list_is_in_one_field() -> None:
     assert RESULTS.decode(Record(b";/a;0")) == Undecodable("ids", "id", "is null")
 
 
-def test_every_format_is_found_and_says_what_it_is() -> None:
+def test_every_format_is_registered_and_documented() -> None:
     assert list(built()) == ["json", "csv"]
     assert all(one.__doc__ for one in built().values())

@@ -21,7 +21,7 @@ from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.facts import FACTS_SCHEMA, Side
 from validator.state import tables
 from validator.state.tables import StateTables, Table
-from validator.stream.committing import frontier_rows
+from validator.stream.commit_rows import frontier_rows
 from validator.stream.recovery import recover
 from validator.stream.reporting import doubts_of
 from validator.stream.run_record import RunRecord
@@ -98,7 +98,7 @@ def test_records_from_before_the_end_of_compaction_stay_in_doubt() -> None:
 
 
 @pytest.mark.parametrize(("input_start", "expired"), [(0, 3), (2, 0)])
-def test_results_that_expired_before_the_first_read_are_expired_beside_complete_inputs(
+def test_results_that_expired_before_the_first_read_count_as_expired_if_the_inputs_are_complete(
     input_start: int, expired: int
 ) -> None:
     """If the inputs lack their first events too, their cells are before the horizon."""

@@ -20,7 +20,7 @@ KAFKA = {"kafka": {"bootstrap_servers": "b:9092"}}
 DOCS = Path(__file__).parents[2] / "docs" / "generator.md"
 
 
-def test_defaults_are_pgvals() -> None:
+def test_the_defaults_are_those_of_pgval() -> None:
     c = parse(KAFKA)
     assert (c.topic, c.keys.pages, c.window, c.events_per_window, c.step_ms, c.start) == (
         "click", 6, 60_000, 5000, 12, "epoch",

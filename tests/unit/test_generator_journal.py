@@ -49,7 +49,7 @@ def test_a_journal_is_read_as_it_was_written(tmp_path_factory: pytest.TempPathFa
     assert journal.JournalReader(path).totals() == {"sends": len(numbers)}
 
 
-def test_text_ids_and_composite_keys_come_back(tmp_path: Path) -> None:
+def test_text_ids_and_composite_keys_are_read_back(tmp_path: Path) -> None:
     write(tmp_path / "a.journal", [1], header={**HEADER, "id_prefix": "click-"})
     (send,) = journal.read(tmp_path)
     assert (send.id, send.key) == ("click-1", ("/index", "region-1"))
@@ -70,7 +70,7 @@ def test_a_kill_leaves_whole_blocks_and_no_totals(tmp_path: Path, cut: int) -> N
     assert journal.JournalReader(path).totals() is None
 
 
-def test_damage_is_an_error(tmp_path: Path) -> None:
+def test_a_damaged_journal_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.journal"
     write(path, [1, 2, 3])
     data = bytearray(path.read_bytes())

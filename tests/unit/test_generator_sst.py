@@ -28,7 +28,7 @@ def all_rows(plan: ClickPlan, cut: int = 1000) -> list[tuple[int, int, int, int]
     return taken
 
 
-def test_first_clicks_are_pgvals() -> None:
+def test_the_first_clicks_equal_those_of_pgval() -> None:
     taken = all_rows(PLAN)
     assert taken[:7] == [(n, n - 1, 1, sst.PLAIN) for n in range(1, 7)] + [(7, 0, 13, sst.PLAIN)]
 
@@ -37,12 +37,12 @@ def test_first_clicks_are_pgvals() -> None:
     ("events", "update_percent", "step"),
     [(5000, 0, 12), (5000, 2, 12), (500, 0.2, 120), (500, 10, 133), (7, 0, 8571), (60_000, 0, 1), (60_001, 0, 0)],
 )
-def test_step_divides_the_window_as_integers_do(events: int, update_percent: float, step: int) -> None:
+def test_the_step_is_the_integer_quotient_of_the_window(events: int, update_percent: float, step: int) -> None:
     assert sst.step_ms(60_000, events, update_percent) == step
 
 
 @pytest.mark.parametrize(("events", "clicks"), [(7, 8), (5000, 5000), (59_999, 59_999), (1, 1)])
-def test_clicks_in_the_first_window_where_the_division_leaves_a_rest(events: int, clicks: int) -> None:
+def test_clicks_in_the_first_window_if_the_division_leaves_a_remainder(events: int, clicks: int) -> None:
     # With 7 clicks the step is 8571 ms, and an eighth click at 59998 ms is inside the window. The window has no
     # millisecond 0, hence 59999 clicks of 1 ms fit, and no more.
     assert sst.rounds_before(60_000, 1, sst.step_ms(60_000, events)) == clicks
@@ -55,7 +55,7 @@ def test_producers_share_the_ids_without_gap_and_restart_event_time() -> None:
 
 
 @given(cuts=st.lists(st.integers(1, 50), min_size=1, max_size=30), irregular=st.booleans())
-def test_the_sequence_does_not_depend_on_how_it_is_cut(cuts: list[int], irregular: bool) -> None:
+def test_the_sequence_does_not_depend_on_batch_sizes(cuts: list[int], irregular: bool) -> None:
     plan = replace(PLAN, events=300)
     if irregular:
         plan = replace(plan, disorder_share=0.3, disorder_ms=60, late_share=0.1, late_by_ms=100, duplicate_share=0.2)
@@ -79,7 +79,7 @@ def times_by_key(plan: ClickPlan) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize(("burst", "silent", "keys"), [(4, 7, 5), (1, 1, 6), (3, 40, 2), (9, 2, 1), (2, 3, 13)])
-def test_keys_have_bursts_and_silences_in_turn(burst: int, silent: int, keys: int) -> None:
+def test_keys_alternate_between_bursts_and_silence(burst: int, silent: int, keys: int) -> None:
     plan = replace(BURSTS, burst_events=burst, silent_rounds=silent, keys=keys)
     starts = set()
     for times in times_by_key(plan).values():
@@ -122,14 +122,14 @@ def test_bursts_out_of_order_stay_within_the_bounds_and_lose_nothing(
         newest = max(newest, time_ms)
 
 
-def test_events_before_a_round_are_those_of_the_rounds_before() -> None:
+def test_the_number_of_events_before_a_round_counts_all_earlier_rounds() -> None:
     for plan in (BURSTS, replace(BURSTS, silent_rounds=30), PLAN):
         taken = all_rows(plan)
         for rounds in range(30):
             assert sst.events_before(plan, rounds) == sum(t <= rounds * plan.step_ms for _, _, t, _ in taken)
 
 
-def test_shares_of_zero_make_the_regular_sequence() -> None:
+def test_shares_of_zero_give_the_regular_sequence() -> None:
     # A share too small to select an event still takes the other path through the code.
     assert all_rows(replace(PLAN, duplicate_share=1e-12)) == all_rows(PLAN)
 
@@ -174,7 +174,7 @@ def test_second_copies_follow_the_first_with_the_same_content() -> None:
     assert len(taken) == 600 + len(copies)
 
 
-def test_another_seed_makes_another_order_of_the_same_events() -> None:
+def test_another_seed_gives_another_order_of_the_same_events() -> None:
     one, two = (all_rows(replace(PLAN, seed=s, disorder_share=0.5, disorder_ms=60)) for s in (1, 2))
     assert one != two
     assert sorted(r[:3] for r in one) == sorted(r[:3] for r in two)

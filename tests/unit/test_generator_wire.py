@@ -63,7 +63,7 @@ def test_composite_keys_and_text_ids() -> None:
 
 @pytest.mark.parametrize("prefix", [None, "click-", ""])
 @pytest.mark.parametrize("number", [1, 10, 2**63 - 1])
-def test_the_number_is_found_again(prefix: str | None, number: int) -> None:
+def test_the_number_of_an_event_is_recovered_from_its_record(prefix: str | None, number: int) -> None:
     click = ClickWire(wire.keys(1, 0), prefix)
     assert click.number_in(click.render([number], [0], [1], -1)[0]) == number
 

@@ -131,7 +131,7 @@ def test_every_package_of_the_validator_has_a_level() -> None:
     assert rooms == set(LEVEL)
 
 
-def test_jars_need_the_standard_library_only() -> None:
+def test_fetching_jars_needs_only_the_standard_library() -> None:
     used = imports_in(ROOT / "validator" / "stream" / "jars.py")
     complain([u for u in used if u.module.split(".")[0] not in sys.stdlib_module_names])
 

@@ -31,7 +31,7 @@ def fails(error: BaseException, cause: BaseException | None = None) -> Callable[
     return function
 
 
-def test_a_result_comes_from_another_process_however_large_it_is() -> None:
+def test_a_result_of_any_size_returns_from_the_child() -> None:
     size, process = in_child(lambda: (b"x" * 5_000_000, os.getpid()), 60)
     assert len(size) == 5_000_000
     assert process != os.getpid()

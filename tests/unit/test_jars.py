@@ -123,7 +123,7 @@ def test_only_missing_jars_are_fetched(world: World) -> None:
     assert world.resolve() == [b"aa", b"bb"]
 
 
-def test_another_jar_than_the_locked_one_is_refused_and_not_kept(world: World) -> None:
+def test_a_jar_that_differs_from_the_lock_is_refused_and_not_cached(world: World) -> None:
     world.publish(a=b"aa", b="évil".encode())
     world.lock_to(a=b"aa", b=b"good")
     with pytest.raises(JarChecksumError, match=r"org\.b:b:1\.0 has sha256 .* not kept"):
@@ -132,7 +132,7 @@ def test_another_jar_than_the_locked_one_is_refused_and_not_kept(world: World) -
     assert not list(world.cache.glob(".*"))
 
 
-def test_an_unavailable_jar_is_named_with_the_message_of_ivy(world: World) -> None:
+def test_an_unavailable_jar_is_reported_with_the_message_of_ivy(world: World) -> None:
     world.publish(a=b"aa")
     world.lock_to(a=b"aa", b=b"bb")
     with pytest.raises(JarDownloadError, match=r"org\.b:b:1\.0.*unresolved dependency: b-1\.0\.jar"):
@@ -263,7 +263,7 @@ def test_no_java_or_one_that_does_not_start_is_refused(tmp_path: Path, monkeypat
         find_java()
 
 
-def test_a_java_that_cannot_start_in_a_deleted_folder_is_not_to_be_installed(
+def test_in_a_deleted_folder_the_error_does_not_ask_to_install_java(
     tmp_path: Path, java: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java("17.0.15").write_text("#!/bin/sh\necho Could not determine current working directory.; exit 1\n")

@@ -55,7 +55,7 @@ def broker(answer: str) -> Iterator[tuple[str, list[str]]]:
             thread.join()
 
 
-def test_replicas_are_put_into_another_order() -> None:
+def test_replicas_are_reordered() -> None:
     with broker(DONE) as (address, got):
         kafka_protocol.alter(address, {("in", 0): [2, 1], ("in", 1): [1, 2], ("outé", 300): [3]})
     assert got == [ALTER]

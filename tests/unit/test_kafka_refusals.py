@@ -47,7 +47,7 @@ LOGIN = (
         ("KafkaException: Failed to load SSL keystore /s.p12 of type PKCS12", TLS, "unreadable_key_store"),
     ],
 )
-def test_a_text_of_a_client_has_a_kind(text: str, options: dict[str, str], kind: str) -> None:
+def test_a_message_of_a_client_is_classified(text: str, options: dict[str, str], kind: str) -> None:
     found = refusal(["something else", text], options)
     assert found is not None
     assert found.kind == kind
@@ -64,7 +64,7 @@ def test_a_text_of_a_client_has_a_kind(text: str, options: dict[str, str], kind:
         ("IP address mismatch in field client", TLS),
     ],
 )
-def test_a_text_that_only_resembles_a_refusal_has_no_kind(text: str, options: dict[str, str]) -> None:
+def test_a_message_that_only_resembles_a_refusal_is_not_classified(text: str, options: dict[str, str]) -> None:
     assert refusal([text], options) is None
 
 

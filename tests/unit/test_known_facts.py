@@ -44,7 +44,7 @@ def test_all_facts_of_a_span_are_found_once(tables: StateTables, room_bytes: int
 
 
 @pytest.mark.parametrize("room_bytes", [0, 700, 10_000_000], ids=["nothing held", "some held", "all held"])
-def test_an_id_is_known_wherever_its_input_is(tables: StateTables, room_bytes: int) -> None:
+def test_an_id_is_known_whether_its_input_is_in_memory_or_on_disk(tables: StateTables, room_bytes: int) -> None:
     known = _known(tables, room_bytes)
     numbers, texts = known.inputs_with((np.array([0, 3, 5, 99]), ["x"]))
     assert numbers.tolist() == [0, 3, 5]

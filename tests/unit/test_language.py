@@ -140,7 +140,7 @@ def _forbidden(texts: Iterable[tuple[int, str]]) -> list[str]:
     return [f"{line}: {word}" for line, word in found]
 
 
-def test_a_forbidden_word_is_found_in_strings_and_remarks_and_not_in_names() -> None:
+def test_a_forbidden_word_is_found_in_strings_and_comments_and_not_in_names() -> None:
     source = '''
 def tell(told: str) -> str:
     """Nobody reads `told`, ``mend`` or "told"."""

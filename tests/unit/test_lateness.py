@@ -22,7 +22,7 @@ from validator.reconcile.judge import Rules
 from validator.reconcile.lateness import POSSIBLE_MAX, Lateness, lateness_rows, offset_gap_row, with_possible_reaches
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table, rows_of
-from validator.stream.committing import frontier_rows, mark_row, offset_gap_rows, replaced_by, replaced_mark
+from validator.stream.commit_rows import frontier_rows, mark_row, offset_gap_rows, replaced_by, replaced_mark
 from validator.stream.recovery import recover
 from validator.stream.run_record import RunRecord
 from validator.stream.start_offsets import _after_loss, initial_progress
@@ -71,7 +71,7 @@ def test_a_certainly_late_event_is_classified_as_dropped_late() -> None:
     assert judged(event, poison(-1), newer, answer) == {"expected": 2, "processed": 1, "dropped_late": 1}
 
 
-def test_the_ids_of_a_loss_are_not_those_that_are_excused() -> None:
+def test_the_ids_of_a_loss_exclude_possibly_late_events() -> None:
     excused = fact("input", [1], batch=0, lookup_us=1)
     lost = {**fact("input", [2], batch=0, lookup_us=1), "partition": 1}
     rules = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=1, missing_after_us=2, drops_late=True)
@@ -138,7 +138,7 @@ def test_the_reach_of_a_window_is_that_of_its_latest_event(closed_right: bool) -
 
 
 @pytest.mark.parametrize("closed_right", [False, True])
-def test_a_reach_in_numbers_is_a_boundary_that_the_instant_proves_past(closed_right: bool) -> None:
+def test_the_reach_of_an_instant_is_the_latest_window_boundary_that_has_passed(closed_right: bool) -> None:
     window = TumblingWindow.of(10, 3, closed="right" if closed_right else "left")
     assert [window.reach_at(instant, 0) for instant in (12, 13, 14, -8, -7)] == (
         [3, 3, 13, -17, -17] if closed_right else [3, 13, 13, -17, -7]

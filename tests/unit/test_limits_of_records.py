@@ -137,7 +137,7 @@ def test_ids_of_a_header_above_the_limit_are_not_parsed(content: bytes | Cut, mo
     assert (found.field, found.reason) == ("ids", f"has {size} bytes, above limits.value_bytes")
 
 
-def test_a_position_that_is_too_long_names_none() -> None:
+def test_a_rejected_record_with_a_too_long_position_names_no_position() -> None:
     fields = {**PARTS, "position": {name: f"$header.{name}" for name in ("topic", "partition", "offset")}}
     decoder = RecordDecoder(Late.model_validate({"topic": "dead", "fields": fields}), limits=LIMITS)
     named: list[tuple[str, bytes | Cut | None]] = [("topic", b"in"), ("partition", b"0"), ("offset", b"12")]

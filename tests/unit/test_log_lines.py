@@ -15,7 +15,7 @@ from validator.cli.main import main
 from validator.stream import jars, session
 
 
-def test_every_line_is_an_object_with_pipeline_and_run(
+def test_every_log_line_is_a_json_object_with_pipeline_and_run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STREAMPROOF_LOG_PATTERN", "")
@@ -29,7 +29,7 @@ def test_every_line_is_an_object_with_pipeline_and_run(
     assert found[1] == {**common, "pipeline": 'clicks "100%"', "message": 'a key with "quotes" and \\x1b[31m'}
 
 
-def test_a_line_of_the_jvm_is_an_object_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_line_of_the_jvm_is_a_json_object_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMPROOF_LOG_PATTERN", "")
     name = 'clicks "100%" ${java:version} \\'
     JsonLines(run="r").of(name)
@@ -54,7 +54,9 @@ public class Logs {
 """
 
 
-def test_the_error_that_ends_the_command_is_an_object_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_that_ends_the_command_is_a_json_object_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["validate", str(tmp_path / "absent.yaml"), "--log-format", "json"]) == 2
     line = json.loads(capsys.readouterr().err)
     assert (line["level"], line["pipeline"]) == ("error", None)

@@ -113,7 +113,7 @@ def plain(cost: FaultCost) -> Cost:
 
 @given(st.integers(0, 2**32))
 @settings(deadline=None, max_examples=60)
-def test_costs_are_those_of_the_definitions_at_once_and_batch_after_batch(seed: int) -> None:
+def test_costs_equal_their_definitions_in_one_batch_and_in_many(seed: int) -> None:
     draw = Random(seed)
     faults = drawn_faults(draw)
     results = drawn_results(draw, faults)

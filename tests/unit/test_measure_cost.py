@@ -40,7 +40,7 @@ def outage(down: range, seconds: int, worst: float = 9.0) -> list[Output]:
     return [second(at, latency=worst if at == down.stop else 1.0) for at in range(seconds) if at not in down]
 
 
-def test_an_outage_is_measured_whole() -> None:
+def test_an_outage_is_measured_completely() -> None:
     found = cost(outage(range(62, 80), 200), until=200)
     assert found.failure_cost_seconds == 8.0
     # 18 silent seconds make a gap of 19 s. The longest gap of the control phase is 1 s.
@@ -80,7 +80,7 @@ def test_recovery_is_unknown_until_its_timeout() -> None:
     assert found.downtime_seconds == 18.0
 
 
-def test_a_rate_that_is_not_back_in_time_has_not_recovered() -> None:
+def test_a_rate_that_does_not_return_within_the_timeout_has_not_recovered() -> None:
     slow = [second(at, contributions=100 if at < 60 else 50) for at in range(200)]
     found = cost(slow, until=200)
     assert (found.recovered, found.recovery_seconds, found.is_final) == (False, None, True)
@@ -94,7 +94,7 @@ def test_the_next_fault_ends_the_wait() -> None:
     assert "next fault was injected" in " ".join(found.absent_because)
 
 
-def test_an_outage_that_lasts_grows() -> None:
+def test_the_downtime_of_an_active_fault_grows() -> None:
     silent = [second(at) for at in range(62)]
     lasting = fault("kill", 60, None)
     assert cost(silent, lasting, until=80).downtime_seconds == pytest.approx(17.5)
@@ -144,7 +144,7 @@ def test_bursts_have_no_rate_to_recover_and_no_downtime() -> None:
     assert cost(sorted(late, key=lambda o: o.start_s), fault("kill", 190, 200), until=400).downtime_seconds == 10.0
 
 
-def test_one_burst_shows_no_rhythm() -> None:
+def test_one_burst_is_too_short_for_a_downtime() -> None:
     bursts = [second(at) for at in range(0, 400, 60)]
     found = cost(bursts, fault("kill", 70, 80), until=400)
     assert found.downtime_seconds is None
@@ -210,7 +210,7 @@ def test_an_immediate_recovery_is_final_once_all_of_it_was_read(slow: int) -> No
 
 
 @pytest.mark.parametrize(("injected", "because"), [(100, "next fault was injected"), (150, "within 60 s of healing")])
-def test_a_fault_after_the_wait_was_over_did_not_end_it(injected: int, because: str) -> None:
+def test_a_fault_after_the_recovery_timeout_does_not_change_the_reason(injected: int, because: str) -> None:
     slow = [second(at, contributions=100 if at < 60 else 50) for at in range(200)]
     found = cost(slow, others=[fault("next", injected, injected + 5)], until=200)
     assert found.recovered is False

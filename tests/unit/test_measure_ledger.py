@@ -51,7 +51,7 @@ def test_phases_follow_each_other_with_their_output() -> None:
 
 @given(st.lists(st.integers(1, 400), max_size=12), st.integers(0, 12))
 @settings(deadline=None, max_examples=40)
-def test_batches_and_restarts_make_no_difference(cuts: list[int], restart: int) -> None:
+def test_batch_boundaries_and_restarts_do_not_change_the_ledger(cuts: list[int], restart: int) -> None:
     ledger, now = Ledger(), 0
     for i, cut in enumerate([*cuts, 2_400]):
         until = min(2_400, now + cut)

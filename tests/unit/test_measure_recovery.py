@@ -26,7 +26,7 @@ def test_the_band_is_that_of_the_moving_rates() -> None:
     assert [band.holds(rate) for rate in (127, 128, 172, 173)] == [False, True, True, False]
 
 
-def test_bursts_are_no_steady_rate_and_silence_neither() -> None:
+def test_neither_bursts_nor_silence_are_a_steady_rate() -> None:
     bursts = band_of([600 if second % 60 == 0 else 0 for second in range(180)], Detector())
     silence = band_of([0] * 60, Detector())
     assert bursts is not None

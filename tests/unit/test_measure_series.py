@@ -19,11 +19,11 @@ pytestmark = pytest.mark.unit
 SECONDS = st.lists(st.integers(0, 3_000), min_size=1, max_size=60)
 
 
-def test_a_second_belongs_to_where_it_begins() -> None:
+def test_an_instant_within_a_second_is_rounded_up_to_the_next() -> None:
     assert (second_after(10 * SECOND_US), second_after(10 * SECOND_US + 1)) == (10, 11)
 
 
-def test_consecutive_stretches_add_their_gap() -> None:
+def test_the_sum_of_two_parts_includes_the_gap_between_them() -> None:
     total = second(0).plus(second(1)).plus(second(9))
     assert (total.start_s, total.end_s, total.results, total.contributions) == (BEGIN, BEGIN + 10, 3, 300)
     assert total.gap_us == 8 * SECOND_US
@@ -38,7 +38,7 @@ def test_the_same_second_in_two_parts_has_no_gap() -> None:
     )
 
 
-def test_a_spread_is_published_as_it_is() -> None:
+def test_a_spread_is_published_as_a_histogram() -> None:
     histogram = Spread({0: 2, 7: 1}, 1_020_000, 1_000_000).histogram()
     assert (histogram.count, histogram.counts[0], histogram.counts[7], histogram.max_seconds) == (3, 2, 1, 1.0)
 

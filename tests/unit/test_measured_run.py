@@ -58,7 +58,7 @@ def test_a_batch_is_counted_once() -> None:
     assert (total.results, total.contributions, record.latency["window_close"].frozen().count) == (4, 200, 2)
 
 
-def test_results_without_latency_are_output_all_the_same() -> None:
+def test_results_without_latency_count_as_output() -> None:
     record = RunRecord(ledger=Ledger())
     record.latency_measured(rows(0, 0)[:1])
     assert record.ledger is not None
@@ -108,7 +108,7 @@ def test_a_counters_file_of_an_earlier_version_is_not_measured_again(tmp_path: P
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1}', '{"schema": 1, "outputs": [[1]], "batch": 7}'])
-def test_a_damaged_file_is_started_anew(tmp_path: Path, text: str) -> None:
+def test_a_damaged_file_is_reported_and_replaced_by_an_empty_ledger(tmp_path: Path, text: str) -> None:
     (tmp_path / measuring.FILE).write_text(text)
     said: list[str] = []
     assert measuring.read_ledger(tmp_path, said.append) == Ledger()
@@ -117,7 +117,7 @@ def test_a_damaged_file_is_started_anew(tmp_path: Path, text: str) -> None:
     ]
 
 
-def test_the_file_is_written_now_and_then(tmp_path: Path) -> None:
+def test_the_file_is_written_periodically(tmp_path: Path) -> None:
     keeper, record = measuring.LedgerWriter(tmp_path), RunRecord(ledger=Ledger())
     for at, kept in ((0, 0), (9, 0), (10, 2)):
         record.measured_through(at // 5)
@@ -153,7 +153,7 @@ def test_a_fault_is_published_with_its_measures(tmp_path: Path) -> None:
     assert (after.phase, after.contributions) == ("control", {}), "violations of a later control are not told apart"
 
 
-def test_without_a_fault_the_output_that_is_kept_stays_bounded(tmp_path: Path) -> None:
+def test_without_a_fault_the_kept_output_stays_bounded(tmp_path: Path) -> None:
     record = RunRecord(ledger=Ledger(series(second(at) for at in range(7_200))))
     assert measuring.measured(settings(tmp_path), progress((7_200, 7_200)), record) == measuring.Measured()
     assert record.ledger is not None

@@ -61,7 +61,7 @@ def contract_metrics() -> Iterator[tuple[str, tuple[str, ...]]]:
         yield found.group(1), tuple(found.group(2).split(",")) if found.group(2) else ()
 
 
-def test_the_catalogue_is_the_contracts() -> None:
+def test_the_catalogue_equals_the_contract() -> None:
     ours = {metric.name: tuple(label.name for label in metric.labels) for metric in CATALOGUE}
     assert dict(contract_metrics()) == ours
 
@@ -136,7 +136,7 @@ def test_the_resolution_of_a_fault_has_a_series_where_it_is_known() -> None:
             assert value(series, "fault_resolution_seconds", **fault) == resolution
 
 
-def test_no_series_of_the_first_scrape_goes_away_later() -> None:
+def test_no_series_of_the_first_scrape_disappears() -> None:
     later = scrape(after(clean(), broken()))
     gone = {key for key in scrape(after()) if key not in later}
     # The first measurement decides a histogram's buckets.
@@ -188,7 +188,7 @@ def test_a_batch_is_counted_once_however_often_it_is_published() -> None:
     assert value(scrape(after(same, same, replace(same, batches=8))), "batch_duration_seconds_count") == 2
 
 
-def test_restored_batch_durations_outrank_our_own_count() -> None:
+def test_restored_batch_durations_replace_the_collectors_own_count() -> None:
     restored = replace(clean(), batch_durations=Histogram(BOUNDS, (5, 6, 0, 0), 3.5, 0.9))
     assert value(scrape(after(restored)), "batch_duration_seconds_count") == 11
 

@@ -36,14 +36,14 @@ class Heard:
     def read(self, report: dict[str, Any]) -> list[str]:
         """The lines printed for this report."""
         self.said.clear()
-        self.notices.read(report)
+        self.notices.update(report)
         return list(self.said)
 
     def look(self, seconds: float) -> list[str]:
         """The lines printed at this time without a report."""
         self.said.clear()
         self.seconds = seconds
-        self.notices.look()
+        self.notices.write_status()
         return list(self.said)
 
 

@@ -75,7 +75,7 @@ others = st.recursive(
     form=st.sampled_from([{}, {"ensure_ascii": False}, {"indent": "\t"}, {"separators": (",", ":")}]),
     around=st.tuples(st.text(" \t\r\n", max_size=3), st.text(" \t\r\n", max_size=3)),
 )
-def test_every_legal_record_decodes_to_what_it_says(
+def test_every_legal_record_decodes_to_its_values(
     id_: str | int, key: str | int, other: dict[str, Any], form: dict[str, Any], around: tuple[str, str]
 ) -> None:
     written = json.dumps({**other, "id": id_, "at": "2026-01-01T12:00:00Z", "key": key}, **form)
@@ -404,7 +404,7 @@ def test_a_time_finer_than_a_microsecond_stays_on_its_side_of_every_boundary() -
             assert event(value(at=at), decoder).event_time_us == wanted, (at, window)
 
 
-def test_zero_is_zero_whatever_its_exponent() -> None:
+def test_zero_with_any_exponent_is_zero() -> None:
     for zero in ("0e99999999999999999999", "-0.00E-99999999999999999999", "0e0", "0"):
         assert event(value(id_=zero)).id == 0
 
@@ -418,7 +418,7 @@ units = st.sampled_from([("s", 10**6), ("ms", 10**3), ("us", 1), ("ns", Fraction
     quoted=st.booleans(),
     exponent=st.integers(-12, 12) | st.none(),
 )
-def test_numbers_as_times_are_exact(
+def test_numeric_times_are_exact(
     unit: tuple[str, int | Fraction], number: Fraction | int, quoted: bool, exponent: int | None
 ) -> None:
     written = str(number) if isinstance(number, int) else f"{float(number):.17f}"

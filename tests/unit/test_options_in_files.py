@@ -84,7 +84,7 @@ def pipeline(options: str, *assignments: str) -> Config:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(WRITTEN)
-def test_an_option_is_the_text_that_stands_in_the_file(tmp_path: Path, written: tuple[str, str]) -> None:
+def test_an_option_is_the_text_in_the_file(tmp_path: Path, written: tuple[str, str]) -> None:
     stands, text = written
     options = f"\n    client.id: {stands}"
     config = pipeline(options)
@@ -99,7 +99,7 @@ def test_an_option_is_the_text_that_stands_in_the_file(tmp_path: Path, written: 
     assert librdkafka_options(kafka.options) == {"client.id": text}
 
 
-def test_a_password_of_digits_is_a_password() -> None:
+def test_a_password_of_digits_stays_text() -> None:
     login = "sasl.mechanism: PLAIN, sasl.username: 1_0, sasl.password: 0123456"
     options = f"{{security.protocol: SASL_SSL, {login}, linger.ms: 10}}"
     config = loads(PIPELINE.format(of_kafka=options, of_spark="{}"), "/", (), {})

@@ -17,7 +17,7 @@ from validator.reconcile.judge import Rules
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
 from validator.stream.brokers import BrokersUnreachable
-from validator.stream.committing import outages_by, topic_marks
+from validator.stream.commit_rows import outages_by, topic_marks
 from validator.stream.outage import OutageNote, is_outage
 
 

@@ -66,7 +66,7 @@ def chosen() -> str:
 
 
 @pytest.mark.parametrize(("percent", "last"), [(1.0, 9_999), (12.5, 124_999), (100.0, 999_999)])
-def test_without_iptables_a_share_is_lost_by_a_table_of_nft(install: Install, percent: float, last: int) -> None:
+def test_without_iptables_an_nft_table_drops_the_share_of_packets(install: Install, percent: float, last: int) -> None:
     done = install("nft")
     assert packet_filter.why_not_here() is None
     packet_filter.lose(chosen(), "node", "e0", percent, NAME)
@@ -77,7 +77,7 @@ def test_without_iptables_a_share_is_lost_by_a_table_of_nft(install: Install, pe
     )
 
 
-def test_packets_lost_by_a_table_of_nft_are_counted_and_it_is_removed(install: Install) -> None:
+def test_packets_dropped_by_an_nft_table_are_counted_and_the_table_is_removed(install: Install) -> None:
     done = install("nft")
     assert packet_filter.lost(chosen(), "node", NAME) == 7
     assert packet_filter.lost(chosen(), "node", "streamproof-12") is None
@@ -86,7 +86,7 @@ def test_packets_lost_by_a_table_of_nft_are_counted_and_it_is_removed(install: I
     assert not any("streamproof-12" in command for command in done())
 
 
-def test_an_absent_table_of_nft_needs_no_removal(install: Install) -> None:
+def test_an_absent_nft_table_needs_no_removal(install: Install) -> None:
     done = install("nft")
     packet_filter.remove(chosen(), "node", "streamproof-2")
     assert done() == [f"{OURS}list tables ip"]
@@ -168,7 +168,7 @@ def test_a_rule_without_a_recorded_program_is_removed_by_the_chosen_one(
     assert done()[-1].endswith("iptables -w 5 -D OUTPUT 3")
 
 
-def test_a_rule_of_netem_is_removed_where_netem_no_longer_works(
+def test_a_netem_rule_is_removed_if_netem_no_longer_works(
     tmp_path: Path, install: Install, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rules: list[str] = []

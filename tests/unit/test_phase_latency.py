@@ -79,7 +79,7 @@ def test_an_unmeasured_phase_has_no_plot(tmp_path: Path) -> None:
     assert phase_latencies(tmp_path, {**report, "latency_absent_because": "a topic has CreateTime"}) == ()
 
 
-def test_without_a_fault_it_is_the_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_fault_the_only_phase_is_the_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = RunRecord()
     record.latency["window_close"].add(0.3, 5)
     counters.write(tmp_path, record)

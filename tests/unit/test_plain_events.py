@@ -42,7 +42,7 @@ def left(values: list[bytes | None]) -> list[bytes | None]:
     return [value for row, value in enumerate(values) if row not in rows]
 
 
-def test_an_odd_record_costs_its_block_and_no_more() -> None:
+def test_an_odd_record_slows_down_only_its_block() -> None:
     values: list[bytes | None] = [value(n + 1) for n in range(2_000)]
     values[600], values[700], values[1_999] = b'{"id": 1.5, "page": "/a", "at": 0}', None, b"no JSON"
     found = left(values)

@@ -20,7 +20,7 @@ from validator.model.progress import IngestProgress, TimeRules
 from validator.state import positions
 from validator.state.positions import Positions, Settlement, Stretch, joined, positions_of, reread_mark
 from validator.state.tables import StateTables, Table
-from validator.stream.committing import log_resets, mark_row, topic_marks
+from validator.stream.commit_rows import log_resets, mark_row, topic_marks
 from validator.stream.retention import Retired
 from validator.stream.settling import FILE, NothingToSettle, SettlementJournal, settle
 

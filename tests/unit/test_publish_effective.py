@@ -93,7 +93,9 @@ def test_there_is_no_table_without_effective_settings(tmp_path: Path) -> None:
         ("at_most_once", "at_least_once", True),
     ],
 )
-def test_a_finding_is_what_may_break_the_claim(tmp_path: Path, declared: str, runs: str, differs: bool) -> None:
+def test_only_an_engine_that_may_break_the_declared_guarantee_is_a_finding(
+    tmp_path: Path, declared: str, runs: str, differs: bool
+) -> None:
     file = tmp_path / "engine.json"
     file.write_text(json.dumps({"guarantee": runs}), encoding="utf-8")
     block = effective_guarantee(file, Guarantee(declared))
@@ -120,7 +122,7 @@ def test_a_finding_is_what_may_break_the_claim(tmp_path: Path, declared: str, ru
         (b" " * (BYTES_MAX + 1), "has more than 65536 bytes"),
     ],
 )
-def test_a_file_that_is_absent_or_damaged_is_a_sentence_and_no_guarantee(
+def test_an_absent_or_damaged_file_gives_a_reason_and_no_guarantee(
     tmp_path: Path, content: bytes | None, said: str
 ) -> None:
     file = tmp_path / "engine.json"
@@ -143,7 +145,7 @@ def test_nothing_is_shown_without_a_file_or_for_a_report_of_an_earlier_version()
     assert EFFECTIVE_TITLE not in text.render(report) + html.render(report)
 
 
-def test_the_publisher_reads_the_file_anew_beside_the_configuration(tmp_path: Path) -> None:
+def test_the_publisher_reads_the_file_beside_the_configuration_for_each_report(tmp_path: Path) -> None:
     given = ["metrics.port=0", "state.path=state", "engine.effective=engine.json"]
     publisher = Publisher(loads(EXAMPLES["clickstream"], tmp_path, given, {}), tmp_path)
     assert publisher.publish(clean())["effective_guarantee"]["effective"] is None

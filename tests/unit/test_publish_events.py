@@ -80,7 +80,7 @@ def test_after_a_restart_a_listener_sees_that_the_report_is_old(tmp_path: Path) 
         assert sent["report"]["outcome"] == "fail"
 
 
-def test_an_update_has_the_commands_that_accept_one_and_all_alike(tmp_path: Path) -> None:
+def test_an_update_has_the_commands_that_accept_one_violation_and_all_of_its_class(tmp_path: Path) -> None:
     publisher = Publisher(config(tmp_path), tmp_path)
     publisher.publish(last())
     with listening(publisher) as response:
@@ -158,7 +158,7 @@ def heard(feeding: Feed, count: int) -> list[bytes]:
 
 
 def test_an_idle_stream_sends_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(feed, "HEARTBEAT_SECONDS", 0.01)
     said = heard(Feed(lambda: {"rows": []}, lambda: {"age_seconds": 3}), 4)
     assert said[0].startswith(b"retry: ")
     assert said[2:] == [event("beat", {"age_seconds": 3})] * 2
@@ -212,7 +212,7 @@ def test_a_finding_says_how_much_since_when_after_which_fault_and_what_to_do() -
     assert not missing.tolerated
 
 
-def test_a_finding_is_as_old_as_the_oldest_that_is_known_of_it() -> None:
+def test_a_finding_dates_from_its_oldest_known_violation() -> None:
     history = History()
     for snapshot in story():
         history = history.add(snapshot)

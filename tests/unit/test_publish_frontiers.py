@@ -15,7 +15,7 @@ from tests.unit.publish_snapshots import NOON_US, SECOND, clean, config
 from tests.unit.test_publish_events import listening, next_event
 from validator.model.snapshot import PartitionCoverage, Snapshot
 from validator.publish import feed, frontiers
-from validator.publish.frontiers import COLUMNS, Frontiers, by_topic, folded
+from validator.publish.frontiers import COLUMNS, Frontiers, by_topic, for_update
 from validator.publish.publisher import Publisher
 from validator.publish.report import build
 from validator.publish.server import JSON
@@ -72,7 +72,7 @@ def test_an_update_does_not_grow_with_the_partitions(tmp_path: Path, snapshot: S
 
 def test_an_update_has_all_of_the_report_but_partitions_and_phases() -> None:
     report = build(story()[-1])
-    update = folded(report)
+    update = for_update(report)
     assert set(report) - set(update) == {"phases"}
     assert set(report["coverage"]) - set(update["coverage"]) == {"partitions"}
     assert report["coverage"]["partitions"], "the report itself stays whole"

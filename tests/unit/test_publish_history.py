@@ -36,7 +36,7 @@ def history_of_story() -> History:
     return history
 
 
-def test_a_day_of_batches_stays_bounded_and_fine_where_it_is_new() -> None:
+def test_the_history_of_a_day_stays_bounded_and_dense_where_recent() -> None:
     points: tuple[Point, ...] = ()
     for second in range(0, 90_000, 20):
         points = thinned([*points, Point(float(second))], float(second))
@@ -76,7 +76,7 @@ def test_a_written_history_is_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "columns": ["time"], "points": [[1]]}']
 )
-def test_a_history_of_another_version_is_started_anew(tmp_path: Path, text: str) -> None:
+def test_a_history_of_another_version_starts_empty(tmp_path: Path, text: str) -> None:
     (tmp_path / HISTORY_FILE).write_text(text)
     assert read(tmp_path) == History()
 
@@ -118,7 +118,7 @@ def test_a_total_that_falls_gives_no_negative_rate() -> None:
     assert rows[1][series.COLUMNS.index("processed_per_second")] == 0
 
 
-def test_latency_of_a_stretch_is_measured_within_it() -> None:
+def test_the_latency_between_two_points_is_of_the_results_between_them() -> None:
     before = Histogram((0.1, 1.0), (5, 0, 0), 0.5, 0.1)
     after = Histogram((0.1, 1.0), (5, 9, 1), 9.0, 3.0)
     history = History().add(replace(broken(), latency={"last_input": before}))
@@ -142,7 +142,7 @@ def test_a_point_counts_what_the_snapshot_counts() -> None:
     assert point.input_lag == sum(p.lag_events for p in last.coverage if p.role == "input")
 
 
-def test_the_outage_shows_in_the_rows() -> None:
+def test_an_outage_has_a_processed_rate_of_0() -> None:
     rows = series.rows(history_of_story())
     processed = series.COLUMNS.index("processed_per_second")
     down = [r[processed] for r in rows if at(INJECTED + 4) <= (r[0] or 0) * 1e6 <= at(INJECTED + 36)]
@@ -151,7 +151,7 @@ def test_the_outage_shows_in_the_rows() -> None:
     assert rows[-1][0] == at(SECONDS) / 1e6
 
 
-def test_the_publisher_keeps_history_over_a_restart_and_writes_it_now_and_then(tmp_path: Path) -> None:
+def test_the_publisher_keeps_the_history_over_a_restart_and_writes_it_periodically(tmp_path: Path) -> None:
     now = [0.0]
     publisher = Publisher(config(tmp_path), tmp_path, lambda: now[0])
     publisher.start()

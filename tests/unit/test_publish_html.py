@@ -130,7 +130,7 @@ def test_without_a_history_the_report_says_so() -> None:
     assert pictures(page) == []
 
 
-def test_coverage_is_cut_and_not_rounded() -> None:
+def test_coverage_is_truncated_and_not_rounded() -> None:
     page = report_plots.coverage(build(clean()))
     # 1005 of 1010 offsets are 99.504 %
     assert "99.5 %" in page
@@ -144,7 +144,7 @@ def test_every_class_of_violation_has_a_colour() -> None:
 
 
 @pytest.mark.parametrize("span", [1, 59, 600, 86_400, 10_000_000])
-def test_ticks_of_time_are_few_and_inside(span: int) -> None:
+def test_a_time_axis_has_few_ticks_and_none_outside(span: int) -> None:
     first = 1_769_860_800.0
     plot = svg.over_time("x", [first, first + span], [svg.Line("a", [0.0, 1.0], "t1")], [], [])
     ticks = [t for t in ET.fromstring(plot.split("<ul")[0]).findall("text") if t.get("text-anchor") == "middle"]
@@ -156,7 +156,7 @@ def test_a_value_between_gaps_is_drawn() -> None:
     assert "<circle" in plot
 
 
-def test_a_count_does_not_seem_to_grow_before_it_did() -> None:
+def test_a_count_is_drawn_as_a_step_at_the_instant_of_its_growth() -> None:
     plot = svg.over_time("x", [0.0, 1.0, 2.0], [svg.Line("a", [0.0, 0.0, 9.0], "t1", "held")], [], [])
     [drawn] = [
         path for path in re.findall(r'class="t1 line" d="([^"]*)"', plot) if path.count("M") == 1 and "V" in path
@@ -165,7 +165,7 @@ def test_a_count_does_not_seem_to_grow_before_it_did() -> None:
     assert "L" not in drawn
 
 
-def test_a_mean_is_drawn_over_its_own_stretch_and_does_not_slope() -> None:
+def test_a_mean_is_drawn_as_a_constant_over_its_interval() -> None:
     # The mean is 5 from 0 to 1, 9 from 1 to 3, unknown from 3 to 4, and 2 from 4 to 6.
     line = svg.Line("a", [None, 5.0, 9.0, None, 2.0], "t1", "stretches")
     plot = svg.over_time("x", [0.0, 1.0, 3.0, 4.0, 6.0], [line], [], [])

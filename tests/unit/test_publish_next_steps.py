@@ -15,16 +15,16 @@ from tests.unit.publish_snapshots import NOON_US, SECOND, broken, clean, config,
 from validator.cli.main import main
 from validator.model.snapshot import FaultWindow, ViolationRecord
 from validator.publish import html, junit, text
-from validator.publish.next_steps import acknowledging, acknowledging_all, explaining, extent
+from validator.publish.next_steps import acknowledge_all_command, acknowledge_command, explain_command, extent
 from validator.publish.publisher import Publisher
 from validator.publish.report import build
-from validator.publish.sentences import of_faults
+from validator.publish.sentences import fault_sentences
 
 pytestmark = pytest.mark.unit
 
 
-def test_a_command_names_the_state_however_its_folder_is_called() -> None:
-    line = explaining([replace(violation("v", "missing", NOON_US), ids=("STATE",))], "/var/lib/stream proof")
+def test_a_command_names_the_state_for_any_folder_name() -> None:
+    line = explain_command([replace(violation("v", "missing", NOON_US), ids=("STATE",))], "/var/lib/stream proof")
     assert line is not None
     assert shlex.split(line) == ["streamproof", "explain", "/var/lib/stream proof", "--id", "STATE"]
 
@@ -33,15 +33,15 @@ def test_only_an_open_violation_can_be_accepted() -> None:
     first = replace(violation("v-1", "missing", NOON_US), acknowledged="ticket 7")
     other = replace(violation("v-2", "missing", NOON_US - SECOND), state="retracted")
     third = violation("v'3", "missing", NOON_US - 2 * SECOND)
-    line = acknowledging(newest(replace(clean(), violations_latest=(first, other, third))), "state")
+    line = acknowledge_command(newest(replace(clean(), violations_latest=(first, other, third))), "state")
     assert line is not None
     assert shlex.split(line) == ["streamproof", "ack", "state", "v'3", "--reason", "WHY"]
-    assert acknowledging(newest(replace(clean(), violations_latest=(first, other))), "state") is None
+    assert acknowledge_command(newest(replace(clean(), violations_latest=(first, other))), "state") is None
 
 
-def test_all_alike_can_be_accepted_where_there_is_more_than_one() -> None:
+def test_all_violations_of_a_class_can_be_accepted_if_there_are_several() -> None:
     def line(*listed: ViolationRecord) -> list[str]:
-        given = acknowledging_all(newest(replace(clean(), violations_latest=listed)), "state")
+        given = acknowledge_all_command(newest(replace(clean(), violations_latest=listed)), "state")
         return [] if given is None else shlex.split(given)
 
     first, second = (violation(f"v-{n}", "missing", NOON_US - n * SECOND) for n in (1, 2))
@@ -55,7 +55,7 @@ def test_all_alike_can_be_accepted_where_there_is_more_than_one() -> None:
     assert line(*evil) == [*of_class, "--fault=-x' y", "--reason", "WHY"]
 
 
-def test_the_reports_offer_to_accept_all_alike() -> None:
+def test_the_reports_offer_to_accept_all_violations_of_a_class() -> None:
     last = story()[-1]
     report, violations = build(last), newest(last)
     whole = 'streamproof ack STATE --class duplicate --fault kill-one-worker --reason "WHY"'
@@ -103,11 +103,11 @@ def test_violations_have_ids_and_their_fault_in_every_form() -> None:
 def test_known_effects_of_a_fault_on_throughput_and_latency_are_shown() -> None:
     measures = {"throughput_penalty_ratio": 0.4, "latency_penalty_ratio": 6.25}
     known = build(replace(broken(), fault_measures={"f-1": measures}))
-    said = of_faults(known)[0]
+    said = fault_sentences(known)[0]
     assert "throughput 0.4 times that before (TPF); mean latency 6.25 times that before (LPF)" in said
     assert "TPF" in text.render(known)
     assert "TPF" in html.render(known)
-    assert "TPF" not in of_faults(build(broken()))[0]
+    assert "TPF" not in fault_sentences(build(broken()))[0]
 
 
 def test_the_control_phase_of_a_fault_is_shown() -> None:
@@ -115,15 +115,15 @@ def test_the_control_phase_of_a_fault_is_shown() -> None:
     known = build(replace(broken(), fault_measures={"f-1": {"failure_cost_seconds": 4.0, **control}}))
     assert known["faults"][0]["control_start"] == "2026-01-31T11:59:00.000000Z"
     assert known["faults"][0]["control_end"] == "2026-01-31T11:59:30.000000Z"
-    assert "Compared with control from 2026-01-31 11:59:00 to 2026-01-31 11:59:30." in of_faults(known)[0]
+    assert "Compared with control from 2026-01-31 11:59:00 to 2026-01-31 11:59:30." in fault_sentences(known)[0]
     without = build(broken())
     assert without["faults"][0]["control_start"] is None
-    assert "Compared with" not in of_faults(without)[0]
+    assert "Compared with" not in fault_sentences(without)[0]
 
 
 @pytest.mark.parametrize(("ratio", "is_explained"), [(1.05, False), (1.6, True)])
 def test_a_higher_rate_during_a_fault_is_explained(ratio: float, *, is_explained: bool) -> None:
-    said = of_faults(build(replace(broken(), fault_measures={"f-1": {"throughput_penalty_ratio": ratio}})))[0]
+    said = fault_sentences(build(replace(broken(), fault_measures={"f-1": {"throughput_penalty_ratio": ratio}})))[0]
     assert f"throughput {ratio} times that before (TPF" in said
     assert ("buffered output was drained" in said) is is_explained
     assert ("or the phase was too short" in said) is is_explained, "bursts alone give 1.26 in seven seconds"
@@ -132,8 +132,8 @@ def test_a_higher_rate_during_a_fault_is_explained(ratio: float, *, is_explained
 def test_the_reason_of_an_early_end_is_shown() -> None:
     known = broken()
     over = tuple(replace(fault, over_because="no proxy answers any more.") for fault in known.faults)
-    assert of_faults(build(replace(known, faults=over)))[0].count("It ended early: no proxy answers") == 1
-    assert "before its time" not in of_faults(build(known))[0]
+    assert fault_sentences(build(replace(known, faults=over)))[0].count("It ended early: no proxy answers") == 1
+    assert "before its time" not in fault_sentences(build(known))[0]
 
 
 def test_concurrent_faults_are_shown_with_shared_figures() -> None:
@@ -142,13 +142,13 @@ def test_concurrent_faults_are_shown_with_shared_figures() -> None:
         return FaultWindow(name, name, "process_kill", "w", NOON_US + from_s * SECOND, None, None, healed)
 
     faults = (fault("a", 0, 10), fault("b", 2, 4), fault("c", 4, 6), fault("d", 10, None), fault("e", 20, 30))
-    said = of_faults(build(replace(broken(), faults=faults)))
+    said = fault_sentences(build(replace(broken(), faults=faults)))
     shared = [line.partition(" What ")[2].partition(" did at the same time")[0] for line in said]
     assert shared == ["b, c", "a", "a", "e", "d"]
     five = tuple(fault(name, 0, 1) for name in "abcde")
     assert (
         "What b, c, d and 1 more did at the same time is included in its figures."
-        in of_faults(build(replace(broken(), faults=five)))[0]
+        in fault_sentences(build(replace(broken(), faults=five)))[0]
     )
 
 

@@ -85,7 +85,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         yield one.port
 
 
-def test_scrapes_are_answered_while_others_hold_the_port(tmp_path: Path) -> None:
+def test_scrapes_are_answered_while_slow_clients_hold_connections(tmp_path: Path) -> None:
     dripped = threading.Event()
 
     async def drip(port: int) -> None:
@@ -123,7 +123,7 @@ def test_scrapes_are_answered_while_others_hold_the_port(tmp_path: Path) -> None
     assert len(threads) <= 1 + server.THREADS
 
 
-def test_headers_that_drip_end_at_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_with_slow_headers_ends_at_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "HEAD_SECONDS", 0.3)
     with serving(tmp_path) as endpoint, socket.create_connection(("127.0.0.1", endpoint.port), timeout=10) as slow:
         begun = time.monotonic()
@@ -138,7 +138,7 @@ def test_headers_that_drip_end_at_the_deadline(tmp_path: Path, monkeypatch: pyte
         assert time.monotonic() - begun < 5
 
 
-def test_a_reader_that_reads_nothing_loses_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_reads_nothing_is_replaced_by_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "CONNECTIONS_MAX", 8)
     one = Server("127.0.0.1", 0, {"/": lambda _: Answer(bytes(50_000_000), TEXT)}, Access(Metrics(), print))
     one.start()
@@ -188,7 +188,7 @@ def test_every_request_gets_its_status_and_the_security_headers(port: int, reque
         assert line in head
 
 
-def test_a_body_is_not_the_next_request(port: int) -> None:
+def test_a_request_body_is_not_read_as_the_next_request(port: int) -> None:
     hidden = b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n"
     first = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(hidden), hidden)
     got = said(port, first + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -233,7 +233,7 @@ def test_without_the_token_only_the_probes_are_answered(tmp_path: Path) -> None:
             assert get(endpoint.port, "/report.json", {"Authorization": right}).status == 200
 
 
-def test_a_token_that_changes_in_its_file_holds_at_once(tmp_path: Path) -> None:
+def test_a_changed_token_file_takes_effect_at_once(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(TOKEN + "\n")
     with serving(tmp_path / "state", authorization={"credentials_file": str(file)}) as endpoint:
@@ -251,7 +251,7 @@ needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="no o
 
 
 @needs_openssl
-def test_tls_shows_the_certificate_that_is_in_the_files_now(tmp_path: Path) -> None:
+def test_tls_serves_the_current_certificate_files(tmp_path: Path) -> None:
     lines: list[str] = []
     cert, key = tmp_path / "tls.crt", tmp_path / "tls.key"
 
@@ -286,7 +286,7 @@ def test_tls_shows_the_certificate_that_is_in_the_files_now(tmp_path: Path) -> N
 
 
 @needs_openssl
-def test_handshakes_that_stop_half_way_free_their_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_handshakes_free_their_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "CONNECTIONS_MAX", 20)
     authority = Authority(tmp_path)
     made = authority.issue("sidecar", address="127.0.0.1")
@@ -303,7 +303,7 @@ def test_handshakes_that_stop_half_way_free_their_sockets(tmp_path: Path, monkey
         assert len(list(Path("/proc/self/fd").iterdir())) - before <= 100 + 20
 
 
-def test_pages_that_listen_have_a_cap_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listeners_to_events_have_a_limit_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "LISTENERS_MAX", 3)
     with serving(tmp_path) as endpoint, contextlib.ExitStack() as held:
         for _ in range(3):

@@ -128,7 +128,7 @@ def test_violations_after_a_time_are_those_that_changed_later(served: Served) ->
     assert "is not a time" in json.loads(body)["error"]
 
 
-def test_ready_is_a_batch_within_half_a_minute(served: Served) -> None:
+def test_readiness_requires_a_batch_within_half_a_minute(served: Served) -> None:
     served.publisher.publish(clean())
     served.clock.now += READY_SECONDS
     assert served.get("/readyz")[0].status == 200

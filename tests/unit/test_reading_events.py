@@ -126,7 +126,7 @@ def test_clients_have_the_client_id_of_the_configuration(given: dict[str, str]) 
     assert reading_of(config)._client_options(alone=False)["client.id"] == given.get("client.id", "streamproof")
 
 
-def test_events_that_repeat_keep_no_range_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_client_errors_do_not_delay_the_timeout_of_a_range(monkeypatch: pytest.MonkeyPatch) -> None:
     said = event(KafkaError.GROUP_AUTHORIZATION_FAILED, topic=None)
     deliveries = Deliveries([], random.Random(1))
     monkeypatch.setattr(kafka_reading, "time", SimpleNamespace(monotonic=lambda: deliveries.seconds))

@@ -54,7 +54,7 @@ def test_plain_ids_and_keys_are_published_unless_the_configuration_says_otherwis
     assert not (tmp_path / SECRET_FILE).exists()
 
 
-def test_hashed_ids_and_keys_stay_equal_and_nowhere_plain(tmp_path: Path) -> None:
+def test_hashed_ids_and_keys_stay_comparable_and_are_published_nowhere_plain(tmp_path: Path) -> None:
     said = published(tmp_path, Publish(ids="hashed", keys="hashed"))
     assert ID not in said
     assert KEY not in said

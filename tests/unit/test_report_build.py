@@ -41,14 +41,14 @@ def missing_keys(wanted: Any, given: Any, place: str = "") -> list[str]:
     return []
 
 
-def test_every_key_of_the_contracts_example_is_there() -> None:
+def test_the_report_has_every_key_of_the_contracts_example() -> None:
     wanted = contract_report()
     # The operator of the engine supplies that block. Without `engine.effective` it is null.
     assert missing_keys(wanted, build(broken(), wanted["effective_guarantee"])) == []
     assert build(broken())["effective_guarantee"] is None
 
 
-def test_the_same_keys_are_there_when_nothing_is_known() -> None:
+def test_the_report_has_the_same_keys_when_nothing_is_known() -> None:
     unknown = replace(
         clean(), contributions={}, results={}, inputs={}, late_records={}, cells={}, verdicts_over={}, settled={},
         reliable_throughput_per_second=None, coverage=(), input_watermark_us=None, input_events_per_second=None,

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.publish_snapshots import NOON_US, broken, clean, newest, violation
 from validator.model.classes import Guarantee, Verdict
-from validator.publish import html, junit, live, text
+from validator.publish import html, junit, live_table, text
 from validator.publish.live_page import live_page
 from validator.publish.report import build
 from validator.publish.sentences import number, ratio, what_broke
@@ -40,7 +40,7 @@ def test_the_read_rate_is_that_of_the_newest_batch() -> None:
     assert " ".join(line.split()).startswith("inputs read, newest batch, 1/s 500 ")
 
 
-def test_the_text_of_a_clean_run_says_so() -> None:
+def test_the_text_of_a_clean_run_states_that_nothing_broke() -> None:
     shown = text.render(build(clean()))
     assert shown.startswith("Pipeline clickstream keeps its guarantee, exactly once.\n")
     assert "  Nothing: no violation is confirmed.\n" in shown
@@ -120,20 +120,20 @@ class Terminal(io.StringIO):
 
 def test_the_live_table_is_drawn_in_place_on_a_terminal() -> None:
     terminal = Terminal()
-    table = live.LiveTable(terminal, {})
+    table = live_table.LiveTable(terminal, {})
     table.show(build(clean()))
     table.show(build(broken()))
-    height = live.render(build(clean())).count("\n") + 1
+    height = live_table.render(build(clean())).count("\n") + 1
     assert f"\x1b[{height}A\r\x1b[J" in terminal.getvalue()
     assert "\x1b[1;31mFAIL\x1b[0m" in terminal.getvalue()
 
 
 def test_a_note_stays_above_the_table() -> None:
     terminal = Terminal()
-    table = live.LiveTable(terminal, {"NO_COLOR": "1"})
+    table = live_table.LiveTable(terminal, {"NO_COLOR": "1"})
     table.note("first")
     table.show(build(clean()))
-    drawn = live.render(build(clean())) + "\n"
+    drawn = live_table.render(build(clean())) + "\n"
     assert terminal.getvalue() == "first\n" + drawn
     table.note("second")
     height = drawn.count("\n")
@@ -143,19 +143,19 @@ def test_a_note_stays_above_the_table() -> None:
 def test_the_live_table_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     terminal = Terminal()
-    live.LiveTable(terminal, {"NO_COLOR": "1"}).show(build(broken()))
+    live_table.LiveTable(terminal, {"NO_COLOR": "1"}).show(build(broken()))
     assert max(len(line) for line in terminal.getvalue().splitlines()) < 40
 
 
-def test_the_live_table_keeps_no_color() -> None:
+def test_the_live_table_honors_no_color() -> None:
     terminal = Terminal()
-    live.LiveTable(terminal, {"NO_COLOR": "1"}).show(build(broken()))
+    live_table.LiveTable(terminal, {"NO_COLOR": "1"}).show(build(broken()))
     assert "\x1b" not in terminal.getvalue()
 
 
-def test_the_live_table_writes_plain_lines_elsewhere_and_only_news() -> None:
+def test_without_a_terminal_the_live_table_writes_a_plain_line_per_change() -> None:
     stream = io.StringIO()
-    table = live.LiveTable(stream, {})
+    table = live_table.LiveTable(stream, {})
     table.show(build(clean()))
     table.show(build(replace(clean(), taken_us=NOON_US + 1_000_000)))
     table.show(build(broken()))
@@ -166,9 +166,9 @@ def test_the_live_table_writes_plain_lines_elsewhere_and_only_news() -> None:
 
 def test_the_live_table_before_the_first_batch_has_no_time_rather_than_1970() -> None:
     before = build(replace(clean(), taken_us=0, batches=0))
-    assert live.render_line(before).startswith("no batch yet        exactly_once=")
-    assert "no batch yet" in live.render(before)
-    assert "1970" not in live.render(before)
+    assert live_table.render_line(before).startswith("no batch yet        exactly_once=")
+    assert "no batch yet" in live_table.render(before)
+    assert "1970" not in live_table.render(before)
 
 
 @pytest.mark.parametrize(

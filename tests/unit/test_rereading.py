@@ -25,7 +25,7 @@ from validator.state.identity import StateMismatch
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
 from validator.stream import retention
-from validator.stream.committing import frontier_rows, mark_row
+from validator.stream.commit_rows import frontier_rows, mark_row
 from validator.stream.recovery import lateness_of, recover
 from validator.stream.rereading import _from_start, adopt, would_adopt
 

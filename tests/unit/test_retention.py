@@ -22,7 +22,7 @@ from validator.state.known_facts import KnownFacts
 from validator.state.positions import Positions, Settlement, Stretch
 from validator.state.tables import StateTables, Table
 from validator.stream import retention
-from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows, mark_row, replaced_mark
+from validator.stream.commit_rows import epoch_length_us, epoch_of, frontier_rows, mark_row, replaced_mark
 from validator.stream.recovery import lateness_of, recover
 from validator.stream.retention import Retired
 

@@ -24,7 +24,7 @@ from validator.state import identity
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
 from validator.stream import retention
-from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows
+from validator.stream.commit_rows import epoch_length_us, epoch_of, frontier_rows
 from validator.stream.recording import CommitContext, record
 from validator.stream.recovery import recover, restore_record
 from validator.stream.reporting import snapshot_of
@@ -148,7 +148,9 @@ def is_unknown(shown: Snapshot, *names: str) -> bool:
     )  # fmt: skip
 
 
-def test_retired_cells_when_more_data_ends_the_doubt(run: Run, go_on: Callable[[Run], object]) -> None:
+def test_suspected_violations_of_retired_cells_stay_suspected_when_more_data_ends_the_doubt(
+    run: Run, go_on: Callable[[Run], object]
+) -> None:
     shown = run.batch(events(*range(20)), result(*range(1000, 1020), key="b"))
     run.batch()
     run.retire()
@@ -161,7 +163,9 @@ def test_retired_cells_when_more_data_ends_the_doubt(run: Run, go_on: Callable[[
     assert is_unknown(shown, "missing", "unknown_id")
 
 
-def test_retired_cells_when_an_absent_topic_is_created(run: Run, go_on: Callable[[Run], object]) -> None:
+def test_suspected_violations_of_retired_cells_stay_suspected_when_an_absent_topic_is_created(
+    run: Run, go_on: Callable[[Run], object]
+) -> None:
     run.record.waiting_sides, run.record.waiting_for = frozenset({"late"}), ("lateOutput",)
     run.batch(events(1, 2), result(1))
     assert standing(run.batch()) == ({}, {"missing": 1})

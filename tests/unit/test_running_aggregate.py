@@ -27,7 +27,7 @@ from validator.reconcile.judge import Rules, close
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
 from validator.stream import retention
-from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows
+from validator.stream.commit_rows import epoch_length_us, epoch_of, frontier_rows
 from validator.stream.recovery import recover
 from validator.stream.retention import Retired
 
@@ -41,7 +41,7 @@ RULES = Rules(oracle=CUMULATIVE, overdue_after_us=1, missing_after_us=2)
 TIME_RULES = TimeRules(0, 60_000_000)
 
 
-def test_the_key_of_a_cell_is_a_json_array_whatever_its_texts_hold() -> None:
+def test_the_key_of_a_cell_is_a_json_array_for_any_texts() -> None:
     pairs = [(key, id_) for key in ODD for id_ in ODD]
     keys = pa.array([key for key, _ in pairs]).dictionary_encode()
     texts, none = pa.array([id_ for _, id_ in pairs]), pa.nulls(len(pairs), pa.int64())
@@ -55,7 +55,7 @@ def test_the_key_of_a_cell_is_a_json_array_whatever_its_texts_hold() -> None:
     assert keys_of_cells(cells).to_pylist() == [joined([key, "x"]) for key, _ in pairs]
 
 
-def test_an_id_that_is_a_number_and_one_that_is_its_text_have_one_cell() -> None:
+def test_an_integer_id_and_the_same_number_as_text_share_a_cell() -> None:
     keys = pa.array(["k", "k"]).dictionary_encode()
     cells = cell_keys(keys, pa.array([7, None], pa.int64()), pa.array([None, "7"]), joined=False)
     assert cells.to_pylist() == ['["k","7"]', '["k","7"]']
@@ -112,7 +112,7 @@ def of_cells(cells: Cells, *names: str) -> dict[tuple[int, str], tuple[int, ...]
     return dict(zip(zip(starts, keys, strict=True), columns, strict=True))
 
 
-def test_which_result_counts_does_not_depend_on_the_order_of_facts() -> None:
+def test_the_result_that_counts_does_not_depend_on_the_order_of_facts() -> None:
     rng = Random(3)
     for _ in range(60):
         parts = []
@@ -217,7 +217,7 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
-def test_ids_that_leave_are_out_of_scope_when_a_list_names_them_again(run: Run) -> None:
+def test_retired_ids_are_out_of_scope_when_a_list_names_them_again(run: Run) -> None:
     assert run.counts == {"expected": 3, "processed": 3}
     run.batch(LATER_US, events(3, LATER_US, (3, "k", LATER_US - 5)))
     run.retire()

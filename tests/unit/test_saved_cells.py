@@ -23,7 +23,7 @@ from validator.state.known_facts import KnownFacts
 from validator.state.positions import Positions, Settlement, Stretch, reread_mark
 from validator.state.tables import Table
 from validator.stream.batch import NewGenerationWanted
-from validator.stream.committing import mark_row
+from validator.stream.commit_rows import mark_row
 from validator.stream.generations import _rules_of
 from validator.stream.recovery import Recovered
 from validator.stream.retention import Retired

@@ -10,7 +10,7 @@ import numpy as np
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from tests.unit.test_retention import EPOCH_US, RETENTION_US, START_US, WATERMARK_US, Run, clock
 from validator.measure.latency import latency_buckets
-from validator.model.frontier import Rest
+from validator.model.frontier import RunEnd
 
 
 def test_a_cell_closed_by_the_end_of_a_run_hides_nothing_after_retention(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_a_cell_closed_by_the_end_of_a_run_hides_nothing_after_retention(tmp_pat
     far_us, at = WATERMARK_US * 2, START_US
     both = [fact(side, [1], batch=0, lookup_us=at, window_us=far_us, key="far") for side in ("input", "output")]
     run.batch(at, *both)
-    run.judging.absorb(None, replace(clock(at + 1), rest=Rest.ALL), {})
+    run.judging.absorb(None, replace(clock(at + 1), run_end=RunEnd.ALL), {})
     run.judging.absorb(None, clock(at + 2), {})
     later = at + RETENTION_US + 2 * EPOCH_US
     run.batch(later, fact("input", [2], batch=1, lookup_us=later, key="new"))

@@ -22,12 +22,12 @@ from validator.core.judging import Judging
 from validator.core.totals import CellTotals
 from validator.oracles.sliding_window import SlidingWindow
 from validator.oracles.tumbling_window import TumblingWindow
-from validator.reconcile.compare import PlaceOffsets
+from validator.reconcile.compare import PartitionOffsets
 from validator.reconcile.judge import Rules
 from validator.state.known_facts import BYTES_KEPT, KnownFacts
 from validator.state.tables import StateTables
 from validator.stream import retention
-from validator.stream.committing import epoch_of, frontier_rows
+from validator.stream.commit_rows import epoch_of, frontier_rows
 
 KEYS: Final = "abc"
 SIDES: Final = (("input", "output"), ("input",), ("output",), ("input", "late"), ("input", "output"), ("rejected",))
@@ -43,7 +43,7 @@ class Batch:
     watermark_us: int
     inputs_us: int
     rows: list[dict[str, Any]]
-    places: dict[tuple[str, int], PlaceOffsets]
+    places: dict[tuple[str, int], PartitionOffsets]
 
 
 class WorldRun(Run):
@@ -109,7 +109,7 @@ class World:
         places = {}
         if self.rules.reports_unconsumed:
             behind = rng.choice((0, 0, 3)) if rng.random() < 0.9 else rng.randint(0, self.offset)
-            places["input", 0] = PlaceOffsets(committed_offset=max(0, self.offset - behind))
+            places["input", 0] = PartitionOffsets(committed_offset=max(0, self.offset - behind))
         return Batch(self.at_us, self.watermark_us, self.inputs_us, rows, places)
 
     def _rows(self, newest: int) -> list[dict[str, Any]]:
@@ -150,7 +150,7 @@ def differences(seed: int, stays: WorldRun, leaves: WorldRun, world: World, *, r
 
 
 @pytest.fixture
-def recalled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def reloaded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of cells judged at each return of settled cells."""
     found: list[int] = []
     judge_settled = Judging.judge_settled
@@ -163,17 +163,17 @@ def recalled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_recalled_cells_equal_the_settled_ones(recalled: list[int]) -> None:
+def test_reloaded_cells_equal_the_settled_ones(reloaded: list[int]) -> None:
     found = []
     for seed in range(WORLDS):
         world = World(seed)
         runs = [WorldRun(MemoryTables(), world.rules, settle_at) for settle_at in (None, 1)]
         found += differences(seed, runs[0], runs[1], world, retires=False)
     assert found == []
-    assert sum(recalled) > WORLDS
+    assert sum(reloaded) > WORLDS
 
 
-def test_retention_retires_settled_cells_with_the_others(recalled: list[int], tmp_path: Path) -> None:
+def test_retention_retires_settled_cells_with_the_others(reloaded: list[int], tmp_path: Path) -> None:
     found, retired = [], 0
     for seed in range(WORLDS_WITH_RETENTION):
         world = World(1_000 + seed)
@@ -183,4 +183,4 @@ def test_retention_retires_settled_cells_with_the_others(recalled: list[int], tm
         retired += runs[1].retired.sums.cells_seen
     assert found == []
     assert retired > WORLDS_WITH_RETENTION
-    assert recalled
+    assert reloaded

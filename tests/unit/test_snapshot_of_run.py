@@ -89,7 +89,7 @@ def test_a_confirmed_loss_stays_in_the_report_while_it_is_overdue_again(tmp_path
     assert shown.verdicts[Guarantee.EXACTLY_ONCE] is Verdict.FAIL
 
 
-def test_poison_is_named_where_records_could_not_be_decoded(tmp_path: Path) -> None:
+def test_a_poison_fault_is_named_as_a_cause_of_undecodable_records(tmp_path: Path) -> None:
     frontier = Frontier("input", "input", 0, "t", 0, 9, 0, 9, 9, 20, records=9, undecodable=5)
     progress = IngestProgress(TimeRules(0, 0), batch=1, lookup_us=20, frontiers={PartitionId("input", 0): frontier})
     kill, planned = (

@@ -102,7 +102,7 @@ def test_a_foreign_folder_is_refused_by_every_command_and_unchanged(
     assert (tree(place), place.stat().st_mode) == (before, mode)
 
 
-def test_a_file_and_what_is_below_one_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_is_or_is_below_a_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
     for place in (file, file / "state"):
@@ -248,7 +248,7 @@ def test_an_acknowledgement_is_not_written_through_a_link(tmp_path: Path) -> Non
     assert not (tmp_path / "other").exists()
 
 
-def test_holds_links_sees_them_at_any_depth(tmp_path: Path) -> None:
+def test_links_are_found_at_any_depth(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     assert not folder.holds_links(tmp_path)
     (tmp_path / "a" / "b" / "c").symlink_to("/etc")

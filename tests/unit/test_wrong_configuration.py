@@ -131,9 +131,7 @@ def in_time(read: Sequence[Fed], written: Sequence[Fed]) -> st.SearchStrategy[li
 
 @settings(max_examples=12, deadline=None)
 @given(orders(st.sampled_from(list(FITS_NOTHING.values()))), st.booleans())
-def test_nothing_is_ever_confirmed_by_a_configuration_that_fits_nothing(
-    parts: list[Sequence[Fed]], restarts: bool
-) -> None:
+def test_a_configuration_that_fits_no_record_confirms_nothing(parts: list[Sequence[Fed]], restarts: bool) -> None:
     for shown in played(parts, restarts=restarts):
         assert confirmed(shown) == {}
         assert shown.confirmed_total == {}, "nor is it on record that it was"
@@ -310,7 +308,7 @@ def test_one_event_of_each_side_confirms_losses_of_a_join(join: str) -> None:
     assert confirmed(last) == {"missing": 2 * (WINDOWS - 1) * PER_WINDOW}
 
 
-def test_a_right_side_that_no_left_event_meets_holds_no_loss_of_the_left() -> None:
+def test_a_right_side_without_partners_keeps_no_loss_of_the_left_suspected() -> None:
     apart = [one for one in joined(of_two(window=100)) if one.topic == IN or one.window_us > WINDOWS * MINUTE_US]
     parts = [apart, joined(answers())[:1]]
     last = played(parts, configured=("oracle.join=left",), example="join")[-1]
@@ -335,7 +333,7 @@ def test_a_late_record_does_not_count_as_a_match(restarts: bool) -> None:
     [("inputs.0.duplicates=collapse", "inputs.1.duplicates=collapse"), ("oracle={kind: distinct, size: 1m}",)],
     ids=["inputs", "oracle"],
 )
-def test_with_collapse_an_input_whose_ids_others_have_holds_no_loss(collapse: tuple[str, ...]) -> None:
+def test_with_collapse_an_input_that_repeats_ids_of_another_keeps_no_loss_suspected(collapse: tuple[str, ...]) -> None:
     """For example a topic of retries."""
     read = [*events(), *(Fed(OTHER, one.ids, one.window_us) for one in events())]
     shown = played([read, answers()[1:]], configured=(*TWO_INPUTS, *collapse))

@@ -32,8 +32,8 @@ from validator.model.snapshot import ViolationRecord
 from validator.model.terminal import plain, plain_json
 from validator.model.wording import plural
 from validator.publish import history, text
-from validator.publish.kept import DAMAGED
 from validator.publish.notices import Notices
+from validator.publish.published_files import DAMAGED
 from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE, records_of
 
 LINE_EVERY_SECONDS: Final = 5.0

@@ -2,7 +2,7 @@
 
 A batch judges the cells that its facts touched, and those whose verdict the clock can change. The verdicts of all
 others would stay the same: `Waits` gives the reason. If the clock changes an input of all verdicts, all cells are
-judged (`moves_all`).
+judged (`changes_all_verdicts`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, present
 from validator.model.configuration_doubt import InputCounts
-from validator.model.frontier import Clock, Rest
+from validator.model.frontier import Clock, RunEnd
 from validator.reconcile.cells import Cells, Columns
 from validator.reconcile.judge import (
     CONTRIBUTIONS,
@@ -33,9 +33,9 @@ from validator.reconcile.judge import (
 Name = tuple[str, ...]
 """A field of `CellTotals`, followed by the keys of the number in it."""
 
-_THE_SAME: Final = ("horizon_us", "unread_since_us", "unprovable_offsets", "retired", "settled")
+_ALL_VERDICTS_DEPEND_ON: Final = ("horizon_us", "unread_since_us", "unprovable_offsets", "retired", "settled")
 """Fields of a clock on which every verdict depends."""
-_RISING: Final = ("watermark_us", "inputs_us", "outputs_us")
+_NEVER_FALLING: Final = ("watermark_us", "inputs_us", "outputs_us")
 """Fields of a clock that fall only if a new partition appears. A fall revokes the proofs of the earlier value."""
 
 
@@ -53,13 +53,13 @@ class Waits(IntEnum):
     """Only new facts: nothing is outstanding, or all outstanding contributions are missing."""
 
 
-def moves_all(before: Clock, now: Clock) -> bool:
+def changes_all_verdicts(before: Clock, now: Clock) -> bool:
     """Return whether the change of the clock may change the verdict of any cell, whatever the cell waits for."""
-    if Rest.NONE not in (before.rest, now.rest) or before.rest is not now.rest:
+    if RunEnd.NONE not in (before.run_end, now.run_end) or before.run_end is not now.run_end:
         return True
-    if any(getattr(before, name) != getattr(now, name) for name in _THE_SAME):
+    if any(getattr(before, name) != getattr(now, name) for name in _ALL_VERDICTS_DEPEND_ON):
         return True
-    known = [(getattr(before, name), getattr(now, name)) for name in _RISING]
+    known = [(getattr(before, name), getattr(now, name)) for name in _NEVER_FALLING]
     return any(was is not None and (now_is is None or now_is < was) for was, now_is in known)
 
 
@@ -151,15 +151,15 @@ def summed(totals: Mapping[Name, int]) -> CellTotals:
 def totals_of(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> CellTotals:
     """Return the totals over some judged cells. ``on_record``: as in `shares`."""
     totals = {name: int(values.sum()) for name, values in shares(cells, judged, on_record).items()}
-    return earliest(summed(totals), cells, judged)
+    return with_earliest_due(summed(totals), cells, judged)
 
 
-def earliest(sums: CellTotals, cells: Columns, judged: Judged) -> CellTotals:
+def with_earliest_due(sums: CellTotals, cells: Columns, judged: Judged) -> CellTotals:
     """Return ``sums`` with the earliest due instants of contributions of these cells: of those that the engine has not
     consumed, and of those that an open transaction holds back."""
     due = due_base(cells)
     unconsumed, blocked = (due[many > 0] for many in (judged.unconsumed_overdue, judged.blocked_overdue))
-    return sums.since(present(unconsumed.min(initial=NEVER)), present(blocked.min(initial=NEVER)))
+    return sums.with_due_since(present(unconsumed.min(initial=NEVER)), present(blocked.min(initial=NEVER)))
 
 
 def _longer(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:

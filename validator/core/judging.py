@@ -16,17 +16,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.core.cell_states import CellStates, earliest, moves_all, totals_of
+from validator.core.cell_states import CellStates, changes_all_verdicts, totals_of, with_earliest_due
 from validator.core.settled import SETTLED_AT_ONCE, SettledCells
 from validator.core.suspicion import Suspicion
 from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, nullable
-from validator.model.frontier import Clock, Rest
+from validator.model.frontier import Clock, RunEnd
 from validator.model.progress import IngestProgress
 from validator.oracles.seam import Oracle
 from validator.reconcile.cell_index import CellIndex
 from validator.reconcile.cells import STALE, Cells, contributing, unowed
-from validator.reconcile.compare import Compared, Place, PlaceOffsets, RequestedIds, compare, expanded
+from validator.reconcile.compare import Compared, PartitionOffsets, RequestedIds, TopicPartition, compare, expanded
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import (
     CONTRIBUTIONS,
@@ -93,10 +93,12 @@ class Effects:
     verdicts: pa.Table | None
 
 
-def places_of(progress: IngestProgress, *, reports_unconsumed: bool) -> dict[Place, PlaceOffsets]:
+def partition_offsets_of(
+    progress: IngestProgress, *, reports_unconsumed: bool
+) -> dict[TopicPartition, PartitionOffsets]:
     """Return the offsets of the input partitions that a comparison of ids needs."""
     return {
-        (place.topic, place.partition): PlaceOffsets(
+        (place.topic, place.partition): PartitionOffsets(
             committed_offset=frontier.consumed_below if reports_unconsumed else None,
             unprovable_below=frontier.unprovable_below,
         )
@@ -105,7 +107,9 @@ def places_of(progress: IngestProgress, *, reports_unconsumed: bool) -> dict[Pla
     }
 
 
-def _went_back(before: Mapping[Place, PlaceOffsets], now: Mapping[Place, PlaceOffsets]) -> bool:
+def _went_back(
+    before: Mapping[TopicPartition, PartitionOffsets], now: Mapping[TopicPartition, PartitionOffsets]
+) -> bool:
     """Return whether the engine has consumed less of a partition than before: its group was reset, or its offsets
     expired."""
     return any(
@@ -212,10 +216,10 @@ class Judging:
     withdrawn: frozenset[str] = frozenset()
     lookup_us: int = 0
     passed: list[tuple[int, int]] = field(default_factory=list)
-    rests: list[tuple[int, Rest]] = field(default_factory=list)
+    rests: list[tuple[int, RunEnd]] = field(default_factory=list)
     horizon_us: int | None = None
     _clock: Clock | None = None
-    _places: Mapping[Place, PlaceOffsets] = field(default_factory=dict)
+    _partition_offsets: Mapping[TopicPartition, PartitionOffsets] = field(default_factory=dict)
     _unknown: UnknownIds = field(default_factory=UnknownIds)
     settle_at: int | None = SETTLED_AT_ONCE
     settled: SettledCells = field(default_factory=SettledCells)
@@ -230,18 +234,18 @@ class Judging:
         progress: IngestProgress,
         suspicion: Suspicion,
         *,
-        rest: Rest = Rest.NONE,
+        run_end: RunEnd = RunEnd.NONE,
     ) -> Effects:
         """Judge one batch, and return its effects. The next step counts them as recorded.
 
         ``facts``: those of the batch, already appended to the facts table. ``progress``: the progress of reading after
-        the batch. ``rest``: what the batch assumes about the pipeline.
+        the batch. ``run_end``: what the batch assumes about the pipeline.
         """
-        places = places_of(progress, reports_unconsumed=self.rules.reports_unconsumed)
+        offsets = partition_offsets_of(progress, reports_unconsumed=self.rules.reports_unconsumed)
         self.absorb(
             facts,
-            progress.clock(rest=rest),
-            places,
+            progress.clock(run_end=run_end),
+            offsets,
             suspects=partial(suspicion.suspected, progress),
             withdraws=partial(suspicion.withdrawn, progress),
         )
@@ -251,14 +255,14 @@ class Judging:
         self,
         facts: pa.Table | None,
         clock: Clock,
-        places: Mapping[Place, PlaceOffsets],
+        offsets: Mapping[TopicPartition, PartitionOffsets],
         *,
         suspects: Callable[[CellTotals], frozenset[str]] = _no_class,
         withdraws: Callable[[CellTotals], frozenset[str]] = _no_class,
     ) -> CellTotals:
         """Fold ``facts`` of one batch into the cells, judge the cells by ``clock``, and return the totals.
 
-        ``facts``: already appended to the facts table. ``places``: offsets of input partitions. ``suspects``: totals ->
+        ``facts``: already appended to the facts table. ``offsets``: of input partitions. ``suspects``: totals ->
         violation classes that unreadable records or a wrong configuration may explain. ``withdraws``: totals ->
         violation classes of which nothing is confirmed any more.
         """
@@ -272,20 +276,20 @@ class Judging:
         if facts is not None:
             inputs = len(cells.inputs)
             if not self.settled.is_empty:
-                self.recall(facts, clock, places, before_batch=int(ints(facts["batch"]).max(initial=0)))
+                self.reload_settled(facts, clock, offsets, before_batch=int(ints(facts["batch"]).max(initial=0)))
             self.known.add(facts)
             touched = [cells.absorb(facts), self._unknown.read(facts)]
             cells.put("x_version", touched[1], STALE)
             touched.append(self._mark_stale(facts))
             if inputs != len(cells.inputs):
                 self._clock = None
-        if _went_back(self._places, places):
+        if _went_back(self._partition_offsets, offsets):
             # Fewer events count as consumed. Cells with outstanding contributions are compared again, as after a
             # restart.
             cells.put("x_version", np.flatnonzero(cells["x_outstanding"] > 0), ABSENT)
             self._clock = None
-        self._places = places
-        if self._clock is None or moves_all(self._clock, clock):
+        self._partition_offsets = offsets
+        if self._clock is None or changes_all_verdicts(self._clock, clock):
             self.cell_states.forget()
         self._clock = clock
         self.cell_states.grow(len(cells))
@@ -294,14 +298,14 @@ class Judging:
         if cells.newest is not None:
             # A result can change the counts of other cells of its key.
             due[:] = True
-        sums = self._judge(np.flatnonzero(due), clock, places).beside(self.retired.plus(self.settled.sums))
+        sums = self._judge(np.flatnonzero(due), clock, offsets).with_retired(self.retired.plus(self.settled.sums))
         suspected, withdrawn = suspects(sums), withdraws(sums)
         if (suspected, withdrawn) != (self.suspected, self.withdrawn):
             self._review(~due)
         self.suspected, self.withdrawn, self.sums = suspected, withdrawn, sums
         return sums
 
-    def _judge(self, rows: Ints, clock: Clock, places: Mapping[Place, PlaceOffsets]) -> CellTotals:
+    def _judge(self, rows: Ints, clock: Clock, offsets: Mapping[TopicPartition, PartitionOffsets]) -> CellTotals:
         """Judge some cells, and compare those whose ids are needed. Returns the totals over all cells in memory."""
         noted: list[tuple[Ints, Judged]] = []
         self.changed = []
@@ -312,7 +316,7 @@ class Judging:
             nonlocal since
             some = self.cells.some(rows)
             self.cell_states.put(some, rows, judged, clock, self.rules, self._may_leave(judged))
-            since = earliest(since, some, judged)
+            since = with_earliest_due(since, some, judged)
             if judged.changed.any():
                 self.changed.append(self._verdicts(rows[judged.changed], judged.of(judged.changed)))
             says = np.zeros(len(rows), dtype=np.bool_)
@@ -331,11 +335,11 @@ class Judging:
             note(part[~asks], judged.of(~asks)) if asks.any() else note(part, judged)
         wants = np.concatenate(wanting)
         if len(wants):
-            self._compare(wants, np.concatenate(versions), places)
+            self._compare(wants, np.concatenate(versions), offsets)
             for part in self._parts(wants):
                 note(part, self.judged_of(part))
         self._note(noted)
-        found = self.cell_states.sums().since(since.unconsumed_due_us, since.blocked_due_us)
+        found = self.cell_states.sums().with_due_since(since.unconsumed_due_us, since.blocked_due_us)
         return replace(found, changed=sum(len(part.rows) for part in self.changed))
 
     def _parts(self, rows: Ints) -> Iterator[Ints]:
@@ -395,7 +399,9 @@ class Judging:
         The verdicts do not count as recorded. The next batch records those that the derived tables lack.
         """
         if self.judged is None and (len(self.cells) or not self.settled.is_empty):
-            self.absorb(None, progress.clock(), places_of(progress, reports_unconsumed=self.rules.reports_unconsumed))
+            self.absorb(
+                None, progress.clock(), partition_offsets_of(progress, reports_unconsumed=self.rules.reports_unconsumed)
+            )
             self.judged = self._clock = None
             self.changed = []
 
@@ -442,8 +448,8 @@ class Judging:
         mark_us = clock.watermark_us
         if mark_us is not None and (not self.passed or mark_us > self.passed[-1][0]):
             self.passed.append((mark_us, clock.lookup_us))
-        if clock.rest.is_due:
-            self.rests.append((clock.lookup_us, clock.rest))
+        if clock.run_end.is_due:
+            self.rests.append((clock.lookup_us, clock.run_end))
 
     def _may_leave(self, it: Judged) -> Bools:
         """Return the cells whose verdict, once it is stored, only new facts can change."""
@@ -478,7 +484,9 @@ class Judging:
         self._unknown.drop(removed)
         self.cell_states.drop(removed)
 
-    def recall(self, facts: pa.Table, clock: Clock, places: Mapping[Place, PlaceOffsets], *, before_batch: int) -> None:
+    def reload_settled(
+        self, facts: pa.Table, clock: Clock, offsets: Mapping[TopicPartition, PartitionOffsets], *, before_batch: int
+    ) -> None:
         """Bring back the settled cells that have more facts among ``facts``, which are not folded yet.
         ``before_batch``: the first batch of which no fact is folded."""
         facts = contributing(facts.select(_CELL_COLUMNS))
@@ -500,18 +508,18 @@ class Judging:
             return
         # They are judged as when they left memory: all inputs that may explain their answers had been read.
         back.cells["closed_us"] = np.maximum(back.cells["expected_us"], back.cells["first_seen_us"])
-        back.judge_settled(clock, places)
+        back.judge_settled(clock, offsets)
         for epoch in np.unique(back.cells["epoch"]).tolist():
             self.settled.subtract(epoch, back.sum_of(back.cells["epoch"] == epoch))
         self.cells.adopt(back.cells)
 
-    def judge_settled(self, clock: Clock, places: Mapping[Place, PlaceOffsets]) -> None:
+    def judge_settled(self, clock: Clock, offsets: Mapping[TopicPartition, PartitionOffsets]) -> None:
         """Judge settled cells as when they were settled: all inputs count as read. Their verdicts count as stored."""
-        read = replace(clock, inputs_us=NEVER - 1, inputs_held=False, rest=Rest.NONE)
+        read = replace(clock, inputs_us=NEVER - 1, inputs_held=False, run_end=RunEnd.NONE)
         judged = judge(self.cells, read, self.rules)
         wanting = np.flatnonzero(judged.wants_expansion)
         if len(wanting):
-            self._compare(wanting, judged.version[wanting], places)
+            self._compare(wanting, judged.version[wanting], offsets)
         self._clock = read
         self.cells["told_digest"] = judge(self.cells, read, self.rules).digest
 
@@ -584,17 +592,20 @@ class Judging:
             found = found.plus(totals_of(some, it, kept))
         return found
 
-    def _compare(self, wanting: Ints, versions: Ints, places: Mapping[Place, PlaceOffsets]) -> None:
+    def _compare(self, wanting: Ints, versions: Ints, offsets: Mapping[TopicPartition, PartitionOffsets]) -> None:
         """Compare the ids of some cells. ``versions``: the version of each cell that the comparison is based on."""
         for chosen in self._apart(wanting):
             rows = wanting[chosen]
-            compared = self._compared(rows, places, self.known.inputs_with)
+            compared = self._compared(rows, offsets, self.known.inputs_with)
             expanded(self.cells, compared, versions[chosen])
             self._unknown.compared(rows, compared.unknown, compared.unknown_texts)
             self.evidence.update(compared.evidence)
 
     def _compared(
-        self, rows: Ints, places: Mapping[Place, PlaceOffsets], known: Callable[[RequestedIds], RequestedIds]
+        self,
+        rows: Ints,
+        offsets: Mapping[TopicPartition, PartitionOffsets],
+        known: Callable[[RequestedIds], RequestedIds],
     ) -> Compared:
         windows = self.cells["window_start_us"][rows]
         oldest = int(self.cells["first_batch"][rows].min())
@@ -603,7 +614,7 @@ class Judging:
             # A cell does not record the batches of events that owe nothing.
             oldest = 0
         near = self.known.facts_of_windows(oldest, int(windows.min()), last)
-        return compare(self.cells, rows, near, self.rules, places, known)
+        return compare(self.cells, rows, near, self.rules, offsets, known)
 
     def _set_aside(self, rows: Ints) -> Ints:
         """Return the number of ids that late and rejected records place in the cells."""

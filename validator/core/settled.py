@@ -141,7 +141,7 @@ class SettledCells:
 
     def subtract(self, epoch: int, sums: CellTotals) -> None:
         """Subtract the totals ``sums`` of cells of an epoch that return to memory."""
-        self._epochs[epoch].sums = self._epochs[epoch].sums.less(sums)
+        self._epochs[epoch].sums = self._epochs[epoch].sums.minus(sums)
 
     def oldest_start_us(self, after_epoch: int) -> int:
         """Return the earliest start of a cell of a later epoch; `NEVER` without any."""

@@ -77,7 +77,7 @@ class CellTotals:
         ``blocked``, ``unconsumed_retired`` and ``blocked_retired``."""
         return self._with(other, 1)
 
-    def less(self, other: CellTotals) -> CellTotals:
+    def minus(self, other: CellTotals) -> CellTotals:
         """Return the totals without those of ``other``, which are a part of them."""
         return self._with(other, -1)
 
@@ -119,7 +119,7 @@ class CellTotals:
             **{name: getattr(self, name) + times * getattr(other, name) for name in (*whole, *others)},
         )
 
-    def since(self, unconsumed_us: int | None, blocked_us: int | None) -> CellTotals:
+    def with_due_since(self, unconsumed_us: int | None, blocked_us: int | None) -> CellTotals:
         """Return the totals with earlier due instants, if the given ones are earlier than the known ones.
 
         ``unconsumed_us``: due instant of contributions that the engine has not consumed. ``blocked_us``: of those that
@@ -131,7 +131,7 @@ class CellTotals:
             blocked_due_us=_earlier(self.blocked_due_us, blocked_us),
         )
 
-    def beside(self, retired: CellTotals) -> CellTotals:
+    def with_retired(self, retired: CellTotals) -> CellTotals:
         """Return the totals over the cells in memory (``self``) and ``retired`` ones, which can no longer change.
 
         The numbers of unconsumed and blocked contributions are those of the cells in memory.

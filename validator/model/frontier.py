@@ -295,7 +295,7 @@ def _earliest(times: Sequence[int | None]) -> int | None:
     return min(time for time in times if time is not None)
 
 
-class Rest(StrEnum):
+class RunEnd(StrEnum):
     """The assumption about the pipeline at the end of a run with `--once`."""
 
     NONE = "none"
@@ -311,17 +311,17 @@ class Rest(StrEnum):
     @property
     def closes_all(self) -> bool:
         """Whether cells close even if the watermark has not passed them."""
-        return self is Rest.ALL
+        return self is RunEnd.ALL
 
     @property
     def is_due(self) -> bool:
         """Whether closed cells are due, whatever time is proven."""
-        return self in (Rest.ALL, Rest.CLOSED)
+        return self in (RunEnd.ALL, RunEnd.CLOSED)
 
     @property
     def is_end(self) -> bool:
         """Whether a run ends: unconsumed contributions are then counted in every cell, due or not."""
-        return self is not Rest.NONE
+        return self is not RunEnd.NONE
 
 
 @dataclass(frozen=True)
@@ -352,7 +352,7 @@ class Clock:
     unprovable_offsets: int
     outputs_held: bool
     inputs_held: bool
-    rest: Rest = Rest.NONE
+    run_end: RunEnd = RunEnd.NONE
     retired: tuple[tuple[int, int], ...] = ()
     settled: int = 0
     unheld_inputs_us: int | None = None
@@ -368,7 +368,7 @@ def clock(
     *,
     lookup_us: int,
     watermark_us: int | None,
-    rest: Rest = Rest.NONE,
+    run_end: RunEnd = RunEnd.NONE,
 ) -> Clock:
     """Return the clock of a batch, from the frontiers after it."""
     inputs = [f for f in frontiers.values() if f.side == "input"]
@@ -388,6 +388,6 @@ def clock(
         unprovable_offsets=sum(f.unprovable_below or 0 for f in inputs),
         outputs_held=any(f.held for f in answers),
         inputs_held=any(f.held for f in inputs),
-        rest=rest,
+        run_end=run_end,
         unheld_inputs_us=read_but_for_open_transactions_us(inputs, lookup_us),
     )

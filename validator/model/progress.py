@@ -13,7 +13,7 @@ from validator.model.frontier import (
     Outages,
     PartitionId,
     PartitionSummary,
-    Rest,
+    RunEnd,
     clock,
     input_watermark_us,
 )
@@ -199,9 +199,9 @@ class IngestProgress:
         )
         return replace(self, frontiers=frontiers, watermark_us=watermark)
 
-    def clock(self, *, rest: Rest = Rest.NONE) -> Clock:
+    def clock(self, *, run_end: RunEnd = RunEnd.NONE) -> Clock:
         """Return what this progress proves about time."""
-        now = clock(self.frontiers, lookup_us=self.lookup_us, watermark_us=self.watermark_us, rest=rest)
+        now = clock(self.frontiers, lookup_us=self.lookup_us, watermark_us=self.watermark_us, run_end=run_end)
         # Until a partition with a hidden start has an event, the hidden events can have any time: nothing is in scope.
         retired = tuple((r.at_us, r.horizon_us) for r in self.retirements)
         horizon = FOREVER_US if self.hiding else now.horizon_us

@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from validator.config.model import TOKEN_MIN, Authorization, Metrics, TlsServer
-from validator.publish.kept import Say
+from validator.publish.published_files import Say
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
 """Paths that are served without a token. A kubelet or supervisor probes them without a secret, and they only show

@@ -11,7 +11,7 @@ from validator.publish.runbook_pages import runbook_place
 from validator.publish.sentences import clock, ratio
 from validator.publish.times import rfc3339
 
-RECALL_LEAST: Final = 0.9
+RECALL_MIN: Final = 0.9
 """Below this recall the alert StreamproofCanaryMissed fires (`dashboards.alerts.canary_alerts`), and the page warns.
 The recall covers 10 rounds with 40 planted violations. It tolerates one late round, but neither two late rounds nor a
 class that is never detected."""
@@ -19,7 +19,7 @@ RUNBOOK: Final = runbook_place("StreamproofCanaryMissed")
 
 
 @dataclass(frozen=True)
-class CanaryTold:
+class CanaryStatus:
     """The canary's part of the status page.
 
     ``found``: the outcome of the last rounds, in a few words. ``doubt``: why the sidecar's statements about the
@@ -31,14 +31,14 @@ class CanaryTold:
     runbook: str = RUNBOOK
 
 
-def canary_told(standing: CanaryStanding | None, now_us: int) -> CanaryTold | None:
+def canary_status(standing: CanaryStanding | None, now_us: int) -> CanaryStatus | None:
     """Return ``standing`` for the page at the instant ``now_us``; None if no canary is configured."""
     if standing is None:
         return None
     recall, alarms = standing.recall_ratio, standing.false_alarms or 0
     is_silent = now_us - standing.judged_us > standing.silent_after_us
     said = []
-    if recall is not None and recall < RECALL_LEAST:
+    if recall is not None and recall < RECALL_MIN:
         missed = [f"{name} {ratio(of)}" for name, of in sorted(standing.class_recall_ratio.items()) if of < 1]
         told = f" (by class: {', '.join(missed)})" if missed else ""
         said.append(
@@ -57,4 +57,4 @@ def canary_told(standing: CanaryStanding | None, now_us: int) -> CanaryTold | No
         )
     found = "silent" if is_silent else "none judged yet" if recall is None else ratio(recall)
     found += f", {plural(alarms, 'false alarm')}" if alarms else ""
-    return CanaryTold(found, " ".join(said))
+    return CanaryStatus(found, " ".join(said))

@@ -19,7 +19,7 @@ from validator.model.classes import Guarantee
 BYTES_MAX: Final = 65_536
 EFFECTIVE_TITLE: Final = "The engine, as it runs"
 SETTINGS_TITLE: Final = "What the engine runs with"
-_NOT_TOLD: Final = "not stated"
+_NOT_STATED: Final = "not stated"
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -113,7 +113,7 @@ def effective_settings(report: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _said(setting: str, value: float | str | None) -> str:
     if value is None:
-        return _NOT_TOLD
+        return _NOT_STATED
     return f"{value:g} s" if setting.endswith("_seconds") else str(value)
 
 

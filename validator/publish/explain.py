@@ -28,7 +28,7 @@ _SAID = {
     Side.LATE.value: "set aside as late in",
     Side.REJECTED.value: "rejected in",
 }
-_ROWS_MOST = 200
+_ROWS_MAX = 200
 NO_WINDOW = "-"
 """Stands for the window of a cell without a window."""
 
@@ -100,8 +100,8 @@ def _of_id(spark: SparkSession, state: Path, text: str) -> list[str]:
     else:
         events = _events(facts, "text_ids").where(_is(F.col("item.id"), text))
         results = _results(facts).where(F.exists(F.col("item.text_ids"), lambda listed: _is(listed, text)))
-    rows = _told(events).union(_told(results)).orderBy("batch", "side", "topic", "partition", "offset")
-    found = rows.limit(_ROWS_MOST).collect()
+    rows = _occurrences(events).union(_occurrences(results)).orderBy("batch", "side", "topic", "partition", "offset")
+    found = rows.limit(_ROWS_MAX).collect()
     if not found:
         return []
     lines = [f"Event {cut(text)}", *[f"  {_sentence(row)}" for row in found]]
@@ -122,7 +122,7 @@ def _of_cell(spark: SparkSession, state: Path, wanted: Sequence[str]) -> list[st
         start_us = int(window) if window.lstrip("-").isdigit() else parse_rfc3339(window)
     facts = read(spark, state, Table.FACTS)
     own = _starts(start_us) & _is(F.col("key"), key) & (F.col("kind") == Kind.FACT.value)
-    rows = facts.where(own).orderBy("batch", "side", "topic", "partition").limit(_ROWS_MOST).collect()
+    rows = facts.where(own).orderBy("batch", "side", "topic", "partition").limit(_ROWS_MAX).collect()
     if not rows:
         return []
     lines = _cell_lines(spark, state, start_us, rows[0]["key"])
@@ -145,13 +145,13 @@ def _cell_lines(spark: SparkSession, state: Path, window_start_us: int | None, k
     window = "" if window_start_us is None else f" of the window that starts at {rfc3339(window_start_us)}"
     lines = [f"Cell {cut(key)}{window}"]
     if has_rows(state, Table.VERDICTS):
-        for row in read(spark, state, Table.VERDICTS).where(own).orderBy("batch").limit(_ROWS_MOST).collect():
+        for row in read(spark, state, Table.VERDICTS).where(own).orderBy("batch").limit(_ROWS_MAX).collect():
             counts = ", ".join(f"{row[name]} {name}" for name in CONTRIBUTIONS if row[name])
             lines.append(f"  {rfc3339(row['lookup_us'])} batch {row['batch']}: judged {counts or 'empty'}")
     if len(lines) == 1:
         lines.append("  not judged yet: the cell is open, or closed too recently to be overdue")
     if has_rows(state, Table.VIOLATIONS):
-        found = read(spark, state, Table.VIOLATIONS).where(own).orderBy("batch", "class").limit(_ROWS_MOST)
+        found = read(spark, state, Table.VIOLATIONS).where(own).orderBy("batch", "class").limit(_ROWS_MAX)
         lines += [f"  {_violation(row)}" for row in found.collect()]
     return lines
 
@@ -187,7 +187,7 @@ def _results(facts: DataFrame) -> DataFrame:
     return facts.where(F.size("results") > 0).withColumn("item", F.explode("results"))
 
 
-def _told(rows: DataFrame) -> DataFrame:
+def _occurrences(rows: DataFrame) -> DataFrame:
     return rows.select(
         "batch",
         "lookup_us",

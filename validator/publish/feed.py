@@ -17,9 +17,9 @@ from validator.model.terminal import plain_json
 LISTENERS_MAX: Final = 64
 """Maximum number of listeners. Each holds a connection and its unsent data. The answer to a further client asks it to
 poll."""
-BEAT_SECONDS: Final = 5.0
+HEARTBEAT_SECONDS: Final = 5.0
 """Longest time between two events. A listener that gets none for longer knows that the sidecar does not answer."""
-WHOLE_SECONDS: Final = 300.0
+FULL_HISTORY_SECONDS: Final = 300.0
 """Interval at which the whole history is sent again: the server thins old points, while a page only adds new ones."""
 RETRY_MS: Final = 1000
 """Time that a browser waits before it connects again, in milliseconds."""
@@ -30,10 +30,10 @@ Data = dict[str, Any]
 class Feed:
     """Holds the last update; ``publish`` and ``close`` may be called from any thread."""
 
-    def __init__(self, whole: Callable[[], Data], beat: Callable[[], Data]) -> None:
-        """``whole`` returns the data of the event `history`, ``beat`` that of the event `beat`."""
-        self._whole = whole
-        self._beat = beat
+    def __init__(self, history: Callable[[], Data], heartbeat: Callable[[], Data]) -> None:
+        """``history`` returns the data of the event `history`, ``heartbeat`` that of the event `beat`."""
+        self._history = history
+        self._heartbeat = heartbeat
         self._making = threading.Lock()
         self._update: Callable[[], Data] | None = None
         self._frame: bytes | None = None
@@ -65,7 +65,7 @@ class Feed:
 
     async def _events(self) -> AsyncGenerator[bytes]:
         seen, news = 0, asyncio.Event()
-        whole_at = float("-inf")
+        history_sent_at = float("-inf")
         # A listener is counted here and not in `listen`: if the stream is not read (HEAD), this generator never starts,
         # and its `finally` never runs.
         with self._listening:
@@ -73,18 +73,18 @@ class Feed:
         try:
             yield f"retry: {RETRY_MS}\n\n".encode()
             while not self._closed.is_set():
-                if time.monotonic() - whole_at >= WHOLE_SECONDS:
-                    whole_at = time.monotonic()
-                    yield await asyncio.to_thread(lambda: event("history", self._whole()))
+                if time.monotonic() - history_sent_at >= FULL_HISTORY_SECONDS:
+                    history_sent_at = time.monotonic()
+                    yield await asyncio.to_thread(lambda: event("history", self._history()))
                 news.clear()
                 if self._version == seen and not self._closed.is_set():
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(BEAT_SECONDS):
+                        async with asyncio.timeout(HEARTBEAT_SECONDS):
                             await news.wait()
                 if self._closed.is_set():
                     break
                 if self._version == seen:
-                    yield event("beat", self._beat())
+                    yield event("beat", self._heartbeat())
                 else:
                     seen, frame = await asyncio.to_thread(self._made)
                     yield frame

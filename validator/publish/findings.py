@@ -9,8 +9,15 @@ from typing import Any, Final
 from validator.model.classes import ViolationClass
 from validator.model.snapshot import ViolationRecord
 from validator.publish.history import History, first_seen
-from validator.publish.next_steps import STATE, acknowledging, acknowledging_all, explaining, extent, reach_of
-from validator.publish.sentences import BROKEN, blamed, breaks
+from validator.publish.next_steps import (
+    STATE,
+    acknowledge_all_command,
+    acknowledge_command,
+    acknowledged_scope,
+    explain_command,
+    extent,
+)
+from validator.publish.sentences import VIOLATION_SENTENCES, attribution, breaks
 from validator.publish.times import rfc3339
 
 ADVICE: Final[dict[ViolationClass, str]] = {
@@ -58,31 +65,31 @@ def findings(
     history: History | None = None,
     state: str = STATE,
 ) -> list[Finding]:
-    """Return a finding for each class with a confirmed violation, in the order of ``BROKEN``. Those that break the
-    declared guarantee come first. ``state``: the folder that the commands name."""
+    """Return a finding for each class with a confirmed violation, in the order of ``VIOLATION_SENTENCES``. Those that
+    break the declared guarantee come first. ``state``: the folder that the commands name."""
     found = []
-    for violation, (one, several) in BROKEN.items():
+    for violation, (one, several) in VIOLATION_SENTENCES.items():
         count = report["violations"]["confirmed"].get(violation.value) or 0
         if not count:
             continue
         records = [record for record in violations if record.violation_class == violation.value]
         confirmed = [record for record in records if record.state == "confirmed"]
-        whole = acknowledging_all(records, state)
+        whole = acknowledge_all_command(records, state)
         found.append(
             Finding(
                 violation=violation.value,
                 count=count,
                 sentence=one if count == 1 else several,
-                blamed=blamed(report["faults"], violation.value, count).strip(),
+                blamed=attribution(report["faults"], violation.value, count).strip(),
                 tolerated=not breaks(violation, report["guarantee"]),
                 since=_since(report, confirmed, history or History(), violation.value),
                 advice=ADVICE[violation],
                 # An undecodable result has no id: the `ids` of its violations are positions.
-                command=None if violation is ViolationClass.UNDECODABLE else explaining(confirmed, state),
+                command=None if violation is ViolationClass.UNDECODABLE else explain_command(confirmed, state),
                 where=extent(records, count),
-                acknowledge=acknowledging(records, state),
+                acknowledge=acknowledge_command(records, state),
                 acknowledge_all=whole,
-                acknowledge_reach=reach_of(whole) if whole else None,
+                acknowledge_reach=acknowledged_scope(whole) if whole else None,
             )
         )
     return sorted(found, key=lambda finding: finding.tolerated)

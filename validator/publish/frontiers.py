@@ -39,7 +39,8 @@ class Frontiers:
         self._encoded: bytes | None = None
 
     def encoded(self) -> bytes:
-        """Return the rows and their batch. May raise an exception of `kept.DAMAGED` if the report is from a file."""
+        """Return the rows and their batch. May raise an exception of `published_files.DAMAGED` if the report is from a
+        file."""
         # This is not the publisher's lock, so a request that waits for the rows does not delay publishing.
         with self._making:
             if self._encoded is None:
@@ -56,12 +57,12 @@ class Frontiers:
         }
 
 
-def none_yet() -> bytes:
+def no_partitions() -> bytes:
     """Return the answer to a request for partitions before the first report."""
     return _json({"batches": None, "time": None, "columns": list(COLUMNS), "rows": None})
 
 
-def folded(report: Report) -> Data:
+def for_update(report: Report) -> Data:
     """Return ``report`` for an update: with a row per topic instead of a row per partition, and without the phases,
     which the page does not show."""
     coverage = {name: held for name, held in report["coverage"].items() if name != "partitions"}

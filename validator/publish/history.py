@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from validator.model.snapshot import Snapshot
-from validator.publish.kept import DAMAGED, Say, text_of, unreadable
+from validator.publish.published_files import DAMAGED, Say, text_of, unreadable
 
 HISTORY_FILE: Final = "history.json"
 SCHEMA: Final = 1
@@ -56,17 +56,17 @@ COLUMNS: Final = tuple(column.name for column in fields(Point))
 @dataclass(frozen=True)
 class History:
     """Points, oldest first. ``bounds`` are the upper bounds of their latency buckets in seconds, ``definition`` is the
-    definition of latency. A new point has at least ``restarts_least`` restarts."""
+    definition of latency. A new point has at least ``restarts_min`` restarts."""
 
     points: tuple[Point, ...] = ()
     bounds: tuple[float, ...] = ()
     definition: str | None = None
-    restarts_least: int = field(default=0, compare=False)
+    restarts_min: int = field(default=0, compare=False)
 
     def add(self, snapshot: Snapshot) -> Self:
         """Return the history with ``snapshot``, thinned; unchanged if ``snapshot`` is not later than the last point."""
         point = point_of(snapshot)
-        point = replace(point, restarts=max(point.restarts, self.restarts_least))
+        point = replace(point, restarts=max(point.restarts, self.restarts_min))
         if point.time <= 0 or (self.points and point.time <= self.points[-1].time):
             return self
         definition = next((name for name in LATENCIES if name in snapshot.latency), None)

@@ -15,7 +15,16 @@ from validator.publish.history import History
 from validator.publish.live_page import resource
 from validator.publish.next_steps import STATE
 from validator.publish.report_plots import PhaseLatency
-from validator.publish.sentences import clock, headline, number, of_faults, of_phases, outstanding, ratio, some_ids
+from validator.publish.sentences import (
+    clock,
+    fault_sentences,
+    headline,
+    number,
+    outstanding,
+    phase_sentences,
+    ratio,
+    some_ids,
+)
 from validator.publish.times import rfc3339
 from validator.publish.window_plots import Windows, classes_by_window
 
@@ -56,8 +65,8 @@ def render(
         _list(EFFECTIVE_TITLE, effective_lines(report)),
         _engine_settings(report),
         _list("Outstanding", outstanding(report)),
-        _list("Faults", of_faults(report)),
-        _list("Phases", of_phases(report)),
+        _list("Faults", fault_sentences(report)),
+        _list("Phases", phase_sentences(report)),
         report_plots.timeline(report, course),
         report_plots.latency_by_phase(latencies),
         classes_by_window(report, windows or {}),
@@ -183,11 +192,11 @@ def _violation(record: ViolationRecord, heads: Iterable[str]) -> str:
         [number(record.count)],
         seen,
     )
-    shown = (_told(name, *lines) for name, lines in zip(heads, cells, strict=True))
+    shown = (_table_cell(name, *lines) for name, lines in zip(heads, cells, strict=True))
     return f"<tr>{''.join(shown)}</tr>"
 
 
-def _told(head: str, first: str, *more: str) -> str:
+def _table_cell(head: str, first: str, *more: str) -> str:
     """Return a table cell with one line, and small lines below it. A phone shows ``head`` beside it."""
     below = "".join(f"<small>{escape(line)}</small>" for line in more)
     return f'<td data-head="{head}"><span>{escape(first)}</span>{below}</td>'

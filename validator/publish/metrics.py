@@ -19,7 +19,7 @@ from validator.publish.catalogue import BOUNDS_SECONDS, CATALOGUE, PREFIX
 from validator.publish.catalogue import Metric as Entry
 from validator.publish.samples import Labels, Samples, at_start, of
 
-EXEMPLIFIED: Final = "violations_confirmed_total"
+METRIC_WITH_EXEMPLARS: Final = "violations_confirmed_total"
 """The metric whose samples have a violation as exemplar."""
 
 
@@ -102,7 +102,7 @@ class SnapshotCollector(Collector):
         values = self._plain.get(entry.name, {})
         if entry.kind == "counter":
             counter = CounterMetricFamily(full, entry.help, labels=names)
-            told = self._exemplars if entry.name == EXEMPLIFIED else {}
+            told = self._exemplars if entry.name == METRIC_WITH_EXEMPLARS else {}
             for labels, value in values.items():
                 counter.add_metric([self._pipeline, *map(plain, labels)], value, exemplar=told.get(labels))
             return counter

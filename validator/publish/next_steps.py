@@ -19,13 +19,13 @@ RUNBOOK: Final = runbook_place("StreamproofGuaranteeViolated")
 """The runbook's path, relative to the status page."""
 
 
-def acknowledging(records: Iterable[ViolationRecord], state: str) -> str | None:
+def acknowledge_command(records: Iterable[ViolationRecord], state: str) -> str | None:
     """Return the command that removes the newest open one of ``records`` from the alert; None if none is open."""
     first = next((record.id for record in _open(records)), None)
     return None if first is None else f'streamproof ack {_word(state)} {shell_word(first)} --reason "WHY"'
 
 
-def acknowledging_all(records: Iterable[ViolationRecord], state: str) -> str | None:
+def acknowledge_all_command(records: Iterable[ViolationRecord], state: str) -> str | None:
     """Return the command that removes all violations of the class of ``records`` from the alert; None if fewer than two
     are open.
 
@@ -40,9 +40,9 @@ def acknowledging_all(records: Iterable[ViolationRecord], state: str) -> str | N
     return f'streamproof ack {_word(state)}{which} --reason "WHY"'
 
 
-def reach_of(command: str) -> str:
-    """Return in words which violations a command of `acknowledging_all` removes from the alert. They may be more than
-    the listed ones."""
+def acknowledged_scope(command: str) -> str:
+    """Return in words which violations a command of `acknowledge_all_command` removes from the alert. They may be more
+    than the listed ones."""
     return "of this class and fault" if " --fault" in command else "of this class, whatever the fault"
 
 
@@ -69,7 +69,7 @@ def extent(records: Iterable[ViolationRecord], count: int) -> str | None:
     return said if told >= count else f"{said}; this is of the newest {told:,} only"
 
 
-def explaining(records: Iterable[ViolationRecord], state: str) -> str | None:
+def explain_command(records: Iterable[ViolationRecord], state: str) -> str | None:
     """Return the command that explains the first id of the newest of ``records`` with ids; None if none has ids."""
     return next((f"streamproof explain {_word(state)} --id{as_value(r.ids[0])}" for r in records if r.ids), None)
 

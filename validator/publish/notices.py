@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from validator.model.terminal import plain
 from validator.publish.findings import findings
-from validator.publish.live import render_line, when
+from validator.publish.live_table import render_line, when
 from validator.publish.sentences import what_broke
 
 STATUS_EVERY_SECONDS: Final = 60.0
@@ -52,7 +52,7 @@ class Notices:
         """Treat ``report`` of an earlier process as known: only later changes are reported."""
         self._verdict, self._classes = report["outcome"], _confirmed(report)
 
-    def read(self, report: dict[str, Any]) -> None:
+    def update(self, report: dict[str, Any]) -> None:
         """Report what is new in the report of the newest batch. After the first one of a process the status follows."""
         first = self._report is None
         self._report, self._read_at = report, self._clock()
@@ -64,9 +64,9 @@ class Notices:
             if found.violation not in self._classes:
                 self._say(f"{when(report)} new class of violation, {found.violation}: {sentence}")
         self._classes = _confirmed(report)
-        self.look(due=first)
+        self.write_status(due=first)
 
-    def look(self, *, due: bool = False) -> None:
+    def write_status(self, *, due: bool = False) -> None:
         """Write the status if it is ``due``, or if the last one is a minute old. To be called regularly."""
         now = self._clock()
         if self._report is None or not (due or now - self._said_at >= STATUS_EVERY_SECONDS):

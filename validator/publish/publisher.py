@@ -27,16 +27,16 @@ from validator.model.terminal import plain_values
 from validator.publish import series, server
 from validator.publish.access import Access
 from validator.publish.atomic import replace_file
-from validator.publish.canary import CanaryTold, canary_told
+from validator.publish.canary import CanaryStatus, canary_status
 from validator.publish.effective import effective_guarantee, effective_lines, effective_settings
 from validator.publish.feed import Feed, event
 from validator.publish.findings import findings
-from validator.publish.frontiers import Frontiers, folded, none_yet
+from validator.publish.frontiers import Frontiers, for_update, no_partitions
 from validator.publish.history import HISTORY_FILE, read
-from validator.publish.kept import DAMAGED, Say, json_of, not_shown, violations_of
 from validator.publish.live_page import live_page
 from validator.publish.metrics import SnapshotCollector, registry
 from validator.publish.next_steps import RUNBOOK
+from validator.publish.published_files import DAMAGED, Say, json_of, not_shown, violations_of
 from validator.publish.redaction import Redaction
 from validator.publish.report import (
     REPORT_FILE,
@@ -119,12 +119,12 @@ class Publisher:
         self._violations: dict[str, Any] | None = None
         self._history = read(state_path, say)
         self._history_written_at: float | None = None
-        self._canary: CanaryTold | None = None
+        self._canary: CanaryStatus | None = None
         self._redaction: Redaction | None = None
-        self._feed = Feed(self._whole, self._beat)
-        self._show_again(say)
+        self._feed = Feed(self._history_data, self._heartbeat)
+        self._show_previous(say)
 
-    def _show_again(self, say: Say) -> None:
+    def _show_previous(self, say: Say) -> None:
         """Show what the previous process published, until there is a batch."""
         path = self._state / REPORT_FILE
         found = json_of(path, say)
@@ -162,7 +162,7 @@ class Publisher:
             "/readyz": self._ready,
             "/report.json": self._report_json,
             "/violations.json": self._violations_json,
-            "/history.json": lambda _: json_answer(self._whole()),
+            "/history.json": lambda _: json_answer(self._history_data()),
             "/events": self._events,
             "/partitions.json": self._partitions_json,
             **{f"/{runbook_place(name)}": partial(_runbook, name) for name in runbook_names()},
@@ -195,7 +195,7 @@ class Publisher:
             self._report, self._plain = render_json(report), report
             self._frontiers = Frontiers(report)
             self._violations = build_violations(snapshot)
-            self._canary = canary_told(snapshot.canary, snapshot.taken_us)
+            self._canary = canary_status(snapshot.canary, snapshot.taken_us)
             self._published_at = self._clock()
             self._restoring = False
             self._history = self._history.add(snapshot)
@@ -275,15 +275,15 @@ class Publisher:
         with self._lock:
             told = self._frontiers
         # No error status before the first batch: a browser would log it to the console of a page that asks too early.
-        return Answer(none_yet() if told is None else told.encoded(), server.JSON)
+        return Answer(no_partitions() if told is None else told.encoded(), server.JSON)
 
-    def _whole(self) -> dict[str, Any]:
+    def _history_data(self) -> dict[str, Any]:
         """Return the data of the event `history`."""
         with self._lock:
             history = self._history
         return series.plain(history)
 
-    def _beat(self) -> dict[str, Any]:
+    def _heartbeat(self) -> dict[str, Any]:
         """Return the data of the event `beat`: seconds since the last batch, null before the first of this process."""
         with self._lock:
             at = self._published_at
@@ -302,8 +302,8 @@ class Publisher:
             return {"report": None}
         records, state = records_of(violations), str(self._state.absolute())
         update = {
-            **self._beat(),
-            "report": folded(report),
+            **self._heartbeat(),
+            "report": for_update(report),
             "violations": violations,
             "headline": headline(report),
             "findings": [asdict(finding) for finding in findings(report, records, history, state)],

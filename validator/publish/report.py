@@ -243,8 +243,8 @@ def published(part: object) -> Report:
 
 
 def records_of(violations: Mapping[str, Any] | None) -> tuple[ViolationRecord, ...]:
-    """Return the records that `violations.json` lists; none if it is absent. May raise an exception of `kept.DAMAGED`
-    if the content is from a file."""
+    """Return the records that `violations.json` lists; none if it is absent. May raise an exception of
+    `published_files.DAMAGED` if the content is from a file."""
     return () if violations is None else tuple(map(_record, violations["violations"]))
 
 

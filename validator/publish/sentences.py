@@ -11,7 +11,7 @@ from validator.model.classes import VIOLATES, Guarantee, ViolationClass
 from validator.model.snapshot import ViolationRecord
 from validator.model.wording import plural
 
-BROKEN: Final[dict[ViolationClass, tuple[str, str]]] = {
+VIOLATION_SENTENCES: Final[dict[ViolationClass, tuple[str, str]]] = {
     ViolationClass.MISSING: (
         "event was lost: no result, late or rejected record carries it",
         "events were lost: no result, late or rejected record carries them",
@@ -41,8 +41,8 @@ BROKEN: Final[dict[ViolationClass, tuple[str, str]]] = {
 """Class -> sentence for one contribution or result, and for several."""
 
 PHASES_SHOWN: Final = 20
-_TOGETHER_SHOWN: Final = 3
-_RAISED_LEAST: Final = 1.1
+_CONCURRENT_SHOWN: Final = 3
+_RAISED_MIN: Final = 1.1
 """A steady output reaches ratios up to this by chance."""
 
 OUTSTANDING: Final[dict[str, str]] = {
@@ -89,18 +89,18 @@ def breaks(violation: ViolationClass, guarantee: str) -> bool:
 def what_broke(report: dict[str, Any]) -> list[str]:
     """Return a sentence for each class with a confirmed violation; classes that break the declared guarantee first."""
     lines: list[tuple[bool, str]] = []
-    for violation, (one, several) in BROKEN.items():
+    for violation, (one, several) in VIOLATION_SENTENCES.items():
         count = report["violations"]["confirmed"].get(violation.value) or 0
         if not count:
             continue
         breaking = breaks(violation, report["guarantee"])
         tolerated = "" if breaking else f" {report['guarantee'].replace('_', ' ').capitalize()} tolerates it."
-        after = blamed(report["faults"], violation.value, count)
+        after = attribution(report["faults"], violation.value, count)
         lines.append((not breaking, f"{plural(count, one, several)}.{after}{tolerated}"))
     return [line for _, line in sorted(lines, key=lambda entry: entry[0])]
 
 
-def blamed(faults: list[dict[str, Any]], name: str, count: int) -> str:
+def attribution(faults: list[dict[str, Any]], name: str, count: int) -> str:
     """Return a sentence on how many of the ``count`` violations of a class occurred in or after which fault; empty if
     none did."""
     shares = [(fault, (fault["violations"] or {}).get(name) or 0) for fault in faults]
@@ -147,10 +147,10 @@ def outstanding(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def of_faults(report: dict[str, Any]) -> list[str]:
+def fault_sentences(report: dict[str, Any]) -> list[str]:
     """Return a sentence for each fault: its time, its cost, and its violations."""
     lines = []
-    together = _together(report["faults"])
+    concurrent = _concurrent_faults(report["faults"])
     for fault in report["faults"]:
         until = f"healed {clock(fault['healed'])}" if fault["healed"] else "not healed"
         parts = [f"{fault['name'] or fault['kind']} ({fault['kind']} on {fault['target']})", f"{clock(fault['start'])}"]
@@ -182,9 +182,11 @@ def of_faults(report: dict[str, Any]) -> list[str]:
         # An earlier report lacks it.
         early = f" It ended early: {fault['over_because']}" if fault.get("over_because") else ""
         reasons = [f" {reason[0].upper()}{reason[1:]}." for reason in fault.get("absent_because", ())]
-        others = together.get(fault["id"], [])
+        others = concurrent.get(fault["id"], [])
         shared = (
-            f" What {some(others, _TOGETHER_SHOWN)} did at the same time is included in its figures." if others else ""
+            f" What {some(others, _CONCURRENT_SHOWN)} did at the same time is included in its figures."
+            if others
+            else ""
         )
         told = "; ".join([*costs, outcome])
         measured = f"{resolution(fault)}{_baseline(fault)}"
@@ -199,13 +201,13 @@ def _baseline(fault: dict[str, Any]) -> str:
     return f" Compared with control from {clock(start)} to {clock(end)}." if start and end else ""
 
 
-def _together(faults: list[dict[str, Any]]) -> dict[str, list[str]]:
+def _concurrent_faults(faults: list[dict[str, Any]]) -> dict[str, list[str]]:
     """Return id of a fault -> names of the faults that were active at the same time. Times are RFC 3339 in UTC with one
     length, so they sort as text."""
     found: dict[str, list[str]] = {}
-    struck = sorted((fault for fault in faults if fault["start"]), key=lambda fault: str(fault["start"]))
-    for number_, fault in enumerate(struck):
-        for later in islice(struck, number_ + 1, None):
+    injected = sorted((fault for fault in faults if fault["start"]), key=lambda fault: str(fault["start"]))
+    for number_, fault in enumerate(injected):
+        for later in islice(injected, number_ + 1, None):
             if fault["healed"] and later["start"] >= fault["healed"]:
                 break
             found.setdefault(fault["id"], []).append(later["name"] or later["kind"])
@@ -218,12 +220,12 @@ def _why_above_one(key: str, ratio: float) -> str:
 
     The phase can be too short, because results of windows come in bursts: a short phase may have one burst too many.
     """
-    if key != "throughput_penalty_ratio" or ratio < _RAISED_LEAST:
+    if key != "throughput_penalty_ratio" or ratio < _RAISED_MIN:
         return ""
     return ": buffered output was drained, the input rate rose, or the phase was too short"
 
 
-def of_phases(report: dict[str, Any]) -> list[str]:
+def phase_sentences(report: dict[str, Any]) -> list[str]:
     """Return a sentence for each of the newest phases: time, throughput, latency."""
     lines = []
     for phase in report["phases"][-PHASES_SHOWN:]:

@@ -33,12 +33,12 @@ THREADS: Final = 4
 """Number of threads that make answers."""
 HEAD_SECONDS: Final = 5.0
 """Longest time from the first byte of a request, or the opening of a connection, to the end of its headers and body."""
-KEPT_SECONDS: Final = 90.0
+KEEP_ALIVE_SECONDS: Final = 90.0
 """Longest silence of a connection between two requests. By default Prometheus scrapes once a minute and keeps the
 connection."""
 ANSWER_SECONDS: Final = 30.0
 """Longest time in which a reader receives a whole answer, or a piece of a stream."""
-ENDING_SECONDS: Final = 2.0
+STOP_SECONDS: Final = 2.0
 """Time for answers in progress when the server stops."""
 HEAD_BYTES: Final = 16 * 1024
 BODY_BYTES: Final = 64 * 1024
@@ -106,7 +106,7 @@ class Server:
         self._socket = _listening(address, port)
         self._routes = routes
         self._access = access
-        self._seats: set[_Seat] = set()
+        self._connections: set[_Connection] = set()
         self._running = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -140,68 +140,70 @@ class Server:
         self._running.set()
         await self._stopping.wait()
         accepting.cancel()
-        for seat in [seat for seat in self._seats if not seat.answering]:
-            seat.leave()
-        if self._seats:
-            await asyncio.wait([seat.task for seat in self._seats if seat.task], timeout=ENDING_SECONDS)
-        for seat in list(self._seats):
-            seat.leave()
+        for connection in [connection for connection in self._connections if not connection.answering]:
+            connection.abort()
+        if self._connections:
+            await asyncio.wait(
+                [connection.task for connection in self._connections if connection.task], timeout=STOP_SECONDS
+            )
+        for connection in list(self._connections):
+            connection.abort()
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, _ = await loop.sock_accept(self._socket)
+                client, _ = await loop.sock_accept(self._socket)
             except OSError:
                 # The client has disconnected, or the process has no free descriptor until a connection closes.
                 await asyncio.sleep(0.05)
                 continue
-            if len(self._seats) >= CONNECTIONS_MAX:
-                longest = min(self._seats, key=_Seat.rank)
-                self._seats.discard(longest)
-                longest.leave()
-            seat = _Seat(connection)
-            self._seats.add(seat)
-            seat.task = asyncio.create_task(self._connected(seat))
-            seat.task.add_done_callback(partial(self._left, seat))
+            if len(self._connections) >= CONNECTIONS_MAX:
+                longest = min(self._connections, key=_Connection.eviction_key)
+                self._connections.discard(longest)
+                longest.abort()
+            connection = _Connection(client)
+            self._connections.add(connection)
+            connection.task = asyncio.create_task(self._serve_connection(connection))
+            connection.task.add_done_callback(partial(self._on_closed, connection))
             await asyncio.sleep(0)  # a queue of connections must not delay the accepted ones
 
-    def _left(self, seat: _Seat, done: asyncio.Task[None]) -> None:
-        self._seats.discard(seat)
-        seat.close()
+    def _on_closed(self, connection: _Connection, done: asyncio.Task[None]) -> None:
+        self._connections.discard(connection)
+        connection.close()
         error = None if done.cancelled() else done.exception()
         # A reader that disconnected, or a timeout of either side, is not an error of the server.
         if error is not None and not isinstance(error, OSError | TimeoutError | EOFError):
             traceback.print_exception(error, file=sys.stderr)
 
-    async def _connected(self, seat: _Seat) -> None:
+    async def _serve_connection(self, connection: _Connection) -> None:
         """Answer one request after another on a connection."""
         async with asyncio.timeout(HEAD_SECONDS):
-            reader, writer = await seat.open(self._access)
+            reader, writer = await connection.open(self._access)
             first = await reader.read(1)
         while first:
-            keeps = False
+            keep_alive = False
             try:
                 async with asyncio.timeout(HEAD_SECONDS):
                     asked = await _read_request(reader, first)
-                    seat.has_asked = True
+                    connection.has_sent_request = True
                 answer = await self._answer(asked)
-                keeps = asked.keeps and not isinstance(answer, Stream)
+                keep_alive = asked.keep_alive and not isinstance(answer, Stream)
                 head_only = asked.method == "HEAD"
             except Refused as refused:
                 answer, head_only = refused.answer, False
-            seat.answering = True
-            await _write(writer, answer, head_only=head_only, keeps=keeps)
-            seat.waits()
-            if not keeps or (self._stopping is not None and self._stopping.is_set()):
+            connection.answering = True
+            await _write(writer, answer, head_only=head_only, keep_alive=keep_alive)
+            connection.mark_idle()
+            if not keep_alive or (self._stopping is not None and self._stopping.is_set()):
                 break
-            async with asyncio.timeout(KEPT_SECONDS):
+            async with asyncio.timeout(KEEP_ALIVE_SECONDS):
                 first = await reader.read(1)
         async with asyncio.timeout(HEAD_SECONDS):
             writer.close()
             await writer.wait_closed()
 
-    async def _answer(self, asked: _Asked) -> Answer | Stream:
+    async def _answer(self, asked: _ParsedRequest) -> Answer | Stream:
         if asked.method not in METHODS:
             said = "Nothing here can be changed; ask with GET or HEAD.\n"
             raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, said, {"Allow": ", ".join(METHODS)})
@@ -245,28 +247,28 @@ class Refused(Exception):
         self.answer = Answer(said.encode(), TEXT, status, headers or {})
 
 
-class _Seat:
+class _Connection:
     """One connection, from its acceptance to its end."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
+    def __init__(self, client: socket.socket) -> None:
+        self._client = client
         self._transport: asyncio.Transport | None = None
         self._opening = False
         self.task: asyncio.Task[None] | None = None
-        self.has_asked = False
-        self.waits()
+        self.has_sent_request = False
+        self.mark_idle()
 
-    def waits(self) -> None:
+    def mark_idle(self) -> None:
         """Note that no request is being answered now."""
         self.answering = False
         self._since = monotonic()
 
-    def rank(self) -> tuple[bool, bool, float]:
+    def eviction_key(self) -> tuple[bool, bool, float]:
         """Return the sort key of eviction: first connections without a request, then idle ones, then those that are
         being answered; within each, the longest wait first."""
-        return self.answering, self.has_asked, self._since
+        return self.answering, self.has_sent_request, self._since
 
-    def leave(self) -> None:
+    def abort(self) -> None:
         """End the connection at once."""
         if self.task is not None:
             self.task.cancel()
@@ -277,7 +279,7 @@ class _Seat:
         if self._transport is not None:
             self._transport.abort()
         elif not self._opening:
-            self._connection.close()
+            self._client.close()
 
     async def open(self, access: Access) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Return reader and writer, after the TLS handshake if there is one."""
@@ -285,16 +287,16 @@ class _Seat:
         reader = asyncio.StreamReader(limit=HEAD_BYTES, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         limits = {} if encryption is None else {"ssl_handshake_timeout": HEAD_SECONDS, "ssl_shutdown_timeout": 1.0}
-        self._connection.setblocking(False)
+        self._client.setblocking(False)
         self._opening = True  # from now on asyncio closes the socket, also if this is cancelled
-        transport, _ = await loop.connect_accepted_socket(lambda: protocol, self._connection, ssl=encryption, **limits)
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, self._client, ssl=encryption, **limits)
         transport.set_write_buffer_limits(high=0)
         self._transport = transport
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _ParsedRequest:
     """A request whose head and body were read."""
 
     method: str
@@ -303,10 +305,10 @@ class _Asked:
     query: Mapping[str, str]
     accept: str
     authorization: str
-    keeps: bool
+    keep_alive: bool
 
 
-async def _read_request(reader: asyncio.StreamReader, first: bytes) -> _Asked:
+async def _read_request(reader: asyncio.StreamReader, first: bytes) -> _ParsedRequest:
     """Read the next request, whose first byte was read already (RFC 9112). Raises Refused."""
     try:
         head = first + await reader.readuntil(b"\r\n\r\n")
@@ -321,7 +323,7 @@ async def _read_request(reader: asyncio.StreamReader, first: bytes) -> _Asked:
         name, colon, value = text.partition(":")
         name = name.lower()
         # Servers in a chain differ in how they read a repeated or folded header, or one with a space before its colon.
-        if not colon or not _TOKEN.fullmatch(name) or "\n" in value or (name in headers and name in _ONCE):
+        if not colon or not _TOKEN.fullmatch(name) or "\n" in value or (name in headers and name in _NOT_REPEATABLE):
             raise Refused(HTTPStatus.BAD_REQUEST, "A header cannot be read.\n")
         headers[name] = value.strip(" \t")
     await _read_body(reader, headers)
@@ -333,18 +335,18 @@ async def _read_request(reader: asyncio.StreamReader, first: bytes) -> _Asked:
     if version == "HTTP/1.1" and "host" not in headers:
         raise Refused(HTTPStatus.BAD_REQUEST, "The header Host is missing.\n")
     connection = headers.get("connection", "").lower()
-    return _Asked(
+    return _ParsedRequest(
         method=method,
         host=url.netloc or headers.get("host", "localhost"),
         path=url.path,
         query={name: values[0] for name, values in parse_qs(url.query).items()},
         accept=headers.get("accept", ""),
         authorization=headers.get("authorization", ""),
-        keeps="close" not in connection if version == "HTTP/1.1" else "keep-alive" in connection,
+        keep_alive="close" not in connection if version == "HTTP/1.1" else "keep-alive" in connection,
     )
 
 
-_ONCE: Final = frozenset({"host", "content-length", "transfer-encoding", "authorization"})
+_NOT_REPEATABLE: Final = frozenset({"host", "content-length", "transfer-encoding", "authorization"})
 
 
 async def _read_body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> None:
@@ -359,7 +361,7 @@ async def _read_body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -
     await reader.readexactly(int(length))
 
 
-async def _write(writer: asyncio.StreamWriter, answer: Answer | Stream, *, head_only: bool, keeps: bool) -> None:
+async def _write(writer: asyncio.StreamWriter, answer: Answer | Stream, *, head_only: bool, keep_alive: bool) -> None:
     status = answer.status if isinstance(answer, Answer) else HTTPStatus.OK
     headers = {"Content-Type": answer.content_type, **HEADERS}
     if isinstance(answer, Stream):
@@ -369,7 +371,7 @@ async def _write(writer: asyncio.StreamWriter, answer: Answer | Stream, *, head_
     else:
         policy = page_policy(answer.body) if answer.content_type == HTML else CLOSED_POLICY
         headers |= {"Content-Length": str(len(answer.body)), "Content-Security-Policy": policy, **answer.headers}
-        headers |= {} if keeps else {"Connection": "close"}
+        headers |= {} if keep_alive else {"Connection": "close"}
     head = f"HTTP/1.1 {status.value} {status.phrase}\r\n"
     head += "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
     async with asyncio.timeout(ANSWER_SECONDS):

@@ -19,11 +19,11 @@ from validator.publish.history import History
 from validator.publish.next_steps import STATE
 from validator.publish.sentences import (
     clock,
+    fault_sentences,
     headline,
     number,
-    of_faults,
-    of_phases,
     outstanding,
+    phase_sentences,
     ratio,
     settled_positions,
     some_ids,
@@ -51,8 +51,8 @@ def render(
     lines += _section(SETTINGS_TITLE, [f"{name:<22}{value}" for name, value in effective_settings(report)])
     lines += _section("Outstanding", outstanding(report))
     lines += _section("Settled undecodable records", settled_positions(report))
-    lines += _section("Faults", of_faults(report))
-    lines += _section("Phases", of_phases(report))
+    lines += _section("Faults", fault_sentences(report))
+    lines += _section("Phases", phase_sentences(report))
     lines += ["", "Counts"]
     lines += _columns(
         [(name, number(value)) for name, value in report["contributions"].items()],

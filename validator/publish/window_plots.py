@@ -20,17 +20,17 @@ from validator.reconcile.judge import VIOLATIONS
 Windows = Mapping[int, Mapping[str, int]]
 """Start of a window (microseconds since the epoch) -> contribution class -> count."""
 
-BROKEN: Final = {name: TONES[name] for name in VIOLATIONS}
+VIOLATION_TONES: Final = {name: TONES[name] for name in VIOLATIONS}
 """Violation class of contributions -> class of the style sheet."""
-ALL: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+BAR_PARTS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "processed": ("t3", ("processed",)),
     "late or rejected": ("t1", ("late", "rejected", "dropped_late")),
     "outstanding": ("t6", ("pending", "overdue", "blocked", "unconsumed", "unresolved")),
-    "violations": ("t5", tuple(BROKEN)),
+    "violations": ("t5", tuple(VIOLATION_TONES)),
 }
 """Part of a bar -> its class of the style sheet, and the contribution classes that it sums."""
-BARS_MOST: Final = 60
-ROWS_MOST: Final = 20
+BARS_MAX: Final = 60
+ROWS_MAX: Final = 20
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def classes_by_window(report: Mapping[str, Any], windows: Windows) -> str:
         return ""
     starts = sorted(windows)
     size_us = min((later - earlier for earlier, later in pairwise(starts)), default=1)
-    each = math.ceil(len(starts) / BARS_MOST)
+    each = math.ceil(len(starts) / BARS_MAX)
     bars = [_bar(starts[i : i + each], windows, size_us) for i in range(0, len(starts), each)]
     shades = _shades(report["faults"], report.get("time"), bars)
     bad = {start: counts for start, counts in windows.items() if _broken(counts)}
@@ -73,28 +73,28 @@ def _bar(starts: Sequence[int], windows: Windows, size_us: int) -> _Bar:
 
 
 def _broken(counts: Mapping[str, int]) -> int:
-    return sum(counts.get(name, 0) for name in BROKEN)
+    return sum(counts.get(name, 0) for name in VIOLATION_TONES)
 
 
 def _broken_plot(bars: Sequence[_Bar], bad: Windows, total: int, shades: Sequence[Shade]) -> str:
-    used = [name for name in BROKEN if any(bar.counts.get(name) for bar in bars)]
+    used = [name for name in VIOLATION_TONES if any(bar.counts.get(name) for bar in bars)]
     sums = [f"{number(sum(counts.get(name, 0) for counts in bad.values()))} {listed([name])}" for name in used]
     first, last = clock(rfc3339(min(bad))), clock(rfc3339(max(bad)))
     where = f"{len(bad):,} of {total:,} windows, from {first} to {last}"
     label = f"Violations per window: {', '.join(sums)} in {where}. The table below has the worst."
     stacks = [Stack(label_of(bar, bars), [bar.counts.get(name, 0) for name in used]) for bar in bars]
-    drawn = svg.stacks(label, stacks, [(listed([name]), BROKEN[name]) for name in used], shades)
+    drawn = svg.stacks(label, stacks, [(listed([name]), VIOLATION_TONES[name]) for name in used], shades)
     return _figure(f"Violations: {', '.join(sums)}", drawn)
 
 
 def _all_parts(bars: Sequence[_Bar]) -> tuple[list[Stack], list[tuple[str, str]]]:
-    used = {name: of for name, of in ALL.items() if any(_part(bar, of[1]) for bar in bars)}
+    used = {name: of for name, of in BAR_PARTS.items() if any(_part(bar, of[1]) for bar in bars)}
     stacks = [Stack(label_of(bar, bars), [_part(bar, classes) for _, classes in used.values()]) for bar in bars]
     return stacks, [(name, tone) for name, (tone, _) in used.items()]
 
 
 def _all_label(bars: Sequence[_Bar]) -> str:
-    sums = {name: sum(_part(bar, classes) for bar in bars) for name, (_, classes) in ALL.items()}
+    sums = {name: sum(_part(bar, classes) for bar in bars) for name, (_, classes) in BAR_PARTS.items()}
     return "All contributions per window: " + ", ".join(f"{number(n)} {name}" for name, n in sums.items() if n)
 
 
@@ -112,14 +112,14 @@ def label_of(bar: _Bar, bars: Sequence[_Bar]) -> str:
 def _shades(faults: Sequence[Mapping[str, Any]], now: str | None, bars: Sequence[_Bar]) -> list[Shade]:
     shades = []
     for fault in faults:
-        span = _in_force(fault, now)
-        struck = [i for i, bar in enumerate(bars) if span and bar.start_us < span[1] and bar.end_us > span[0]]
-        if struck:
-            shades.append(Shade(fault["name"] or fault["kind"], struck[0], struck[-1]))
+        span = _active_span(fault, now)
+        active = [i for i, bar in enumerate(bars) if span and bar.start_us < span[1] and bar.end_us > span[0]]
+        if active:
+            shades.append(Shade(fault["name"] or fault["kind"], active[0], active[-1]))
     return shades
 
 
-def _in_force(fault: Mapping[str, Any], now: str | None) -> tuple[int, int] | None:
+def _active_span(fault: Mapping[str, Any], now: str | None) -> tuple[int, int] | None:
     """Return the start and the end (now if not healed) of a fault, in microseconds; None if it never began."""
     if fault["start"] is None:
         return None
@@ -130,17 +130,17 @@ def _in_force(fault: Mapping[str, Any], now: str | None) -> tuple[int, int] | No
 
 def _table(report: Mapping[str, Any], bad: Windows, size_us: int) -> str:
     """Return the table of the worst windows with violations, in the order of time."""
-    worst = sorted(sorted(bad, key=lambda start: (-_broken(bad[start]), start))[:ROWS_MOST])
-    used = [name for name in BROKEN if any(counts.get(name) for counts in bad.values())]
+    worst = sorted(sorted(bad, key=lambda start: (-_broken(bad[start]), start))[:ROWS_MAX])
+    used = [name for name in VIOLATION_TONES if any(counts.get(name) for counts in bad.values())]
     heads = ["window", *(listed([name]) for name in used), "expected", "fault in force"]
     kinds = ["", *["n"] * (len(used) + 1), ""]
     head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in zip(heads, kinds, strict=True))
     rows = []
     for start in worst:
-        spans = ((fault, _in_force(fault, report.get("time"))) for fault in report["faults"])
-        struck = [f["name"] or f["kind"] for f, span in spans if span and start < span[1] and start + size_us > span[0]]
+        spans = ((fault, _active_span(fault, report.get("time"))) for fault in report["faults"])
+        active = [f["name"] or f["kind"] for f, span in spans if span and start < span[1] and start + size_us > span[0]]
         counts = [number(bad[start].get(name, 0)) for name in (*used, "expected")]
-        cells = [clock(rfc3339(start)), *counts, ", ".join(struck) or "-"]
+        cells = [clock(rfc3339(start)), *counts, ", ".join(active) or "-"]
         inside = (
             f'<td class="{kind}" data-head="{name}"><span>{escape(cell)}</span></td>'
             for name, kind, cell in zip(heads, kinds, cells, strict=True)

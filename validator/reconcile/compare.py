@@ -33,14 +33,14 @@ COMPARED_COLUMNS: Final = (
 )
 """The columns of a fact that a comparison needs."""
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """Topic and partition."""
 RequestedIds = tuple[Ints, list[str]]
 """Integer ids and textual ids."""
 
 
 @dataclass(frozen=True)
-class PlaceOffsets:
+class PartitionOffsets:
     """Offsets of an input partition.
 
     ``committed_offset``: the engine's committed offset (None: not looked up). ``unprovable_below``: answers to events
@@ -94,7 +94,7 @@ def compare(
     rows: Ints,
     near: Iterator[pa.Table],
     rules: Rules,
-    places: Mapping[Place, PlaceOffsets],
+    partition_offsets: Mapping[TopicPartition, PartitionOffsets],
     known: Callable[[RequestedIds], RequestedIds],
 ) -> Compared:
     """Compare the ids of the cells ``rows``.
@@ -115,7 +115,7 @@ def compare(
     group = np.cumsum(starts) - 1
     firsts = np.flatnonzero(starts)
     id_counts = _id_counts(items, group, firsts)
-    flags = _flags(cells, rows, items, named, rules, places)
+    flags = _flags(cells, rows, items, named, rules, partition_offsets)
     ids = rules.oracle.classes(id_counts, flags, texts, collapse=rules.collapse, drops_late=rules.drops_late)
     is_known = _known(ids, texts, known)
     sums = {name: totals(ids.cell, getattr(ids, name), size) for name in _SUMMED}
@@ -191,9 +191,9 @@ def _kept(facts: pa.Table, cell: Ints, batches: Ints) -> tuple[pa.Table, Ints]:
     return facts.filter(pa.array(retained)), cell[retained]
 
 
-def _items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str], list[Place]]:
+def _items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str], list[TopicPartition]]:
     """Return all contributions of the facts, the texts by number, and the places by number (sorted)."""
-    places = sorted({place for facts, _ in gathered for place in _places(facts)})
+    places = sorted({place for facts, _ in gathered for place in _topic_partitions(facts)})
     number = {place: i for i, place in enumerate(places)}
     parts: list[tuple[Ints, Ints, Ints, Ints, Ints, Ints]] = []
     texts: list[pa.Array] = []
@@ -201,7 +201,7 @@ def _items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str]
     for facts, cell in gathered:
         side = np.select([arrays.is_one_of(facts["side"], name.value) for name in _SIDES], range(4), -1)
         side[ints(facts["status"]) == UNOWED] = _OWES_NOTHING
-        place = np.array([number[it] for it in _places(facts)], dtype=np.int64)
+        place = np.array([number[it] for it in _topic_partitions(facts)], dtype=np.int64)
 
         parents, events = listed(facts["ids"])
         of_numbers = [(parents, ints(arrays.field(events, "offset")), ints(arrays.field(events, "id")))]
@@ -227,7 +227,7 @@ def _items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str]
     return _Items(*(np.asarray(column, dtype=np.int64) for column in whole)), named, places
 
 
-def _places(facts: pa.Table) -> list[Place]:
+def _topic_partitions(facts: pa.Table) -> list[TopicPartition]:
     return list(zip(facts["topic"].to_pylist(), facts["partition"].to_pylist(), strict=True))
 
 
@@ -249,7 +249,12 @@ def _id_counts(items: _Items, group: Ints, firsts: Ints) -> IdCounts:
 
 
 def _flags(
-    cells: Cells, rows: Ints, items: _Items, named: Sequence[Place], rules: Rules, places: Mapping[Place, PlaceOffsets]
+    cells: Cells,
+    rows: Ints,
+    items: _Items,
+    named: Sequence[TopicPartition],
+    rules: Rules,
+    partition_offsets: Mapping[TopicPartition, PartitionOffsets],
 ) -> Flags:
     late, doubtful, unread, unsure = (np.zeros(len(items.cell), dtype=np.bool_) for _ in range(4))
     if rules.asks_lateness:
@@ -257,7 +262,7 @@ def _flags(
         late = _past(cells.lateness.proven, ends, items, named)
         doubtful = _past(cells.lateness.possible, ends, items, named) & ~late
     for number, place in enumerate(named):
-        offsets = places.get(place, PlaceOffsets())
+        offsets = partition_offsets.get(place, PartitionOffsets())
         mine = items.place == number
         if offsets.committed_offset is not None:
             unread |= mine & (items.offset >= offsets.committed_offset)
@@ -266,7 +271,7 @@ def _flags(
     return Flags(late, doubtful, unread, unsure)
 
 
-def _past(reaches: Reaches, ends: Ints, items: _Items, named: Sequence[Place]) -> Bools:
+def _past(reaches: Reaches, ends: Ints, items: _Items, named: Sequence[TopicPartition]) -> Bools:
     """Return which events follow a record of their own partition that passed the end of their window. ``ends``: those
     of the compared cells."""
     found = np.zeros(len(items.cell), dtype=np.bool_)
@@ -332,7 +337,7 @@ def _results(
 def _input_columns(
     topics: Sequence[str],
     items: _Items,
-    named: Sequence[Place],
+    named: Sequence[TopicPartition],
     id_counts: IdCounts,
     ids: IdVerdicts,
     size: int,

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from validator.model.arrays import ABSENT, Bools, Ints, ints
-from validator.model.frontier import Clock, Rest, counted_back_us
+from validator.model.frontier import Clock, RunEnd, counted_back_us
 from validator.oracles.seam import Oracle
 from validator.reconcile.cells import EXPANSION_FIELDS, Columns
 
@@ -169,7 +169,7 @@ def close(cells: Columns, clock: Clock) -> None:
     if cells.newest is not None:
         cells.newest.settle()
     closed = cells["closed_us"].copy()
-    if clock.rest.closes_all:
+    if clock.run_end.closes_all:
         closed[closed == ABSENT] = clock.lookup_us
     elif clock.watermark_us is not None:
         passed = cells["end_us"] <= clock.watermark_us
@@ -177,7 +177,7 @@ def close(cells: Columns, clock: Clock) -> None:
             # An event may put off the end of a closed cell, which reopens it unless the end of a run closed it.
             closed[~passed & (closed != cells["rest_us"])] = ABSENT
         closed[passed & (closed == ABSENT)] = clock.lookup_us
-    if clock.rest.is_due:
+    if clock.run_end.is_due:
         cells["rest_us"] = np.full(len(cells), clock.lookup_us)
     cells["closed_us"] = closed_with_its_events(cells, closed)
 
@@ -219,7 +219,7 @@ def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
     if clock.inputs_held and clock.unheld_inputs_us is not None:
         held = ~resolved & (observed_us <= clock.unheld_inputs_us)
     lagging = np.zeros_like(resolved)
-    if rules.reports_unconsumed and clock.rest is Rest.OPEN:
+    if rules.reports_unconsumed and clock.run_end is RunEnd.OPEN:
         # The end of a run compares ids although the inputs may not be read far enough. No contribution becomes missing
         # by this.
         lagging = ~resolved & ~held
@@ -379,7 +379,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     is_missing = it.state == MISSING
     late_enough = is_missing | (it.state == OVERDUE)
     # At the end of a run an unconsumed contribution does not count as pending.
-    is_due = np.full(len(cells), True) if rules.reports_unconsumed and clock.rest.is_end else late_enough
+    is_due = np.full(len(cells), True) if rules.reports_unconsumed and clock.run_end.is_end else late_enough
     nothing = np.zeros(len(cells), dtype=np.int64)
     dropped = np.where(late_enough, found["dropped_late"], 0) if rules.drops_late else nothing
     unconsumed = np.where(is_due, found["unconsumed"], 0) if rules.reports_unconsumed else nothing

@@ -19,7 +19,7 @@ from validator.config.model import Config
 from validator.core.judging import Judging
 from validator.core.suspicion import Suspicion, unproven_outputs
 from validator.measure.latency import latency_buckets
-from validator.model.frontier import Lookup, PartitionId, PartitionSummary, Rest
+from validator.model.frontier import Lookup, PartitionId, PartitionSummary, RunEnd
 from validator.model.progress import IngestProgress, OffsetGap
 from validator.reconcile.facts import completed
 from validator.reconcile.judge import Rules
@@ -29,7 +29,7 @@ from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
 from validator.stream import fault_records, retention, unexamined
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.canary import CanaryWatch
-from validator.stream.committing import (
+from validator.stream.commit_rows import (
     epoch_of,
     frontier_rows,
     log_resets,
@@ -40,7 +40,7 @@ from validator.stream.committing import (
     summaries,
     topic_marks,
 )
-from validator.stream.ending import EndOfRun
+from validator.stream.end_of_run import EndOfRun
 from validator.stream.failpoints import reach
 from validator.stream.failures import first_line
 from validator.stream.kafka_reading import Range
@@ -202,10 +202,10 @@ class BatchRunner:
 
     def conclude(self, begun: Mapping[PartitionId, Lookup], *, leave_open: bool, at_rest: bool) -> None:
         """End a run with `--once`. ``begun``: the lookups at the start of the run."""
-        end = EndOfRun(Rest.CLOSED if leave_open else Rest.ALL, begun, checked=not at_rest)
+        end = EndOfRun(RunEnd.CLOSED if leave_open else RunEnd.ALL, begun, checked=not at_rest)
         if self.rules.reports_unconsumed:
             # An engine with unconsumed input is not at rest, so unconsumed contributions are decided first.
-            self.advance({}, replace(end, asks_group=True))
+            self.advance({}, replace(end, only_unconsumed=True))
             if self.judging.sums.unconsumed:
                 return
         self.advance({}, end)
@@ -253,25 +253,26 @@ class BatchRunner:
         planted = None
         if canary is not None and facts is not None:
             planted, facts = canary.apart(facts)
-        rest = Rest.NONE
+        run_end = RunEnd.NONE
         if end is not None:
             self.record.has_ended = True
             # A topic that does not exist is reported separately.
             existing_frontiers = {
                 place: frontier for place, frontier in progress.frontiers.items() if place.topic in topics
             }
-            unrest = end.unrest(existing_frontiers, appeared)
-            rest = end.rest if unrest is None and not end.asks_group else Rest.OPEN
+            why_not = end.why_not_at_rest(existing_frontiers, appeared)
+            run_end = end.if_at_rest if why_not is None and not end.only_unconsumed else RunEnd.OPEN
             # With --leave-open, a pipeline that is not at rest does not make the verdict unknown. Only elapsed time
             # settles cells then.
-            self.record.leaves_open = not end.rest.closes_all
-            self.record.unrest, self.record.unrest_left = (None, unrest) if self.record.leaves_open else (unrest, None)
+            self.record.leaves_open = not end.if_at_rest.closes_all
+            self.record.not_at_rest_because = None if self.record.leaves_open else why_not
+            self.record.left_open_because = why_not if self.record.leaves_open else None
         if moved or end is not None or self._tick_is_due(lookup_us):
             found = summaries(facts) if moved and facts is not None else []
             progress, offset_gaps = self._accounted(progress, lookups, found)
             # If no topic was recreated since the lookups, lookups and records are of the same topic.
             self._check_topics(self.brokers.topics(topics))
-            self._commit(progress, facts if moved else None, found, offset_gaps, rest, began)
+            self._commit(progress, facts if moved else None, found, offset_gaps, run_end, began)
         if canary is not None:
             # The canary is judged last, so that its failure cannot affect the pipeline's batch.
             try:
@@ -303,7 +304,7 @@ class BatchRunner:
         facts: pa.Table | None,
         found: Sequence[PartitionSummary],
         offset_gaps: Sequence[OffsetGap],
-        rest: Rest,
+        run_end: RunEnd,
         began: float,
     ) -> None:
         """Append the facts and frontiers of one batch; judge, record and publish.
@@ -320,9 +321,9 @@ class BatchRunner:
             facts = gap_rows if facts is None else pa.concat_tables([facts, gap_rows])
         rows = [frontiers] if facts is None else [facts, frontiers]
         rows += [mark_row(progress, mark, self._retention) for mark in topic_marks(self.progress, progress)]
-        if rest.is_due:
+        if run_end.is_due:
             reach("before_rest")
-            rows.append(mark_row(progress, rest_mark(rest), self._retention))
+            rows.append(mark_row(progress, rest_mark(run_end), self._retention))
         if facts is not None:
             self.positions.absorb(facts)
         settled = self.positions.settle(self.acknowledged())
@@ -330,7 +331,7 @@ class BatchRunner:
         progress = replace(progress, settled=dict(self.positions.settled))
         reach("before_facts")
         self.tables.append(pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=progress.batch)
-        reach("after_rest" if rest.is_due else "after_facts")
+        reach("after_rest" if run_end.is_due else "after_facts")
         self.committed_us = progress.lookup_us
         if facts is not None:
             unexamined.add(self.record.unexamined, facts)
@@ -343,7 +344,7 @@ class BatchRunner:
             None if facts is None else self.positions.unsettled(facts),
             self.progress,
             self.suspicion,
-            rest=rest,
+            run_end=run_end,
         )
         reach("after_judging")
         self.read_faults()
@@ -356,7 +357,7 @@ class BatchRunner:
         context = CommitContext(self.tables, self._writer, progress.batch, progress.lookup_us)
         record(effects, context, self.record, self.now_us, unreadable=unreadable)
         self._measure_latency(facts)
-        if rest.is_end or progress.lookup_us - self._frontiers_us >= FRONTIERS_EVERY_US:
+        if run_end.is_end or progress.lookup_us - self._frontiers_us >= FRONTIERS_EVERY_US:
             self._copy_frontiers(frontiers)
         reach("before_publishing")
         read = sum(s.records for s in found if self.progress.frontiers[s.place].side == "input")

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.config.model import Config, Input, Output
-from validator.core.judging import Judging, places_of
+from validator.core.judging import Judging, partition_offsets_of
 from validator.core.totals import CellTotals
 from validator.measure.canary_recall import CanaryRules, Outcome, Recall
 from validator.measure.canary_rounds import CELLS, Round
@@ -30,7 +30,7 @@ from validator.settings.durations import format_duration
 from validator.state.known_facts import KnownFacts
 from validator.stream.brokers import Brokers, BrokersUnreachable, Topic
 from validator.stream.canary_writer import PARTITION, CanaryWriter
-from validator.stream.committing import summaries
+from validator.stream.commit_rows import summaries
 from validator.stream.sources import Source
 from validator.stream.start_offsets import first_frontier
 
@@ -204,7 +204,7 @@ class CanaryWatch:
         progress = before.looked_up(before.batch + 1, at_us, lookups, ends)
         mine = None if facts is None else _used(facts, progress.batch)
         progress = progress.with_facts(summaries(mine) if mine is not None else [])
-        self._judging.absorb(mine, progress.clock(), places_of(progress, reports_unconsumed=False))
+        self._judging.absorb(mine, progress.clock(), partition_offsets_of(progress, reports_unconsumed=False))
         self._progress = progress
         for round_, planted_us in self._writer.planted():
             self._recall.planted(round_, planted_us)

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from validator.measure.histogram import Tally
 from validator.publish.atomic import replace_file
-from validator.publish.kept import DAMAGED, unreadable
+from validator.publish.published_files import DAMAGED, unreadable
 from validator.publish.report import REPORT_FILE
 from validator.stream.run_record import RunRecord
 

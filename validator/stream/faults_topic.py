@@ -16,8 +16,8 @@ from validator.config.model import Config
 from validator.model.kafka_refusals import missing_right
 from validator.stream.brokers import Brokers, BrokersRefuse, BrokersUnreachable
 from validator.stream.fault_rows import Row, row_of
-from validator.stream.isolating import is_exhausted
 from validator.stream.kafka_reading import Range, ReadFailed
+from validator.stream.oversized_records import is_exhausted
 
 _ANSWER_SECONDS: Final = 5.0
 """Timeout of the brokers' answers, for which a batch waits."""

@@ -49,9 +49,9 @@ from validator.stream.failures import (
     why_state_lost,
 )
 from validator.stream.faults_topic import FaultsTopic
-from validator.stream.isolating import Isolation, is_exhausted
 from validator.stream.measuring import LedgerWriter, catch_up, read_ledger
 from validator.stream.outage import OutageNote, is_outage
+from validator.stream.oversized_records import Isolation, is_exhausted
 from validator.stream.query import run_query
 from validator.stream.recovery import Recovered, follow_acknowledged, recover, restore_record
 from validator.stream.reporting import results_of, snapshot_of
@@ -445,11 +445,11 @@ class Generations:
         report = self._publisher.publish(snapshot)
         self._shown = snapshot
         if self._notices is not None:
-            self._notices.read(report)
+            self._notices.update(report)
 
     def _meanwhile(self) -> None:
         if self._notices is not None:
-            self._notices.look()
+            self._notices.write_status()
 
     def _found_example(self, topic: str, example: Example) -> None:
         self._record.examples[topic] = example

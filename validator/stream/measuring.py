@@ -23,7 +23,7 @@ from validator.measure.recovery import Detector
 from validator.model.progress import IngestProgress
 from validator.model.snapshot import Phase
 from validator.publish.atomic import replace_file
-from validator.publish.kept import DAMAGED, Say, unreadable
+from validator.publish.published_files import DAMAGED, Say, unreadable
 from validator.reconcile.facts import Kind, Side
 from validator.state.tables import StateTables, Table
 from validator.stream.recovery import Recovered

@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake.exceptions import DeltaError
 
-from validator.core.judging import Facts, Judging, new_cells, places_of
+from validator.core.judging import Facts, Judging, new_cells, partition_offsets_of
 from validator.core.settled import SETTLED_AT_ONCE, SettledCells
 from validator.measure.expected import MINUTE_US
 from validator.measure.recent import oldest_minute
 from validator.model.arrays import ABSENT, Ints, ints
-from validator.model.frontier import Rest
+from validator.model.frontier import RunEnd
 from validator.model.progress import IngestProgress, TimeRules
 from validator.oracles.seam import Oracle
 from validator.reconcile.cells import FACT_COLUMNS, Cells
@@ -43,7 +43,7 @@ from validator.state.positions import REREAD, Positions, Settlement, positions_o
 from validator.state.recorded_violations import began_us, confirmed_by, confirmed_since, summed
 from validator.state.tables import StateTables, Table
 from validator.stream import unexamined
-from validator.stream.committing import (
+from validator.stream.commit_rows import (
     cut_back_by,
     faults_topics_by,
     frontier_from,
@@ -103,7 +103,7 @@ class Recovered:
     positions: Positions = field(default_factory=Positions)
     settled: SettledCells = field(default_factory=SettledCells)
     passed: list[tuple[int, int]] = field(default_factory=list)
-    rests: list[tuple[int, Rest]] = field(default_factory=list)
+    rests: list[tuple[int, RunEnd]] = field(default_factory=list)
     horizon_us: int | None = None
     rereads: Rereads = field(default_factory=dict)
     unexamined: Found = field(default_factory=dict)
@@ -158,12 +158,14 @@ def _since(tables: StateTables, rules: TimeRules, saved: SavedCells) -> Recovere
     return None if overtaken else found
 
 
-def _recalled(tables: StateTables, saved: SavedCells, rules: Rules, later: pa.Table, progress: IngestProgress) -> None:
-    """Recall those settled cells of ``saved`` for which later batches have more facts."""
+def _reload_settled(
+    tables: StateTables, saved: SavedCells, rules: Rules, later: pa.Table, progress: IngestProgress
+) -> None:
+    """Reload those settled cells of ``saved`` for which later batches have more facts."""
     known = KnownFacts(tables, first_batch=progress.batch + 1)
     judging = Judging(known, rules, cells=saved.cells, settled=saved.settled)
-    places = places_of(progress, reports_unconsumed=rules.reports_unconsumed)
-    judging.recall(later, progress.clock(), places, before_batch=saved.batch + 1)
+    offsets = partition_offsets_of(progress, reports_unconsumed=rules.reports_unconsumed)
+    judging.reload_settled(later, progress.clock(), offsets, before_batch=saved.batch + 1)
 
 
 def _undoes(mark: str) -> bool:
@@ -218,7 +220,7 @@ def _folded(
         of_last.append(facts.filter(pa.array(ints(facts["batch"]) == last)))
         later = without_void(facts.filter(pa.array(ints(facts["batch"]) > saved.batch)), rereads)
         if saved.rules is not None:
-            _recalled(tables, saved, saved.rules, later, before)
+            _reload_settled(tables, saved, saved.rules, later, before)
         unexamined.add(not_examined, later)
         cells.absorb(positions.unsettled(later))
     progress = before.with_facts(summaries(pa.concat_tables(of_last)) if of_last else [])
@@ -273,7 +275,7 @@ def _frontiers(tables: StateTables, kept: ds.Expression) -> tuple[list[dict[str,
     return newest, instants
 
 
-def _restore_closing(cells: Cells, steps: list[tuple[int, int]], rests: list[tuple[int, Rest]]) -> None:
+def _restore_closing(cells: Cells, steps: list[tuple[int, int]], rests: list[tuple[int, RunEnd]]) -> None:
     """Restore the cells' closing times and instants of rest, as they were decided."""
     reached = [watermark for watermark, _ in steps]
     ends, at = np.unique(cells["end_us"], return_inverse=True)
@@ -285,18 +287,18 @@ def _restore_closing(cells: Cells, steps: list[tuple[int, int]], rests: list[tup
             passed[i] = steps[step][1]
     first_seen = cells["first_seen_us"]
     closed = np.where(passed[at] == ABSENT, ABSENT, np.maximum(passed[at], first_seen))
-    for instant, rest in sorted(rests):
+    for instant, run_end in sorted(rests):
         seen = first_seen <= instant
-        if rest.is_due:
+        if run_end.is_due:
             cells["rest_us"] = np.where(seen, instant, cells["rest_us"])
-        if rest.closes_all:
+        if run_end.closes_all:
             closed[seen & ((closed == ABSENT) | (closed > instant))] = instant
     cells["closed_us"] = closed_with_its_events(cells, closed)
 
 
-def _rests(marks: Iterable[Mark], rereads: Rereads) -> list[tuple[int, Rest]]:
+def _rests(marks: Iterable[Mark], rereads: Rereads) -> list[tuple[int, RunEnd]]:
     """The ends of `--once` runs that found the pipeline at rest: lookup instant, and what was closed."""
-    of_mark = {rest_mark(rest): rest for rest in Rest if rest.is_due}
+    of_mark = {rest_mark(run_end): run_end for run_end in RunEnd if run_end.is_due}
     # A topic that is read again may contain results that were missing: earlier ends of runs are void.
     over_us = max((lookup_us for _, lookup_us in rereads.values()), default=-1)
     return [(lookup_us, of_mark[mark]) for mark, _, lookup_us in marks if mark in of_mark and lookup_us > over_us]

@@ -20,7 +20,7 @@ from validator.reconcile.judge import VIOLATIONS
 from validator.settings.durations import format_duration
 from validator.state.positions import Positions, Stretch
 from validator.stream.doubt_sentences import configuration_doubts
-from validator.stream.ending import WHAT_TO_DO
+from validator.stream.end_of_run import WHAT_TO_DO
 from validator.stream.measuring import measured
 from validator.stream.run_record import RunRecord
 from validator.stream.unexamined import sentence
@@ -327,15 +327,15 @@ def _settling_clause(record: RunRecord, sums: CellTotals) -> str:
     """What to do if a run with `--leave-open` has settled nothing, as the end of a sentence."""
     if not record.leaves_open or not sums.cells_seen:
         return ""
-    if record.unrest_left is None:
+    if record.left_open_because is None:
         return (
             "; --leave-open leaves cells open whose end the input watermark has not passed: run without it, or after "
             "later events"
         )
     return (
-        f"; the pipeline was not at rest ({record.unrest_left}), so that only time settles the cells that --leave-open "
-        "leaves open: run again on this state after timing.missing_after, run without --once, or stop the load and run "
-        "again without --leave-open"
+        f"; the pipeline was not at rest ({record.left_open_because}), so that only time settles the cells that "
+        "--leave-open leaves open: run again on this state after timing.missing_after, run without --once, or stop the "
+        "load and run again without --leave-open"
     )
 
 
@@ -461,9 +461,10 @@ def _group_problem(progress: IngestProgress) -> str:
 
 def _end_doubts(record: RunRecord) -> list[Doubt]:
     """The doubt if the pipeline was not at rest at the end of a `--once` run: that end then decides nothing."""
-    if record.unrest is None:
+    if record.not_at_rest_because is None:
         return []
-    return [Doubt(f"the pipeline was not at rest ({record.unrest}), so open contributions stay open: {WHAT_TO_DO}")]
+    because = record.not_at_rest_because
+    return [Doubt(f"the pipeline was not at rest ({because}), so open contributions stay open: {WHAT_TO_DO}")]
 
 
 def _poison(faults: Iterable[FaultWindow]) -> str:

@@ -24,7 +24,7 @@ from validator.state import identity
 from validator.state.positions import reread_mark
 from validator.state.recorded_violations import confirmed_by
 from validator.state.tables import StateTables, Table
-from validator.stream.committing import frontier_rows, mark_row
+from validator.stream.commit_rows import frontier_rows, mark_row
 from validator.stream.recovery import Recovered, recover, rows_of_derived
 from validator.stream.retention import Violation
 

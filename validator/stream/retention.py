@@ -35,7 +35,7 @@ from validator.reconcile.judge import EXCESS, VIOLATIONS, due_base, is_resolved
 from validator.reconcile.lateness import lateness_rows
 from validator.state.positions import LOG_RESET, MARK, Positions, Stretch, joined
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
-from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows, mark_row
+from validator.stream.commit_rows import epoch_length_us, epoch_of, frontier_rows, mark_row
 from validator.stream.failpoints import reach
 from validator.stream.ids_kept import ids_kept
 from validator.stream.void_facts import rereads_of, without_void

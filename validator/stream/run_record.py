@@ -64,8 +64,8 @@ class RunRecord:
     version). ``ledger``: output over time and the cost of faults; None if no faults topic is configured.
 
     ``examples``: topic in doubt -> a record that does not decode. ``has_ended``: a `--once` run is at its end.
-    ``unrest``: why the pipeline was not at rest then. ``leaves_open``: the run has `--leave-open`; the reason is then
-    in ``unrest_left``, which is not a doubt by itself.
+    ``not_at_rest_because``: why the pipeline was not at rest then. ``leaves_open``: the run has `--leave-open`;
+    the reason is then in ``left_open_because``, which is not a doubt by itself.
     """
 
     explained_by_one: int | None = 1
@@ -104,9 +104,9 @@ class RunRecord:
     troubles: tuple[str, ...] = ()
     examples: dict[str, Example] = field(default_factory=dict)
     has_ended: bool = False
-    unrest: str | None = None
+    not_at_rest_because: str | None = None
     leaves_open: bool = False
-    unrest_left: str | None = None
+    left_open_because: str | None = None
     batch_seconds: float = 0.0
     first_batch_us: int | None = None
     last_batch_us: int | None = None

@@ -21,7 +21,7 @@ import pyarrow as pa
 import validator
 from validator.core.judging import Judging, new_cells
 from validator.core.settled import SettledCells
-from validator.model.frontier import Outages, PartitionId, Rest
+from validator.model.frontier import Outages, PartitionId, RunEnd
 from validator.model.progress import IngestProgress, TimeRules
 from validator.publish.atomic import replacing
 from validator.reconcile.cells import Cells
@@ -62,7 +62,7 @@ class SavedCells:
     lookup_us: int = 0
     settled: SettledCells = field(default_factory=SettledCells)
     passed: list[tuple[int, int]] = field(default_factory=list)
-    rests: list[tuple[int, Rest]] = field(default_factory=list)
+    rests: list[tuple[int, RunEnd]] = field(default_factory=list)
     horizon_us: int | None = None
     replaced: frozenset[PartitionId] = frozenset()
     cut_back: frozenset[PartitionId] = frozenset()
@@ -125,7 +125,7 @@ class Saver:
             "lookup_us": progress.lookup_us,
             "settled": settled,
             "passed": judging.passed,
-            "rests": [(instant, rest.value) for instant, rest in judging.rests],
+            "rests": [(instant, run_end.value) for instant, run_end in judging.rests],
             "horizon_us": judging.horizon_us,
             "replaced": _plain_places(progress.replaced),
             "cut_back": _plain_places(progress.cut_back),
@@ -190,7 +190,7 @@ def _saved(body: memoryview, rules: Rules, time_rules: TimeRules) -> SavedCells 
         cells=cells,
         settled=SettledCells.from_tables(plain["settled"], starts, older),
         passed=[(mark_us, instant_us) for mark_us, instant_us in plain["passed"]],
-        rests=[(instant_us, Rest(rest)) for instant_us, rest in plain["rests"]],
+        rests=[(instant_us, RunEnd(run_end)) for instant_us, run_end in plain["rests"]],
         horizon_us=plain["horizon_us"],
         replaced=frozenset(PartitionId(*place) for place in plain["replaced"]),
         cut_back=frozenset(PartitionId(*place) for place in plain["cut_back"]),

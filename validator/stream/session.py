@@ -37,7 +37,7 @@ TUNED: Final[dict[str, str]] = {
     "spark.sql.streaming.numRecentProgressUpdates": "5",
     "spark.sql.debug.maxToStringFields": "5",
     "spark.cleaner.periodicGC.interval": "5min",
-    # A lack of memory fails the task, not the JVM: the batch is then read in parts (`validator.stream.isolating`).
+    # A lack of memory fails the task, not the JVM: the batch is then read in parts (`stream.oversized_records`).
     "spark.executor.killOnFatalError.depth": "0",
     # Only the owner may access checkpoint files: Hadoop sets permissions independently of the process's umask.
     "spark.hadoop.fs.permissions.umask-mode": "077",

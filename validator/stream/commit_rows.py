@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE, UNEXAMINED, UNOWED
 from validator.codecs.plain_fields import one_number
 from validator.model.arrays import NEVER, ints, is_one_of, present
-from validator.model.frontier import Frontier, PartitionId, PartitionSummary, Rest
+from validator.model.frontier import Frontier, PartitionId, PartitionSummary, RunEnd
 from validator.model.progress import IngestProgress, OffsetGap
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.lateness import offset_gap_row
@@ -113,9 +113,9 @@ def skipped_row(
     return rows_of(Table.FACTS, [row])
 
 
-def rest_mark(rest: Rest) -> str:
+def rest_mark(run_end: RunEnd) -> str:
     """The mark of the end of a `--once` run."""
-    return f"rest_{rest.value}"
+    return f"rest_{run_end.value}"
 
 
 def topic_marks(before: IngestProgress, progress: IngestProgress) -> list[str]:

@@ -105,7 +105,7 @@ def test_an_unknown_id_that_an_input_has_later_becomes_misplaced(tmp_path: Path,
     assert _violations(run.feed([])) == ({"misplaced": 1}, {}, {"unknown_id": 1})
 
 
-def test_texts_are_kept_as_integers_are() -> None:
+def test_text_ids_are_kept_like_integer_ids() -> None:
     event = fact("input", [1, 2], batch=3, lookup_us=4, key="own")
     named = {**event, "ids": [], "text_ids": [{"id": "x", "offset": 7}, {"id": "y", "offset": 8}]}
     other = fact("input", [5], batch=3, lookup_us=4)

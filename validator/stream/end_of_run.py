@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from validator.model.frontier import Frontier, Lookup, PartitionId, Rest
+from validator.model.frontier import Frontier, Lookup, PartitionId, RunEnd
 from validator.model.wording import plural
 
 _NAMED = 3
@@ -20,17 +20,17 @@ WHAT_TO_DO = (
 class EndOfRun:
     """The end of a `--once` run.
 
-    ``rest``: what is concluded if the pipeline is at rest. ``begun``: the lookups at the start of the run. ``checked``:
-    whether the topics must show that the pipeline is at rest (not with `--at-rest`). ``asks_group``: only decide what
-    the engine has not consumed, and conclude nothing yet.
+    ``if_at_rest``: what is concluded if the pipeline is at rest. ``begun``: the lookups at the start of the run.
+    ``checked``: whether the topics must show that the pipeline is at rest (not with `--at-rest`). ``only_unconsumed``:
+    only decide what the engine has not consumed, and conclude nothing yet.
     """
 
-    rest: Rest
+    if_at_rest: RunEnd
     begun: Mapping[PartitionId, Lookup]
     checked: bool = True
-    asks_group: bool = False
+    only_unconsumed: bool = False
 
-    def unrest(self, frontiers: Mapping[PartitionId, Frontier], appeared: Iterable[str]) -> str | None:
+    def why_not_at_rest(self, frontiers: Mapping[PartitionId, Frontier], appeared: Iterable[str]) -> str | None:
         """Why the pipeline is not at rest, as a clause; None if it is.
 
         ``frontiers``: those at the end of the run. ``appeared``: topics that were created during the run.

@@ -13,10 +13,10 @@ import pytest
 
 from validator.model.frontier import Frontier, Lookup, PartitionId
 from validator.model.progress import IngestProgress, TimeRules
-from validator.stream import isolating
+from validator.stream import oversized_records
 from validator.stream.batch import NewGenerationWanted
 from validator.stream.failures import CannotVerify
-from validator.stream.isolating import FILE, Isolation
+from validator.stream.oversized_records import FILE, Isolation
 
 pytestmark = pytest.mark.unit
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.unit
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead JVM was ended by its memory limit."""
-    monkeypatch.setattr(isolating, "memory_ended_the_jvm", lambda: True)
+    monkeypatch.setattr(oversized_records, "memory_ended_the_jvm", lambda: True)
 
 
 PLACES = [PartitionId("a", 0), PartitionId("a", 1), PartitionId("b", 0)]
@@ -196,7 +196,7 @@ def test_a_record_without_any_other_is_not_skipped(tmp_path: Path) -> None:
 
 
 def test_the_number_of_consecutive_skipped_records_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolating, "_SKIPS_MAX", 5)
+    monkeypatch.setattr(oversized_records, "_SKIPS_MAX", 5)
     log: Any = a_log(40, too_large={3, *range(10, 17)})
     assert Isolation(tmp_path, lambda _: None).begin(log)
     said = starts(tmp_path, log, most=200)
