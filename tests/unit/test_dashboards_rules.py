@@ -224,7 +224,7 @@ def test_a_runbook_that_asks_for_the_log_says_how_to_read_it() -> None:
     for name in asking:
         # SIDECAR stands for an address.
         assert set(re.findall(r"kubectl logs (\w+)", texts[name])) == {"POD"}, name
-        assert "$ journalctl -u streamproof | " in texts[name], name
+        assert "$ journalctl -u 'streamproof@*' | " in texts[name], name
 
 
 def test_the_runbook_of_an_unknown_verdict_says_when_nothing_is_wrong() -> None:

@@ -70,12 +70,18 @@ def build() -> argparse.ArgumentParser:
     copy.add_argument("folder", metavar="FOLDER", help="a new or an empty folder")
     _config(commands, shared)
     _dashboards(commands, shared)
-    doctor = _command(commands, shared, "doctor", "check what this machine or a pipeline lacks, and say how to fix it")
+    doctor = _command(
+        commands,
+        shared,
+        "doctor",
+        "check what this machine or a pipeline lacks, and say how to fix it",
+        epilog="exit status: 0 no problem; 2 bad usage or configuration; 3 a problem was found; 130 interrupted",
+    )
     doctor.add_argument("config", nargs="?", metavar="CONFIG", help="also check the pipeline of this file")
     _set(doctor)
-    _command(commands, shared, "version", "print the version")
+    _command(commands, shared, "version", "print the version", epilog=None)
     for refused in REFUSED:
-        stub = _command(commands, shared, refused.command, f"{refused.summary} (not built yet)")
+        stub = _command(commands, shared, refused.command, f"{refused.summary} (not built yet)", epilog=None)
         stub.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
@@ -165,7 +171,13 @@ def _demo(commands: Any, shared: argparse.ArgumentParser) -> None:
 
 
 def _generate(commands: Any, shared: argparse.ArgumentParser) -> None:
-    parser = _command(commands, shared, "generate", "send load with a known ground truth")
+    parser = _command(
+        commands,
+        shared,
+        "generate",
+        "send load with a known ground truth",
+        epilog="exit status: 0 sent; 2 bad usage or configuration; 3 failed; 130 interrupted",
+    )
     parser.add_argument("config", metavar="CONFIG", help="the generator's YAML file")
     _set(parser)
 
@@ -220,7 +232,11 @@ def _report(commands: Any, shared: argparse.ArgumentParser) -> None:
 
 def _explain(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser = _command(
-        commands, shared, "explain", "the history of one event or cell: what was read, expected and decided"
+        commands,
+        shared,
+        "explain",
+        "the history of one event or cell: what was read, expected and decided",
+        epilog="exit status: 0 printed; 2 bad usage or no state; 3 the state has no record of it; 130 interrupted",
     )
     parser.add_argument("state", metavar="STATE", help="the state folder")
     which = parser.add_mutually_exclusive_group(required=True)
@@ -243,7 +259,7 @@ def _ack(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--position",
         metavar="P",
-        help=f"{at}: none of them is an event that needed an answer, or moved the engine's time",
+        help=f"{at}; use it only if no such record is an event that needed a result or moved the engine's event time",
     )
     parser.add_argument("--reason", required=True, metavar="TEXT", help="why it needs no alert")
 

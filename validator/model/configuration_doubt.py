@@ -1,8 +1,8 @@
 """When the configuration is in doubt, not the pipeline (docs/decisions/0097, 0102). Pure rules on committed counts.
 
 A wrong field or unit makes a whole topic unreadable, or makes results and events name different things. Neither proves
-anything about the pipeline. So no violation is confirmed before the configuration is seen to fit: before a topic has a
-record that decodes, and before a result matches an event. The rules do not depend on batch boundaries.
+anything about the pipeline. So no violation is confirmed before the configuration is seen to fit: before 1 in 100
+records of a topic decodes, and 1 in 100 contributions matches. The rules do not depend on batch boundaries.
 """
 
 from __future__ import annotations
