@@ -7,6 +7,7 @@ live: the live sidecar at a constant rate, with losses and duplicates to find. k
 shapes: as once, for each way in which topics write ids, times and names (``--shape``); ``--before CHECKOUT`` validates
 the same topics with another version, too.
 restart: time and memory of a start with ``--cells`` settled cells (repeatable); idle: CPU of a batch without records.
+day: memory over 24 hours of event time with 100,000 keys a minute, and a start with their 144 M cells (half an hour).
 disk: bytes per event on disk, by the kind of its id.
 many: memory and CPU of quiet sidecars, in processes of their own and in one.
 ``scripts/bench campaign [NAME]`` runs a fault campaign instead: docs/campaigns.md.
@@ -29,7 +30,7 @@ from typing import Any, Final
 
 from bench import campaign, sizing, table
 from bench.measuring import Sampler
-from bench.restart import idle, restart
+from bench.restart import day, idle, restart
 from bench.writer import Load
 from testbed.broker import EmbeddedBroker
 from testbed.checkout import commit_of, machine
@@ -349,6 +350,7 @@ _PARTS: Final = {
     "live": live,
     "keys": keys,
     "shapes": shapes,
+    "day": day,
     "restart": restart,
     "disk": disk,
     "many": many,

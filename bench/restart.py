@@ -1,12 +1,14 @@
-"""The cost of a start with many settled cells, and of a batch without records: ``scripts/bench restart idle``.
+"""The cost of a start with many settled cells, of a batch without records, and of a day: `restart`, `idle`, `day`.
 
-The sidecar's own batches build the state from synthetic records, without Kafka and Spark. A batch is a window with a
-million keys, each with one event and one result. Each start is timed in its own process and excludes Spark's start.
+The sidecar's own batches build the state from synthetic records, without Kafka and Spark. A batch is a window of a
+minute with a million keys (`day`: 100,000), each with one event and one result. Each start is timed in its own process
+and excludes Spark's start.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 import shutil
@@ -49,6 +51,9 @@ WINDOW_US: Final = 60_000_000
 BEGIN_US: Final = 1_700_000_040_000_000
 OPEN_CELLS: Final = 10_000
 TICKS: Final = 100
+KEYS_OF_DAY: Final = 100_000
+HOURS: Final = (1, *range(3, 25, 3))
+"""Hours of the day with a row in the table."""
 FOLDED_CELLS_MAX: Final = 3_000_000
 """Up to this size a start without the file of saved cells is timed too; it takes about 2 kB of memory per cell."""
 
@@ -88,6 +93,36 @@ def idle(given: argparse.Namespace) -> list[dict[str, Any]]:
         rows.append(row)
         print(json.dumps(row, indent=1))
     return rows
+
+
+def day(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Memory and time of the sidecar's batches over a day of event time, then of a start."""
+    del given
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        state, made = Path(folder, "state"), _SyntheticSidecar(Path(folder, "state"), KEYS_OF_DAY)
+        for before, hour in itertools.pairwise((0, *HOURS)):
+            begun = time.monotonic()
+            made.up_to(60 * hour - 1, open_cells=KEYS_OF_DAY)
+            seconds = (time.monotonic() - begun) / (60 * (hour - before))
+            row: dict[str, Any] = {"hour": hour, "settled_cells": made.settled, "cells_in_memory": made.in_memory}
+            row |= {"resident_gigabytes": _memory_gigabytes("VmRSS"), "peak_gigabytes": _memory_gigabytes("VmHWM")}
+            row |= {"seconds_per_batch": round(seconds, 2)}
+            rows.append(row)
+            print(json.dumps(row))
+        rows[-1] |= {"state_gigabytes": round(sum(TableSizes(state).recent().values()) / 1e9, 2)}
+        rows[-1] |= {f"start_{name}": value for name, value in _started(state).items()}
+        print(json.dumps(rows[-1], indent=1))
+    return rows
+
+
+def _memory_gigabytes(name: str) -> float:
+    """``VmRSS`` (resident now) or ``VmHWM`` (its maximum) of this process.
+
+    `getrusage` is not used: its maximum includes that of the process that started this one.
+    """
+    [kib] = re.findall(rf"{name}:\s*(\d+)", Path("/proc/self/status").read_text())
+    return round(int(kib) * 1024 / 1e9, 2)
 
 
 def _started(state: Path) -> Mapping[str, object]:
@@ -130,11 +165,12 @@ class _SyntheticRunner(BatchRunner):
     """The sidecar's runner, with synthetic records."""
 
     window: int = 0
+    cells_of_window: int = CELLS_OF_BATCH
     size: int = CELLS_OF_BATCH
 
     def _facts(self, ranges: Sequence[Range], progress: IngestProgress) -> pa.Table:
         del ranges
-        size, first = self.size, self.window * CELLS_OF_BATCH
+        size, first = self.size, self.window * self.cells_of_window
         start_us = BEGIN_US + self.window * WINDOW_US
         keys = pa.array(np.char.add("page-", np.arange(size).astype("U7"))).dictionary_encode()
         ids = np.arange(first, first + size)
@@ -184,7 +220,7 @@ def _filled_table(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Tabl
 class _SyntheticSidecar:
     """A sidecar whose state gains settled cells."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, cells_of_window: int = CELLS_OF_BATCH) -> None:
         state.mkdir()
         config, self._logs, self._now_us = _config(state), _SyntheticBrokers(), BEGIN_US
         sources = [source for source in sources_of(config) if source.side in (Side.INPUT, Side.OUTPUT)][:2]
@@ -211,15 +247,16 @@ class _SyntheticSidecar:
             now_us=lambda: self._now_us,
             saver=Saver(state, rules, time_rules),
         )
+        self._runner.cells_of_window = cells_of_window
 
     def up_to(self, batches: int, open_cells: int = CELLS_OF_BATCH) -> None:
         """Read the windows up to number ``batches``, and save the cells."""
         runner = self._runner
         for window in range(runner.window, batches + 1):
             # The last window stays open.
-            runner.window, runner.size = window, CELLS_OF_BATCH if window < batches else open_cells
+            runner.window, runner.size = window, runner.cells_of_window if window < batches else open_cells
             self._now_us = BEGIN_US + (window + 1) * WINDOW_US
-            self._logs.ends = {source.topic: window * CELLS_OF_BATCH + runner.size for source in runner.sources}
+            self._logs.ends = {source.topic: window * runner.cells_of_window + runner.size for source in runner.sources}
             ends = {PartitionId(name, 0): end for name, end in self._logs.ends.items()}
             runner.advance(ends)
         runner.window = batches + 1
@@ -256,15 +293,13 @@ def main() -> None:
     judging = found.judging(KnownFacts(tables, first_batch=found.progress.batch + 1), rules)
     judging.judge_recovered(found.progress)
     seconds = round(time.monotonic() - began, 2)
-    # `getrusage` is not used: its peak includes the peak of the process that started this one.
-    [peak_kib] = re.findall(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
     sums = judging.sums
     assert sums.cells_verified == sums.cells_closed > 0, sums
     print(
         json.dumps(
             {
                 "seconds": seconds,
-                "peak_gigabytes": round(int(peak_kib) * 1024 / 1e9, 2),
+                "peak_gigabytes": _memory_gigabytes("VmHWM"),
                 "verified": sums.cells_verified,
             }
         )

@@ -14,6 +14,10 @@ DESCRIPTIONS: Final = {
     "flat": "As `once`, from 3 M to 30 M events.",
     "live": "The live sidecar at a constant rate, with lost and repeated events that it must find.",
     "keys": "As `once`, with a million cells per window.",
+    "day": (
+        "The sidecar's batches over 24 hours of event time with 100,000 keys a minute, without reading and Spark; "
+        "then a start."
+    ),
     "restart": "A start with settled cells, with the file of saved cells and without it; without Spark's own start.",
     "disk": "Bytes in the table facts per event and its id in a result, by kind of id and size of batch.",
     "many": "Several sidecars at 100 events/s each: memory (PSS) at the end, CPU over 40 s.",

@@ -27,8 +27,6 @@ from validator.model.id_spaces import IdSpace
 _INTEGER: Final = r"\A(?:0|-?[1-9][0-9]{0,18})\z"
 """The rule's pattern of an integer, for RE2."""
 _LONGEST_INTEGER: Final = 20
-_SURE: Final = 18
-"""Length up to which the text of an integer is surely within 64 bits."""
 _SMALLEST: Final = -(2**63)
 _LARGEST: Final = 2**62
 """Upper bound of the numbers that `one_number` gives to rows."""

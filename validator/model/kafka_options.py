@@ -11,8 +11,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-SECRET_FREE: Final = ("security.protocol", "sasl.mechanism", "sasl.username")
-"""Security options whose values a message may show."""
 FILE_OPTIONS: Final = (
     "ssl.ca.location",
     "ssl.certificate.location",

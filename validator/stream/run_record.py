@@ -101,7 +101,6 @@ class RunRecord:
     unexamined: Found = field(default_factory=dict)
     waiting_for: tuple[str, ...] = ()
     waiting_sides: frozenset[str] = frozenset()
-    troubles: tuple[str, ...] = ()
     examples: dict[str, Example] = field(default_factory=dict)
     has_ended: bool = False
     not_at_rest_because: str | None = None
