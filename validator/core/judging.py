@@ -436,9 +436,9 @@ class Judging:
         """
         self._note_recorded()
         self._settle()
-        # Only the watermarks that closed a cell, and the last one, are needed. A new cell closes when it is first seen or
-        # later. A cell whose end an event moves closes when that event is read or later. Both instants are later than
-        # those of all known watermarks.
+        # Only the watermarks that closed a cell, and the last one, are needed. A new cell closes when it is first seen,
+        # or later. A cell whose end an event moves closes when that event is read, or later. Both instants are later
+        # than those of all known watermarks.
         marks = [mark_us for mark_us, _ in self.passed]
         needed = set(np.searchsorted(marks, np.unique(self.cells["end_us"])).tolist()) | {len(marks) - 1}
         self.passed[:] = [step for number, step in enumerate(self.passed) if number in needed]
