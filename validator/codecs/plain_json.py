@@ -182,9 +182,9 @@ def schema_like(
     any_scalar: Path | None = None,
     of_scalars: Mapping[type, pa.DataType] = _SCALAR_TYPES,
 ) -> pa.Schema | None:
-    """Return the schema with ``paths`` as numbers or texts and ``lists`` as lists of these, with the types of the first
-    record that can be read; None if no record can be read. An empty list has no type, so the next record is tried.
-    ``any_scalar``: the one path whose type is among ``of_scalars``."""
+    """Return the schema with ``paths`` as numbers or texts and ``lists`` as lists of these. Three records are tried.
+    The types are those of the first one that can be read; None if none can. An empty list has no type, so the next
+    record is tried. ``any_scalar``: the one path whose type is among ``of_scalars``."""
     found = None
     for row in rows[[0, len(rows) // 2, -1]] if len(rows) else ():
         try:

@@ -189,8 +189,9 @@ class Measures(Frozen):
     stable_for: PositiveDuration = 40_000_000
     """The output has recovered when its rate has stayed in the band for this long."""
     give_up_after: PositiveDuration = 300_000_000
-    """Recovery timeout, counted from the healing of the fault. An expected violation mutes an alert if it is confirmed
-    within this timeout plus the time that confirming a loss takes (a window, `max_disorder` and `missing_after`)."""
+    """Recovery timeout, counted from the healing of the fault. A violation that the fault's plan expects raises no
+    alert if it is confirmed within this timeout plus the time that confirming a loss takes (a window, `max_disorder`,
+    `allowed_lateness`, `idle_after` and `missing_after`)."""
 
     @model_validator(mode="after")
     def _baseline_fits(self) -> Measures:

@@ -86,8 +86,8 @@ def _proof_us(clock: Clock) -> int | None:
 
 
 def _until_us(cells: Columns, kind: Waits, rules: Rules) -> Ints:
-    """Return the value from which each cell is to be judged: of the watermark for `Waits.END`, of `_proof_us` for
-    `Waits.PROOF`."""
+    """Return the instant from which each cell is to be judged: once the watermark reaches it (`Waits.END`), or
+    `_proof_us` does (`Waits.PROOF`)."""
     return (
         cells["end_us"] if kind is Waits.END else due_base(cells) + min(rules.overdue_after_us, rules.missing_after_us)
     )

@@ -436,8 +436,9 @@ class Judging:
         """
         self._note_recorded()
         self._settle()
-        # Only the watermarks that closed a cell, and the last one, are needed: a new cell is first seen later than all
-        # of them, and an event that moves an end is read later.
+        # Only the watermarks that closed a cell, and the last one, are needed. A new cell closes when it is first seen,
+        # or later. A cell whose end an event moves closes when that event is read, or later. Both instants are later
+        # than those of all known watermarks.
         marks = [mark_us for mark_us, _ in self.passed]
         needed = set(np.searchsorted(marks, np.unique(self.cells["end_us"])).tolist()) | {len(marks) - 1}
         self.passed[:] = [step for number, step in enumerate(self.passed) if number in needed]
@@ -623,7 +624,7 @@ class Judging:
 
     def foreign_ids(self, chosen: Bools) -> Iterator[RequestedIds]:
         """Yield the ids in answers of the chosen judged cells that these cells do not expect, in parts that fit into
-        memory. Cells without such an id that an input is known to have are left out."""
+        memory. A cell is left out if no input is known to have any of these ids."""
         rows = np.flatnonzero(chosen & ((self.cells["told_misplaced"] > 0) | (self.cells["x_known"] > 0)))
         rows = rows[(self.judged_of(rows).on_record["misplaced"] > 0) | (self.cells["x_known"][rows] > 0)]
         requested: list[RequestedIds] = []

@@ -102,8 +102,8 @@ class IngestProgress:
     def with_lookup(self, lookup_us: int, lookups: Mapping[PartitionId, Lookup]) -> IngestProgress:
         """Return the progress after the brokers were looked up at ``lookup_us`` and nothing else changed.
 
-        A run with `--once` beside a load depends on this lookup: it may reach the high watermarks of no later one, and
-        the lookups of an earlier process are not kept.
+        A run with `--once` beside a load depends on this lookup: it may never reach the high watermarks of later
+        lookups, and the lookups of an earlier process are not kept.
         """
         if lookup_us <= self.lookup_us:
             return self
@@ -147,8 +147,8 @@ class IngestProgress:
         """Account for the offsets in ``unaccounted``. Returns the progress, and the offset gaps of inputs.
 
         The brokers must have been looked up, and the policies of the topics must be known. ``before``: the progress
-        after the previous batch. Offsets without a visible record that compaction may have emptied may have held any
-        records that were appended before the lookup.
+        after the previous batch. If compaction may have emptied an offset, that offset may have held any record that
+        was appended before the lookup.
         """
         frontiers, offset_gaps, results_removed = dict(self.frontiers), [], False
         for place, count in unaccounted.items():

@@ -69,7 +69,7 @@ class Oracle(Frozen):
     """One kind of oracle. All instants are microseconds since the epoch; arrays have one entry per event or cell.
 
     A cell is (start, key). The starts of one oracle lie on a grid, `grid_us` apart. The instant that a result names
-    may be any. If cells are `by_id`, a cell is one id of a key, and has no start.
+    need not be on the grid. If cells are `by_id`, a cell is one id of a key, and has no start.
     """
 
     kind: str

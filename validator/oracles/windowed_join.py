@@ -198,9 +198,9 @@ def allocated(
 ) -> JoinAllocation:
     """Apply the rule of decision 0090, with one entry per (cell, id).
 
-    ``cell``: cell numbers, from 0. ``copies``: copies of the event that were read. ``sure``: those of them that are
-    sure. ``waiting``: those that are sure or waiting. ``results``: results that carry the id. ``set_aside``: late and
-    rejected records that carry it.
+    ``cell``: cell numbers, from 0. ``copies``: copies of the event that were read. ``sure``: those of them that the
+    engine must have used. ``waiting``: these, and the copies that the engine may not have consumed yet. ``results``:
+    results that carry the id. ``set_aside``: late and rejected records that carry it.
     """
     given = copies > 0
     partner = _holds_on_other_side(given, cell, is_right)

@@ -178,7 +178,7 @@ def read(state: Path, say: Say = lambda _: None) -> History:
 def first_seen(history: History, violation: str) -> float | None:
     """Return the time (seconds since the epoch) of the point from which on the count of ``violation`` stays above 0.
 
-    None if the count is 0 in the newest point, was above 0 in the oldest one, or is not kept."""
+    None if the count is 0 in the newest point, is above 0 in all points, or is not kept."""
     if violation not in COLUMNS:
         return None
     since: float | None = None

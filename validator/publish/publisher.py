@@ -290,8 +290,8 @@ class Publisher:
         return {"age_seconds": None if at is None else round(self._clock() - at, 1)}
 
     def _update(self) -> dict[str, Any]:
-        """Return the data of the event `update`: everything that the page shows except partitions and history, and the
-        newest rows of the history.
+        """Return the data of the event `update`: what the page shows, without the partitions, and with only the newest
+        rows of the history.
 
         Control characters in untrusted data are escaped, so that they neither reverse nor hide parts of a sentence.
         """

@@ -101,8 +101,8 @@ def what_broke(report: dict[str, Any]) -> list[str]:
 
 
 def attribution(faults: list[dict[str, Any]], name: str, count: int) -> str:
-    """Return a sentence on how many of the ``count`` violations of a class occurred in or after which fault; empty if
-    none did."""
+    """Return a sentence on how many of the ``count`` violations of a class occurred in or after which fault. It is
+    empty if there is no fault, or if none is attributed and the violations of some fault are not known."""
     shares = [(fault, (fault["violations"] or {}).get(name) or 0) for fault in faults]
     told = [
         f"{'all' if share >= count else f'{share:,}'} after fault {fault['name'] or fault['kind']} on "

@@ -1,7 +1,8 @@
 """The sidecar's HTTP server: status page, metrics, health, report. Read-only; standard library only.
 
 One thread handles all connections, and a few others make the answers. A client that sends slowly, or nothing, occupies
-a socket until the deadline. A connection beyond the limit replaces another one, in the order of `_Seat.rank`.
+a socket until the deadline. A connection beyond the limit replaces another one, in the order of
+`_Connection.eviction_key`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ CONNECTIONS_MAX: Final = 256
 THREADS: Final = 4
 """Number of threads that make answers."""
 HEAD_SECONDS: Final = 5.0
-"""Longest time from the first byte of a request, or the opening of a connection, to the end of its headers and body."""
+"""Longest time from the opening of a connection to its first byte, and from the first byte of a request to the end of
+its headers and body."""
 KEEP_ALIVE_SECONDS: Final = 90.0
 """Longest silence of a connection between two requests. By default Prometheus scrapes once a minute and keeps the
 connection."""

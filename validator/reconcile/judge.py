@@ -98,7 +98,8 @@ class Judged:
     - ``unconsumed_overdue``, ``blocked_overdue``: unconsumed and blocked contributions that would otherwise be missing.
     - ``refuted``: fingerprints agree, but a comparison found that the ids differ.
     - ``sampled``: fingerprints agree, and the ids are to be compared nevertheless, as a check.
-    - ``held``: only open transactions of inputs may explain the excess.
+    - ``held``: only open transactions of inputs may explain the excess, or the run ends before the inputs are read far
+      enough.
     - ``provisional``: the counts are those of a correct engine, until ids are compared.
     - ``settled``: only new facts can change the verdict.
     - ``changed``: the derived tables must record the new verdict.
@@ -186,8 +187,8 @@ def closed_with_its_events(cells: Columns, closed: Ints) -> Ints:
     """Return the closing times, but if events put off ends, none before the lookup at which the cell's last event was
     read.
 
-    After a restart the instant at which the watermark passed the end that a cell had before its last event is not
-    known. The due instant does not depend on it (`due_base`).
+    The last event of a cell may have put off its end. After a restart, the instant at which the watermark passed the
+    earlier end is not known. The due instant does not depend on it (`due_base`).
     """
     return np.where(closed == ABSENT, closed, np.maximum(closed, cells["expected_us"])) if cells.ends_move else closed
 

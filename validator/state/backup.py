@@ -2,8 +2,8 @@
 
 A batch appends to `facts`, `faults`, `violations`, `verdicts` and `frontiers` in this order. Each table is a Delta log
 of files that never change. The versions are read in the opposite order, within milliseconds, and their files are copied
-afterwards. In this order no table of the copy is therefore ahead of an earlier one, and a sidecar can start on the copy
-as after a SIGKILL.
+afterwards. So no table of the copy is ahead of a table to which a batch appends earlier, and a sidecar can start on the
+copy as after a SIGKILL.
 """
 
 from __future__ import annotations

@@ -227,7 +227,8 @@ class Positions:
     def forget(self, topics: Iterable[str]) -> None:
         """Remove the positions of topics that are read again from their start.
 
-        Records that their records settled are hidden again, since the naming records may decode now.
+        Records that were settled because a record of these topics named them are hidden again, since the naming record
+        may decode now.
         """
         again = set(topics)
         for (place, topic), stretches in list(self.tied.items()):

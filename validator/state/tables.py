@@ -347,8 +347,8 @@ class StateTables:
     def append(self, rows: pa.Table, table: Table, *, writer: str, version: int) -> None:
         """Append idempotently: an append with a ``version`` not above the ``writer``'s highest one changes nothing.
 
-        ``rows``: columns of `SCHEMAS`, in any order. There is one writer per table and generation. Delta stores the
-        highest version per writer in the table. Raises `StateTaken`.
+        ``rows``: columns of `SCHEMAS`, in any order. The versions of one writer only rise. Delta stores the highest
+        version per writer in the table. Raises `StateTaken`.
         """
         application = f"{table.value}-{writer}"
         typed = rows.select(SCHEMAS[table].names).cast(SCHEMAS[table])

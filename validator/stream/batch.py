@@ -278,7 +278,8 @@ class BatchRunner:
             try:
                 canary.take(planted, lookup_us, lookups, ends)
             except Exception as error:
-                # A committed batch resets the run's count of failures, which would otherwise sideline the canary.
+                # The canary is left out here, and not by `Generations`: each committed batch restarts the count of
+                # consecutive failures on which `Generations` decides.
                 canary.sideline(first_line(error))
                 raise NewGenerationWanted("the canary is left out for a while") from error
 
@@ -460,7 +461,7 @@ class BatchRunner:
         )
 
     def _reach_us(self, progress: IngestProgress) -> int:
-        """The latest window end that an event up to `max_ahead` after the lookup would prove to be past."""
+        """The reach (`validator.reconcile.lateness`) of an event whose time is `max_ahead` after the lookup."""
         return self.config.oracle.reach_at(progress.lookup_us + self.config.timing.max_ahead, self._slack)
 
     @property

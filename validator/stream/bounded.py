@@ -30,7 +30,7 @@ _Item = TypeVar("_Item")
 
 
 class Ended(Exception):
-    """The process ended before its generator. The message is a clause."""
+    """The process ended before its generator did, or the generator raised an error. The message is a clause."""
 
     def __init__(self, status: int, reason: str = "") -> None:
         self.by_memory = status in _ENDED_BY_MEMORY

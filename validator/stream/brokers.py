@@ -60,7 +60,7 @@ class BrokersUnreachable(Exception):
 
 
 class BrokersRefuse(BrokersUnreachable):
-    """The brokers refuse the sidecar: its credentials, certificate or protocol, or because it lacks a permission."""
+    """The brokers refuse the sidecar's credentials, certificate or protocol, or the sidecar lacks a permission."""
 
 
 @dataclass(frozen=True)

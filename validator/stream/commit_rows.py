@@ -76,7 +76,7 @@ def offset_gap_rows(
 ) -> pa.Table:
     """Fact rows of input offsets whose records can no longer be read, found in the batch of ``progress``.
 
-    ``reach_us``: the latest window end that such a record may have shown to the engine to be past.
+    ``reach_us``: the latest window end that the engine may have passed because of such a record.
     """
     of_batch = {
         "batch": progress.batch,

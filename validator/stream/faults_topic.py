@@ -26,7 +26,8 @@ _OFFSETS_MAX: Final = 10_000
 _PAUSE_SECONDS: Final = 10.0
 """Pause after a failed read, so that repeated failures do not delay every batch."""
 _FAILURES_MAX: Final = 24
-"""Failures for lack of memory in one poll up to which ranges are split: enough to isolate one of `_OFFSETS_MAX`."""
+"""A poll splits ranges until this many reads have failed for lack of memory: enough to isolate one record among
+`_OFFSETS_MAX`."""
 
 _Item = TypeVar("_Item")
 

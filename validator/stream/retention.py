@@ -266,11 +266,11 @@ def _kept_in(
     """The epoch to which each of these rows of decoded records is written again, `ABSENT` if the row is dropped.
 
     The rows of cells that stay, in memory or settled, are kept. An event that owes no contribution may be in no cell.
-    Its row is kept if its cell would have to stay (`_passed`), or may be a settled one, which has no epoch for such
-    rows. ``epochs``: those of the cells in memory.
+    Its row is kept if its cell would have to stay (`_passed`). It is also kept if a settled cell that stays has the
+    same start, since the settled cells have no record of such rows. ``epochs``: those of the cells in memory.
 
-    The horizon passes the cells of dropped rows, as it passes retired cells: otherwise a late or rejected record that
-    is read afterwards would have an unknown id.
+    `plan` moves the horizon past the cells of dropped rows, as it does for retired cells. Otherwise a late or rejected
+    record of such a cell that is read afterwards would have an unknown id.
     """
     rows = judging.cells.rows_of_facts(facts)
     here = rows >= 0

@@ -47,7 +47,7 @@ class RunRecord:
     """The measurements and totals of a run. Updated with every commit.
 
     Rules: ``explained_by_one``, ``hidden_inputs_lose``, ``copies_explain``: as in `Suspicion`. ``expects_within_us``:
-    time after a fault's healing in which the violations that its plan expects may occur.
+    time after a fault's healing in which the violations that its plan expects may be confirmed.
 
     Violations: ``recent``: those confirmed in the last day and not retracted. ``confirmed_total``: (class, phase) ->
     ever confirmed. ``by_fault``: (fault's name, class) -> confirmed less retracted. ``confirmed_by_fault``:
