@@ -142,7 +142,7 @@ def test_a_process_that_ends_after_its_pause_was_healed_is_reported(stage: Stage
         if line.startswith("healed:"):
             os.kill(first, signal.SIGTERM)
 
-    with pytest.raises(NotVerified, match=rf"process-pause on w0: process {first} ended \d\.\d s "):
+    with pytest.raises(NotVerified, match=rf"process-pause on w0: process {first} ended at most \d\.\d s after"):
         run(config, timeline(config), say, threading.Event())
     assert [line.split(":")[0] for line in said] == ["failure", "healed", "over"]
     assert stage.unhealed() == []
