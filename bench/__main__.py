@@ -72,7 +72,7 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=150_000)
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--batch", type=int, default=2_000_000)
-    parser.add_argument("--shape", action="append", choices=list(SHAPES), help="one of them only; several times")
+    parser.add_argument("--shape", action="append", choices=list(SHAPES), help="only this shape (repeatable)")
     parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="validate the shapes with its code, too")
     parser.add_argument("--cells", action="append", type=int, metavar="N", help="settled cells of `restart` and `idle`")
     given = parser.parse_args()

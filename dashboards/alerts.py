@@ -100,11 +100,11 @@ def _burn(
         "StreamproofErrorBudgetBurn",
         "critical" if severity == "critical" else "warning",
         f"{ratio_name(long)} > {limit}\nand\n{ratio_name(short)} > {limit}",
-        f"{{{{ .Labels.pipeline }}}} burns its error budget more than {rate:g} times too fast over {long}",
+        f"{{{{ .Labels.pipeline }}}} uses its error budget at more than {rate:g} times the allowed rate over {long}",
         f"In the last {long}, {{{{ .Value | humanizePercentage }}}} of the contributions of pipeline "
-        f"{{{{ .Labels.pipeline }}}} broke its declared guarantee: more than {rate:g} times what its objective of "
-        f"{settings.objective_ratio:.12g} allows. The share of the last {short} is above that limit, too. The numbers "
-        f"by class, including violations that fault plans expect, are "
+        f"{{{{ .Labels.pipeline }}}} broke its declared guarantee. This is more than {rate:g} times the share that its "
+        f"objective of {settings.objective_ratio:.12g} allows. The share in the last {short} is above that limit, too. "
+        f"The numbers by class, including violations that fault plans expect, are the result of the query "
         f"sum by (pipeline, class) (increase({select('violations_confirmed_total', over=long)})).",
         pending_for=pending_for,
         keep_firing_for=keep_firing_for,
@@ -205,8 +205,8 @@ def _silence(settings: Settings) -> tuple[Alert, ...]:
             "critical",
             f"({' or '.join(expected)})\nunless\nmax by (pipeline) ({alive})",
             "{{ .Labels.pipeline }} is not monitored",
-            "The sidecar of pipeline {{ .Labels.pipeline }} serves no metrics, but had some within the last day or is"
-            " expected by name: no violation of any class would be found.",
+            "The sidecar of pipeline {{ .Labels.pipeline }} serves no metrics now. It served some within the last day,"
+            " or the rules name this pipeline as expected. No violation of any class would be found.",
             pending_for="5m",
             labels={"scope": "pipeline"},
         ),

@@ -73,7 +73,7 @@ def _verdicts() -> tuple[Panel, ...]:
         Panel(
             "stat",
             f"verdict over {over}",
-            "All three guarantees, judged on the same data. Unknown: the validator cannot decide; the report has "
+            "All three guarantees, judged on the same data. Unknown: the sidecar cannot decide; the report has "
             "the reasons.",
             (Query(_verdict(over), "{{guarantee}}"),),
             width=6,
@@ -190,7 +190,8 @@ def _latency() -> tuple[Panel, ...]:
             "timeseries",
             "latency, by the selected definition",
             "Broker time of a result minus that of the input that the definition names. On topics with CreateTime, the "
-            "instants at which the sidecar read both: known to within the time that the plot also shows.",
+            "difference of the instants at which the sidecar read both, known to within the time that the plot also "
+            "shows.",
             (
                 *(
                     Query(quantile(q, "latency_seconds", OF_DEFINITION, "definition"), f"p{q * 100:g}")

@@ -80,7 +80,7 @@ def _health() -> tuple[Panel, ...]:
         Panel(
             "stat",
             "coverage complete",
-            "1 if the validator accounts for every record (SEMANTICS section 5).",
+            "1 if the sidecar accounts for every record (SEMANTICS section 5).",
             (_each("coverage_complete", "min"),),
             width=6,
             steps=RED_THEN_GREEN,
@@ -194,8 +194,8 @@ def _canary() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "canary detection delay",
-            "The slowest of the last 10 rounds: from writing to the verdict (for a missing one, from missing_after "
-            "later).",
+            "The slowest of the last 10 rounds: time from the writing of a round to the verdict; for a missing result, "
+            "from the end of missing_after to the verdict.",
             (_each("canary_detection_delay_seconds", "max"),),
             unit="s",
         ),

@@ -161,8 +161,8 @@ _ALL: Final = (
 KINDS: Final = {kind.name: kind for kind in _ALL}
 """Name -> kind."""
 
-_NETEM: Final = "a link is a proxy of bytes, which has no packets; namespace_loss and pod_net_loss have"
-_RARE: Final = "a link is a proxy of bytes, which has no packets, and in a namespace it is not built"
+_NETEM: Final = "a link is a proxy of bytes and has no packets to lose; use namespace_loss or pod_net_loss"
+_RARE: Final = "a link is a proxy of bytes and has no packets, and this version cannot do it in a namespace"
 UNSUPPORTED: Final = (
     UnsupportedKind("net_loss", f"{_NETEM}; under TCP, net_delay is what an application sees of it"),
     UnsupportedKind("net_corrupt", f"{_RARE}; under TCP, net_delay is what an application sees of it"),

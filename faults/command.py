@@ -72,11 +72,11 @@ def _list(config: FaultConfig | None) -> None:
     reasons = {
         kind.name: kind.why_not_here or of_kinds.get(kind.name) or of_types.get(kind.target) for kind in KINDS.values()
     }
-    print("Kinds of faults that this host can do:")
+    print("Kinds of faults that are available on this host:")
     for kind in KINDS.values():
         if reasons[kind.name] is None:
             print(f"  {kind.name:<{width}}{kind.target:<11}{kind.summary}")
-    print("Not here:")
+    print("Kinds of faults that are not available on this host:")
     for name, reason in reasons.items():
         if reason is not None:
             print(f"  {name:<{width}}{reason}")

@@ -57,7 +57,7 @@ class Fault(Section):
 
 
 def seconds_in(after: float, own: float | None, last_after: float, lasts: float) -> float:
-    """Seconds for which a fault of a group is active that starts ``after`` seconds after the first one.
+    """Seconds for which a fault of a group is active. It starts ``after`` seconds after the first fault of the group.
 
     This is its ``own`` time; if that is None, it ends ``lasts`` seconds after the last fault of the group starts.
     """

@@ -57,7 +57,8 @@ def _found(name: str, target: Target, state: Path) -> str:
 def _process(target: LocalProcess) -> str:
     seen = processes.leader_of(target)
     if seen is None:
-        return "does not run" if target.pid is not None else f"does not run, by {processes.where_named(target)}"
+        named_in = "" if target.pid is not None else f", according to {processes.where_named(target)}"
+        return f"does not run{named_in}"
     if seen.is_stopped:
         return f"process {seen.pid} is stopped"
     return f"process {seen.pid} runs" + ("" if processes.is_ready(target) else f", and {target.ready} does not answer")

@@ -117,8 +117,8 @@ class Journal:
             return None
         lines = ", ".join(str(unread) for unread in self._unread.values())
         return (
-            f"{self._path}: {lines}; what it began may be broken still. Heal it with the streamproof that wrote it, or "
-            "see to its target yourself and then move the journal away."
+            f"{self._path}: {lines}; the faults of these lines may still be active. Heal them with the version of "
+            "streamproof that wrote the lines, or restore their targets by hand and then move the journal away."
         )
 
     def begin(self, fault: Fault, facts: Facts) -> Entry:

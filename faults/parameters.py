@@ -122,7 +122,7 @@ class _PodNetworkParameters(PodParameters):
     @model_validator(mode="after")
     def _has_peers(self) -> Self:
         if self.direction != "to" and not self.peers:
-            raise ValueError("direction from and both need peers, since Chaos Mesh must know whom to hold off")
+            raise ValueError("direction from and both need peers, since Chaos Mesh must know whose packets to drop")
         return self
 
 

@@ -35,7 +35,8 @@ _CRASH: Final = {"process": "process_kill", "container": "container_kill", "pods
 """Down for a time. A killed pod would be replaced at once."""
 _NODE: Final = {"process": "node_loss"}
 _DELAY: Final = {"process": "net_delay", "namespace": "namespace_delay", "pods": "pod_net_delay"}
-"""PGVal delays all packets of a worker, as for a namespace or pods. A link delays only the bytes to its upstream."""
+"""PGVal delays all packets that a worker sends, as do the kinds for namespaces and pods. A link delays only the bytes
+to its upstream."""
 _POISON: Final = {"process": "poison"}
 
 
@@ -92,7 +93,7 @@ def _schedule(plan: NamedPlanSection) -> ScheduleSection:
         # StreamBench: a node dies at half of the failure-free time and stays dead. This plan heals it at the end.
         case "streambench-node":
             if plan.failure_free <= 0:
-                raise FaultRefused("streambench-node: plan.failure_free says how long a run takes without a fault.")
+                raise FaultRefused("streambench-node: set plan.failure_free to the duration of a run without a fault.")
             half = f"{plan.failure_free / 2:.3f}s"
             return made(fault(_NODE, "one", half), control=half)
         # CheckMate: 60 s are measured after 30 s of warm-up. CheckMate notifies a worker of its failure; this plan

@@ -51,8 +51,8 @@ class ResumedProcesses:
                 self._watched.remove(watched)
                 after = time.monotonic() - watched.since
                 said = (
-                    f"{watched.fault} on {known.target}: process {known.pid} ended {after:.1f} s at most after it was "
-                    "seen to go on; it was no pause that was measured."
+                    f"{watched.fault} on {known.target}: process {known.pid} ended at most {after:.1f} s after it was "
+                    "resumed, so the run did not measure a pause."
                 )
                 self._say(f"over: {said}")
                 self.ended.append(said)

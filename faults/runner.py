@@ -154,7 +154,7 @@ def _one(
                 ends[fault.id] = time.monotonic() + own
             elif fault is step.parts[-1][1]:
                 own = step.lasts_seconds
-            say(f"failure: {_where(fault)} is in" + (f", for {text_of(own)}" if own else ""))
+            say(f"failure: {_where(fault)} is active" + (f", for {text_of(own)}" if own else ""))
         else:
             until = time.monotonic() + step.lasts_seconds
             if step.own_seconds:

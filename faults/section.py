@@ -118,9 +118,9 @@ def _reason(problem: ErrorDetails) -> str:
         case "extra_forbidden":
             return "is not a known key; docs/faults.md lists them"
         case "too_short":
-            return f"has {details['actual_length']} of the {details['min_length']} that it takes at least"
+            return f"has {details['actual_length']} of at least {details['min_length']} entries"
         case "union_tag_not_found":
             return "has no type; docs/faults.md shows which there are, such as process or link"
         case "union_tag_invalid":
-            return f"{details['tag']!r} is no type of target; use one of {details['expected_tags']}"
+            return f"{details['tag']!r} is not a type of target; use one of {details['expected_tags']}"
     return problem["msg"].removeprefix("Value error, ").rstrip(".")

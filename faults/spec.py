@@ -19,7 +19,8 @@ def expected_classes(names: tuple[str, ...]) -> tuple[str, ...]:
     """``names``, if each is a violation class that a fault can be expected to cause. Raises ValueError."""
     for name in names:
         if name not in EXPECTABLE:
-            raise ValueError(f"{name} is no class that a fault can be expected to bring; use {', '.join(EXPECTABLE)}")
+            known = ", ".join(EXPECTABLE)
+            raise ValueError(f"{name} is not a class that a fault can be expected to cause; use {known}")
     return names
 
 
@@ -99,7 +100,7 @@ class FaultSpec(Section):
                 raise ValueError(f"{absent.name} is not built: {absent.reason}")
         kind = KINDS.get(data["kind"])
         if kind is None:
-            raise ValueError(f"{data['kind']!r} is no kind of fault; `streamproof faults list` shows them")
+            raise ValueError(f"{data['kind']!r} is not a kind of fault; `streamproof faults list` shows them")
         target, parameters = data.get("target"), data.get("parameters", {})
         if isinstance(parameters, Mapping):
             try:
@@ -148,7 +149,7 @@ class TogetherSpec(FaultSpec):
     @model_validator(mode="after")
     def _is_one_duration(self) -> Self:
         if isinstance(self.lasts, Range):
-            raise ValueError("a for of its own in a group is one duration; a range is the group's")
+            raise ValueError("the for of a fault in a group is one duration; only the for of the group can be a range")
         return self
 
 

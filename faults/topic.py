@@ -79,7 +79,7 @@ class FaultsTopic:
         if self._producer.flush(_FLUSH_SECONDS_MAX) or self._failed is not None:
             why = self._failed or "the broker does not answer"
             raise NotPublished(
-                f"{self._kafka.topic}: the faults topic took not all records ({why}); "
+                f"{self._kafka.topic}: the broker did not acknowledge all records ({why}); "
                 "`streamproof faults heal CONFIG` writes them again."
             )
 

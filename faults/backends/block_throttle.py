@@ -47,7 +47,7 @@ def why_not_here() -> str | None:
         return "it makes a control group, which needs root"
     root = _root()
     if root is None:
-        return "it needs blkio.throttle of cgroup 1, and this host has cgroup 2 only, whose io.max is not built"
+        return "it needs blkio.throttle of cgroup 1, and this host has only cgroup 2, which is not supported"
     if not all((root / limit).exists() for limit in _LIMITS):
         return "its kernel has no blkio.throttle"
     return None
@@ -71,7 +71,7 @@ def disk_of(folder: Path) -> str:
     number = f"{os.major(device)}:{os.minor(device)}"
     shown = Path("/sys/dev/block", number)
     if not shown.exists():
-        raise FaultRefused(f"{folder}: its file system is not on a disk of its own, so that none can be slowed.")
+        raise FaultRefused(f"{folder}: its file system is not on a block device, so it cannot be slowed.")
     if (shown / "partition").exists():
         return (shown.resolve().parent / "dev").read_text(encoding="utf-8").strip()
     return number

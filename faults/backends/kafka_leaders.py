@@ -54,7 +54,7 @@ class Leaders:
         for number, broker in self._seen().brokers.items():
             if _resolved(f"{broker.host}:{broker.port}") & ours:
                 return int(number)
-        raise FaultRefused(f"{self._addresses}: the cluster advertises no broker there; give the address that it does.")
+        raise FaultRefused(f"{self._addresses}: the cluster advertises no broker there; give the advertised address.")
 
     def under_way(self, partitions: Sequence[Partition]) -> list[Partition]:
         """The ``partitions`` that are being reassigned."""

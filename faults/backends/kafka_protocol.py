@@ -167,7 +167,7 @@ def _framed(connection: socket.socket) -> bytes:
 
     size = struct.unpack(">i", exactly(4))[0]
     if not 0 <= size <= _ANSWER_BYTES_MAX:
-        raise ValueError("that is no answer of a Kafka broker")
+        raise ValueError("that is not a response of a Kafka broker")
     return exactly(size)
 
 

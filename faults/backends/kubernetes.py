@@ -151,7 +151,7 @@ class Kubernetes:
     def _connection(self, seconds: float) -> http.client.HTTPConnection:
         parts = urlsplit(self._server.address)
         if parts.scheme not in ("http", "https") or parts.hostname is None:
-            raise FaultRefused(f"server: {self._server.address} is no http:// or https:// address.")
+            raise FaultRefused(f"server: {self._server.address} is not an http:// or https:// address.")
         if parts.scheme == "http":
             return http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=seconds)
         try:

@@ -61,7 +61,7 @@ def _tried(*rule: str) -> str | None:
     """Why the kernel refuses a rule in a temporary namespace; None if it accepts it."""
     trial = ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", *rule]
     ran = subprocess.run(trial, check=False, capture_output=True, text=True)
-    return f"the kernel takes no {rule[0]} ({first_line(ran.stderr)})" if ran.returncode else None
+    return f"the kernel does not support {rule[0]} ({first_line(ran.stderr)})" if ran.returncode else None
 
 
 @functools.cache
@@ -71,7 +71,7 @@ def why_no_peers() -> str | None:
     commands = [shlex.join(["tc", *command]) for command in _cut_peers("lo", ("127.0.0.1:9",), "dst")]
     trial = ["unshare", "--net", "sh", "-ec", "\n".join(commands)]
     ran = subprocess.run(trial, check=False, capture_output=True, text=True)
-    return f"the kernel takes no filter of peers ({first_line(ran.stderr)})" if ran.returncode else None
+    return f"the kernel cannot filter packets by peer ({first_line(ran.stderr)})" if ran.returncode else None
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ def other_end(namespace: str, device: str) -> Device:
         ):
             return Device(None, str(link["ifname"]))
     raise FaultRefused(
-        f"namespace {namespace}: the other end of {device} is no veth in the namespace of the runner, so that nothing "
-        "that comes can be held off; use direction: to."
+        f"namespace {namespace}: the other end of {device} is not a veth device in the runner's namespace, so "
+        "incoming packets cannot be dropped; use direction: to."
     )
 
 

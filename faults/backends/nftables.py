@@ -25,7 +25,7 @@ def why_not_here() -> str | None:
         return "nft is not installed"
     trial = ["unshare", "--net", "nft", _table("lo", 50, "trial")]
     ran = subprocess.run(trial, check=False, capture_output=True, text=True)
-    return f"nftables takes no random loss ({namespaces.first_line(ran.stderr)})" if ran.returncode else None
+    return f"nftables cannot drop packets at random ({namespaces.first_line(ran.stderr)})" if ran.returncode else None
 
 
 def lose(namespace: str, device: str, percent: float, name: str) -> None:

@@ -37,7 +37,7 @@ def _why_no_iptables() -> str | None:
         return "iptables is not installed"
     trial = ["unshare", "--net", program, *_WAIT, "-A", _CHAIN, *_rule("lo", 50, "trial")]
     ran = subprocess.run(trial, check=False, capture_output=True, text=True)
-    return f"the kernel takes no random loss ({namespaces.first_line(ran.stderr)})" if ran.returncode else None
+    return f"the kernel cannot drop packets at random ({namespaces.first_line(ran.stderr)})" if ran.returncode else None
 
 
 def why_no_loss() -> str | None:

@@ -1,8 +1,9 @@
 """A packet relay: the only path between a network namespace and this host leads through this process.
 
 The relay has two TUN devices, one in the namespace and one outside. It reads the packets that the kernel sends to one
-device and writes them to the other. An impairment delays or drops packets. They are packets below TCP: heartbeats,
-acknowledgements and data of every protocol are delayed alike, as with netem, which many kernels lack. Needs root.
+device and writes them to the other. An impairment delays or drops packets. It works below TCP: heartbeats,
+acknowledgements and data of every protocol are delayed alike. netem does the same, but many kernels lack it. Needs
+root.
 """
 
 from __future__ import annotations

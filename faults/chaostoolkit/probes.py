@@ -64,7 +64,7 @@ def violations_since(
     """Number of contributions and results in the violations that were confirmed since ``since``.
 
     ``since``: an RFC 3339 time, or a duration before now, such as `15m`. ``classes``: only these, such as `missing`.
-    The sidecar lists its newest violations. If it had more, the number is too low, but not 0 for this reason.
+    The sidecar lists only its newest violations, of all classes. If it had more, the number may be too low.
     """
     fresh_report(source, fresh_within_seconds)
     begin = _begin(since)

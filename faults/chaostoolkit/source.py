@@ -34,7 +34,7 @@ def read(source: str, name: Name) -> dict[str, Any]:
         fix = "name the URL or the state folder of a sidecar that has committed a batch"
         raise NoAnswer(f"{where}: cannot be read ({why}); {fix}.") from error
     if not isinstance(found, dict):
-        raise NoAnswer(f"{where}: is no document of a sidecar; name its URL or its state folder.")
+        raise NoAnswer(f"{where}: is not a document of a sidecar; name its URL or its state folder.")
     return found
 
 

@@ -88,8 +88,8 @@ def _state_problem(seen: Container) -> str | None:
 def _check_health(name: str, seen: Container) -> None:
     if not seen.is_healthy:
         raise FaultRefused(
-            f"{name}: the container is not healthy by its own check, by which it is seen to be healed; wait for that, "
-            "or fix it first."
+            f"{name}: the container's health check does not pass, and healing is verified by this check; wait until it "
+            "passes, or fix the container first."
         )
 
 
@@ -117,7 +117,7 @@ class ContainerKill(_OnContainers):
             docker.kill(known.id)
 
     def is_active(self) -> bool:
-        """Whether no container has been running since before the fault."""
+        """Whether each container has been ended by the fault: it does not run, or it was started again since."""
         return self._all(lambda known, now: not now.is_running or now.started != known.started)
 
     def heal(self) -> None:

@@ -38,7 +38,7 @@ class DiskFull:
         """
         for name, file in self._files.items():
             if not file.parent.is_dir():
-                raise FaultRefused(f"{name}: {file.parent} is no folder; name one that exists.")
+                raise FaultRefused(f"{name}: {file.parent} is not a folder; name one that exists.")
             left = max(shutil.disk_usage(file.parent).free - self._parameters.bytes, 0)
             if left < self._parameters.reserve:
                 raise FaultRefused(

@@ -29,7 +29,7 @@ class ImpairmentWatch:
         try:
             served = self._proxy.status()
         except Unreachable:
-            # A dead proxy is not a slow one: violations would be attributed to a delay that a cut has caused.
+            # A dead proxy cuts the link. Violations that the cut causes must not be attributed to a delay.
             raise self._ended_early(", ".join(names), "the proxy does not answer any more and nothing passes") from None
         for name in names:
             status = served.get(name)

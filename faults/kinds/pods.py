@@ -56,7 +56,9 @@ class Pods:
             cluster.delete(self._path(name), _DRY)
             ready[name] = self._ready_pods(name)
             if ready[name] == 0:
-                raise FaultRefused(f"{name}: no pod of {target.namespace} that match names is ready; fix that first.")
+                raise FaultRefused(
+                    f"{name}: no pod in namespace {target.namespace} with the labels of match is ready; fix that first."
+                )
             if self._would_hit(ready[name]) >= ready[name] and self._pods != "all":
                 raise FaultRefused(
                     f"{name}: {self._pods} of {ready[name]} ready pods would be all replicas; write pods: all, if you "

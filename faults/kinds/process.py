@@ -125,7 +125,7 @@ class Pause(OnProcesses):
     def ended_by_itself(self, hit_too: Container[int]) -> list[str]:
         """A sentence for each target whose process ended since it was paused, except the process ids ``hit_too``."""
         return [
-            f"{self._name} on {name}: {self._said_of(name, pid)}; it was no pause that was measured."
+            f"{self._name} on {name}: {self._said_of(name, pid)}, so the run did not measure a pause."
             for name, pid in self._ended.items()
             if pid not in hit_too
         ]

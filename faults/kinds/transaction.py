@@ -39,7 +39,7 @@ class TransactionHang:
         for name in self._targets:
             count = self._topic(name).partitions()
             if self._parameters.partition >= count:
-                raise FaultRefused(f"{name}: the topic has {count} partitions; take a lower one to hang.")
+                raise FaultRefused(f"{name}: the topic has {count} partitions; choose a lower partition number.")
 
     def inject(self) -> None:
         """Open the transaction, and wait until the broker has acknowledged the record. Raises FaultRefused."""

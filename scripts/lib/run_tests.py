@@ -30,8 +30,8 @@ BUDGET_SECONDS = {
     "engines": 720,
     "pages": 720,
 }
-# Parts that run in two processes, each with one file at a time: two of them are bound by the CPU, and the tests of the
-# third mostly wait. A process that dies counts as a failure.
+# Parts that run in two processes, each with one file at a time: unit and property are bound by the CPU, and the tests
+# of integration mostly wait. A process that dies counts as a failure.
 SPLIT = {"unit", "property", "integration"}
 SPLIT_ARGUMENTS = ["-n", "2", "--dist", "loadfile", "--max-worker-restart", "0"]
 EXTENDED = "extended"

@@ -1,5 +1,5 @@
-"""Settings for the measures of the demo's phases: a baseline from a short control phase, by the length of its
-windows."""
+"""Settings for the measures of the demo's phases. They give a baseline from a short control phase, and depend on the
+length of the windows."""
 
 from __future__ import annotations
 

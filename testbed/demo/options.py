@@ -80,7 +80,7 @@ class DemoPlan:
         """How long the load lasts beyond its seconds, in words."""
         if not self.ends_load:
             return ""
-        return f"{' from the first answer on' if self.is_real else ''} and the time that healing takes"
+        return f"{' from the first result on' if self.is_real else ''} and the time that healing takes"
 
     @property
     def title(self) -> str:
@@ -97,7 +97,7 @@ def plan_of(given: argparse.Namespace) -> DemoPlan:
     name, _, details = (given.engine or "reference").partition(":")
     others = ", ".join(REGISTRY)
     if name not in ("reference", "mutant", *REGISTRY):
-        raise DemoRefused(f"demo: --engine {name} is no engine of the demo; use reference, mutant or one of {others}.")
+        raise DemoRefused(f"demo: --engine {name} is not a demo engine; use reference, mutant or one of {others}.")
     # The mutant breaks its guarantee without a fault. With one, its violations would be attributed to the fault.
     fault = given.fault or ("none" if name == "mutant" else "kill")
     if given.faults is not None or given.plan is not None:
@@ -142,7 +142,7 @@ def _run_scenario(given: argparse.Namespace, name: str, details: str) -> DemoPla
     """Return the demo with the faults of a file or of a named plan. Also raises FaultConfigError, FaultRefused."""
     for option, value in (("--fault", given.fault), ("--seconds", given.seconds)):
         if value is not None:
-            raise DemoRefused(f"demo: {option} does not go with --faults or --plan, which say it; leave it out.")
+            raise DemoRefused(f"demo: {option} does not go with --faults or --plan, which set it; leave it out.")
     if given.faults is not None and (given.plan is not None or given.faster is not None):
         raise DemoRefused("demo: --plan and --faster do not go with --faults; write plan: {name, faster} in the file.")
     plan = _plan(given, name, details, fault="none", seconds=SECONDS_DEFAULT)
@@ -160,7 +160,7 @@ def _with_scenario(plan: DemoPlan, source: str, base_config: Mapping[str, Any]) 
 def _workload(name: str, workload: str) -> Workload:
     known = next((w for w in WORKLOADS if w == workload), None)
     if known is None:
-        raise DemoRefused(f"demo: --workload {workload} is no workload of the demo; use one of {', '.join(WORKLOADS)}.")
+        raise DemoRefused(f"demo: --workload {workload} is not a demo workload; use one of {', '.join(WORKLOADS)}.")
     if name in REGISTRY and known not in REGISTRY[name].workloads:
         others = [other for other, entry in REGISTRY.items() if known in entry.workloads]
         raise DemoRefused(f"demo: --engine {name} has no job for {known}; use {' or '.join(['reference', *others])}.")
@@ -171,7 +171,7 @@ def _real_guarantee(name: str, details: str) -> Guarantee:
     """Return the guarantee of a real engine: the given one, otherwise the strongest that it supports."""
     guarantees = REGISTRY[name].guarantees
     if details and details not in guarantees:
-        raise DemoRefused(f"demo: --engine {name}:{details} cannot be had; use one of {', '.join(guarantees)}.")
+        raise DemoRefused(f"demo: --engine {name}:{details} is not supported; use one of {', '.join(guarantees)}.")
     return next((g for g in guarantees if g == details), guarantees[0])
 
 
@@ -194,7 +194,7 @@ def epilogue(plan: DemoPlan, report: Mapping[str, Any]) -> tuple[str, ...]:
     elif report["outcome"] == "pass":
         lines = ("Nothing was lost, counted again or invented: the claim held in this run.",)
     if broken:
-        lines += ("STATE above is the state folder of a pipeline of yours: the demo's own is removed at its end.",)
+        lines += ("STATE above stands for the state folder of your pipeline. The demo removes its own at the end.",)
     if report["contributions"]["pending"]:
         lines += ("The events that are not due yet were sent last, only to close the windows before them.",)
     better = REGISTRY[plan.engine].guarantees if plan.is_real else GUARANTEES

@@ -30,11 +30,11 @@ _LEADERSHIP: Final = ("leader_move", "broker_demote")
 
 def why_no_target(target_type: str, engine: str) -> str:
     """Return why the demo has no target of a type, and what to use instead."""
-    where = {"container": "in no container", "pods": "in no cluster"}.get(target_type)
+    where = {"container": "not in containers", "pods": "not in a cluster"}.get(target_type)
     if where is not None:
         return (
-            f"runs its engines as processes of this machine, {where}; take process_kill, process_pause, net_delay or "
-            "namespace_loss, which do the like to those"
+            f"runs its engines as processes of this machine, {where}; use process_kill, process_pause, net_delay or "
+            "namespace_loss, which have the same effects on processes"
         )
     disks = _either(name for name in ROLES if disk_folder(name, Path()) is not None)
     return (
@@ -74,17 +74,17 @@ def check_combination(
     if "namespace" in target_types and "link" in target_types:
         raise FaultRefused(
             f"{source}: a worker in a network of its own reaches the broker past the links; take faults of links or of "
-            f"{node_name(engine)}, not both in one day."
+            f"{node_name(engine)}, not both in one chaos day."
         )
     if has_two_brokers and not {"namespace", "link"}.isdisjoint(target_types):
         raise FaultRefused(
-            f"{source}: links and networks of their own lead to one broker; take faults of them or of leaders, not "
-            "both in one day."
+            f"{source}: links and a worker's own network reach only one broker, and moving leaders needs two; use "
+            "faults of links and networks or of leaders, not both in one chaos day."
         )
     if {"disk_full", "disk_slow"} <= set(kinds):
         raise FaultRefused(
-            f"{source}: what is filled is in memory, and what is slow is a disk; take disk_full or disk_slow, not both "
-            "in one day."
+            f"{source}: disk_full needs the engine's state on a file system in memory, and disk_slow needs it on a "
+            "disk; use one of them, not both in one chaos day."
         )
 
 
@@ -100,7 +100,10 @@ def _missing_on_host(kind: str, engine: str) -> str | None:
     if KINDS[kind].target == "namespace" and (why_not := node.why_not_here()) is not None:
         return f"a network of its own for a worker, which this host cannot give: {why_not}"
     if kind == "disk_full" and (why_not := disk.why_not_here()) is not None:
-        return f"a disk of its own for {engine}, since yours is never filled, and this host cannot give one: {why_not}"
+        return (
+            f"a separate file system for {engine}, since the demo never fills your disk, and this host cannot mount "
+            f"one: {why_not}"
+        )
     if kind == "clock_skew":
         return _missing_for_clocks(engine)
     if kind == "disk_slow" and KINDS[kind].why_not_here is None:

@@ -91,7 +91,7 @@ def one(kind: str, seconds: float, engine: str, inputs: tuple[str, ...]) -> dict
             raise FaultRefused(f"--fault {kind} is not built: {absent.reason}.")
     if kind not in KINDS:
         raise FaultRefused(
-            f"--fault {kind} is no fault of the demo; use kill, pause, none or a kind that `streamproof faults list` "
+            f"--fault {kind} is not a demo fault; use kill, pause, none or a kind that `streamproof faults list` "
             "shows, such as net_delay, broker_kill or restart_loop; --faults FILE and --plan NAME have several."
         )
     control, lasts = control_seconds(seconds, is_scenario=True), min(seconds / 6, _LASTS_SECONDS_MAX)

@@ -201,7 +201,7 @@ class ScenarioRun:
         if self._supervisor is not None and self._supervisor.failure is not None:
             raise NotHealed("the demo's supervisor, which would start it again, has failed; it ends with the demo.")
         if self._proxy is not None and not self._proxy.is_running:
-            raise NotHealed(f"the {self._proxy.name}, through which all passed, has ended; so does the demo.")
+            raise NotHealed(f"the {self._proxy.name}, which carried all traffic, has ended; the demo ends, too.")
 
     def end(self) -> None:
         """Heal the active faults, even after an error, and stop the supervisor."""

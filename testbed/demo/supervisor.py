@@ -106,7 +106,7 @@ class Supervisor:
 def _restart_message(name: str) -> str:
     if (starter := STARTED_BY.get(name)) is None:
         return f"the supervisor starts {name} again"
-    return f"{name} has ended; {starter} starts it again, as soon as it runs itself"
+    return f"{name} has ended; {starter} restarts it as soon as {starter} runs"
 
 
 def supervised_processes(

@@ -22,7 +22,7 @@ def overlapping(config: FaultConfig) -> Iterator[Sequence[FaultSpec]]:
 
 
 def workers_needed(config: FaultConfig, engine: str, source: str) -> int:
-    """Return the number of workers to run for ``config``, whose targets may be those of any number of workers.
+    """Return the number of workers to run for ``config``. The targets of ``config`` may be those of another number.
 
     Raises FaultRefused if the demo cannot run that many.
     """
@@ -31,8 +31,8 @@ def workers_needed(config: FaultConfig, engine: str, source: str) -> int:
     most = roles(engine, WORKERS_MAX).count("worker")
     if hit > 1 and hit >= most:
         raise FaultRefused(
-            f"{source}: it hits {hit} workers at once; {hit + 1} would do, of which one is left, and the demo has "
-            f"{most} of {engine} at most: hit fewer, or write pick: all, if you mean all."
+            f"{source}: it hits {hit} workers at once. One must be left, which needs {hit + 1} workers, and the demo "
+            f"has at most {most} of {engine}: hit fewer, or write pick: all to hit all."
         )
     return workers_for(engine, max([hit, *(_number(selector) for selectors in of_process for selector in selectors)]))
 

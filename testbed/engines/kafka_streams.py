@@ -28,7 +28,7 @@ class KafkaStreamsEngine(JvmEngine):
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
         """Raises EngineRefused."""
         if settings.standby:
-            raise EngineRefused("kafka_streams has no standby workers of its own kind; raise parallelism instead.")
+            raise EngineRefused("kafka_streams has no standby workers; raise parallelism instead.")
         super().__init__(settings, folder, roles=["worker"] * settings.parallelism)
         self.own_servers: tuple[str, ...] = ()
         """The bootstrap servers of each instance if each has its own link. Set before the start."""

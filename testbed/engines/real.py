@@ -196,7 +196,7 @@ class RealEngine(ProcessEngine):
                 "or another engine."
             )
         if settings.timeouts.commit_interval_seconds == 0 and not self.commits_without_pause:
-            raise EngineRefused(f"{self.name} commits after some time or never; set commit_interval_seconds above 0.")
+            raise EngineRefused(f"{self.name} does not support commit_interval_seconds 0; set it above 0.")
         super().__init__(folder, roles=roles)
         self.settings = settings
         self.node = settings.node

@@ -32,7 +32,7 @@ def parse_arguments(arguments: Sequence[str] | None, program: str) -> argparse.N
     parser.add_argument("config", type=Path, help="JSON file of testbed.engines.settings.EngineSettings")
     parser.add_argument("--instance", type=int, default=0, help="number of this instance in its group")
     parser.add_argument("--stop-at-end", action="store_true", help="process to the ends found at start, then exit 0")
-    parser.add_argument("--close-at-end", action="store_true", help="with --stop-at-end: answer the open windows too")
+    parser.add_argument("--close-at-end", action="store_true", help="with --stop-at-end: close open windows, too")
     return parser.parse_args(arguments)
 
 

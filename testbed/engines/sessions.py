@@ -17,18 +17,18 @@ the allowed lateness). All events below ``next_offset`` are read again. Then
 2. the listed events are added in the order of W; before those of one W, sessions that ended at or before W are dropped;
 3. sessions that ended at or before the watermark of the commit are dropped.
 
-The remaining sessions are exactly the open ones. An event is *finished* when another one is read if, before that, its
-session produced a result or it came late. Its own window ended at or before the watermark.
+The remaining sessions are exactly the open ones. An event is *finished* at the reading of another one if, before that
+reading, its session produced a result or it came late. The window of a finished event ended at or before the watermark.
 
 - An event that is not behind the watermark touches no finished event, whose window ended before its time. A late event
   touched no open session. So an unlisted event of a session that was open at the commit never touches an event that was
   in no open session then: step 1 does not join them.
 - At any watermark W, at most one open session of a key began at or before W: it ends after W, so two of them would
   touch. A straggler belongs to that session. So an event that it touches, and that was in no open session when it was
-  read, was finished by then. And no event that its session never had, with a window that ends after W, touches an event
-  whose window ended by W: if it was read later, it would have joined the straggler's session, or it lies beyond W; if
-  it was read before, it was in a session that began after W. So step 2 drops every finished event that could touch the
-  straggler, together with its whole session.
+  read, was finished by then. Now consider an event that was never in the straggler's session, and whose window ends
+  after W. It touches no event whose window ended by W: if it was read after the straggler, it would have joined the
+  straggler's session, or it lies beyond W; if it was read before, it was in a session that began after W. So step 2
+  drops every finished event that could touch the straggler, together with its whole session.
 - Step 2 drops no event of an open session: when the watermark reached W, the event's session ended after W, because of
   events that step 2 has added before the listed ones of W.
 - All other events were in a result or came late. Their windows ended by the commit's watermark, so step 3 drops them.

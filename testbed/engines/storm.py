@@ -246,8 +246,9 @@ def _with_message_timeout(settings: RealEngineSettings) -> RealEngineSettings:
         timeout = max(_MESSAGE_TIMEOUT_SECONDS, 5 * settings.window_ms / 1000)
     if timeout <= longest:
         raise EngineRefused(
-            f"storm acknowledges a window when the next one answers, {longest:g} s after its start; a message timeout "
-            f"of {timeout:g} s reads it again before that: use shorter windows, or a longer timeout."
+            f"storm acknowledges a window when the next one has its results, {longest:g} s after its start; with a "
+            f"message timeout of {timeout:g} s it reads the window again before that: use shorter windows, or a longer "
+            "timeout."
         )
     return settings.model_copy(update={"timeouts": times.model_copy(update={"message_timeout_seconds": timeout})})
 

@@ -4,8 +4,8 @@
 "transient_class": null, "count": 1}``
 
 A mutant that was killed and restarted repeats lines exactly; repeated lines count once. A line ``{"anew": true}``
-cancels all lines before it: cumulative results replace the earlier ones. ``class`` null: no violation is correct.
-``transient_class``: a violation that may be reported and must be retracted.
+cancels all lines before it: cumulative results replace the earlier ones. ``class`` null: the sidecar must report no
+violation. ``transient_class``: a violation that may be reported and must be retracted.
 """
 
 from __future__ import annotations

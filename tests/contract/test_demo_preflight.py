@@ -148,7 +148,11 @@ def unprivileged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             ("--fault", "namespace_partition"),
             "namespace_partition needs a network of its own for a worker",
         ),
-        ("flink", ("--fault", "disk_full"), "disk_full needs a disk of its own for flink, since yours is never filled"),
+        (
+            "flink",
+            ("--fault", "disk_full"),
+            "disk_full needs a separate file system for flink, since the demo never fills",
+        ),
         ("spark", ("--fault", "disk_slow"), "disk_slow cannot be done on this host"),
     ],
 )

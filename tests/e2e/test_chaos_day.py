@@ -52,7 +52,7 @@ def test_two_faults_of_a_file_are_injected_healed_and_reported(tmp_path: Path) -
     pause = {"kind": "process_pause", "target": "reference-worker-0", "for": "2s", "name": "pause-a-worker"}
     arguments = scenario(tmp_path, kill, pause, control="4s", recovery="4s")
     running = ended(tmp_path, "--engine", "reference:exactly_once", *arguments)
-    assert re.search(r"FAULT failure: kill-a-worker on reference-worker-\d is in, for 1s", running.said())
+    assert re.search(r"FAULT failure: kill-a-worker on reference-worker-\d is active, for 1s", running.said())
     assert re.search(r"the supervisor starts reference-worker-\d again", running.said())
     assert "healed: pause-a-worker on reference-worker-0 has ended" in running.said()
     killed, paused = line_of("kill-a-worker", running), line_of("pause-a-worker", running)
@@ -66,7 +66,7 @@ def test_a_named_plan_is_injected_healed_and_reported(tmp_path: Path) -> None:
     # 95 s of control, 90 of failure and 90 of recovery.
     arguments = ("--engine", "reference:exactly_once", "--plan", "pgval-crash", "--faster", "15")
     running = ended(tmp_path, *arguments)
-    assert re.search(r"FAULT failure: pgval-crash on reference-worker-\d is in, for 6s", running.said())
+    assert re.search(r"FAULT failure: pgval-crash on reference-worker-\d is active, for 6s", running.said())
     assert re.search(r"healed: pgval-crash on reference-worker-\d has ended", running.said())
     told_line = line_of("pgval-crash", running)
     assert re.match(r"process_kill on reference-worker-\d\), from .* healed .* no violation after it", told_line)
@@ -90,7 +90,7 @@ def test_the_packets_of_one_worker_are_delayed_by_a_named_plan(
     if name in REGISTRY:
         skip_without(name)
     running = ended(tmp_path, "--engine", engine, "--plan", plan, "--faster", faster)
-    assert f"FAULT failure: {plan} on {name}-worker-0-node is in" in running.said()
+    assert f"FAULT failure: {plan} on {name}-worker-0-node is active" in running.said()
     assert f"healed: {plan} on {name}-worker-0-node has ended" in running.said()
 
 
@@ -99,7 +99,7 @@ def test_the_packets_of_one_worker_are_delayed_by_a_named_plan(
 def test_one_fault_of_the_catalogue_needs_no_file(tmp_path: Path) -> None:
     arguments = ("--engine", "reference:exactly_once", "--fault", "net_partition", "--seconds", "18")
     running = ended(tmp_path, *arguments)
-    assert "FAULT failure: net-partition on reference-link is in, for 3s" in running.said()
+    assert "FAULT failure: net-partition on reference-link is active, for 3s" in running.said()
     assert "no violation after it" in line_of("net-partition", running)
 
 
@@ -108,7 +108,7 @@ def test_leaders_move_to_a_second_broker_and_back(tmp_path: Path) -> None:
     arguments = ("--engine", "reference:exactly_once", "--fault", "leader_move", "--seconds", "15")
     running = ended(tmp_path, *arguments)
     assert "a second broker is at 127.0.0.1:" in running.said()
-    assert "FAULT failure: leader-move on click is in" in running.said()
+    assert "FAULT failure: leader-move on click is active" in running.said()
     assert "healed: leader-move on click has ended" in running.said()
     assert "no violation after it" in line_of("leader-move", running)
 
@@ -131,7 +131,7 @@ def test_each_of_two_brokers_is_killed_and_started_again(tmp_path: Path) -> None
 def test_a_full_disk_stops_the_results_of_flink_until_it_is_healed(tmp_path: Path) -> None:
     skip_without("flink")
     running = ended(tmp_path, "--engine", "flink", "--fault", "disk_full", "--seconds", "36")
-    assert "FAULT failure: disk-full on flink-disk is in, for 6s" in running.said()
+    assert "FAULT failure: disk-full on flink-disk is active, for 6s" in running.said()
     told_line = line_of("disk-full", running)
     assert "no violation after it" in told_line
     stopped = re.search(r"stopped the output for ([\d.]+) s", told_line)
@@ -149,7 +149,7 @@ def test_a_demo_that_is_killed_during_a_full_disk_leaves_no_mount(tmp_path: Path
     full = {"kind": "disk_full", "target": "kafka_streams-disk", "for": "10m", "parameters": DISK}
     arguments = ("--engine", "kafka_streams", *scenario(tmp_path, full, control="2s", recovery="2s"))
     with demo(tmp_path / "demo", *arguments) as running:
-        running.await_line("FAULT failure: disk-full on kafka_streams-disk is in")
+        running.await_line("FAULT failure: disk-full on kafka_streams-disk is active")
         assert not mounted_disks(), "nobody but the demo sees it"
         assert running.end(signal.SIGKILL) == -signal.SIGKILL
         # The watchdog heals, then waits a while for the broker, which is no longer running.
@@ -178,7 +178,7 @@ def test_a_plan_that_kills_two_workers_leaves_one_of_three(tmp_path: Path) -> No
 def test_a_demo_that_is_interrupted_during_a_fault_heals_it_and_leaves_nothing(tmp_path: Path) -> None:
     partition = {"kind": "net_partition", "target": "reference-link", "for": "10m"}
     with demo(tmp_path / "demo", *scenario(tmp_path, partition, control="2s", recovery="2s")) as running:
-        running.await_line("FAULT failure: net-partition on reference-link is in")
+        running.await_line("FAULT failure: net-partition on reference-link is active")
         assert running.end(signal.SIGINT) == 130, running.said()
         assert "healed: net-partition on reference-link has ended" in running.said()
         assert_nothing_left(running)

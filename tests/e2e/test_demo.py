@@ -183,11 +183,11 @@ def javas(running: Demo) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--engine", "flink:at_most_once"), "--engine flink:at_most_once cannot be had; use one of exactly_once,"),
-        (("--engine", "nothing"), "--engine nothing is no engine of the demo"),
+        (("--engine", "flink:at_most_once"), "--engine flink:at_most_once is not supported; use one of exactly_once,"),
+        (("--engine", "nothing"), "--engine nothing is not a demo engine"),
         (("--engine", "reference:perhaps"), "--engine reference:perhaps is not a guarantee"),
         (("--engine", "mutant:drop=2"), "the rate of drop must be above 0 and at most 1"),
-        (("--fault", "earthquake"), "--fault earthquake is no fault of the demo; use kill, pause, none or a kind that"),
+        (("--fault", "earthquake"), "--fault earthquake is not a demo fault; use kill, pause, none or a kind that"),
         (("--seconds", "3"), "--seconds 3 is too short"),
     ],
 )

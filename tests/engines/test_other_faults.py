@@ -88,7 +88,7 @@ def test_a_worker_that_sleeps_past_its_heartbeat_loses_and_repeats_nothing(
         engine.process(0).send_signal(signal.SIGSTOP)
         deadline = time.monotonic() + SETTLE_SECONDS_MAX
         while workers_known(engine) >= workers:
-            assert time.monotonic() < deadline, "the sleeping worker was never missed"
+            assert time.monotonic() < deadline, "the stopped worker was never declared dead"
         engine.process(0).send_signal(signal.SIGCONT)
         run.finish()
         engine.ready(READY_SECONDS_MAX)

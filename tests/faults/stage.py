@@ -237,7 +237,7 @@ def _stopped(stage: Stage, is_in: Callable[[], bool]) -> None:
 
     def stop() -> bool:
         try:
-            wait_until(lambda: any("verified" in e.states for e in read(stage.folder / "st").values()), "it is in")
+            wait_until(lambda: any("verified" in e.states for e in read(stage.folder / "st").values()), "it is active")
             return is_in()
         finally:
             os.kill(os.getpid(), signal.SIGTERM)

@@ -97,12 +97,12 @@ def test_faults_of_workers_links_and_broker_are_injected_in_turn_and_healed(tmp_
         {"kind": "broker_kill", "target": "broker"},
     )  # fmt: skip
     before = [instance.pid for instance in scene.engine.instances]
-    wait_until(lambda: any("FAULT failure: process-kill" in line for line in scene.said), "the kill is in")
+    wait_until(lambda: any("FAULT failure: process-kill" in line for line in scene.said), "the kill is active")
     alive = [pid is not None and is_alive(pid) for pid in before]
     assert sorted(alive) == [False, True]
     assert not any("again" in line for line in scene.said), "it came back before its time"
     # The engine's address leads through the link, even after the broker has advertised its listener.
-    wait_until(lambda: any("FAULT failure: net-delay" in line for line in scene.said), "the delay is in")
+    wait_until(lambda: any("FAULT failure: net-delay" in line for line in scene.said), "the delay is active")
     producer = Producer({"bootstrap.servers": scene.scenario.engine_servers, "acks": "all", "linger.ms": 0})
     started = time.monotonic()
     producer.produce("click", b"1")
@@ -123,7 +123,7 @@ def test_a_stopped_run_heals_its_fault(tmp_path: Path, stack: ExitStack) -> None
     pause = {"kind": "process_pause", "target": "reference-worker-1", "for": "1h"}
     scene = Scene(tmp_path, stack, pause)
     assert scene.proxy is None, "no fault hits a link"
-    wait_until(lambda: any("FAULT failure" in line for line in scene.said), "the pause is in")
+    wait_until(lambda: any("FAULT failure" in line for line in scene.said), "the pause is active")
     scene.scenario.end()
     (entry,) = read(state_folder(tmp_path)).values()
     assert entry.is_healed

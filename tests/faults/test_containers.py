@@ -171,8 +171,8 @@ def _during(stage: Stage, fault: dict[str, Any], **more: Any) -> None:
         ({"is_restarting": True}, "container_kill", "web: the container ended, and is about to be started again by D"),
         ({"is_paused": True}, "container_pause", "web: the container is paused; fix that first"),
         ({"is_removed_at_end": True}, "container_kill", r"web: Docker removes the container when it ends \(--rm\)"),
-        ({"health": "starting"}, "container_kill", "web: the container is not healthy by its own check"),
-        ({"health": "unhealthy"}, "container_restart", "web: the container is not healthy by its own check"),
+        ({"health": "starting"}, "container_kill", "web: the container's health check does not pass"),
+        ({"health": "unhealthy"}, "container_restart", "web: the container's health check does not pass"),
         ({"networks": {}}, "container_disconnect", "is not on any network of its own"),
         ({"networks": {"host": {"Aliases": []}}}, "container_disconnect", "on the network host, which it cannot be"),
         ({"api_version": "1.24"}, "container_kill", r"its API is 1\.24; streamproof needs 1\.25"),
@@ -253,7 +253,7 @@ def test_the_list_checks_the_sockets_of_the_targets(
     stage.targets["other"] = {**stage.targets["web"], "socket": str(socket_path.with_name("none"))}
     stage.write()
     assert main(["faults", "list", str(stage.file)]) == 0
-    possible, _, not_here = capsys.readouterr().out.partition("Not here:\n")
+    possible, _, not_here = capsys.readouterr().out.partition("Kinds of faults that are not available on this host:\n")
     assert "  container_kill " in possible
     assert f"  web: container {ID[:12]} runs, on shop_default\n" in not_here
     assert f"  other: {socket_path.with_name('none')}: no Docker answers there" in not_here

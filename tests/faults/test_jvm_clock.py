@@ -71,16 +71,16 @@ class Program:
         self.process = OwnedProcess(command, log=stage.folder / "tells.log", name="program", folder=stage.folder)
         (stage.folder / "c.pid").write_text(str(self.process.pid))
         stage.targets["c"] = {"type": "process", "pid_file": "c.pid", "clock_file": "clocks/c"}
-        wait_until(self._shown.exists, "it tells the time")
+        wait_until(self._shown.exists, "it writes the time")
 
     def off_by(self) -> list[float]:
         """Return the offset in seconds of each way of reading the time, from values written after this call."""
         before = self._shown.stat().st_mtime_ns
-        wait_until(lambda: self._shown.stat().st_mtime_ns > before, "it tells the time again")
+        wait_until(lambda: self._shown.stat().st_mtime_ns > before, "it writes the time again")
         *millis, slept_ms, parked_ms, blocked_ms = map(float, self._shown.read_text().split())
-        assert 19 < slept_ms < 5000, "what waits is not moved"
-        assert 18 < parked_ms < 5000, "nor what waits until an instant of that clock"
-        assert 18 < blocked_ms < 5000, "nor where it names what it waits for"
+        assert 19 < slept_ms < 5000, "a wait for a duration does not change"
+        assert 18 < parked_ms < 5000, "nor does a wait until an instant of that clock"
+        assert 18 < blocked_ms < 5000, "nor does such a wait with a blocker object"
         return [each / 1000 - self._shown.stat().st_mtime_ns / 1e9 for each in millis]
 
 
@@ -216,11 +216,11 @@ def test_a_jvm_of_another_user_can_read_the_clock_file(stage: Stage, program: Pr
 
 def test_a_jvm_that_does_not_report_its_clock_is_refused(stage: Stage, program: Program) -> None:
     report_file = Path(f"{program.clock_file}.{program.process.pid}")
-    wait_until(report_file.exists, "the agent tells")
+    wait_until(report_file.exists, "the agent reports")
     program.process.send_signal(signal.SIGSTOP)
     wait_until(lambda: time.time() - report_file.stat().st_mtime > 2, "no new report for two seconds")
     with pytest.raises(FaultRefused, match=rf"c: process {program.process.pid} .*clock for .*stop"):
         stage.during(skew("10m"), lambda: None)
     program.process.send_signal(signal.SIGCONT)
-    wait_until(lambda: time.time() - report_file.stat().st_mtime < 1, "it tells again")
+    wait_until(lambda: time.time() - report_file.stat().st_mtime < 1, "it reports again")
     stage.during(skew("10m"), lambda: None)

@@ -143,7 +143,7 @@ def test_a_peer_that_accepts_no_connection_before_the_fault_is_refused(stage: St
 
 def test_a_device_without_an_end_on_this_host_is_refused(stage: Stage, name: str) -> None:
     stage.targets["node"] |= {"device": "lo"}
-    with pytest.raises(FaultRefused, match="lo is no veth"):
+    with pytest.raises(FaultRefused, match="lo is not a veth"):
         stage.during(
             {"kind": "namespace_partition", "target": "node", "parameters": {"direction": "from"}}, lambda: None
         )
@@ -164,7 +164,7 @@ def test_a_stranger_with_the_same_interface_numbers_is_not_the_other_end(stage: 
         ip("link", "add", f"{name}d", "index", str(outside), "type", "veth", *ends)
         stack.callback(ip, "link", "del", f"{name}d")
         assert namespaces.other_end(third, "x0") == Device(None, f"{name}d")
-        with pytest.raises(FaultRefused, match=f"namespace {name}: .* x0 is no veth"):
+        with pytest.raises(FaultRefused, match=f"namespace {name}: .* x0 is not a veth"):
             namespaces.other_end(name, "x0")
 
 

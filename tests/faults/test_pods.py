@@ -142,7 +142,7 @@ def during(
     ("change", "words"),
     [
         ({"has_chaos_mesh": False}, "the cluster knows no PodChaos; install Chaos Mesh"),
-        ({"ready_pods": 0}, "no pod of shop that match names is ready"),
+        ({"ready_pods": 0}, "no pod in namespace shop with the labels of match is ready"),
         ({"token": "secret"}, "the API server refused GET .*: Unauthorized"),
         # An object that can be created but not removed would stay in the cluster.
         ({"forbidden": frozenset({"patch"})}, 'the API server refused PATCH .*: .* cannot patch resource "podchaos"'),

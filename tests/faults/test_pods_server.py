@@ -60,7 +60,7 @@ def test_an_unreachable_server_leaves_the_state_of_a_fault_unknown(stage: Stage,
     cluster.is_away = lambda _: True
     assert not injection.is_active()
     cluster.is_away = lambda _: False
-    wait_until(injection.is_active, "the fault is in")
+    wait_until(injection.is_active, "the fault is active")
     cluster.is_away = lambda _: True
     injection.maintain()
 

@@ -1,4 +1,4 @@
-"""What an absent result shows if the pipeline may not be done: `--once` beside a running pipeline, and an engine with
+"""An absent result while the pipeline may still produce it: `--once` beside a running pipeline, and an engine with
 unread input."""
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def test_the_keyboard_reaches_and_reads_the_plots(page: Browser, served: Served,
     pointed = page.value(text)
     served.publisher.publish(replace(snapshots[-1], taken_us=at(SECONDS + 2)))
     page.wait_until("document.querySelector('#when').innerText.includes('12:00:02')")
-    assert page.value(text) == pointed, "who stands on a point is not moved"
+    assert page.value(text) == pointed, "an update does not move the selected point"
     page.press("ArrowLeft")
     page.wait_until(f"{text}.startsWith('11:59:56')")
     frames = "[...document.querySelectorAll('.frame')]"

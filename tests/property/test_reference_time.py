@@ -105,8 +105,7 @@ def test_with_all_idle_the_watermark_stays() -> None:
 
 def test_the_last_partition_to_be_read_does_not_close_cells_alone() -> None:
     # Both partitions are silent from T = 10 on, but the record of the second one is read later, at T = 12. At T = 31
-    # the
-    # first partition is idle and the second one is not. An engine may have seen them fall silent in another order.
+    # the first partition is idle and the second one is not. An engine may have seen them fall silent in another order.
     story = Story(IDLE_20, TWO_INPUTS).step(10, event("a", 9), unread={CLICKS_1: 1})
     story.step(12, event("b", 13, partition=1)).step(31)
     assert story.judge().input_watermark_us == 9

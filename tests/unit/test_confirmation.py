@@ -157,7 +157,9 @@ def test_a_confirmed_violation_stays_confirmed_when_new_ones_are_suspected(
     assert run.record.first_confirmed_us == {"missing": 15}
     run.after(40, fact("output", [1], batch=40, lookup_us=40), suspected=MISSING)
     run.after(45, suspected=MISSING)
-    assert totals(run) == ({CONTROL: 2}, {"missing": 1}, {"missing": 1}), "and is taken back by what explains it"
+    assert totals(run) == ({CONTROL: 2}, {"missing": 1}, {"missing": 1}), (
+        "and is retracted by the evidence that explains it"
+    )
     assert moves(run) == [("confirmed", 2, 2, 0), ("suspected", 1, 0, 0), ("confirmed", 1, 0, 1)]
 
 

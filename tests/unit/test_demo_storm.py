@@ -118,7 +118,7 @@ def test_no_worker_is_reported_as_started_while_its_supervisor_is_down(tmp_path:
         journal.record_state(entry, "injected")
         pids.update(dict.fromkeys(pids))
         supervisor.look()
-        assert said == ["storm-worker-0 has ended; storm-supervisor starts it again, as soon as it runs itself"]
+        assert said == ["storm-worker-0 has ended; storm-supervisor restarts it as soon as storm-supervisor runs"]
         journal.record_state(entry, "heal_started")
         supervisor.look()
         assert said[1:] == ["the supervisor starts storm-supervisor again"]

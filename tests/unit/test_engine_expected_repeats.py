@@ -29,5 +29,9 @@ def test_uncommitted_results_are_repeated() -> None:
 def test_each_death_counts_only_the_results_of_the_dead_instance() -> None:
     answers = [answer(10, 1, 2), answer(30, 2), answer(50, 2, 3)]
     assert expected_repeats(answers, [death(20, 2), death(40, 2)]) == Counter([2, 2])
-    assert expected_repeats(answers, [death(20, 2), death(25, 2)]) == Counter([2]), "one that dies unheard adds nothing"
-    assert expected_repeats(answers, [death(40, 2)]) == Counter([2]), "twice by one worker is no doing of the kill"
+    assert expected_repeats(answers, [death(20, 2), death(25, 2)]) == Counter([2]), (
+        "an instance that dies without a result adds nothing"
+    )
+    assert expected_repeats(answers, [death(40, 2)]) == Counter([2]), (
+        "two results of one worker are not repeats of the kill"
+    )

@@ -159,7 +159,7 @@ def plan(engine: str, workload: str | None = None) -> Any:
 def test_the_demo_uses_the_strongest_guarantee_of_an_engine_by_default(engine: str) -> None:
     assert (plan(engine).guarantee, plan(engine).fault) == ("exactly_once", "kill")
     assert plan(f"{engine}:at_least_once").guarantee == "at_least_once"
-    with pytest.raises(DemoRefused, match=f"{engine}:at_most_once cannot be had"):
+    with pytest.raises(DemoRefused, match=f"{engine}:at_most_once is not supported"):
         plan(f"{engine}:at_most_once")
 
 

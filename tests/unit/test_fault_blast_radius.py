@@ -55,7 +55,9 @@ def test_two_names_of_one_resource_count_as_one(tmp_path: Path, number: int, mon
     one, other, fault = twins(tmp_path)[number]
     with pytest.raises(FaultRefused, match=r"would hit all replicas \(one, other\)"):
         hit({"one": one, "other": other}, fault)
-    assert hit({"one": one, "other": other}, {**fault, "target": "other"}) == [["other"]], "a name asks for its thing"
+    assert hit({"one": one, "other": other}, {**fault, "target": "other"}) == [["other"]], (
+        "a target that is named is hit under its name"
+    )
     assert hit({"one": one, "other": other}, {**fault, "target": {"pick": "all"}}) == [["one"]], "once is enough"
     with pytest.raises(FaultRefused, match="twice in one group"):
         hit({"one": one, "other": other}, {**fault, "target": "one"}, {**fault, "target": "other"})
@@ -115,7 +117,9 @@ def test_two_targets_of_one_process_group_are_one_if_the_group_is_affected(
     with pytest.raises(FaultRefused, match="twice in one group"):
         hit({"member": member, "leader": leader}, {**pause, "target": "member"}, {**pause, "target": "leader"})
     (names,) = hit({"member": member, "leader": leader}, {**pause, "target": {"pick": "all"}})
-    assert names == (["member"] if member_takes_group else ["leader"]), "who takes the whole group does for all of it"
+    assert names == (["member"] if member_takes_group else ["leader"]), (
+        "the target that is the whole group stands for its members"
+    )
     other = process(str(tmp_path / "other.pid"), group=True)
     with pytest.raises(FaultRefused, match=r"pick: 3 .* 2 targets"):
         hit({"member": member, "leader": leader, "other": other}, {**pause, "target": {"pick": 3}})

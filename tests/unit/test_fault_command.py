@@ -116,7 +116,7 @@ def test_the_list_checks_for_the_library_of_clock_faults(
             file = stack.enter_context(library.open("rb"))
             stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         assert main(["faults", "list"]) == 0
-    possible, _, not_here = capsys.readouterr().out.partition("Not here:\n")
+    possible, _, not_here = capsys.readouterr().out.partition("Kinds of faults that are not available on this host:\n")
     assert ("  clock_skew " in possible) is (where != "nowhere")
     is_library_missing = "libfaketime is not installed, and no process here has loaded it" in not_here
     assert is_library_missing is (where == "nowhere")
@@ -155,6 +155,6 @@ def test_the_list_of_a_file_shows_the_present_state_of_its_targets(
     assert out == [
         f"{file}:",
         f"  w0: process {os.getpid()} runs",
-        f"  w1: does not run, by {file.parent / 'w1.pid'}",
+        f"  w1: does not run, according to {file.parent / 'w1.pid'}",
         "  kafka: 127.0.0.1:19092 to 127.0.0.1:9092, and no proxy runs",
     ]

@@ -40,7 +40,7 @@ def test_parameters_are_those_of_the_kind() -> None:
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ({"kind": "earthquake"}, "'earthquake' is no kind of fault; `streamproof faults list` shows them"),
+        ({"kind": "earthquake"}, "'earthquake' is not a kind of fault; `streamproof faults list` shows them"),
         ({"kind": "net_delay"}, "parameters of net_delay: delay: Field required"),
         ({"kind": "net_delay", "parameters": {"delay": 5}}, "a duration is a number with ms, s, m or h"),
         ({"kind": "net_delay", "parameters": {"delay": "1s", "jitter": "2s"}}, "jitter is more than half of delay"),
@@ -73,7 +73,7 @@ KILL = {"kind": "process_kill", "target": "w"}
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ({"together": [KILL]}, "schedule.faults.0.together: has 1 of the 2 that it takes at least"),
+        ({"together": [KILL]}, "schedule.faults.0.together: has 1 of at least 2 entries"),
         ({"together": [KILL, {**KILL, "for": {"at_least": "1s", "at_most": "5s"}}]}, "in a group is one duration"),
         ({"together": [{**KILL, "for": "5s"}] * 2, "for": "9s"}, "has its own for; leave out that of the group"),
         ({"together": [{**KILL, "after": "1s"}] * 2}, "a group starts with its first fault; leave out the after"),
@@ -81,7 +81,7 @@ KILL = {"kind": "process_kill", "target": "w"}
         ({"together": [KILL, KILL], "name": "both"}, "schedule.faults.0.name: is not a known key"),
         ({"together": [KILL, KILL], "for": {"at_least": "1s", "at_most": "2s"}}, "needs random; write one duration"),
         ({**KILL, "after": "1s"}, "schedule.faults.0.after: is not a known key"),
-        ({"together": [KILL, {"kind": "earthquake"}]}, "schedule.faults.0.together.1: 'earthquake' is no kind"),
+        ({"together": [KILL, {"kind": "earthquake"}]}, "schedule.faults.0.together.1: 'earthquake' is not a kind"),
     ],
 )
 def test_a_wrong_group_is_refused_with_the_fix(fault: dict[str, Any], words: str) -> None:
@@ -114,9 +114,9 @@ def test_a_backend_that_is_not_built_is_refused(backend: str) -> None:
         ({"type": "sidecar", "pid": 5, "start": ["x"]}, "start needs state or pid_file"),
         ({"type": "sidecar", "state": "s", "start": ["x"], "supervised": True}, "exclude each other"),
         ({"type": "broker", "pid": 5, "address": "here"}, "targets.t.address"),
-        ({"type": "pods", "namespace": "shop", "match": {}}, "targets.t.match: has 0 of the 1 that it takes at least"),
+        ({"type": "pods", "namespace": "shop", "match": {}}, "targets.t.match: has 0 of at least 1 entries"),
         ({"type": "pods", "namespace": "shop", "match": {"a": "b"}, "server": "shop:6443"}, "targets.t.server"),
-        ({"type": "pod"}, "targets.t: 'pod' is no type of target; use one of 'process', 'broker'"),
+        ({"type": "pod"}, "targets.t: 'pod' is not a type of target; use one of 'process', 'broker'"),
         ({"pid": 5}, "targets.t: has no type; docs/faults.md shows which there are"),
     ],
 )
@@ -134,7 +134,7 @@ def test_one_wrong_entry_of_a_list_is_one_problem() -> None:
     assert "more)" not in complaint({"together": [KILL, {"kind": "earthquake"}]})
     assert complaint({"kind": "process_kill", "for": 5, "size": 1}).endswith("(and 1 more).")
     said = complaint({"kind": "process_kill"}, schedule={"faults": []})
-    assert said == "fault configuration: schedule.faults: has 0 of the 1 that it takes at least."
+    assert said == "fault configuration: schedule.faults: has 0 of at least 1 entries."
 
 
 def test_a_named_plan_accepts_the_name_of_a_target() -> None:

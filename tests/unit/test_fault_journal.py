@@ -239,7 +239,7 @@ def test_lines_of_another_version_do_not_prevent_healing_the_rest(
     number = len(lines) + 1
     with Journal.locked(tmp_path) as journal:
         assert len(journal.open_entries()) == 2
-        with pytest.raises(NotHealed, match=rf"journal\.jsonl: line {number} is .*{why}.* may be broken still"):
+        with pytest.raises(NotHealed, match=rf"journal\.jsonl: line {number} is .*{why}.* may still be active"):
             heal_all(journal, None, LimitsSection(), lambda _: None)
         assert journal.open_entries() == []
 
@@ -264,7 +264,7 @@ def test_a_healed_fault_is_published_though_another_is_not_healed(
     with (tmp_path / JOURNAL_FILE).open("a") as file:
         file.write(json.dumps(UNREADABLE[0][0][0]) + "\n")
     with Journal.locked(tmp_path) as journal:
-        with pytest.raises(NotHealed, match="may be broken still"):
+        with pytest.raises(NotHealed, match="may still be active"):
             heal_all(journal, Topic(), LimitsSection(), lambda _: None)
         assert [entry.is_published for entry in journal.entries.values()] == [True]
     assert published == ["heal_started", "healed", "injected", "heal_started", "healed", "flushed"]
@@ -342,7 +342,7 @@ def test_a_producer_that_accepts_no_record_does_not_prevent_healing(
         healed_names = SlowHealing()
         heal(entry, healed_names, journal, topic, 0.0)
         assert (healed_names.has_healed, entry.is_healed) == (True, True)
-        with pytest.raises(NotPublished, match="took not all records"):
+        with pytest.raises(NotPublished, match="did not acknowledge all records"):
             publish_missing(topic, journal)
         assert not entry.is_published
 

@@ -108,7 +108,7 @@ def test_an_event_too_far_ahead_may_have_made_events_late_up_to_its_window() -> 
         rows_of(Table.FACTS, [far, event]), 5, lambda starts: window.latest_reaches_us(starts, 0)
     ).to_pylist()
     assert (with_reach["reach_us"], untouched["reach_us"]) == (MINUTE_US, None)
-    assert judged(event, with_reach) == {"expected": 2, "overdue": 1, "missing": 1}, "its own loss is no one's doubt"
+    assert judged(event, with_reach) == {"expected": 2, "overdue": 1, "missing": 1}, "its own loss is not in doubt"
     assert judged(event, {**with_reach, "first_offset": 1}) == {"expected": 2, "missing": 2}, "it came after the event"
     [carried] = lateness_rows(rows_of(Table.FACTS, [with_reach]), 0)
     assert judged(event, carried) == {"expected": 1, "overdue": 1}

@@ -216,4 +216,4 @@ def test_a_fault_after_the_recovery_timeout_does_not_change_the_reason(injected:
     assert found.recovered is False
     assert because in " ".join(found.absent_because)
     if injected > 140:  # 70 s, the recovery timeout of 60 s, and 10 s of stable output
-        assert found == cost(slow, until=injected - 1), "told before that fault struck"
+        assert found == cost(slow, until=injected - 1), "final before that fault was injected"

@@ -150,7 +150,9 @@ def test_a_fault_is_published_with_its_measures(tmp_path: Path) -> None:
     assert (control.throughput_per_second, control.results, control.latency["window_close"].count) == (100.0, 120, 60)
     assert failure.throughput_per_second == pytest.approx(20.0)
     assert recovery.contributions == {"missing": 0, "duplicate": 5, "misplaced": 0, "unknown_id": 0}
-    assert (after.phase, after.contributions) == ("control", {}), "violations of a later control are not told apart"
+    assert (after.phase, after.contributions) == ("control", {}), (
+        "violations of a later control phase are not counted separately"
+    )
 
 
 def test_without_a_fault_the_kept_output_stays_bounded(tmp_path: Path) -> None:

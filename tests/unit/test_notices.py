@@ -70,7 +70,7 @@ def test_a_verdict_that_changes_and_a_new_class_have_one_line_each() -> None:
     )
     assert heard.read(build(broken())) == []
     assert len(heard.read(build(clean()))) == 1, "all is retracted"
-    assert len(heard.read(build(broken()))) == 3, "and what comes again is new again"
+    assert len(heard.read(build(broken()))) == 3, "and a class that occurs again is new again"
 
 
 def test_the_status_comes_first_and_every_minute_and_says_when_no_batch_came() -> None:

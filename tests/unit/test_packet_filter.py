@@ -110,7 +110,7 @@ def test_nft_is_chosen_if_the_kernel_refuses_iptables(install: Install) -> None:
     ("programs", "refused", "why"),
     [
         ((), "nothing", "iptables is not installed, and nft is not installed"),
-        (("nft",), "nft", "iptables is not installed, and nftables takes no random loss (no nft here)"),
+        (("nft",), "nft", "iptables is not installed, and nftables cannot drop packets at random (no nft here)"),
     ],
 )
 def test_a_host_without_iptables_and_nft_gives_the_reason(

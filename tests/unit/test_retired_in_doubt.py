@@ -217,7 +217,7 @@ def test_late_records_read_again_may_belong_to_retired_cells(run: Run) -> None:
     run.decodes_nothing.clear()
     run.batch(events(*range(100, 110), window=10), result(*range(100, 110), window=10))
     shown = run.batch()
-    assert shown.contributions["missing"] == 4, "of the cells that are gone three, and one of those in memory"
+    assert shown.contributions["missing"] == 4, "three of retired cells, and one of the cells in memory"
     assert standing(shown) == ({"missing": 2, "duplicate": 1}, {"missing": 2})
     assert is_unknown(shown, "missing") or shown.verdicts[Guarantee.EXACTLY_ONCE] is Verdict.FAIL
 

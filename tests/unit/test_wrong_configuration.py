@@ -134,7 +134,7 @@ def in_time(read: Sequence[Fed], written: Sequence[Fed]) -> st.SearchStrategy[li
 def test_a_configuration_that_fits_no_record_confirms_nothing(parts: list[Sequence[Fed]], restarts: bool) -> None:
     for shown in played(parts, restarts=restarts):
         assert confirmed(shown) == {}
-        assert shown.confirmed_total == {}, "nor is it on record that it was"
+        assert shown.confirmed_total == {}, "nor do the totals record a confirmation"
         assert not any(verdict in (Verdict.FAIL, Verdict.PASS) for verdict in shown.verdicts.values())
     assert any("is in doubt" in reason for reason in shown.reasons)
 

@@ -46,7 +46,7 @@ def parse_start(value: Any) -> Any:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
-        raise broken_rule(f"{text!r} is no start", FIX) from None
+        raise broken_rule(f"{text!r} is not a valid start", FIX) from None
     if instant.tzinfo is None or "T" not in text.upper():
         raise broken_rule(f"{text!r} has no time of day with a zone", FIX)
     return Start(kind="time", time_us=(instant - EPOCH) // timedelta(microseconds=1))

@@ -141,11 +141,11 @@ def parsed(text: str) -> History:
     """Return the history in ``text``. Raises one of `DAMAGED` if it is damaged or of another version."""
     plain = json.loads(text)
     if plain["schema"] != SCHEMA or tuple(plain["columns"]) != COLUMNS:
-        raise ValueError("the history is of another make")
+        raise ValueError("the history has the schema of another version")
     points = tuple(_point(row) for row in plain["points"])
     definition = plain["definition"]
     if definition is not None and definition not in LATENCIES:
-        raise ValueError("the latency of the history is none that is measured")
+        raise ValueError("the latency definition of the history is unknown")
     # A history is only read at a start. The previous process may have been killed before its start was recorded.
     least = points[-1].restarts + 1 if points else 0
     return History(points, _numbers(plain["bounds"]), definition, least)

@@ -229,7 +229,7 @@ class BatchRunner:
         if end is None and appeared:
             raise NewGenerationWanted("a topic appeared")
         if canary is not None and canary.wants_query(existing):
-            raise NewGenerationWanted("a topic of the canary came, went or was made again")
+            raise NewGenerationWanted("a canary topic was created, deleted or recreated")
         topics = {source.topic: topics[source.topic] for source in self.sources if source.topic in topics}
         self._check_topics(topics)
         lookups = self.brokers.lookup({**topics, **(canary.read_of(existing) if canary is not None else {})})

@@ -123,7 +123,7 @@ def find_java() -> JavaInstallation:
         raise JavaNotFoundError(f"{executable} (from {origin}) does not say its version: {_JAVA_FIX}")
     major = int(match["major"])
     if not JAVA_MAJOR_MIN <= major <= JAVA_MAJOR_MAX:
-        raise JavaNotFoundError(f"{executable} (from {origin}) is Java {major}, which does not do: {_JAVA_FIX}")
+        raise JavaNotFoundError(f"{executable} (from {origin}) is Java {major}, which is not supported: {_JAVA_FIX}")
     return JavaInstallation(executable, major, match["version"])
 
 
@@ -269,7 +269,7 @@ def _run_ivy(jars: Iterable[LockedJar], folder: Path) -> str:
             timeout=_FETCH_SECONDS_MAX,
         )
     except subprocess.TimeoutExpired:
-        return f"nothing to the purpose within {_FETCH_SECONDS_MAX} s."
+        return f"no result within {_FETCH_SECONDS_MAX} s."
     lines = [line.strip() for line in run.stdout.decode(errors="replace").splitlines()]
     return " | ".join([line for line in lines if re.search(r"[A-Za-z]", line)][-6:]) or f"exit status {run.returncode}."
 
