@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,11 @@ from validator.state.tables import SCHEMAS, PathUnfit, StateTables, Table
 from validator.stream.retention import drop_folders
 
 
-def _append(tables: StateTables, batch: int) -> None:
+def _append(tables: StateTables, batch: int, *, settled: bool = True) -> None:
     rows = facts(fact("input", [batch], batch=batch, lookup_us=batch, epoch=batch // 5))
     tables.append(rows, Table.FACTS, writer="w", version=batch)
+    if settled:
+        tables.close()
 
 
 def _batches(tables: StateTables) -> list[int]:
@@ -36,6 +40,47 @@ def test_small_files_are_compacted_without_changing_a_row(tmp_path: Path, monkey
     assert _batches(tables) == _batches(StateTables(tmp_path)) == list(range(45))
     rows = [row for part in tables.scan(Table.FACTS) for row in part.to_pylist()]
     assert all(row["ids"] == [{"id": row["batch"], "offset": 0}] for row in rows)
+
+
+def test_compaction_beside_appends_and_deletions_changes_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_tables, "COMPACT_EVERY", 2)
+    tables = StateTables(tmp_path)
+    tables.take_over()
+    first = 0
+    for batch in range(60):
+        _append(tables, batch, settled=False)
+        _append(tables, batch, settled=False)
+        if batch % 20 == 19:
+            tables.delete_facts((first := batch - 8) // 5 - 1)
+        assert _batches(tables) == list(range(first // 5 * 5, batch + 1))
+    tables.close()
+    operations = Counter(entry["operation"] for entry in DeltaTable(str(tmp_path / "facts")).history())
+    assert operations["OPTIMIZE"] > 0
+    assert _batches(StateTables(tmp_path)) == list(range(first // 5 * 5, 60))
+
+
+def test_a_deletion_waits_for_a_compaction_and_an_append_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta refuses to commit a deletion if its files were joined since it began."""
+    monkeypatch.setattr(state_tables, "COMPACT_EVERY", 2)
+    released, compact = threading.Event(), StateTables._compact
+
+    def late(self: StateTables, table: Table, *, vacuums: bool) -> None:
+        released.wait()
+        compact(self, table, vacuums=vacuums)
+
+    monkeypatch.setattr(StateTables, "_compact", late)
+    tables = StateTables(tmp_path)
+    for batch in range(10):
+        _append(tables, batch, settled=False)
+    assert not released.is_set()
+    threading.Timer(0.5, released.set).start()
+    tables.delete_facts(0)
+    assert released.is_set()
+    assert _batches(tables) == list(range(5, 10))
 
 
 def test_files_deleted_by_retention_do_not_stop_the_cleanup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

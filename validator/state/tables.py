@@ -7,11 +7,13 @@ column.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +21,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.schema import StructType as DeltaStruct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -163,6 +165,11 @@ COMPACTED_BYTES: Final = 32 * 1024 * 1024
 _VACUUM_EVERY: Final = 36 * COMPACT_EVERY
 """Versions between two removals of joined files that no reader needs any more: an hour or less under traffic."""
 
+_TIDYING: Final = ThreadPoolExecutor(1, "compaction")
+"""Joins small files beside the batches, since joining the files of 100 batches can take longer than a batch may.
+
+It joins the files of one table at a time, so that batches keep a core. A process that ends waits for it.
+"""
 _MAKING: Final = {table: threading.Lock() for table in Table}
 """Two concurrent commits that create a table would conflict. The state's lock excludes other processes."""
 _WRITER: Final = "writer"
@@ -281,6 +288,7 @@ class StateTables:
         self.state = state
         self._open: dict[Table, DeltaTable] = {}
         self._turns: dict[Table, int] = {}
+        self._tidied: dict[Table, tuple[int, Future[None]]] = {}
 
     def take_over(self) -> None:
         """Create absent tables, and make this object the only one that can commit to the tables.
@@ -388,21 +396,43 @@ class StateTables:
 
     def delete_facts(self, through_epoch: int) -> None:
         """Delete the facts of epochs up to ``through_epoch`` from the table. Their files stay on the disk."""
+        # A deletion cannot be committed if the files that it removes from the table were joined meanwhile.
+        self._await_tidying(Table.FACTS)
         with _MAKING[Table.FACTS]:
             known = self._newest(Table.FACTS)
             if known is not None:
                 self._check_turn(known, Table.FACTS)
                 known.delete(f"epoch <= {through_epoch}")
 
+    def close(self) -> None:
+        """Wait until the files that are being joined have been joined."""
+        for table in Table:
+            self._await_tidying(table)
+
+    def _await_tidying(self, table: Table) -> None:
+        if table in self._tidied:
+            wait([self._tidied[table][1]])
+
     def _tidy(self, table: Table, known: DeltaTable) -> None:
-        """Join small files periodically, in a commit that changes no row. The joined files are removed later."""
+        """Periodically begin to join small files, beside further appends. Does nothing while they are being joined."""
         known.update_incremental()
         version = known.version()
-        if version % COMPACT_EVERY == 0:
+        begun, running = self._tidied.get(table, (version - 1, None))
+        if version // COMPACT_EVERY > begun // COMPACT_EVERY and (running is None or running.done()):
+            vacuums = version // _VACUUM_EVERY > begun // _VACUUM_EVERY
+            self._tidied[table] = version, _TIDYING.submit(self._compact, table, vacuums=vacuums)
+
+    def _compact(self, table: Table, *, vacuums: bool) -> None:
+        """Join small files in a commit that changes no row. The joined files are removed by a later vacuum.
+
+        If this fails, for example on a full disk, the table keeps its small files, and the next round joins them.
+        """
+        with contextlib.suppress(DeltaError, OSError):
+            known = DeltaTable(path_of(self.state, table))
             known.optimize.compact(target_size=COMPACTED_BYTES, max_concurrent_tasks=1)
-        # Vacuum removes every file that the log does not name, also through links.
-        if version % _VACUUM_EVERY == 0 and not holds_links(self.state / table.value):
-            known.vacuum(dry_run=False)
+            # Vacuum removes every file that the log does not name, also through links.
+            if vacuums and not holds_links(self.state / table.value):
+                known.vacuum(dry_run=False)
 
     def _newest(self, table: Table) -> DeltaTable | None:
         known = self._open.get(table)

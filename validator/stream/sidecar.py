@@ -173,6 +173,7 @@ class Sidecar:
             verdict = generations.run(spark)
         finally:
             generations.close()
+            self._tables.close()
             publisher.stop()
             if spark is not None and self._borrowed is None:
                 _stop_spark(spark)
