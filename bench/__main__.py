@@ -219,6 +219,7 @@ def live(given: argparse.Namespace) -> list[dict[str, Any]]:
         with Sampler(sidecar.pid) as sampler:
             try:
                 _await_batches(state, 1, sidecar)
+                before = _metrics(state)
                 load = Load(
                     broker.bootstrap_servers,
                     "click",
@@ -269,6 +270,8 @@ def live(given: argparse.Namespace) -> list[dict[str, Any]]:
         "missing_found": report["violations"]["confirmed"]["missing"],
         "repeated": written["repeated"],
         "duplicate_found": report["violations"]["confirmed"]["duplicate"],
+        "batches_over_2s": _over("batch_duration_seconds", 2.0, metrics, before),
+        "found_after_5s": _over("detection_delay_seconds", 5.0, metrics, before),
         "after_warm_up_batches_over_2s": _over("batch_duration_seconds", 2.0, metrics, warm),
         "after_warm_up_found_after_5s": _over("detection_delay_seconds", 5.0, metrics, warm),
         "status": status,
