@@ -18,7 +18,7 @@ from faults.section import Seconds, Section, first_problem
 from faults.spec import Expects, Range, Selector, Spec
 from faults.targets import Target
 from validator.model import documents
-from validator.model.kafka_options import fitting
+from validator.model.kafka_options import beside, fitting
 from validator.model.references import ReferencesUnresolved, expanded
 
 PlanName = Literal[
@@ -102,7 +102,7 @@ class KafkaSection(Section):
     bootstrap_servers: str
     topic: str = "faults"
     options: Annotated[dict[str, str | int | float | bool], AfterValidator(fitting)] = Field(default_factory=dict)
-    """librdkafka producer options, including security options (docs/security.md)."""
+    """librdkafka producer options, including security options (docs/security.md). Paths are relative to the file."""
 
 
 class LimitsSection(Section):
@@ -182,4 +182,7 @@ def _resolved(config: FaultConfig, folder: Path) -> FaultConfig:
     for name, target in config.targets.items():
         paths = {field: value for field, value in target if isinstance(value, Path)}
         targets[name] = target.model_copy(update={field: folder / path for field, path in paths.items()})
-    return config.model_copy(update={"targets": targets, "state": folder / config.state})
+    kafka = config.kafka
+    if kafka is not None:
+        kafka = kafka.model_copy(update={"options": beside(folder, kafka.options)})
+    return config.model_copy(update={"targets": targets, "state": folder / config.state, "kafka": kafka})

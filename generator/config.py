@@ -30,6 +30,7 @@ from generator.sections import (
 )
 from generator.workloads import mst, sst
 from validator.model import documents
+from validator.model.kafka_options import beside
 from validator.model.references import ReferencesUnresolved, expanded
 
 
@@ -134,8 +135,8 @@ _OPTIONS: Final = "kafka.options."
 def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | Iterable[str] = ()) -> GeneratorConfig:
     """Read the YAML file at ``path``. ``overrides`` are ``{"limit.events": 1000}`` or ``["limit.events=1000"]``.
 
-    ``${NAME}`` is replaced from the environment; a relative journal folder is resolved against the file's folder.
-    Raises GeneratorConfigError.
+    ``${NAME}`` is replaced from the environment; relative paths of the journal and of `kafka.options` are resolved
+    against the file's folder. Raises GeneratorConfigError.
     """
     file = Path(path)
     try:
@@ -153,6 +154,8 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | Iterabl
     except ReferencesUnresolved as error:
         raise GeneratorConfigError(f"{file}: {error}") from error
     config = parse(data, str(file))
+    kafka = config.kafka.model_copy(update={"options": beside(file.resolve().parent, config.kafka.options)})
+    config = config.model_copy(update={"kafka": kafka})
     if config.journal is not None and not config.journal.is_absolute():
         config = config.model_copy(update={"journal": file.parent / config.journal})
     return config

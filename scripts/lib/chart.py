@@ -210,6 +210,9 @@ class Values(Frozen):
 def values_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of the chart's values."""
     schema, configuration = Values.model_json_schema(), json_schema()
+    # Pydantic lets a key that matches none of its patterns pass.
+    for settings in schema["$defs"]["Secrets"]["properties"].values():
+        settings["additionalProperties"] = False
     definitions: dict[str, Any] = configuration.pop("$defs")
     for part, keys in SET_BY_THE_CHART.items():
         for key in keys:

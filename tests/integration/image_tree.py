@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from testbed.broker import JARS_LOCK
 from testbed.processes import _spawner
-from validator.stream.jars import user_cache
+from validator.stream.jars import resolve, user_cache
 
 ROOT: Final = Path(__file__).parents[2]
 SUITE: Final = "trixie"
@@ -32,7 +33,9 @@ mount -t overlay overlay -o "lowerdir=$BASE,upperdir=$WORK/upper,workdir=$WORK/w
 mount -t proc proc "$WORK/merged/proc"
 mount --rbind /dev "$WORK/merged/dev"
 mkdir -p "$WORK/merged/source" "$WORK/merged/tree" "$WORK/merged/cache"
-for file in /etc/resolv.conf /etc/hosts /etc/ssl/certs/ca-certificates.crt; do
+# The host's CAs, for pip and for Java: the registries may be behind a proxy that has a CA of its own.
+for file in /etc/resolv.conf /etc/hosts /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/java/cacerts; do
+    [ -e "$file" ] || continue
     touch "$WORK/merged$file"; mount --bind "$file" "$WORK/merged$file"
 done
 mount --bind "$WORK/source" "$WORK/merged/source"
@@ -122,6 +125,7 @@ def built(work: Path) -> Path:
 @contextmanager
 def own_network() -> Iterator[None]:
     """Put this thread, and the processes that it starts in the block, into a network that has only a loopback."""
+    resolve(JARS_LOCK)  # the broker's jars, which cannot be fetched from inside
     libc = ctypes.CDLL(None, use_errno=True)
     here = Path("/proc/thread-self/ns/net")
 

@@ -151,3 +151,15 @@ def batches(state: Path) -> int:
         return int(json.loads((state / "report.json").read_text())["validator"]["batches"])
     except (OSError, ValueError):
         return 0
+
+
+@pytest.mark.extended  # Spark asks a master three times, for 20 s each
+def test_a_master_that_does_not_answer_is_named(pipeline: Pipeline, tmp_path: Path) -> None:
+    pipeline.create()
+    config, master = tmp_path / "absent.yaml", f"spark://127.0.0.1:{free_port()}"
+    text = _CONFIG.format(name=pipeline.name, servers=pipeline.servers, state="absent")
+    config.write_text(f"{text}spark: {{master: '{master}'}}\n")
+    command = [sys.executable, "-m", "validator.cli.main", "validate", str(config), "--once", "--quiet"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 3, done
+    assert f"spark.master: {master} did not accept this sidecar; check that the master runs" in done.stderr

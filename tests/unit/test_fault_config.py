@@ -157,7 +157,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     file = tmp_path / "faults.yaml"
     file.write_text(
         "targets: {w: {type: process, pid_file: run/w.pid}, d: {type: folder, path: data}}\n"
-        "kafka: {bootstrap_servers: '${BROKER}'}\n"
+        "kafka: {bootstrap_servers: '${BROKER}', options: {ssl.ca.location: ca.pem}}\n"
         "schedule: {faults: [{kind: process_pause, target: w}]}\n"
     )
     monkeypatch.setenv("BROKER", "127.0.0.1:9")
@@ -167,6 +167,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert getattr(config.targets["d"], "path", None) == tmp_path / "data"
     assert config.kafka is not None
     assert config.kafka.bootstrap_servers == "127.0.0.1:9"
+    assert config.kafka.options == {"ssl.ca.location": str(tmp_path / "ca.pem")}
 
 
 @pytest.mark.parametrize(

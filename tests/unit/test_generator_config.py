@@ -68,6 +68,18 @@ def test_an_option_from_environment_or_arguments_keeps_its_text(tmp_path: Path) 
     assert load(file, given).kafka.options == {"ssl.key.password": "0123456", "debug": "yes"}
 
 
+def test_a_path_in_an_option_is_relative_to_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "load.yaml"
+    options = "{ssl.ca.location: ca.pem, ssl.certificate.location: /etc/c.pem, ssl.key.location: k.pem}"
+    file.write_text(f"kafka: {{bootstrap_servers: 'k:1', options: {options}}}\n")
+    assert load(file).kafka.options == {
+        "ssl.ca.location": str(tmp_path / "ca.pem"),
+        "ssl.certificate.location": "/etc/c.pem",
+        "ssl.key.location": str(tmp_path / "k.pem"),
+    }
+    assert load(file, ["kafka.options.ssl.ca.location=probe"]).kafka.options["ssl.ca.location"] == "probe"
+
+
 def test_a_missing_variable_is_named(tmp_path: Path) -> None:
     file = tmp_path / "load.yaml"
     file.write_text("kafka: {bootstrap_servers: '${NO_SUCH_VARIABLE}'}\n")

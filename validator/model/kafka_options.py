@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Final
+from pathlib import Path
+from typing import Final, TypeVar
 
 FILE_OPTIONS: Final = (
     "ssl.ca.location",
@@ -20,6 +21,7 @@ FILE_OPTIONS: Final = (
     "https.ca.location",
 )
 """Options that name a file."""
+_Value = TypeVar("_Value", str, str | int | float | bool)
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _PASSWORD_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -110,6 +112,16 @@ def fitting(options: dict[str, str | int | float | bool]) -> dict[str, str | int
     except OptionsRefused as error:
         raise ValueError(f"{error.problem}; {error.fix}") from None
     return options
+
+
+def beside(folder: Path, options: Mapping[str, _Value]) -> dict[str, _Value]:
+    """Return ``options`` with each relative path of a file resolved against ``folder``."""
+    return {
+        name: str(folder / Path(str(value)).expanduser())
+        if name in FILE_OPTIONS and value not in ("", "probe")
+        else value
+        for name, value in options.items()
+    }
 
 
 def librdkafka_options(options: Mapping[str, object]) -> dict[str, str]:

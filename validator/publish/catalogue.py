@@ -255,7 +255,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "input_watermark_timestamp_seconds",
         "gauge",
         "seconds since the epoch",
-        "Event time up to which the inputs are complete; NaN before the first event.",
+        "Event time up to which the inputs are complete; NaN before every partition that counts has an event.",
         (),
         NAN,
     ),

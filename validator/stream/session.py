@@ -13,8 +13,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext, accumulators
 from pyspark.sql import SparkSession
+from pyspark.version import __version__ as spark_version
 
 from validator.config.options import secret_property
 from validator.state.folder import open_new
@@ -85,6 +87,10 @@ class SessionUnfit(Exception):
     """A Spark option cannot be used."""
 
 
+class MasterUnreached(Exception):
+    """The master of a Spark cluster did not accept the sidecar."""
+
+
 def start(
     name: str,
     master: str,
@@ -101,7 +107,7 @@ def start(
     does not inherit. ``crash_folder``: where it writes crash reports. Settings are not passed on the JVM's command
     line, which every user of the host may read.
 
-    Raises `SessionUnfit` if Java options in ``options`` cannot be parsed.
+    Raises `SessionUnfit` if Java options in ``options`` cannot be parsed, and `MasterUnreached`.
     """
     local = master.startswith("local")
     settings = {**TUNED, **(GUARDED if local else {}), **options}
@@ -138,7 +144,15 @@ def start(
     conf = SparkConf()
     for key, value in settings.items():
         conf.set(key, value)
-    return SparkSession.builder.config(conf=conf).getOrCreate()
+    try:
+        return SparkSession.builder.config(conf=conf).getOrCreate()
+    except Py4JJavaError as error:
+        if local:
+            raise
+        raise MasterUnreached(
+            f"spark.master: {master} did not accept this sidecar; check that the master runs there, that its Spark is "
+            f"{spark_version}, and that spark.authenticate and its secret are the same on both sides."
+        ) from error
 
 
 def _ship(settings: dict[str, str]) -> None:

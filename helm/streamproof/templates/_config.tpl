@@ -47,6 +47,35 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Fails where a setting names a file beside the configuration, and the file comes from no Secret; also where a Secret
+hides the configuration itself: (list . "config" CONFIG FILES) */}}
+{{- define "streamproof.named-files" -}}
+{{- $place := index . 1 -}}
+{{- $config := index . 2 -}}
+{{- $files := index . 3 -}}
+{{- $secrets := eq $place "config" | ternary "secrets" "faultRunner.secrets" -}}
+{{- range list "pipeline.yaml" "executor.yaml" "faults.yaml" -}}
+{{- if hasKey $files . }}{{ fail (printf "%s.files.%s: the chart writes this file; give the Secret's file another name." $secrets .) }}{{ end -}}
+{{- end -}}
+{{- $named := dict -}}
+{{- $options := dig "kafka" "options" (dict) $config | default dict -}}
+{{- range ((index . 0).Files.Get "files/secrets.json" | fromJson).paths -}}
+{{- if hasKey $options . }}{{ $_ := set $named (printf "kafka.options.%s" .) (get $options .) }}{{ end -}}
+{{- end -}}
+{{- range $section, $settings := dict "tls_server_config" (list "cert_file" "key_file") "authorization" (list "credentials_file") -}}
+{{- $given := dig "metrics" $section (dict) $config | default dict -}}
+{{- range $settings -}}
+{{- if hasKey $given . }}{{ $_ := set $named (printf "metrics.%s.%s" $section .) (get $given .) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- range $setting, $path := $named -}}
+{{- $name := toString $path | trimPrefix "/etc/streamproof/" | trimPrefix "./" -}}
+{{- if not (or (not $path) (hasPrefix "/" $name) (contains "${" $name) (hasKey $files $name)) -}}
+{{- fail (printf "%s.%s names the file %s, and no Secret has it; add %s.files.%s: {secret: NAME, key: KEY}." $place $setting $name $secrets $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The configuration file, as JSON, which is YAML in which numbers stay as they are. */}}
 {{- define "streamproof.config" -}}
 {{- $size := include "streamproof.size" . | fromYaml -}}
@@ -87,5 +116,6 @@
 {{- end -}}
 {{- $text := mustMergeOverwrite (mustMerge $config $defaults) $own | mustToPrettyJson -}}
 {{- include "streamproof.references" (list "config" $text .Values.secrets.env) -}}
+{{- include "streamproof.named-files" (list . "config" $config .Values.secrets.files) -}}
 {{ $text }}
 {{- end -}}

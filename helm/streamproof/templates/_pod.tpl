@@ -18,9 +18,9 @@ capabilities: {drop: [ALL]}
 - {name: HOME, value: /tmp}
 - {name: XDG_CACHE_HOME, value: /tmp/cache}
 {{- range $name, $from := (index . 1).env }}
-- name: {{ $name }}
+- name: {{ $name | quote }}
   valueFrom:
-    secretKeyRef: {name: {{ $from.secret }}, key: {{ $from.key }}}
+    secretKeyRef: {name: {{ $from.secret | quote }}, key: {{ $from.key | quote }}}
 {{- end }}
 {{- end -}}
 
@@ -33,8 +33,8 @@ projected:
     - configMap: {name: {{ index . 0 }}}
     {{- range $path, $from := (index . 1).files }}
     - secret:
-        name: {{ $from.secret }}
-        items: [{key: {{ $from.key }}, path: {{ $path }}}]
+        name: {{ $from.secret | quote }}
+        items: [{key: {{ $from.key | quote }}, path: {{ $path | quote }}}]
     {{- end }}
 {{- end -}}
 
