@@ -128,7 +128,9 @@ def test_version_is_printed_by_option_and_command(streamproof: Command) -> None:
 
 def test_config_check_prints_valid_or_each_problem(streamproof: Command, pipeline: Path) -> None:
     ran = streamproof("config", "check", pipeline)
-    assert ran == Ran(0, f"{pipeline}: valid; pipeline clickstream, exactly_once, 1 input and 1 output topics.\n", "")
+    assert ran == Ran(
+        0, f"{pipeline}: valid; pipeline clickstream, exactly_once, 1 input topic and 1 output topic.\n", ""
+    )
     ran = streamproof("config", "check", pipeline, "--set", "timing.tick=0s", "--set", "nonsense=1")
     assert (ran.status, ran.out) == (2, "")
     assert [line.split(": ")[:3] for line in ran.err.splitlines()] == [
@@ -258,7 +260,14 @@ StateLocked.__module__ = "validator.state.lock"
     ("error", "status", "said"),
     [
         (StateLocked("another sidecar is running on x: stop it"), 2, "another sidecar is running on x: stop it"),
-        (KeyError("k"), 3, "KeyError: 'k'; run with --debug for the traceback, and report it if it looks like ours."),
+        (
+            KeyError("k"),
+            3,
+            (
+                "KeyError: 'k'; run with --debug for the traceback, and report it if it looks like a defect of "
+                "streamproof."
+            ),
+        ),
         (OSError(28, "No space left on device", "/x"), 3, "/x: No space left on device; fix that and try again."),
     ],
 )
@@ -312,7 +321,7 @@ def test_ack_passes_its_arguments_on(streamproof: Command, tmp_path: Path, monke
     )
     assert streamproof("ack", tmp_path, "v-1", "--reason", "known, ticket 7").status == 0
     done = streamproof("ack", tmp_path, "--class", "missing", "--reason", "ticket 7")
-    assert (done.status, "2 violations of 1,500 contributions" in done.out) == (0, True)
+    assert (done.status, "2 violations with 1,500 contributions" in done.out) == (0, True)
     assert streamproof("ack", tmp_path, "--fault", "kill", "--reason", "ticket 7").status == 0
     assert streamproof("ack", tmp_path, "--class", "duplicate", "--fault", "kill", "--reason", "ticket 7").status == 0
     assert seen == [

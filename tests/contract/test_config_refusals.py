@@ -175,7 +175,7 @@ RULES = {
         "inputs[0].fields.id (from --set inputs.0.fields.id): it has a unit and is not a time; leave the unit out."
     ),
     "inputs.0.fields.key=[a, b]": (
-        "outputs[0].fields.key: it has 1 fields and that of inputs[0] has 2; give every key the same number of fields."
+        "outputs[0].fields.key: it has 1 field and that of inputs[0] has 2; give every key the same number of fields."
     ),
     "inputs=[]": "inputs (from --set inputs): it is empty; give at least one entry.",
     "state.retention=1m": (
@@ -244,11 +244,11 @@ OF_A_JOIN = {
         "outputs[0].evidence (from --set outputs.0): a join's results cannot have evidence id; use ids."
     ),
     "late.1.input=null": (
-        "late[1].input (from --set late.1.input): a join needs to know of which input its events are; "
+        "late[1].input (from --set late.1.input): a join must know from which input the events of this topic are; "
         "name one of click and update, and give each a topic of its own."
     ),
     "rejected=[{topic: dead, input: other, fields: {id: id, key: page, event_time: timestamp}}]": (
-        "rejected[0].input (from --set rejected): a join needs to know of which input its events are; "
+        "rejected[0].input (from --set rejected): a join must know from which input the events of this topic are; "
         "name one of click and update, and give each a topic of its own."
     ),
 }

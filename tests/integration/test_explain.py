@@ -56,7 +56,7 @@ def test_explain_lists_the_history_of_an_event_and_of_a_cell(
 
     status, nothing, complaint = explained("\x1b[2J")
     assert (status, nothing) == (3, "")
-    assert "nothing that was read carries id \\x1b[2J (or retention has dropped it)" in complaint
+    assert "no record with id \\x1b[2J was read (or retention has dropped it)" in complaint
 
     # A long id or key is shortened where it is published. It still identifies the whole one.
     listed = json.loads((pipeline.state() / "violations.json").read_text())["violations"]

@@ -108,8 +108,8 @@ def test_undecodable_records_are_counted_and_hold_back_what_they_may_hide(pipeli
     )
     doubts = [
         in_doubt,
-        f"{len(BAD_EVENTS)} input records could not be decoded, so what they would explain is not known",
-        f"{len(BAD_LATE)} late records could not be decoded, so what they would explain is not known",
+        f"{len(BAD_EVENTS)} input records could not be decoded, so it is not known which violations they would explain",
+        f"{len(BAD_LATE)} late records could not be decoded, so it is not known which violations they would explain",
     ]
     assert run.report["reasons"] == doubts
 
@@ -172,7 +172,9 @@ def test_unknown_ids_beside_undecodable_input_leave_the_verdict_unknown(pipeline
 
     assert run.counts() == {"expected": 1, "processed": 1, "unknown_id": 1}
     assert run.verdicts == ("unknown", "unknown", "unknown")
-    assert run.report["reasons"] == ["1 input record could not be decoded, so what it would explain is not known"]
+    assert run.report["reasons"] == [
+        "1 input record could not be decoded, so it is not known which violations it would explain"
+    ]
     assert run.status == 3
 
 

@@ -100,7 +100,9 @@ def test_a_settled_position_ends_the_doubt(pipeline: Pipeline, capsys: pytest.Ca
     assert ack(f"{place}/0-4") == 0
     assert "Settled: 2 undecodable records" in capsys.readouterr().out
     half = pipeline.once(drop)
-    assert half.report["reasons"] == ["1 input record could not be decoded, so what it would explain is not known"]
+    assert half.report["reasons"] == [
+        "1 input record could not be decoded, so it is not known which violations it would explain"
+    ]
     assert ack(f"{place}/1") == 2
     assert ack(f"{place}/5", "a probe") == 0
 

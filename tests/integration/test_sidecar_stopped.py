@@ -104,8 +104,8 @@ def test_a_state_deleted_while_the_sidecar_runs_is_named(pipeline: Pipeline) -> 
     with pytest.raises(CannotVerify) as refused:
         _live_until_it_ends(pipeline, lambda: shutil.rmtree(pipeline.state(), ignore_errors=True))
     assert re.fullmatch(
-        rf"the (lock file of the )?state folder {pipeline.state()} was deleted while the sidecar ran: what it had "
-        "verified is lost, and the next start begins with an empty state",
+        rf"the (lock file of the )?state folder {pipeline.state()} was deleted while the sidecar ran: all that it "
+        "had verified is lost, and the next start begins with an empty state",
         str(refused.value),
     )
 

@@ -189,7 +189,9 @@ def test_rows_survive_a_restart_of_the_server(page: Browser, served: Served) -> 
         page.value(PAINTED)
     page.wait_until(f"{OF} === 'The sidecar does not answer.'")
     served.start()
-    page.wait_until("document.querySelector('#notice').innerText.includes('What is shown is from before')", 15)
+    page.wait_until(
+        "document.querySelector('#notice').innerText.includes('This page shows the report from before')", 15
+    )
     page.wait_until(f"{ROWS}.length === 3 && {OF} === 'As of batch 1, 12:00:02 UTC.'")
     served.publisher.publish(snapshot_of(parts(5), 2))
     page.wait_until(f"{ROWS}.length === 5")

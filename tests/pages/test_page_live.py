@@ -101,7 +101,9 @@ def test_the_page_survives_a_restart_of_the_server(page: Browser, served: Served
     page.wait_until("document.querySelector('#notice').innerText.startsWith('The sidecar was stopped')")
     assert page.value("document.querySelector('#lamp').className") == "off"
     served.start()
-    page.wait_until("document.querySelector('#notice').innerText.includes('What is shown is from before')", 15)
+    page.wait_until(
+        "document.querySelector('#notice').innerText.includes('This page shows the report from before')", 15
+    )
     served.publisher.publish(healthy(SECONDS + 20))
     page.wait_until("document.querySelector('#notice').hidden && document.querySelector('#lamp').className === 'on'")
     page.wait_until("document.querySelector('#when').innerText.includes('12:00:20')")

@@ -123,11 +123,11 @@ def test_the_page_of_a_sidecar_shows_a_violation_at_once_and_outlives_a_kill(
             assert "1 duplicate: an event was counted more than once" in page.text("#findings")
 
             kill_group(process)
-            page.wait_until(f"{LAMP} === 'off' && {NOTICE}.includes('What is shown is the last that it said')", 15)
+            page.wait_until(f"{LAMP} === 'off' && {NOTICE}.includes('This page shows the last report')", 15)
             assert "fail" in page.text(".verdict.declared"), "what was known stays on the page"
         answered_right(sidecars, "/second", WINDOWS)
         with sidecars.start(STATE, *fixed) as process:
-            page.wait_until(f"{NOTICE}.includes('What is shown is from before')", START_SECONDS)
+            page.wait_until(f"{NOTICE}.includes('This page shows the report from before')", START_SECONDS)
             is_up(page, START_SECONDS)
             assert "fail" in page.text(".verdict.declared")
             assert "1 duplicate: an event was counted more than once" in page.text("#findings")

@@ -158,7 +158,7 @@ def test_examples_are_commented_yaml() -> None:
         ("inputs.0.fields.event_time=$offset", "inputs[0].fields.event_time: $offset is not a time; use $timestamp"),
         ("late.0.fields.event_time=$partition", "late[0].fields.event_time: $partition is not a time"),
         ("outputs.0.fields.window_start=$offset", "outputs[0].fields.window_start: $offset is not a time"),
-        ("outputs.0.fields.ids=$timestamp", "outputs[0].fields.ids: $timestamp is one number and no list of ids"),
+        ("outputs.0.fields.ids=$timestamp", "outputs[0].fields.ids: $timestamp is one number, not a list of ids"),
         ("outputs.0.fields.ids=[a, a]", "outputs[0].fields.ids: a is named twice"),
         ("outputs.0.fields.ids=[page]", "outputs[0].fields.ids: page cannot be a list of ids and the key"),
         ("outputs.0.fields.window_end=windowStart", "outputs[0].fields.window_end: windowStart is window_start"),

@@ -40,8 +40,8 @@ def state(tmp_path: Path) -> Path:
         (
             "java.io.IOException: /mnt/x (Read-only file system)",
             (
-                "the file system of /mnt/x is read-only: mount it for writing, or set spark.local.dir in spark.options "
-                "to another folder where this one is of Spark"
+                "the file system of /mnt/x is read-only: mount it for writing, or, if Spark wrote there, set "
+                "spark.local.dir in spark.options to another folder"
             ),
         ),
     ],
@@ -89,8 +89,8 @@ def test_a_full_disk_is_reported_with_path_and_bytes(
 )
 def test_a_full_disk_other_than_that_of_the_state_is_named(state: Path, error: Exception) -> None:
     assert re.fullmatch(
-        r"no room is left on the disk of /mnt/spark-local/x \([\d,]+ bytes are free there\): free some, or set "
-        r"spark\.local\.dir in spark\.options to another folder where this one is of Spark, and start .*",
+        r"no room is left on the disk of /mnt/spark-local/x \([\d,]+ bytes are free there\): free some, or, if Spark "
+        r"wrote there, set spark\.local\.dir in spark\.options to another folder, and start .*",
         known_sentence(error, state) or "",
     )
 
@@ -120,7 +120,7 @@ def test_a_file_of_the_state_and_a_disk_that_has_room_are_distinguished(state: P
     assert (known_sentence(own, state) or "").startswith(f"no room is left for the state {state} (")
     spark = RuntimeError("java.io.IOException: No space left on device")
     assert (known_sentence(spark, state) or "").startswith(
-        f"no room was left on a disk, and that of the state {state} has some ("
+        f"no room was left on a disk, but the disk of the state {state} has room ("
     )
     locked = OSError(errno.EROFS, "Read-only file system", str(state / "facts"))
     assert known_sentence(locked, state) == f"the file system of the state {state} is read-only: mount it for writing"
@@ -132,7 +132,8 @@ def test_a_closed_stdout_is_not_a_failure_of_the_jvm(state: Path) -> None:
 
 def test_a_deleted_state_explains_other_errors(state: Path) -> None:
     said = (
-        "was deleted while the sidecar ran: what it had verified is lost, and the next start begins with an empty state"
+        "was deleted while the sidecar ran: all that it had verified is lost, and the next start begins with an empty "
+        "state"
     )
     (state / "lock").unlink()
     assert known_sentence(ValueError("whatever"), state) == f"the lock file of the state folder {state} {said}"

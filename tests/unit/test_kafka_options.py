@@ -118,7 +118,7 @@ def test_each_client_gets_the_options_that_it_has() -> None:
         ({"ssl.cipher.suites": "x"}, "different names for cipher suites"),
         ({"security.protocol": "TLS"}, "use one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is missing; set sasl.mechanism to one of PLAIN, SCRAM"),
-        ({**PLAIN, "sasl.mechanism": "GSSAPI"}, "not both clients have SASL GSSAPI"),
+        ({**PLAIN, "sasl.mechanism": "GSSAPI"}, "the Java and the Python client do not both have SASL GSSAPI"),
         ({**PLAIN, "sasl.mechanisms": "SCRAM-SHA-256"}, "are two names of one option and differ"),
         ({**PLAIN, "sasl.password": ""}, "sasl.password is missing, which SASL PLAIN needs"),
         ({**OIDC, "sasl.oauthbearer.method": "default"}, "set it to oidc"),

@@ -134,7 +134,7 @@ def test_an_absent_or_damaged_file_gives_a_reason_and_no_guarantee(
     assert str(file) in block["problem"]
     assert said in block["problem"]
     (line,) = effective_lines(report)
-    assert line.startswith("What the engine really guarantees is not known: ")
+    assert line.startswith("The engine's effective guarantee is not known: ")
     assert "once" not in line.replace("mostly_once", "").replace("at_most_once", "").partition("(")[0]
 
 

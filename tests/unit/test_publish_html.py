@@ -104,7 +104,7 @@ def test_the_report_shows_the_violation_and_the_next_step(story_of_run: tuple[Sn
     assert "Compare the engine&#x27;s restarts" in page
     assert "<dt>since</dt><dd>first confirmed 2026-01-31 11:55:00 UTC</dd>" in page
     assert "3 windows that start from 2026-01-31 11:53:00 to 11:55:00 UTC, 14 keys, 14 cells" in page
-    assert "this is of the newest" not in page
+    assert "this covers only the newest" not in page
     assert "<h2>Why</h2>" not in page
     assert page.index("exactly once (declared)") < page.index("at most once")
 

@@ -67,7 +67,7 @@ def test_an_incomplete_extent_says_so() -> None:
     two = (violation("v-1", "missing", NOON_US, key="/a"), violation("v-2", "missing", NOON_US, key="/b"))
     listed = newest(replace(clean(), violations_latest=two))
     assert extent(listed, 4) == "the window that starts at 2026-01-31 11:58:00 UTC, 2 keys"
-    assert extent(listed, 500) == f"{extent(listed, 4)}; this is of the newest 4 only"
+    assert extent(listed, 500) == f"{extent(listed, 4)}; this covers only the newest 4 contributions"
     later = replace(two[1], window_start_us=NOON_US)
     spread = newest(replace(clean(), violations_latest=(two[0], later)))
     assert extent(spread, 4) == ("2 windows that start from 2026-01-31 11:58:00 to 12:00:00 UTC, 2 keys, 2 cells")
@@ -143,11 +143,11 @@ def test_concurrent_faults_are_shown_with_shared_figures() -> None:
 
     faults = (fault("a", 0, 10), fault("b", 2, 4), fault("c", 4, 6), fault("d", 10, None), fault("e", 20, 30))
     said = fault_sentences(build(replace(broken(), faults=faults)))
-    shared = [line.partition(" What ")[2].partition(" did at the same time")[0] for line in said]
+    shared = [line.partition(" the effects of ")[2].partition(", which w")[0] for line in said]
     assert shared == ["b, c", "a", "a", "e", "d"]
     five = tuple(fault(name, 0, 1) for name in "abcde")
     assert (
-        "What b, c, d and 1 more did at the same time is included in its figures."
+        "Its figures include the effects of b, c, d and 1 more, which were active at the same time."
         in fault_sentences(build(replace(broken(), faults=five)))[0]
     )
 

@@ -251,8 +251,8 @@ def ack(given: argparse.Namespace) -> int:
     taken = room.acknowledge_all(state, given.reason, violation_class=given.violation_class, fault=given.fault)
     inside = sum(entry.count for entry in taken)
     inside_all = plural(inside, "contribution or result", "contributions or results")
-    sentence = f"{plural(len(taken), 'violation')} of {inside_all} in all"
-    print(f"Acknowledged: {sentence}. They stay in the record and leave the alert.")
+    stay = "It stays in the record and leaves" if len(taken) == 1 else "They stay in the record and leave"
+    print(f"Acknowledged: {plural(len(taken), 'violation')} with {inside_all}. {stay} the alert.")
     return PASS
 
 
@@ -263,7 +263,8 @@ def _settle(state: Path, position: str, reason: str) -> int:
     many = plural(one.records, "undecodable record")
     print(
         f"Settled: {many} of {plain(one.place.topic)}-{one.place.partition}. The sidecar takes this up with its next "
-        "batch; from then on they explain no violation and leave no verdict unknown."
+        f"batch; from then on {'it explains' if one.records == 1 else 'they explain'} no violation and "
+        f"{'leaves' if one.records == 1 else 'leave'} no verdict unknown."
     )
     return PASS
 
@@ -282,7 +283,7 @@ def config(given: argparse.Namespace) -> int:
     """Check a configuration, or print the schema or an example."""
     if given.action == "check":
         loaded = load(given.config, given.assignments)
-        topics = f"{len(loaded.inputs)} input and {len(loaded.outputs)} output topics"
+        topics = f"{plural(len(loaded.inputs), 'input topic')} and {plural(len(loaded.outputs), 'output topic')}"
         print(f"{given.config}: valid; pipeline {loaded.pipeline}, {loaded.guarantee.value}, {topics}.")
     elif given.action == "schema":
         print(json.dumps(json_schema(), indent=2))

@@ -59,7 +59,10 @@ def sentence_of(error: BaseException) -> str:
     if text and type(error).__module__.startswith(OWN_PACKAGES):
         return text
     reason = " ".join(text.split()) or "no reason was given"
-    return f"{type(error).__name__}: {reason}; run with --debug for the traceback, and report it if it looks like ours."
+    return (
+        f"{type(error).__name__}: {reason}; run with --debug for the traceback, and report it if it looks like a "
+        "defect of streamproof."
+    )
 
 
 def _extra_of(error: BaseException) -> str | None:

@@ -69,7 +69,8 @@ def _jars() -> Finding:
     locked = jars.read_lock(jars.SIDECAR_LOCK)
     absent = [jar.coordinates for jar in locked if not (cache / jar.relative_path).is_file()]
     if absent:
-        return note("jars", f"{len(absent)} of {len(locked)} are not in {cache}: the first start fetches them")
+        are = "is" if len(absent) == 1 else "are"
+        return note("jars", f"{len(absent)} of {len(locked)} {are} not in {cache}: the first start fetches them")
     return ok("jars", f"all {len(locked)} in {cache}")
 
 

@@ -241,7 +241,7 @@ def _explain(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument("state", metavar="STATE", help="the state folder")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--id", metavar="ID", help="id of the event")
-    cell = "start of the window (RFC 3339; - where there are none) and key"
+    cell = "start of the window (RFC 3339; - for a cell without a window) and key"
     which.add_argument("--cell", nargs=2, metavar=("WINDOW", "KEY"), help=cell)
 
 

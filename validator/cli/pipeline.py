@@ -199,7 +199,8 @@ def _state(folder: Path) -> Iterator[Finding]:
         yield problem("state", f"another sidecar is running on {folder}", fix)
     elif folder.stat().st_mode & 0o077 and state_folder.is_state(folder):
         yield note(
-            "state", f"{folder} is writable and free; others than its owner have rights on it (chmod 700 takes them)"
+            "state",
+            f"{folder} is writable and free; users other than its owner can access it (chmod 700 prevents that)",
         )
     else:
         yield ok("state", f"{folder} is writable and free")

@@ -174,7 +174,8 @@ def _too_large(name: str, topic: _Topic) -> str:
         if offset < topic.ends[number]
     ]
     some = ", ".join(places[:_PARTITIONS_SHOWN])
-    more = f" and {len(places) - _PARTITIONS_SHOWN} more partitions" if len(places) > _PARTITIONS_SHOWN else ""
+    left = len(places) - _PARTITIONS_SHOWN
+    more = f" and {plural(left, 'more partition')}" if left > 0 else ""
     return (
         f"one of the newest records {topic.too_large}: it is in {some}{more}. The sidecar skips a record that does not "
         "fit into its memory, and its verdict is then unknown"

@@ -25,6 +25,7 @@ from validator.config.oracle import Oracle
 from validator.config.start import EARLIEST, Start, StartValue
 from validator.model.classes import Guarantee
 from validator.model.kafka_options import FILE_OPTIONS, OptionsRefused, librdkafka_options
+from validator.model.wording import plural
 from validator.oracles.seam import Declared, Reads
 from validator.settings.built import MIXED_DUPLICATES, Built
 from validator.settings.durations import Duration, PositiveDuration, format_duration
@@ -252,8 +253,10 @@ class Authorization(Frozen):
 
     @model_validator(mode="after")
     def _one_token(self) -> Authorization:
-        if (self.credentials is None) == (self.credentials_file is None):
-            raise broken_rule("the token is not given once", "write credentials or credentials_file")
+        if self.credentials is None and self.credentials_file is None:
+            raise broken_rule("the token is missing", "write credentials or credentials_file")
+        if self.credentials is not None and self.credentials_file is not None:
+            raise broken_rule("credentials and credentials_file exclude each other", "leave one of them out")
         if self.credentials is not None:
             token = self.credentials.get_secret_value()
             if len(token) < TOKEN_MIN or not token.isascii() or not token.isprintable() or " " in token:
@@ -372,7 +375,7 @@ class Config(Frozen):
         keyed += [(f"rejected[{i}]", item.fields.key) for i, item in enumerate(self.rejected)]
         for place, key in keyed:
             if len(key) != width:
-                problem = f"it has {len(key)} fields and that of inputs[0] has {width}"
+                problem = f"it has {plural(len(key), 'field')} and that of inputs[0] has {width}"
                 raise broken_rule_at(f"{place}.fields.key", problem, "give every key the same number of fields")
         for i, late in enumerate(self.late):
             if late.fields.position is not None:

@@ -53,7 +53,7 @@ def from_environment(environment: Mapping[str, str]) -> list[Override]:
         segments = name.removeprefix(PREFIX).lower().split("__")
         if not all(segments):
             raise OverrideError(
-                [f"environment variable {name}: it names no setting; write {PREFIX}TIMING__IDLE_AFTER."]
+                [f"environment variable {name}: it names no setting; write a name such as {PREFIX}TIMING__IDLE_AFTER."]
             )
         place = _whole_place(segments)
         origin = f"environment variable {name}"

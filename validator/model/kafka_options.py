@@ -318,7 +318,11 @@ def _unescaped(text: str) -> str:
 def _check_sasl(given: dict[str, str]) -> None:
     mechanism = given.get("sasl.mechanism")
     if mechanism not in _MECHANISMS:
-        problem = "sasl.mechanism is missing" if mechanism is None else f"not both clients have SASL {mechanism}"
+        problem = (
+            "sasl.mechanism is missing"
+            if mechanism is None
+            else f"the Java and the Python client do not both have SASL {mechanism}"
+        )
         raise OptionsRefused(problem, f"set sasl.mechanism to one of {', '.join(_MECHANISMS)}")
     needed = ["sasl.username", "sasl.password"]
     if mechanism == "OAUTHBEARER":

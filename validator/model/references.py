@@ -109,4 +109,4 @@ class _Expansion:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
             raise ValueError(f"file {path} cannot be read ({reason}); fix that or name another.") from error
         except RuntimeError as error:
-            raise ValueError(f"file {path} has no home folder to be in; write its whole path.") from error
+            raise ValueError(f"the home folder of file {path} is not known; write its whole path.") from error

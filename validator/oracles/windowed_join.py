@@ -104,7 +104,7 @@ class WindowedJoin(Windows):
                     raise broken_rule_at(place, f"the ids of {topic} are missing", f"add {{path: ..., input: {topic}}}")
         for place, late in declared.set_aside:
             if late.input not in sides.values():
-                problem = "a join needs to know of which input its events are"
+                problem = "a join must know from which input the events of this topic are"
                 raise broken_rule_at(f"{place}.input", problem, f"name one of {both}, and give each a topic of its own")
 
     def classes(

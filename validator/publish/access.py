@@ -121,7 +121,9 @@ def token_of(authorization: Authorization) -> str:
         token = Path(path).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not ASCII text"
-        raise AccessError(f"metrics.authorization.credentials_file: {path} cannot be read ({reason}).") from None
+        raise AccessError(
+            f"metrics.authorization.credentials_file: {path} cannot be read ({reason}); fix that."
+        ) from None
     if len(token) < TOKEN_MIN:
         said = f"{path} holds no token of at least {TOKEN_MIN} characters"
         raise AccessError(f"metrics.authorization.credentials_file: {said}; write one, as of `openssl rand -hex 32`.")

@@ -86,7 +86,7 @@ def sentence(block: dict[str, Any] | None) -> str | None:
     if block is None:
         return None
     if block["effective"] is None:
-        return f"What the engine really guarantees is not known: {block['problem']}."
+        return f"The engine's effective guarantee is not known: {block['problem']}."
     if block["finding"] is not None:
         return str(block["finding"])
     because = f": {'; '.join(block['evidence'])}" if block["evidence"] else ""

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from validator.codecs.columns import UNOWED
 from validator.model.cut import KEPT, LONGEST, cut, whole_of
 from validator.model.terminal import plain
+from validator.model.wording import plural
 from validator.publish.redaction import DIGITS, HASHED, SECRET_FILE, secret_of
 from validator.publish.times import rfc3339
 from validator.reconcile.facts import Kind, Side
@@ -46,8 +47,8 @@ def run(spark: SparkSession, state: Path, wanted: str | tuple[str, ...]) -> int:
     for line in story:
         print(plain(line))
     if not story:
-        what = f"id {wanted}" if isinstance(wanted, str) else f"cell {' '.join(wanted)}"
-        print(plain(f"{state}: nothing that was read carries {what} (or retention has dropped it)"), file=sys.stderr)
+        what = f"with id {wanted}" if isinstance(wanted, str) else f"of cell {' '.join(wanted)}"
+        print(plain(f"{state}: no record {what} was read (or retention has dropped it)"), file=sys.stderr)
         return 3
     return 0
 
@@ -127,10 +128,11 @@ def _of_cell(spark: SparkSession, state: Path, wanted: Sequence[str]) -> list[st
         return []
     lines = _cell_lines(spark, state, start_us, rows[0]["key"])
     for row in rows:
+        first, last = row["first_offset"], row["last_offset"]
+        offsets = f"offset {first}" if first == last else f"offsets {first} to {last}"
         lines.append(
-            f"  {rfc3339(row['lookup_us'])} batch {row['batch']}: {row['contributions']} contributions in "
-            f"{row['records']} {row['side']} records of {row['topic']}-{row['partition']}, "
-            f"offsets {row['first_offset']} to {row['last_offset']}"
+            f"  {rfc3339(row['lookup_us'])} batch {row['batch']}: {plural(row['contributions'], 'contribution')} in "
+            f"{plural(row['records'], row['side'] + ' record')} of {row['topic']}-{row['partition']}, {offsets}"
         )
     return lines
 
@@ -202,7 +204,11 @@ def _occurrences(rows: DataFrame) -> DataFrame:
 
 
 def _sentence(row: Row) -> str:
-    owing = "; the condition of the oracle does not hold, so that it owes nothing" if row["status"] == UNOWED else ""
+    owing = (
+        "; the condition of the oracle does not hold for it, so no result is expected"
+        if row["status"] == UNOWED
+        else ""
+    )
     window = "" if row["window_start_us"] is None else f" of {rfc3339(row['window_start_us'])}"
     return (
         f"{rfc3339(row['lookup_us'])} batch {row['batch']}: {_SAID[row['side']]} {row['topic']}-{row['partition']} at "

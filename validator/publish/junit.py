@@ -44,7 +44,7 @@ def _guarantee(suite: ET.Element, report: dict[str, Any], name: str, verdict: st
     if verdict == "pass":
         return
     if name != report["guarantee"]:
-        ET.SubElement(case, "skipped", message=f"{verdict}, and not the declared guarantee")
+        ET.SubElement(case, "skipped", message=f"{verdict}; this is not the declared guarantee")
         return
     found = ET.SubElement(case, "failure" if verdict == "fail" else "error", message=headline(report))
     found.text = "\n".join([*report["reasons"], *what_broke(report)])

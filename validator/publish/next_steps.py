@@ -66,7 +66,7 @@ def extent(records: Iterable[ViolationRecord], count: int) -> str | None:
         span = f"from {first} to {last.removeprefix(first[:11])} UTC"
         said = f"{len(starts)} windows that start {span}, {of}, {plural(len(cells), 'cell')}"
     told = sum(record.count for record in confirmed)
-    return said if told >= count else f"{said}; this is of the newest {told:,} only"
+    return said if told >= count else f"{said}; this covers only the newest {plural(told, 'contribution')}"
 
 
 def explain_command(records: Iterable[ViolationRecord], state: str) -> str | None:

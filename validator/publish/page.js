@@ -264,10 +264,10 @@ function fresh() {
   at("lamp").className = dead ? "off" : age === null || age > STALE_SECONDS || doubt ? "" : "on";
   tell("when", (dead ? "not connected" : age === null ? "no batch yet" : `live, last batch ${ago(age)} ago`) + (time ? ` · as of ${clock(time)} UTC` : ""));
   let notice = "", book = null;
-  if (dead && ended) notice = `The sidecar was stopped ${ago(silent)} ago. What is shown is the last that it said. Trying again.`;
-  else if (dead && silent !== null) notice = `The sidecar has not answered for ${ago(silent)}. What is shown is the last that it said; check that its process runs. Trying again.`;
+  if (dead && ended) notice = `The sidecar was stopped ${ago(silent)} ago. This page shows the last report. Trying again.`;
+  else if (dead && silent !== null) notice = `The sidecar has not answered for ${ago(silent)}. This page shows the last report; check that its process runs. Trying again.`;
   else if (dead && lost) notice = "The sidecar does not answer. Trying again.";
-  else if (restoring) notice = "The sidecar has restarted and reads its state. What is shown is from before.";
+  else if (restoring) notice = "The sidecar has restarted and reads its state. This page shows the report from before.";
   else if (age !== null && age > STALE_SECONDS) notice = `No batch was committed for ${ago(age)}: verdicts stand still. Read the sidecar's log.`;
   else if (doubt) { notice = doubt.doubt; book = doubt.runbook; }
   // The number of seconds grows: without it, the sentence stays the same, and a screen reader says it once.

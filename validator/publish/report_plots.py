@@ -8,6 +8,7 @@ from html import escape
 from typing import Any, Final, Literal
 
 from validator.model.snapshot import Histogram
+from validator.model.wording import plural
 from validator.publish import series, svg
 from validator.publish.history import LATENCIES, History
 from validator.publish.sentences import number
@@ -104,7 +105,8 @@ def latency_by_phase(phases: Sequence[PhaseLatency]) -> str:
         return ""
     said = "Results by upper bound of their bucket, seconds. A result counts for the phase of its whole second."
     left = len(measured) - len(newest)
-    more = f" {left} earlier phases are left out." if left else ""
+    are = "is" if left == 1 else "are"
+    more = f" {plural(left, 'earlier phase')} {are} left out." if left else ""
     return _section("Latency per phase", _note(said + more) + "".join(parts))
 
 
@@ -115,7 +117,7 @@ def _distributions(told: Sequence[tuple[str, Histogram]]) -> str:
     figures = []
     for name, latency in told:
         p50, p99 = (number(latency.quantile(share)) for share in (0.5, 0.99))
-        title = f"{name}: {number(latency.count)} results, half within {p50} s, 99 % within {p99} s"
+        title = f"{name}: {plural(latency.count, 'result')}, half within {p50} s, 99 % within {p99} s"
         bars = [Stack(_bucket(latency.bounds, i), (latency.counts[i],)) for i in buckets]
         figures.append(_figure(title, svg.stacks(title, bars, (("results", "t1"),))))
     return "".join(figures)
@@ -126,8 +128,9 @@ def coverage(report: Mapping[str, Any]) -> str:
     sums = report["coverage"]["sums"]
     balance = "balance" if report["coverage"]["complete"] else "do NOT balance"
     said = (
-        f"The validator's books {balance}: {number(sums['records'])} records read, {number(sums['expired'])} expired, "
-        f"{number(sums['invisible'])} offsets without a visible record, {number(sums['offsets_spanned'])} spanned."
+        f"The validator's books {balance}: {plural(sums['records'], 'record')} read, "
+        f"{number(sums['expired'])} expired, {plural(sums['invisible'], 'offset')} without a visible record, "
+        f"{number(sums['offsets_spanned'])} spanned."
     )
     heads = (
         "topic",

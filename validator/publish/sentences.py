@@ -184,7 +184,8 @@ def fault_sentences(report: dict[str, Any]) -> list[str]:
         reasons = [f" {reason[0].upper()}{reason[1:]}." for reason in fault.get("absent_because", ())]
         others = concurrent.get(fault["id"], [])
         shared = (
-            f" What {some(others, _CONCURRENT_SHOWN)} did at the same time is included in its figures."
+            f" Its figures include the effects of {some(others, _CONCURRENT_SHOWN)}, which "
+            f"{'was' if len(others) == 1 else 'were'} active at the same time."
             if others
             else ""
         )

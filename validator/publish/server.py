@@ -354,7 +354,9 @@ _NOT_REPEATABLE: Final = frozenset({"host", "content-length", "transfer-encoding
 async def _read_body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> None:
     """Read a body to its end, so that it cannot be read as the next request. Raises Refused."""
     if "transfer-encoding" in headers:
-        raise Refused(HTTPStatus.LENGTH_REQUIRED, "A body in pieces is not read.\n")
+        raise Refused(
+            HTTPStatus.LENGTH_REQUIRED, "A body with Transfer-Encoding is not accepted; send it with Content-Length.\n"
+        )
     length = headers.get("content-length", "0")
     if not re.fullmatch(r"[0-9]{1,18}", length):
         raise Refused(HTTPStatus.BAD_REQUEST, "The length of the body cannot be read.\n")

@@ -55,7 +55,7 @@ def _can_decode(values: Fields, times: Fields, lists: Fields | None = None) -> N
     for name, path in listed:
         if path.path in ("$timestamp", "$offset", "$partition"):
             fix = "name an array in the value, or a $key or $header.NAME that holds a JSON array"
-            raise broken_rule_at(name, f"{path.path} is one number and no list of ids", fix)
+            raise broken_rule_at(name, f"{path.path} is one number, not a list of ids", fix)
     for name, path in listed:
         if [other.path for _, other in listed].count(path.path) > 1:
             raise broken_rule_at(name, f"{path.path} is named twice, so that each id counts twice", "name it once")

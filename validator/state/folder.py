@@ -58,7 +58,7 @@ def check(state: Path) -> None:
     link = next((entry.name for entry in found if entry.is_symlink()), None)
     if link is not None:
         raise StateRefused(
-            f"the state {state} holds the link {link}: put what it leads to in its place, links are not followed"
+            f"the state {state} holds the link {link}, and links are not followed: replace it with its target"
         )
 
 

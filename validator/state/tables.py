@@ -284,7 +284,9 @@ class StateTables:
     def __init__(self, state: Path) -> None:
         """Raises `PathUnfit` if the path contains a percent-encoded character: ``%20`` would be read as a blank."""
         if re.search("%[0-9A-Fa-f]{2}", str(state)):
-            raise PathUnfit(f"state.path {state}: a percent sign before two hex digits is misread; name another folder")
+            raise PathUnfit(
+                f"state.path {state}: Delta Lake misreads a percent sign before two hex digits; name another folder"
+            )
         self.state = state
         self._open: dict[Table, DeltaTable] = {}
         self._turns: dict[Table, int] = {}
@@ -348,8 +350,8 @@ class StateTables:
 
     def _taken(self) -> StateTaken:
         return StateTaken(
-            f"another sidecar took over the state {self.state}, on a host whose lock this one does not see: stop one "
-            "of the two for good, and do not start this one again by itself"
+            f"another sidecar took over the state {self.state}, on a host whose lock is not visible here: stop one of "
+            "the two permanently, and let no supervisor restart this one"
         )
 
     def append(self, rows: pa.Table, table: Table, *, writer: str, version: int) -> None:

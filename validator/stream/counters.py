@@ -20,8 +20,8 @@ from validator.stream.run_record import RunRecord
 FILE: Final = "counters.json"
 _PHASED: Final = "phase_latency_"
 _COUNTERS_RESTART: Final = (
-    ": the counters of classifications, moves, results and batches begin at what there is now, so that they may have "
-    "fallen; verdicts and violations come from the tables and are as they were"
+    ": the counters of classifications, moves, results and batches start from the present totals, so they may have "
+    "fallen; verdicts and violations come from the tables and are unaffected"
 )
 
 

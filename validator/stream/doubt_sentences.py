@@ -83,7 +83,7 @@ def _topic_doubt(config: Config, one: TopicInDoubt, example: Example | None) -> 
                 check = f"check {place}.fields.{example.field}"
             example_clause += f", where {subject} {example.reason}"
     return (
-        f"the configuration of topic {one.topic} is in doubt: {none} of it {'decode' if one.decoded else 'decodes'}"
+        f"the configuration of topic {one.topic} is in doubt: {none} of it {'decode' if one.decoded > 1 else 'decodes'}"
         f"{read}{example_clause}; {check}"
     )
 
@@ -107,16 +107,17 @@ def _contributions_doubt(counts: Mapping[str, int], results: int) -> str:
 
 def _input_doubt(config: Config, topic: str, one: InputCounts, counts: Mapping[str, int]) -> str:
     place, beside = _entry_of(config, topic), unmatched(counts)
+    some = "is in a result for its cell" if one.matched < 2 else "are in results for their cells"
     few = f"only {one.matched}" if one.matched else "none"
     if not beside:
-        check = f"outputs[].fields.ids may leave out where results have its ids, or {place}.fields may be wrong"
+        check = f"outputs[].fields.ids may lack the path of the ids of {topic}, or {place}.fields may be wrong"
     elif counts.get("misplaced", 0) * 2 > beside:
         check = f"the key, the time or its unit in {place}.fields may be wrong"
     else:
         check = f"{place}.fields.id and outputs[].fields.ids may name different ids"
     return (
-        f"the configuration of topic {topic} is in doubt: of {plural(one.read, 'event')} {few} is in a result for its "
-        f"cell, while events of other inputs are: {check}; correct it and begin with a new state.path. Where it is "
+        f"the configuration of topic {topic} is in doubt: {few} of {plural(one.read, 'event')} {some}, while events of "
+        f"other inputs are: {check}; correct it and begin with a new state.path. If it is "
         f"right, the pipeline uses {'nearly nothing' if one.matched else 'nothing'} of {topic}: find out why"
     )
 
@@ -124,9 +125,10 @@ def _input_doubt(config: Config, topic: str, one: InputCounts, counts: Mapping[s
 def _set_aside_doubt(config: Config, side: str, count: int, matched: int) -> str:
     topics = ", ".join(topic for place, topic in config.topics_by_place() if place.startswith(f"{side}["))
     few, records = f"only {matched}" if matched else "none", plural(count + matched, f"{side} record")
+    some = "has the id of an event in its cell" if matched < 2 else "have the id of an event in their cells"
     return (
-        f"the configuration of {side} topic {topics} is in doubt: of {records} {few} has the id of an event in its "
-        f"cell: check {side}[].fields; correct it and begin with a new state.path"
+        f"the configuration of {side} topic {topics} is in doubt: {few} of {records} {some}: "
+        f"check {side}[].fields; correct it and begin with a new state.path"
     )
 
 

@@ -11,8 +11,8 @@ from validator.model.wording import plural
 _NAMED = 3
 """Number of partitions that a sentence names."""
 WHAT_TO_DO = (
-    "stop the load and run again, add --leave-open, or run without --once; --at-rest skips this check and calls "
-    "missing what has no answer"
+    "stop the load and run again, add --leave-open, or run without --once; --at-rest skips this check, and every "
+    "contribution without an answer then counts as missing"
 )
 
 

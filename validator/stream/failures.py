@@ -29,7 +29,7 @@ _READ_ONLY: Final = "Read-only file system"
 _ROOM_BYTES: Final = 64 * 2**20
 """A disk with less free space than this counts as full."""
 _GOES_ON: Final = "start the sidecar again, it continues from here"
-_ELSEWHERE: Final = "or set spark.local.dir in spark.options to another folder where this one is of Spark"
+_ELSEWHERE: Final = "or, if Spark wrote there, set spark.local.dir in spark.options to another folder"
 _SENTENCES: Final = {
     re.compile(pattern): sentence
     for pattern, sentence in {
@@ -137,7 +137,7 @@ def why_state_lost(state: Path) -> str | None:
         return None
     what = "the lock file of the state folder" if state.is_dir() else "the state folder"
     return (
-        f"{what} {state} was deleted while the sidecar ran: what it had verified is lost, and the next start "
+        f"{what} {state} was deleted while the sidecar ran: all that it had verified is lost, and the next start "
         "begins with an empty state"
     )
 
@@ -185,8 +185,8 @@ def _full(path: Path | None, state: Path) -> str:
         return f"no room is left on the disk of {path}{_free(path)}: free some, {_ELSEWHERE}, and {_GOES_ON}"
     if path is None and _has_room(state):
         return (
-            f"no room was left on a disk, and that of the state {state} has some{_free(state)}: free some on the disk "
-            f"of spark.local.dir (without it /tmp) and {_GOES_ON}"
+            f"no room was left on a disk, but the disk of the state {state} has room{_free(state)}: free some on the "
+            f"disk of spark.local.dir (/tmp if it is not set) and {_GOES_ON}"
         )
     return no_room(state)
 
@@ -195,7 +195,9 @@ def _read_only(path: Path | None, state: Path) -> str:
     if path is not None and not _is_in_folder(path, state):
         return f"the file system of {path} is read-only: mount it for writing, {_ELSEWHERE}"
     if path is None and os.access(state, os.W_OK):
-        return f"a file system is read-only, and not that of the state {state}: look at that of spark.local.dir"
+        return (
+            f"a file system is read-only, but not that of the state {state}: check the file system of spark.local.dir"
+        )
     return f"the file system of the state {state} is read-only: mount it for writing"
 
 

@@ -119,5 +119,5 @@ class FaultsTopic:
     def _complain(self) -> None:
         if not self._complained:
             lack = ": ".join(missing_right("READ", f"topic {self._topic}", self._options))
-            self._say(f"no fault is read until it can be: {lack}")
+            self._say(f"no fault is read from the faults topic: {lack}")
         self._complained = True

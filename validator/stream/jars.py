@@ -119,7 +119,9 @@ def find_java() -> JavaInstallation:
     match = re.search(r'version "(?P<version>(?:1\.)?(?P<major>\d+)[^"]*)"', answer.stderr + answer.stdout)
     if answer.returncode != 0 or match is None:
         if not _is_in_a_folder():
-            raise JavaNotFoundError("The working directory was deleted, where no Java starts: cd to one that exists.")
+            raise JavaNotFoundError(
+                "Java does not start, because the working directory was deleted: cd to one that exists."
+            )
         raise JavaNotFoundError(f"{executable} (from {origin}) does not say its version: {_JAVA_FIX}")
     major = int(match["major"])
     if not JAVA_MAJOR_MIN <= major <= JAVA_MAJOR_MAX:

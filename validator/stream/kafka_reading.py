@@ -261,8 +261,8 @@ def _checked(messages: Sequence[Message], wanted: Range, reached: int) -> Offset
     ):
         first = messages[0]
         raise ReadFailed(
-            f"the client delivered {first.topic()}-{first.partition()} from offset {first.offset()} where "
-            f"{wanted.topic}-{wanted.partition} is read from offset {reached}"
+            f"the client delivered {first.topic()}-{first.partition()} from offset {first.offset()} instead of "
+            f"{wanted.topic}-{wanted.partition} from offset {reached}"
         )
     return offsets
 

@@ -55,7 +55,9 @@ def read_ledger(state: Path, say: Say = lambda _: None) -> Ledger:
     except FileNotFoundError:
         return Ledger()
     except DAMAGED as error:
-        say(f"{unreadable(path, error)}: phases and what faults cost are measured again from the facts that are kept")
+        say(
+            f"{unreadable(path, error)}: phases and the costs of faults are measured again from the facts that are kept"
+        )
         return Ledger()
 
 

@@ -23,6 +23,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 from validator.model.frontier import Lookup, PartitionId
+from validator.model.wording import plural
 from validator.publish.atomic import replace_file
 from validator.stream.batch import BatchRunner, NewGenerationWanted
 from validator.stream.failures import CannotVerify, text_of
@@ -221,9 +222,9 @@ class Isolation:
         # The next start tries all of them again.
         self._keep(self._spans, attempts.reset())
         why = (
-            f"{attempts.refused} other records could not be read either"
+            f"{plural(attempts.refused, 'other record')} could not be read either"
             if attempts.refused
-            else "no topic has another record that would show that memory is not short"
+            else "no topic has another record with which to test whether memory suffices"
         )
         raise CannotVerify(
             f"memory is short: {_named(span)} does not fit into it, and {why}. Nothing was skipped: raise "

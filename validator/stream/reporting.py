@@ -235,10 +235,10 @@ def _retired_in_doubt(sums: CellTotals) -> Iterator[Doubt]:
     """Suspected violations that can be neither confirmed nor explained, since the facts of their cells were dropped."""
     for name, count in sums.unproven.items():
         if count:
-            violations, were, it = ("violation", "was", "it") if count == 1 else ("violations", "were", "they")
+            violations, were, it = ("violation", "was", "it") if count == 1 else ("violations", "were", "them")
             yield Doubt(
                 f"{count:,} suspected {violations} of class {name} {were} in cells that state.retention dropped before "
-                f"anything could confirm or explain what {it} {were}",
+                f"later records could confirm or explain {it}",
                 frozenset(guarantee for guarantee in Guarantee if ViolationClass(name) in VIOLATES[guarantee]),
             )
 
@@ -249,7 +249,7 @@ def _unrecorded(confirmed: Mapping[str, int], record: RunRecord) -> list[Doubt]:
     If violations are confirmed after their cells were retired, the instant of the confirmation is not recorded.
     """
     names = [name for name, count in confirmed.items() if count > record.confirmed_now.get(name, 0)]
-    return [Doubt(f"when violations of class {', '.join(names)} were confirmed is not known")] if names else []
+    return [Doubt(f"it is not known when violations of class {', '.join(names)} were confirmed")] if names else []
 
 
 def _over(
@@ -275,10 +275,12 @@ def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums:
             wrote = f" ({poison} wrote such records)" if poison else ""
             read, would = plural(count, f"{side} record"), "it" if count == 1 else "they"
             where = sentence(record.unexamined, sides, side)
-            sentences.append(f"{read} could not be decoded, so what {would} would explain is not known{wrote}{where}")
+            sentences.append(
+                f"{read} could not be decoded, so it is not known which violations {would} would explain{wrote}{where}"
+            )
     sentences.extend(
-        f"{place.topic}-{place.partition} has shown no event yet, so how old the events before its start are is not "
-        "known: every cell is out of scope until it does"
+        f"no event of {place.topic}-{place.partition} was read yet, so the age of the events before its start is not "
+        "known: every cell is out of scope until one is read"
         for place in progress.hiding
     )
     for place, frontier in sorted(progress.frontiers.items()):
@@ -312,10 +314,10 @@ def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums:
             "partition"
         )
     if sums.doubtful:
-        its = "its" if sums.doubtful == 1 else "their"
+        them_in = "it in its partition" if sums.doubtful == 1 else "them in their partitions"
         sentences.append(
             f"{plural(sums.doubtful, 'contribution')} without an answer may have been dropped correctly as late: "
-            f"earlier in {its} partition is an unreadable record, or an event further ahead than timing.max_ahead"
+            f"an unreadable record, or an event further ahead than timing.max_ahead, precedes {them_in}"
         )
     if sums.cells_settled == 0:
         sentences.append("nothing has settled yet: no cell is closed and judged" + _settling_clause(record, sums))

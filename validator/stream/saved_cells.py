@@ -159,7 +159,7 @@ def saved_cells(state: Path, rules: Rules, time_rules: TimeRules) -> SavedCells 
         content = path.read_bytes()
         body, sum_ = memoryview(content)[:-4], int.from_bytes(content[-4:], "big")
         if len(content) < 4 or zlib.crc32(body) != sum_:
-            raise ValueError("its checksum is another")
+            raise ValueError("its checksum does not match")
         return _saved(body, rules, time_rules)
     except FileNotFoundError:
         return None
@@ -170,7 +170,7 @@ def saved_cells(state: Path, rules: Rules, time_rules: TimeRules) -> SavedCells 
 def _saved(body: memoryview, rules: Rules, time_rules: TimeRules) -> SavedCells | None:
     source = pa.BufferReader(pa.py_buffer(body))
     if source.read(len(_HEADER)) != _HEADER:
-        raise ValueError("it is another file")
+        raise ValueError("it has another format")
     table, starts, older = (_read(source) for _ in range(3))
     plain = json.loads((table.schema.metadata or {})[b"plain"])
     if plain["made_by"] != _made_by(rules, time_rules):

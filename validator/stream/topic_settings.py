@@ -56,7 +56,7 @@ _UNREADABLE: Final = (
 
 
 def _of(settings: TopicSettings, proven_after_us: int) -> Iterator[str]:
-    consequence = "what expires before it is read makes the verdict unknown"
+    consequence = "records that expire before they are read make the verdict unknown"
     if may_compact(settings.cleanup_policy):
         yield (
             f"it is compacted (cleanup.policy={settings.cleanup_policy}): records that compaction removes before they "
