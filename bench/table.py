@@ -19,7 +19,7 @@ DESCRIPTIONS: Final = {
         "then a start."
     ),
     "restart": "A start with settled cells, with the file of saved cells and without it; without Spark's own start.",
-    "disk": "Bytes in the table facts per event and its id in a result, by kind of id and size of batch.",
+    "disk": "Bytes in the table `facts` for an event and its id in a result, by kind of id and size of batch.",
     "many": "Several sidecars at 100 events/s each: memory (PSS) at the end, CPU over 40 s.",
     "idle": "A batch without records, with settled cells and 10,000 open ones: CPU seconds, all tables included.",
     "shapes": "As `once`, for each encoding of ids, times and names in the topics.",

@@ -79,7 +79,7 @@ def _costs() -> Panel:
         "cost of each fault",
         "Failure cost: largest latency during and after the fault minus the largest before. Downtime: longest gap "
         "in the output beyond the usual gap. Recovery: from injection until the output rate was restored "
-        "(recovered: 1). Penalties: failure relative to control, for contributions per second and mean latency. "
+        "(recovered: yes). Penalties: failure relative to control, for contributions per second and mean latency. "
         "Empty: unknown.",
         tuple(Query(by("fault, kind", of(name), "max"), form="table") for name in MEASURES),
         width=24,
@@ -127,8 +127,8 @@ def _phases() -> tuple[Panel, ...]:
         Panel(
             "stat",
             "99th percentile of latency",
-            "Of the results that were read in each phase, by the selected definition, and how exactly it is known "
-            "(0: the brokers date all records).",
+            "Of the results that were read in each phase, by the selected definition. It is known to within the time "
+            "that is also shown, which is 0 if the brokers date all records.",
             (Query(slow, "{{phase}}", form="instant"), replace(RESOLUTION, form="instant")),
             unit="s",
             width=8,

@@ -21,6 +21,7 @@ ROOT: Final = Path(__file__).parents[1]
 GENERATED: Final = ROOT / "dashboards" / "generated"
 REFERENCE: Final = ROOT / "docs" / "alerts.md"
 
+_WRITE: Final = "run `python -m dashboards.site`"
 RULES_FILE: Final = "prometheus/rules.yaml"
 FOLDER_UID: Final = "streamproof"
 DATASOURCE_UID: Final = "streamproof-prometheus"
@@ -87,13 +88,13 @@ def differences(folder: Path, settings: Settings) -> list[str]:
     """A sentence for each file below ``folder`` that is missing, out of date or not generated."""
     wanted = files(settings)
     present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    found = [f"{folder / name} does not exist" for name in wanted if name not in present]
+    found = [f"{folder / name} does not exist; {_WRITE}" for name in wanted if name not in present]
     found += [
-        f"{folder / name} is not current"
+        f"{folder / name} is not current; {_WRITE}"
         for name in wanted
         if name in present and (folder / name).read_text(encoding="utf-8") != wanted[name]
     ]
-    return found + [f"{folder / name} is not a generated file" for name in sorted(present - set(wanted))]
+    return found + [f"{folder / name} is not a generated file; remove it" for name in sorted(present - set(wanted))]
 
 
 def main(arguments: list[str]) -> int:
@@ -105,9 +106,9 @@ def main(arguments: list[str]) -> int:
         return 0
     found = differences(GENERATED, settings)
     if not REFERENCE.is_file() or REFERENCE.read_text(encoding="utf-8") != reference.render(settings):
-        found.append(f"{REFERENCE} is not current")
+        found.append(f"{REFERENCE} is not current; {_WRITE}")
     for sentence in found:
-        sys.stderr.write(f"{sentence}; run `python -m dashboards.site`.\n")
+        sys.stderr.write(f"{sentence}.\n")
     return 1 if found else 0
 
 

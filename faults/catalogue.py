@@ -163,13 +163,14 @@ KINDS: Final = {kind.name: kind for kind in _ALL}
 
 _NETEM: Final = "a link is a proxy of bytes and has no packets to lose; use namespace_loss or pod_net_loss"
 _RARE: Final = "a link is a proxy of bytes and has no packets, and this version cannot do it in a namespace"
+_TCP_DELAYS: Final = "under TCP, an application only sees a delay, which net_delay causes, too"
 UNSUPPORTED: Final = (
-    UnsupportedKind("net_loss", f"{_NETEM}; under TCP, net_delay is what an application sees of it"),
-    UnsupportedKind("net_corrupt", f"{_RARE}; under TCP, net_delay is what an application sees of it"),
+    UnsupportedKind("net_loss", f"{_NETEM}; {_TCP_DELAYS}"),
+    UnsupportedKind("net_corrupt", f"{_RARE}; {_TCP_DELAYS}"),
     UnsupportedKind("net_duplicate", f"{_RARE}; TCP hides it from an application"),
     UnsupportedKind("net_reorder", f"{_RARE}; TCP hides it from an application"),
     UnsupportedKind("disk_error", "it needs a device-mapper backend, which is not built"),
-    UnsupportedKind("clock_jump", "clock_skew jumps by its offset, and back"),
+    UnsupportedKind("clock_jump", "clock_skew lets the clock jump by its offset, and back when it is healed"),
 )
 UNSUPPORTED_BACKENDS: Final = {
     "namespaces": "network namespaces need no backend of their own; give targets of type namespace",

@@ -82,7 +82,7 @@ def _list(config: FaultConfig | None) -> None:
             print(f"  {name:<{width}}{reason}")
     for absent in UNSUPPORTED:
         print(f"  {absent.name:<{width}}{absent.reason}")
-    print("Backend: local, for targets of all types. Not backends:")
+    print("The only backend is local, for targets of all types. These names are not backends:")
     for name, reason in UNSUPPORTED_BACKENDS.items():
         print(f"  {name:<{width}}{reason}")
 
@@ -214,6 +214,7 @@ def _proxy(config: FaultConfig, _: int | None) -> int:
     }
     for name, link in asyncio.run(serve(links, config.state, ready)).items():
         if link.dropped_packets:
-            print(plain(f"{name}: {link.dropped_packets:,} packets were dropped, because too many were waiting"))
+            packets = "1 packet was" if link.dropped_packets == 1 else f"{link.dropped_packets:,} packets were"
+            print(plain(f"{name}: {packets} dropped, because too many were waiting"))
     sys.stdout.flush()
     return _PASS

@@ -93,4 +93,5 @@ def _link(name: str, target: LinkTarget, state: Path) -> str:
     if served is None or (served.listen, served.upstream) != (target.listen, target.upstream):
         return f"{way}, and the proxy that runs does not serve it"
     impaired = "" if served.impairment == Impairment() else ", impaired"
-    return f"{way}, {served.connections} connections{impaired}"
+    connections = f"{served.connections} connection{'' if served.connections == 1 else 's'}"
+    return f"{way}, {connections}{impaired}"

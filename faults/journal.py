@@ -117,8 +117,8 @@ class Journal:
             return None
         lines = ", ".join(str(unread) for unread in self._unread.values())
         return (
-            f"{self._path}: {lines}; the faults of these lines may still be active. Heal them with the version of "
-            "streamproof that wrote the lines, or restore their targets by hand and then move the journal away."
+            f"{self._path}: {lines}; every fault on such a line may still be active. Heal it with the version of "
+            "streamproof that wrote the line, or restore its targets by hand and then move the journal away."
         )
 
     def begin(self, fault: Fault, facts: Facts) -> Entry:

@@ -61,8 +61,8 @@ def timeline(
             _check(fault, step.seconds_of(after, fault))
     if not steps:
         raise FaultRefused(
-            f"random: seed {seed} draws no fault, since the first one is over length or down_at_most; make these "
-            "larger, or for: and gap: shorter."
+            f"random: seed {seed} draws no fault, since the first one would exceed length or down_at_most; make "
+            "these larger, or for: and gap: shorter."
         )
     return Timeline(plan, seed, tuple(steps), schedule.recovery, schedule.periodic)
 

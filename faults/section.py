@@ -118,7 +118,9 @@ def _reason(problem: ErrorDetails) -> str:
         case "extra_forbidden":
             return "is not a known key; docs/faults.md lists them"
         case "too_short":
-            return f"has {details['actual_length']} of at least {details['min_length']} entries"
+            least = details["min_length"]
+            entries = "1 entry" if least == 1 else f"{least} entries"
+            return f"needs at least {entries} and has {details['actual_length']}"
         case "union_tag_not_found":
             return "has no type; docs/faults.md shows which there are, such as process or link"
         case "union_tag_invalid":

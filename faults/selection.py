@@ -163,7 +163,8 @@ def _drawn(
     count = _count(pick, len(separate))
     if count > len(free):
         left = " and that no other fault of the group hits" if len(free) < len(separate) else ""
-        raise FaultRefused(f"{kind}: pick: {pick} is more than the {len(free)} targets that match{left}.")
+        matches = "1 target that matches" if len(free) == 1 else f"{len(free)} targets that match"
+        raise FaultRefused(f"{kind}: pick: {pick} is more than the {matches}{left}.")
     drawn = draw.sample(list(free), count)
     if count == len(free):
         # All would be hit. If a process of a group is a target itself, it is drawn instead of the whole group.
@@ -201,6 +202,7 @@ def _on_lost_hosts(
     else:
         count = _count(selector.pick, len(hosts))
         if count > len(hosts):
-            raise FaultRefused(f"{NODE_LOSS}: pick: {selector.pick} is more than the {len(hosts)} hosts that match.")
+            matches = "1 host that matches" if len(hosts) == 1 else f"{len(hosts)} hosts that match"
+            raise FaultRefused(f"{NODE_LOSS}: pick: {selector.pick} is more than the {matches}.")
         lost = draw.sample(hosts, count)
     return [n for n, t in config.targets.items() if isinstance(t, LocalProcess) and t.host in lost]

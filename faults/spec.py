@@ -168,7 +168,7 @@ class GroupSpec(Section):
     @model_validator(mode="after")
     def _starts(self) -> Self:
         if all(spec.after > 0 for spec in self.together):
-            raise ValueError("a group starts with its first fault; leave out the after of one")
+            raise ValueError("a group starts with its first fault; leave out after: of the fault that starts it")
         if "lasts" in self.model_fields_set and all(spec.own_seconds is not None for spec in self.together):
             raise ValueError("each fault of the group has its own for; leave out that of the group")
         return self

@@ -67,9 +67,12 @@ def wait_until_judged(source: str, at_least_seconds: float = 0.0, timeout_second
         if waited >= at_least_seconds and not undecided and not suspected:
             return counts
         if time.monotonic() > deadline:
+            why = [f"{count} {name}" for name, count in (undecided | {"suspected": suspected}).items() if count]
+            if waited < at_least_seconds:
+                why.append(f"the report is from {waited:.1f} s after the call, not {at_least_seconds:g} s")
             raise NoAnswer(
-                f"{source}: not judged within {timeout_seconds:g} s ({undecided or suspected or waited}); give it more"
-                " time, or see why in its report."
+                f"{source}: not judged within {timeout_seconds:g} s ({', '.join(why)}); give it more time, or see why "
+                "in its report."
             )
         pause.wait(_LOOK_SECONDS)
 

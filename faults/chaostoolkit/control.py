@@ -61,7 +61,7 @@ def before_experiment_control(
         _LOG.info("streamproof: a dry run breaks nothing, so it publishes no fault windows")
         return
     if unknown or not bootstrap_servers:
-        wrong = f"{', '.join(unknown)} is not an argument of it" if unknown else "it has no bootstrap_servers"
+        wrong = f"it has no argument {' or '.join(unknown)}" if unknown else "it has no bootstrap_servers"
         raise _interrupting(f"streamproof: the control faults.chaostoolkit.control: {wrong}; see docs/chaos-toolkit.")
     try:
         for classes in (expects or {}).values():

@@ -124,7 +124,7 @@ class LeaderMove:
         if not found:
             raise FaultRefused(f"{name}: there is no topic {target.topic}; create it, or name another.")
         if number is not None and (target.topic, number) not in found:
-            raise FaultRefused(f"{name}: the topic has {len(found)} partitions; choose a lower partition number.")
+            raise FaultRefused(f"{name}: the topic has no partition {number}; choose one from 0 to {len(found) - 1}.")
         yield from ((place, led) for place, led in found.items() if number in (None, place[1]))
 
     def _successor(self, name: str, place: str, led: PartitionLeadership, demoted: frozenset[int]) -> int:

@@ -39,7 +39,10 @@ class TransactionHang:
         for name in self._targets:
             count = self._topic(name).partitions()
             if self._parameters.partition >= count:
-                raise FaultRefused(f"{name}: the topic has {count} partitions; choose a lower partition number.")
+                raise FaultRefused(
+                    f"{name}: the topic has no partition {self._parameters.partition}; "
+                    f"choose one from 0 to {count - 1}."
+                )
 
     def inject(self) -> None:
         """Open the transaction, and wait until the broker has acknowledged the record. Raises FaultRefused."""

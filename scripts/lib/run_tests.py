@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
         total += run_part("selection", [], rest, SELECTION_SECONDS)
     nothing_ran = total == Counts()
     if nothing_ran:
-        print("No test ran: that is no success.")
+        print("No test ran, which counts as a failure.")
     print(total, flush=True)
     return int(nothing_ran or total.failed > 0)
 

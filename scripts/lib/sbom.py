@@ -84,7 +84,7 @@ def document() -> Component:
     components = [*packages(), *locked_jars(), *javascript()]
     inside = [part for component in components for part in component.get("components", [])]
     if idle := LICENCES.keys() - {component["name"] for component in [*components, *inside]}:
-        raise Unlicensed(f"{', '.join(sorted(idle))}: no lock has it any more; remove it from LICENCES.")
+        raise Unlicensed(f"LICENCES: no lock has {' or '.join(sorted(idle))} any more; remove such entries.")
     known = json.dumps(components, sort_keys=True)
     return {
         "bomFormat": "CycloneDX",
@@ -207,7 +207,9 @@ def javascript() -> Iterator[Component]:
         version = re.search(r"v(\d+\.\d+\.\d+)", source[:300])
         stated = identifier((VENDORED / f"{name}-LICENSE.md").read_text())
         if version is None or stated is None:
-            raise Unlicensed(f"{path}: its head names no version, or the file beside it no licence.")
+            raise Unlicensed(
+                f"{path}: its first lines name no version, or the licence file beside it names no known licence."
+            )
         package = f"pkg:npm/{name.lower()}@{version[1]}"
         component = library(name, version[1], package, [hashlib.sha256(path.read_bytes()).hexdigest()])
         yield {**component, "licenses": expression(stated)}

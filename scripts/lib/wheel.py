@@ -105,7 +105,10 @@ def _edits(tree: ast.Module, lines: list[str], modules: frozenset[str], name: st
             case ast.Import():
                 ours = [alias for alias in node.names if _is_ours(alias.name)]
                 if ours and (len(node.names) > 1 or "." in ours[0].name):
-                    raise NotRewritten(f"{name}:{node.lineno}: import one package a line, or from its module")
+                    raise NotRewritten(
+                        f"{name}:{node.lineno}: import one package per line; for a module in a package write "
+                        "`from MODULE import NAME`"
+                    )
                 if ours:
                     at = node.lineno - 1
                     yield Edit(at, node.col_offset, node.col_offset + len("import "), f"from {NAME} import ")

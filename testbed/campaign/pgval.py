@@ -1,8 +1,8 @@
 """Failure cost in seconds from PGVal's Table 4, for comparison.
 
-From the paper (jawadtahir/DSPF-BM): three nodes, phases of 90 s, windows of 60 s; the packets of one worker are delayed
-by 500 ms or 5 s, or the worker is removed for 60 s. There is no value for Storm under exactly once, which Storm does
-not support.
+From the paper (jawadtahir/DSPF-BM): three nodes, phases of 90 s, windows of 60 s; in the failure phase the packets of
+one worker are delayed by 500 ms or 5 s, or the worker is removed. The published scripts use failure phases of 60 s.
+There is no value for Storm under exactly once, which Storm does not support.
 """
 
 from __future__ import annotations

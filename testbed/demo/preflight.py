@@ -73,8 +73,8 @@ def check_combination(
     """Check for faults that cannot be combined in one scenario."""
     if "namespace" in target_types and "link" in target_types:
         raise FaultRefused(
-            f"{source}: a worker in a network of its own reaches the broker past the links; take faults of links or of "
-            f"{node_name(engine)}, not both in one chaos day."
+            f"{source}: a worker in a network of its own does not reach the broker through the links; take faults of "
+            f"links or of {node_name(engine)}, not both in one chaos day."
         )
     if has_two_brokers and not {"namespace", "link"}.isdisjoint(target_types):
         raise FaultRefused(

@@ -63,7 +63,7 @@ def read(file: Path) -> dict[str, Any]:
     data = mapping_in(file, "schedule: or plan:")
     given = [key for key in _SET_BY_THE_DEMO if key in data]
     if given:
-        raise FaultConfigError(f"{file}: {', '.join(given)}: the demo gives its own; leave it out in a demo's file.")
+        raise FaultConfigError(f"{file}: the demo sets {' and '.join(given)} itself; remove that from the file.")
     return data
 
 

@@ -199,7 +199,9 @@ class ScenarioRun:
     def _check_healer(self) -> None:
         """Raise NotHealed if the supervisor, which restarts killed processes, or the relay has ended."""
         if self._supervisor is not None and self._supervisor.failure is not None:
-            raise NotHealed("the demo's supervisor, which would start it again, has failed; it ends with the demo.")
+            raise NotHealed(
+                "the demo's supervisor, which would restart the process, has failed; the fault ends with the demo."
+            )
         if self._proxy is not None and not self._proxy.is_running:
             raise NotHealed(f"the {self._proxy.name}, which carried all traffic, has ended; the demo ends, too.")
 

@@ -338,7 +338,7 @@ class Job:
             self._answer()
             self._commit()
         except RetryFromCommitted as reason:
-            log(f"revoked with work undone: {reason}")
+            log(f"partitions revoked before their results were committed: {reason}")
         self._drop_all()
 
     def _on_lost(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:

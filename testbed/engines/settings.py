@@ -154,7 +154,9 @@ class EngineSettings(BaseModel):
         if Mutation.WITHDRAW in self.mutations and self.emission != "cumulative":
             raise ValueError("withdraw goes with emission cumulative: leave it out")
         if self.operator == "sliding" and Mutation.LATE_ROUTE in self.mutations:
-            raise ValueError("a late event is late for all its windows: leave late_route out with operator sliding")
+            raise ValueError(
+                "a late record counts in all windows of its event: leave late_route out with operator sliding"
+            )
         return self
 
     @model_validator(mode="after")

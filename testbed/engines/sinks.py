@@ -237,9 +237,9 @@ class _Plain:
     def _flush(self) -> None:
         while left := self._producer.flush(_CALL_TIMEOUT_SECONDS):
             if self._stopping():
-                raise DeliveryError(f"{left} outputs had no answer when the engine was asked to stop.")
+                raise DeliveryError(f"Outputs not acknowledged when the engine was asked to stop: {left}.")
         if self._failures:
-            raise DeliveryError(f"{len(self._failures)} outputs were not produced: {self._failures[0]}")
+            raise DeliveryError(f"Outputs not produced: {len(self._failures)}, the first because: {self._failures[0]}")
 
     def _store(self, progress: Commit) -> None:
         changed = {p: at for p, at in progress.items() if self._committed.get(p) != at}

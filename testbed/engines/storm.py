@@ -215,7 +215,7 @@ def effective_of(log: str) -> Effective:
         guarantee=guarantee,
         evidence=(
             f"the spout works {processing[2]}",
-            f"{ackers} ackers",
+            f"ackers: {ackers}",
             f"transactional.id {'set' if all(p.transactional for p in producers) else 'not set'} in the producers",
             f"acks {'all' if all(p.acknowledged for p in producers) else 'not all'}",
         ),

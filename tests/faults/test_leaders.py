@@ -152,7 +152,7 @@ def test_a_partition_without_another_replica_in_sync_is_refused(
     ("parameters", "words"),
     [
         ({"to": 7}, r"events: .*/0 could be led by 2, not by 7"),
-        ({"partition": 9}, "events: the topic has 3 partitions; choose a lower partition number"),
+        ({"partition": 9}, "events: the topic has no partition 9; choose one from 0 to 2"),
     ],
 )
 def test_an_impossible_move_is_refused(

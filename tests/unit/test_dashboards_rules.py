@@ -254,9 +254,9 @@ def test_an_outdated_missing_or_extra_file_is_found(tmp_path: Path) -> None:
     (tmp_path / "grafana" / "dashboards" / "streamproof-faults.json").unlink()
     (tmp_path / "stray.json").write_text("{}")
     assert [sentence.removeprefix(f"{tmp_path}/") for sentence in site.differences(tmp_path, SETTINGS)] == [
-        "grafana/dashboards/streamproof-faults.json does not exist",
-        "prometheus/rules.yaml is not current",
-        "stray.json is not a generated file",
+        "grafana/dashboards/streamproof-faults.json does not exist; run `python -m dashboards.site`",
+        "prometheus/rules.yaml is not current; run `python -m dashboards.site`",
+        "stray.json is not a generated file; remove it",
     ]
 
 

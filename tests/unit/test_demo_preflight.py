@@ -19,7 +19,7 @@ from tests.unit.demo_scenarios import LEADER, WITHOUT_DISK, WORKER, in_file, pla
 @pytest.mark.parametrize(
     ("fault", "more", "sentence"),
     [
-        ({"kind": "process_kill"}, {"targets": {}}, "targets: the demo gives its own; leave it out"),
+        ({"kind": "process_kill"}, {"targets": {}}, "the demo sets targets itself; remove that"),
         ({"kind": "container_kill", "target": "web"}, {}, "container_kill needs a target of type container"),
         ({"kind": "process_kill", "target": "web"}, {}, "the demo with reference has no target web; use one of refer"),
         (

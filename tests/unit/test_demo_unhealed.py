@@ -75,7 +75,7 @@ def test_a_failed_supervisor_is_not_waited_for(tmp_path: Path, process: subproce
     began = time.monotonic()
     said = str(unhealed(tmp_path, process, restart, "60s"))
     assert time.monotonic() - began < 30
-    assert re.search("supervisor, .* has failed; it ends with the demo", said)
+    assert re.search("supervisor, .* has failed; the fault ends with the demo", said)
 
 
 def test_an_ended_proxy_is_not_waited_for(tmp_path: Path) -> None:

@@ -73,10 +73,10 @@ KILL = {"kind": "process_kill", "target": "w"}
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ({"together": [KILL]}, "schedule.faults.0.together: has 1 of at least 2 entries"),
+        ({"together": [KILL]}, "schedule.faults.0.together: needs at least 2 entries and has 1"),
         ({"together": [KILL, {**KILL, "for": {"at_least": "1s", "at_most": "5s"}}]}, "in a group is one duration"),
         ({"together": [{**KILL, "for": "5s"}] * 2, "for": "9s"}, "has its own for; leave out that of the group"),
-        ({"together": [{**KILL, "after": "1s"}] * 2}, "a group starts with its first fault; leave out the after"),
+        ({"together": [{**KILL, "after": "1s"}] * 2}, "a group starts with its first fault; leave out after:"),
         ({"together": [KILL, {"together": [KILL, KILL]}]}, "schedule.faults.0.together.1."),
         ({"together": [KILL, KILL], "name": "both"}, "schedule.faults.0.name: is not a known key"),
         ({"together": [KILL, KILL], "for": {"at_least": "1s", "at_most": "2s"}}, "needs random; write one duration"),
@@ -114,7 +114,7 @@ def test_a_backend_that_is_not_built_is_refused(backend: str) -> None:
         ({"type": "sidecar", "pid": 5, "start": ["x"]}, "start needs state or pid_file"),
         ({"type": "sidecar", "state": "s", "start": ["x"], "supervised": True}, "exclude each other"),
         ({"type": "broker", "pid": 5, "address": "here"}, "targets.t.address"),
-        ({"type": "pods", "namespace": "shop", "match": {}}, "targets.t.match: has 0 of at least 1 entries"),
+        ({"type": "pods", "namespace": "shop", "match": {}}, "targets.t.match: needs at least 1 entry and has 0"),
         ({"type": "pods", "namespace": "shop", "match": {"a": "b"}, "server": "shop:6443"}, "targets.t.server"),
         ({"type": "pod"}, "targets.t: 'pod' is not a type of target; use one of 'process', 'broker'"),
         ({"pid": 5}, "targets.t: has no type; docs/faults.md shows which there are"),
@@ -134,7 +134,7 @@ def test_one_wrong_entry_of_a_list_is_one_problem() -> None:
     assert "more)" not in complaint({"together": [KILL, {"kind": "earthquake"}]})
     assert complaint({"kind": "process_kill", "for": 5, "size": 1}).endswith("(and 1 more).")
     said = complaint({"kind": "process_kill"}, schedule={"faults": []})
-    assert said == "fault configuration: schedule.faults: has 0 of at least 1 entries."
+    assert said == "fault configuration: schedule.faults: needs at least 1 entry and has 0."
 
 
 def test_a_named_plan_accepts_the_name_of_a_target() -> None:
