@@ -43,7 +43,7 @@ MIXED_DUPLICATES: Final = Combination(
 )
 ID_SPACES: Final = Combination(
     ("outputs.fields.ids", "late.input", "rejected.input"),
-    "an `input`, with an oracle whose inputs share one id space (every oracle but `windowed_join`)",
+    "an `input`, with an oracle whose inputs share one id space (every oracle but the join)",
     "inputs with id spaces of their own are not built yet",
 )
 CUMULATIVE: Final = Combination(
