@@ -296,6 +296,7 @@ class Generations:
         if in_parts or self._low_memory:
             reading = reading.with_low_memory(isolated=in_parts)
         checkpoint = self._state / "checkpoint" / str(generation)
+        workers = Workers(spark, reading, checkpoint / "facts")
         self._runner = runner = BatchRunner(
             config=config,
             sources=sources,
@@ -315,13 +316,16 @@ class Generations:
             now_us=self._now_us,
             saver=self._saver,
             canary=canary,
-            workers=Workers(spark, reading, checkpoint / "facts"),
+            workers=workers,
             catching_up_limit=self._records_per_batch // 2 if balanced and not self._once and not in_parts else None,
         )
         runner.open(recovered.progress, lookups, lookup_us)
         self._outage_note.clear()
         if is_first:
             self._note_run(generation)
+            if not self._once:
+                # Otherwise the first batch with records takes as long as the workers need to start.
+                workers.warm_up()
         self._read_faults()
         if in_parts:
             return self._queried_in_parts(runner, lookups)

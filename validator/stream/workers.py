@@ -82,6 +82,11 @@ class Workers:
         self._reading = reading
         self._folder = folder if str(self._context.master).startswith("local") else None
 
+    def warm_up(self) -> None:
+        """Start the Python workers and have them import what reads records, in a Spark job of its own."""
+        cores = self._context.defaultParallelism
+        self._context.parallelize(range(cores), cores).mapPartitions(_nothing).collect()
+
     def facts(self, stage: Stage, ranges: Sequence[Range]) -> pa.Table:
         """The fact rows (schema `GROUPED`) of all records in ``ranges``. Raises `ReadFailed` and Spark's errors."""
         lists = spread(ranges, self._context.defaultParallelism)
@@ -115,6 +120,12 @@ class Workers:
                 raise ReadFailed(messages[-1]) from error
             raise
         return found
+
+
+def _nothing(lists: Iterable[object]) -> Iterator[object]:
+    # Unpickling this function imports this module, and with it everything that a task uses.
+    del lists
+    return iter(())
 
 
 def spread(ranges: Sequence[Range], cores: int) -> list[list[Range]]:
