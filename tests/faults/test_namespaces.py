@@ -296,5 +296,5 @@ def datagrams(stage: Stage) -> int:
 
 @pytest.mark.skipif(namespaces.why_no_netem() is None, reason="this kernel has netem")
 def test_a_delay_without_netem_and_relay_is_refused_with_the_reason(stage: Stage, name: str) -> None:
-    with pytest.raises(FaultRefused, match=r"no netem .*relay"):
+    with pytest.raises(FaultRefused, match=r"netem.*relay"):
         stage.during({"kind": "namespace_delay", "target": "node", "parameters": {"delay": "1s"}}, lambda: None)
