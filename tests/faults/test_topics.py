@@ -147,7 +147,7 @@ def test_a_transaction_beyond_the_timeout_of_the_broker_is_refused(stage: Stage,
 
 def test_a_partition_that_does_not_exist_is_refused(stage: Stage, own_broker: EmbeddedBroker, topic: str) -> None:
     fault = {"kind": "transaction_hang", "target": "events", "parameters": {"partition": 1}}
-    with pytest.raises(FaultRefused, match="events: the topic has 1 partitions"):
+    with pytest.raises(FaultRefused, match="events: the topic has no partition 1"):
         stage.during(fault, lambda: None)
     assert ends(own_broker, topic, "read_uncommitted") == 0
 
