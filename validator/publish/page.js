@@ -12,7 +12,7 @@ const near = (t) => t && time && t.slice(0, 10) === time.slice(0, 10) ? t.slice(
 const words = (name) => name.replaceAll("_", " ");
 const BAD = new Set(["missing", "duplicate", "incorrect", "misplaced", "unknown_id", "inconsistent", "undecodable", "wrong_value"]);
 const MARK = { pass: "✔", fail: "✖", unknown: "?" };
-const SILENT_SECONDS = 12;  // two intervals of `beat` (feed.BEAT_SECONDS)
+const SILENT_SECONDS = 12;  // two intervals of `beat` (feed.HEARTBEAT_SECONDS)
 const STALE_SECONDS = 30;   // as /readyz
 const RETRY_MS = 1000;
 const COPIED_MS = 5000;     // how long a button shows the result of copying

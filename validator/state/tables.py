@@ -429,8 +429,9 @@ class StateTables:
 
         If this fails, for example on a full disk, the table keeps its small files, and the next round joins them.
         """
-        with contextlib.suppress(DeltaError, OSError):
+        with contextlib.suppress(DeltaError, OSError, StateTaken):
             known = DeltaTable(path_of(self.state, table))
+            self._check_turn(known, table)
             known.optimize.compact(target_size=COMPACTED_BYTES, max_concurrent_tasks=1)
             # Vacuum removes every file that the log does not name, also through links.
             if vacuums and not holds_links(self.state / table.value):

@@ -12,6 +12,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -83,9 +84,15 @@ class Workers:
         self._folder = folder if str(self._context.master).startswith("local") else None
 
     def warm_up(self) -> None:
-        """Start the Python workers and have them import what reads records, in a Spark job of its own."""
-        cores = self._context.defaultParallelism
-        self._context.parallelize(range(cores), cores).mapPartitions(_nothing).collect()
+        """Start the Python workers of a local session and have them import what reads records, in a job of its own.
+
+        A cluster may have no free executor for a long time, so nothing is done there. If the job fails, the first batch
+        fails in the same way, and the query's retries and messages apply.
+        """
+        if str(self._context.master).startswith("local"):
+            cores = self._context.defaultParallelism
+            with suppress(Exception):
+                self._context.parallelize(range(cores), cores).mapPartitions(_nothing).collect()
 
     def facts(self, stage: Stage, ranges: Sequence[Range]) -> pa.Table:
         """The fact rows (schema `GROUPED`) of all records in ``ranges``. Raises `ReadFailed` and Spark's errors."""
