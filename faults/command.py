@@ -33,6 +33,7 @@ from faults.topic import FaultsTopic
 from validator import __version__
 from validator.model.signals import ending, set_from_handler
 from validator.model.terminal import plain
+from validator.model.wording import plural
 
 _PASS: Final = 0
 _INTERRUPTED: Final = 130
@@ -154,7 +155,7 @@ def _run(config: FaultConfig, seed: int | None) -> int:
     planned = timeline(config, seed, taken=names_in(config.state))
     started = time.monotonic()
     faults = sum(len(step.parts) for step in planned.steps)
-    length = f"{faults} fault{'' if faults == 1 else 's'}, about {text_of(planned.seconds)}"
+    length = f"{plural(faults, 'fault')}, about {text_of(planned.seconds)}"
     print(f"streamproof {__version__}, plan {planned.plan}, seed {planned.seed}: {length}", flush=True)
 
     def say(line: str) -> None:
@@ -214,7 +215,7 @@ def _proxy(config: FaultConfig, _: int | None) -> int:
     }
     for name, link in asyncio.run(serve(links, config.state, ready)).items():
         if link.dropped_packets:
-            packets = "1 packet was" if link.dropped_packets == 1 else f"{link.dropped_packets:,} packets were"
+            packets = plural(link.dropped_packets, "packet was", "packets were")
             print(plain(f"{name}: {packets} dropped, because too many were waiting"))
     sys.stdout.flush()
     return _PASS

@@ -22,6 +22,7 @@ from faults.targets import (
     Target,
     TopicTarget,
 )
+from validator.model.wording import plural
 
 
 def inventory(config: FaultConfig) -> dict[str, str]:
@@ -93,5 +94,4 @@ def _link(name: str, target: LinkTarget, state: Path) -> str:
     if served is None or (served.listen, served.upstream) != (target.listen, target.upstream):
         return f"{way}, and the proxy that runs does not serve it"
     impaired = "" if served.impairment == Impairment() else ", impaired"
-    connections = f"{served.connections} connection{'' if served.connections == 1 else 's'}"
-    return f"{way}, {connections}{impaired}"
+    return f"{way}, {plural(served.connections, 'connection')}{impaired}"

@@ -9,6 +9,8 @@ from typing import Annotated, Final
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 from pydantic_core import ErrorDetails
 
+from validator.model.wording import plural
+
 _UNITS: Final = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
 _TAGS: Final = ("fault", "group", "duration", "range")
 """Tags of unions, which pydantic adds to the location of an error, and which are not in the file."""
@@ -118,9 +120,8 @@ def _reason(problem: ErrorDetails) -> str:
         case "extra_forbidden":
             return "is not a known key; docs/faults.md lists them"
         case "too_short":
-            least = details["min_length"]
-            entries = "1 entry" if least == 1 else f"{least} entries"
-            return f"needs at least {entries} and has {details['actual_length']}"
+            least = plural(details["min_length"], "entry", "entries")
+            return f"needs at least {least} and has {details['actual_length']}"
         case "union_tag_not_found":
             return "has no type; docs/faults.md shows which there are, such as process or link"
         case "union_tag_invalid":

@@ -14,6 +14,7 @@ from faults.errors import FaultRefused
 from faults.parameters import NO_PARAMETERS, AnyParameters, PodParameters
 from faults.spec import Selector
 from faults.targets import LocalProcess, Target
+from validator.model.wording import plural
 
 NODE_LOSS: Final = "node_loss"
 _SHARED: Final = ("machine", "topic")
@@ -163,7 +164,7 @@ def _drawn(
     count = _count(pick, len(separate))
     if count > len(free):
         left = " and that no other fault of the group hits" if len(free) < len(separate) else ""
-        matches = "1 target that matches" if len(free) == 1 else f"{len(free)} targets that match"
+        matches = plural(len(free), "target that matches", "targets that match")
         raise FaultRefused(f"{kind}: pick: {pick} is more than the {matches}{left}.")
     drawn = draw.sample(list(free), count)
     if count == len(free):
@@ -202,7 +203,7 @@ def _on_lost_hosts(
     else:
         count = _count(selector.pick, len(hosts))
         if count > len(hosts):
-            matches = "1 host that matches" if len(hosts) == 1 else f"{len(hosts)} hosts that match"
+            matches = plural(len(hosts), "host that matches", "hosts that match")
             raise FaultRefused(f"{NODE_LOSS}: pick: {selector.pick} is more than the {matches}.")
         lost = draw.sample(hosts, count)
     return [n for n, t in config.targets.items() if isinstance(t, LocalProcess) and t.host in lost]

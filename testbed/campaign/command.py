@@ -23,6 +23,7 @@ from testbed.checkout import machine, version
 from testbed.demo.stop import Stop, stop_on_signals
 from testbed.engines.registry import REGISTRY
 from validator.model.terminal import plain
+from validator.model.wording import plural
 from validator.stream.jars import SIDECAR_LOCK, resolve
 
 AROUND_SECONDS: Final = 60.0
@@ -85,8 +86,9 @@ def _run_missing(plan: CampaignPlan, chosen: Sequence[Run], kept: CampaignJourna
 def describe(plan: CampaignPlan, whole: Matrix, chosen: Sequence[Run]) -> str:
     """The matrix, the completed runs, and an estimate of the remaining time."""
     done = {one.name for one in chosen if result.read(plan.results, one) is not None}
-    runs = f"{len(chosen)} run{'' if len(chosen) == 1 else 's'}"
-    lines = [f"{runs}, {len(done)} done; {_remaining_time(plan, chosen, len(chosen) - len(done))}"]
+    lines = [
+        f"{plural(len(chosen), 'run')}, {len(done)} done; {_remaining_time(plan, chosen, len(chosen) - len(done))}"
+    ]
     lines += [f"not in the matrix: {sentence}" for sentence in whole.left_out]
     width = max(len(one.cell.name) for one in chosen)
     for cell in dict.fromkeys(one.cell for one in chosen):

@@ -12,6 +12,7 @@ from testbed.campaign import pgval
 from testbed.campaign.journal import Failure, Heading
 from testbed.campaign.matrix import Cell, Run
 from testbed.campaign.result import RunResult
+from validator.model.wording import plural
 
 Unit = Literal["ratio", "count", "seconds", "per_second"]
 GUARANTEES: Final = ("at_most_once", "at_least_once", "exactly_once")
@@ -115,8 +116,7 @@ class Table:
     @property
     def first_line(self) -> str:
         """How complete the table is."""
-        one = len(self.failures) == 1
-        how_many = "1 attempt failed and is" if one else f"{len(self.failures)} attempts failed and are"
+        how_many = plural(len(self.failures), "attempt failed and is", "attempts failed and are")
         failed = f"; {how_many} listed" if self.failures else ""
         if self.is_complete:
             return f"Complete: all {self.wanted} runs are done{failed}."

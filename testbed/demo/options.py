@@ -16,6 +16,7 @@ from testbed.engines.mutations import Mutation
 from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import WORKLOADS, Guarantee, Workload
 from testbed.run_files import Topics
+from validator.model.wording import plural
 
 Fault = Literal["kill", "pause", "none"]
 """The demo's own faults. A kind of `streamproof faults list` becomes a scenario with one fault."""
@@ -62,7 +63,7 @@ class DemoPlan:
         if self.scenario is None:
             return f"fault {self.fault}"
         count = sum(len(step.parts) for step in self.scenario.timeline.steps)
-        return f"faults of {self.scenario.source} ({count} fault{'' if count == 1 else 's'}, seed {self.scenario.seed})"
+        return f"faults of {self.scenario.source} ({plural(count, 'fault')}, seed {self.scenario.seed})"
 
     @property
     def is_real(self) -> bool:

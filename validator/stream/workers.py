@@ -75,7 +75,8 @@ class _Each(Generic[_Item]):
 class Workers:
     """The workers of one Spark session.
 
-    ``folder``: where workers leave files for the driver. It is created on demand, and removed by the caller.
+    ``folder``: where the workers of a local session leave files for the driver. It is created on demand, and removed by
+    the caller.
     """
 
     def __init__(self, spark: SparkSession, reading: Reading, folder: Path) -> None:
@@ -89,7 +90,7 @@ class Workers:
         A cluster may have no free executor for a long time, so nothing is done there. If the job fails, the first batch
         fails in the same way, and the query's retries and messages apply.
         """
-        if str(self._context.master).startswith("local"):
+        if self._folder is not None:
             cores = self._context.defaultParallelism
             with suppress(Exception):
                 self._context.parallelize(range(cores), cores).mapPartitions(_nothing).collect()
