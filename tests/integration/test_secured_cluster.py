@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
+import py4j.protocol
 import pytest
 from confluent_kafka.admin import AdminClient
 
@@ -80,9 +81,24 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def java() -> Iterator[Any]:
+def second_jvm() -> Iterator[Any]:
     with clients.running_jvm() as jvm:
         yield jvm
+
+
+@pytest.fixture
+def py4j_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo PySpark's handler of Java errors, which looks up every error in the JVM of Spark, whatever JVM raised it.
+
+    The doctor starts no Spark. This process does, and an object of Spark with the error's id was taken for the error.
+    """
+    monkeypatch.setattr("py4j.java_gateway.get_return_value", py4j.protocol.get_return_value)
+
+
+@pytest.fixture
+def java(second_jvm: Any, py4j_of_its_own: None) -> Any:
+    del py4j_of_its_own
+    return second_jvm
 
 
 @pytest.fixture
@@ -158,6 +174,7 @@ def test_mutual_tls_once_and_live(cluster: Cluster, spark: SparkSession) -> None
         live.until(lambda report: report["contributions"]["processed"] == 2)
 
 
+@pytest.mark.usefixtures("py4j_of_its_own")
 def test_doctor_reads_with_both_clients(cluster: Cluster) -> None:
     made = cluster.pipeline
     made.clicks(click(1, 1))
