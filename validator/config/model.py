@@ -379,7 +379,7 @@ class Config(Frozen):
                 raise broken_rule_at(f"{place}.fields.key", problem, "give every key the same number of fields")
         for i, late in enumerate(self.late):
             if late.fields.position is not None:
-                problem = "a late record answers an event that decodes"
+                problem = "only a rejected record can name its input record by position"
                 raise broken_rule_at(f"late[{i}].fields.position", problem, "name the topic under rejected")
         for i, output in enumerate(self.outputs):
             for path in output.fields.ids or ():

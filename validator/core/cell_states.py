@@ -227,7 +227,7 @@ class CellStates:
         found = shares(cells, judged, judged.on_record)
         names = tuple(found)
         if names != self._names:
-            assert not self._totals.any(), "all cells are judged where there are more totals"
+            assert not self._totals.any(), "the set of totals changes only while all of them are 0"
             self._names, self._held = names, ()
             self._shares, self._totals = np.zeros((0, len(self.waits)), dtype=np.int8), np.zeros(0, dtype=np.int64)
         self._hold([name for name, values in found.items() if name not in self._held and values.any()])

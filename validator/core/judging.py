@@ -152,10 +152,14 @@ class _FactsBefore:
         return self.facts.held_from
 
     def add(self, facts: pa.Table) -> None:
-        raise AssertionError(f"{facts.num_rows} rows are added to what was before")
+        raise AssertionError(
+            f"the facts before batch {self.batch} are read-only: {facts.num_rows} rows cannot be added"
+        )
 
     def forget(self, before_batch: int) -> None:
-        raise AssertionError(f"batches before {before_batch} are taken from what was before")
+        raise AssertionError(
+            f"the facts before batch {self.batch} are read-only: batches before {before_batch} cannot be removed"
+        )
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def latency_by_phase(phases: Sequence[PhaseLatency]) -> str:
             parts.append(f'{head}<div class="plots">{_distributions(told)}</div>')
     if not parts:
         return ""
-    said = "Results by upper bound of their bucket, seconds. A result counts for the phase of its whole second."
+    said = "Results by upper bound of their bucket, seconds. All results of one second count for the same phase."
     left = len(measured) - len(newest)
     are = "is" if left == 1 else "are"
     more = f" {plural(left, 'earlier phase')} {are} left out." if left else ""

@@ -55,8 +55,8 @@ def classes_by_window(report: Mapping[str, Any], windows: Windows) -> str:
     broken = _broken_plot(bars, bad, len(windows), shades) if bad else ""
     merged = f" A bar stands for {each} windows." if each > 1 else ""
     said = (
-        f"{plural(len(windows), 'window')} by their start (UTC, event time), as the newest verdict of each cell"
-        f" counts.{merged} Shaded: windows of a time at which a fault was in force, by the brokers' clock."
+        f"{plural(len(windows), 'window')} by their start (UTC, event time). The newest verdict of each cell"
+        f" counts.{merged} Shaded: a fault was active, by the brokers' clock, during the time of the window."
     )
     plots = broken + _figure("All contributions", svg.stacks(_all_label(bars), *_all_parts(bars), shades))
     table = _table(report, bad, size_us) if bad else '<p class="dim">No violation is in any of them.</p>'

@@ -64,8 +64,8 @@ def _of(settings: TopicSettings, proven_after_us: int) -> Iterator[str]:
         )
     if settings.retention_us is not None and settings.retention_us < proven_after_us:
         yield (
-            f"its records expire after {format_duration(settings.retention_us)} (retention.ms), before a loss is "
-            f"proven after {format_duration(proven_after_us)} (timing.missing_after + max_disorder + "
+            f"its records expire after {format_duration(settings.retention_us)} (retention.ms), but a loss is "
+            f"proven only after {format_duration(proven_after_us)} (timing.missing_after + max_disorder + "
             f"allowed_lateness): {consequence}"
         )
     if settings.retention_bytes is not None:

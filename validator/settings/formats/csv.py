@@ -103,7 +103,7 @@ class CsvReader:
         at = 0
         while True:
             match = field.match(text, at)
-            assert match is not None, "the expression matches nothing, too"
+            assert match is not None, "the expression also matches the empty text"
             quoted, plain = match.groups()
             found.append(quoted.replace('""', '"') if quoted is not None else plain or None)
             at = match.end()
