@@ -108,7 +108,7 @@ def _report(source: str, access: PortAccess) -> Json:
         text = _get(source, access) if "://" in source else (Path(source) / REPORT_FILE).read_text(encoding="utf-8")
         answered = json.loads(text)
     except requests.exceptions.SSLError as error:
-        fix = "give the certificate of its authority with --ca-file, and the address under a name in its certificate"
+        fix = "give its CA's certificate with --ca-file, and use a host name that the sidecar's certificate contains"
         raise GrafanaRefusal(
             f"--faults: the certificate of {source} is not trusted ({reason(error)}); {fix}."
         ) from error

@@ -11,8 +11,8 @@ RUNBOOKS: Final = "docs/runbooks"
 """Path of the runbooks in this repository; sidecars serve them too. Set it to the address under which you publish them.
 """
 ADDRESS_ALONE: Final = (
-    "--grafana: give only the address, such as http://localhost:3000, without user and password (an @), ? or #: it "
-    "is part of every alert; `push` reads credentials from GRAFANA_TOKEN, or GRAFANA_USER and GRAFANA_PASSWORD."
+    "--grafana: the address must not contain @, ? or #, since every alert shows it; give one such as "
+    "http://localhost:3000, and credentials to `push` in GRAFANA_TOKEN, or GRAFANA_USER and GRAFANA_PASSWORD."
 )
 """Error text if :func:`has_secret_parts` is true. It does not contain the address, because that may have a password."""
 
@@ -41,8 +41,7 @@ class Settings:
     def __post_init__(self) -> None:
         if not 0 < self.objective_ratio < 1:
             raise SettingsError(
-                f"--objective: {self.objective_ratio:g} leaves no error budget; give a ratio between 0 and 1, such "
-                f"as {OBJECTIVE}."
+                f"--objective: {self.objective_ratio:g} is not between 0 and 1; give a ratio such as {OBJECTIVE}."
             )
         if has_secret_parts(self.grafana):
             raise SettingsError(ADDRESS_ALONE)

@@ -149,7 +149,7 @@ class TogetherSpec(FaultSpec):
     @model_validator(mode="after")
     def _is_one_duration(self) -> Self:
         if isinstance(self.lasts, Range):
-            raise ValueError("the for of a fault in a group is one duration; only the for of the group can be a range")
+            raise ValueError("for: of a fault in a group is one duration; only for: of the group can be a range")
         return self
 
 

@@ -171,7 +171,7 @@ def _write(folder: Path, size: int, group: str, timeout_seconds: float) -> float
         writer.kill()  # not waited for: it ends only when its I/O ends
         return timeout_seconds
     if writer.returncode:
-        why = complaint.strip().rpartition("\n")[2] or "it was killed"
+        why = complaint.strip().rpartition("\n")[2] or "the writing process was killed"
         raise FaultRefused(f"{folder}: no file can be written there as a probe ({why}).")
     return float(said)
 

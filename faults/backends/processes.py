@@ -139,9 +139,9 @@ def _why_another(target: LocalProcess, seen: Seen) -> str | None:
     recorded = _STARTED.match(target.pid_file.read_text(encoding="utf-8"))
     if recorded is not None and sys.platform == "linux":
         if recorded[1] != seen.started:
-            return f"started at another time than {target.pid_file} says, so that it is another one"
+            return f"is not the one in {target.pid_file}, which names another start time"
     elif started_after(target.pid_file, seen):
-        return f"started after {target.pid_file} was written, so that it is another one, unless the clock was set since"
+        return f"started after {target.pid_file} was written, so it is not the one in the file, or the clock was set"
     return None
 
 

@@ -69,7 +69,7 @@ def wait_until_judged(source: str, at_least_seconds: float = 0.0, timeout_second
         if time.monotonic() > deadline:
             why = [f"{count} {name}" for name, count in (undecided | {"suspected": suspected}).items() if count]
             if waited < at_least_seconds:
-                why.append(f"the report is from {waited:.1f} s after the call, not {at_least_seconds:g} s")
+                why.append(f"the report was made {waited:.1f} s after the call, not at least {at_least_seconds:g} s")
             raise NoAnswer(
                 f"{source}: not judged within {timeout_seconds:g} s ({', '.join(why)}); give it more time, or see why "
                 "in its report."
@@ -79,7 +79,9 @@ def wait_until_judged(source: str, at_least_seconds: float = 0.0, timeout_second
 
 def _only(config: FaultConfig, file: str, name: str | None) -> FaultConfig:
     if config.schedule is None or config.schedule.random is not None:
-        raise FaultConfigError(f"{file}: run_fault takes one fault of a written schedule; write schedule.faults.")
+        raise FaultConfigError(
+            f"{file}: run_fault injects one fault of schedule.faults; use schedule: without random:, not plan:."
+        )
     faults = config.schedule.faults
     named = {name_of(spec.parts[0]): spec for spec in faults}
     if name is None and len(faults) == 1:

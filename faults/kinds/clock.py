@@ -66,8 +66,8 @@ class ClockSkew(OnProcesses):
             if library is None or any(variables.get(name) != value for name, value in wanted.items()):
                 settings = " ".join(f"{name}={value}" for name, value in wanted.items())
                 raise FaultRefused(
-                    f"{known.target}: start it with LD_PRELOAD=(path of libfaketimeMT.so.1) {settings}; start a JVM "
-                    "with our agent instead (docs/faults.md), and wait a second before the run."
+                    f"{known.target}: start it with LD_PRELOAD=(path of libfaketimeMT.so.1) {settings}, or, if it is a "
+                    "JVM, with our agent (docs/faults.md), and wait a second before the run."
                 )
             self._libraries[known.target] = library
         for name, target in self._targets.items():

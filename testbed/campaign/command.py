@@ -113,7 +113,7 @@ def _remaining_time(plan: CampaignPlan, of: Sequence[Run], count: int) -> str:
     """Expected time of ``count`` runs, based on completed runs if there are any."""
     seconds = [found.seconds for one in of if (found := result.read(plan.results, one)) is not None]
     each = median(seconds) if seconds else plan.phases.seconds + AROUND_SECONDS
-    basis = f"as in the last {len(seconds)}" if seconds else "an estimate"
+    basis = f"median of {len(seconds)} done" if seconds else "an estimate"
     return f"about {text_of(round(each * count, -1))} remaining ({text_of(round(each))} per run, {basis})"
 
 

@@ -119,7 +119,7 @@ class Table:
         how_many = plural(len(self.failures), "attempt failed and is", "attempts failed and are")
         failed = f"; {how_many} listed" if self.failures else ""
         if self.is_complete:
-            return f"Complete: all {self.wanted} runs are done{failed}."
+            return f"Complete: {'the only run is' if self.wanted == 1 else f'all {self.wanted} runs are'} done{failed}."
         return f"NOT COMPLETE: {self.done} of {self.wanted} runs are done{failed}."
 
 

@@ -146,13 +146,13 @@ class EngineSettings(BaseModel):
         if self.slide_ms is not None and self.slide_ms > self.window_ms:
             raise ValueError("slide_ms is above window_ms, so that events between two windows would be in none")
         if self.where is not None and self.operator != "passthrough":
-            raise ValueError("where goes with operator passthrough: leave it out")
+            raise ValueError("where needs operator passthrough: leave where out, or change the operator")
         if self.join is not None and self.operator != "tumbling":
-            raise ValueError("join goes with operator tumbling: leave one of the two out")
+            raise ValueError("join needs operator tumbling: leave join out, or change the operator")
         if self.emission != "final" and self.operator != "running_aggregate":
-            raise ValueError(f"emission {self.emission} goes with operator running_aggregate: leave it out")
+            raise ValueError(f"emission {self.emission} needs operator running_aggregate: leave emission out")
         if Mutation.WITHDRAW in self.mutations and self.emission != "cumulative":
-            raise ValueError("withdraw goes with emission cumulative: leave it out")
+            raise ValueError("mutation withdraw needs emission cumulative: leave withdraw out")
         if self.operator == "sliding" and Mutation.LATE_ROUTE in self.mutations:
             raise ValueError(
                 "a late record counts in all windows of its event: leave late_route out with operator sliding"
