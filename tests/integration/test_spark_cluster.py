@@ -153,13 +153,24 @@ def batches(state: Path) -> int:
         return 0
 
 
-@pytest.mark.extended  # Spark asks a master three times, for 20 s each
-def test_a_master_that_does_not_answer_is_named(pipeline: Pipeline, tmp_path: Path) -> None:
+UNUSABLE_SPARK = {
+    "absent": (f"spark://127.0.0.1:{free_port()}", "{}", 3, "did not accept this sidecar; check that the master runs"),
+    "malformed": ("spark:/a", "{}", 2, "no session starts on spark:/a: Could not parse Master URL: 'spark:/a'"),
+    "foreign": ("spark://127.0.0.1:1", "{spark.driver.bindAddress: 192.0.2.1}", 2, "Cannot assign requested address"),
+}
+"""A fault of the section `spark` -> master, options, exit status, text."""
+
+
+@pytest.mark.extended  # Spark asks an absent master three times, for 20 s each
+@pytest.mark.parametrize("fault", UNUSABLE_SPARK)
+def test_spark_that_cannot_start_on_a_cluster_is_explained(fault: str, pipeline: Pipeline, tmp_path: Path) -> None:
+    master, options, status, expected = UNUSABLE_SPARK[fault]
     pipeline.create()
-    config, master = tmp_path / "absent.yaml", f"spark://127.0.0.1:{free_port()}"
-    text = _CONFIG.format(name=pipeline.name, servers=pipeline.servers, state="absent")
-    config.write_text(f"{text}spark: {{master: '{master}'}}\n")
+    config = tmp_path / "unusable.yaml"
+    text = _CONFIG.format(name=pipeline.name, servers=pipeline.servers, state="unusable")
+    config.write_text(f"{text}spark: {{master: '{master}', options: {options}}}\n")
     command = [sys.executable, "-m", "validator.cli.main", "validate", str(config), "--once", "--quiet"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 3, done
-    assert f"spark.master: {master} did not accept this sidecar; check that the master runs" in done.stderr
+    assert done.returncode == status, done
+    assert expected in done.stderr
+    assert "spark.master" in done.stderr

@@ -84,11 +84,15 @@ def _ignore_ending() -> None:
 
 
 class SessionUnfit(Exception):
-    """A Spark option cannot be used."""
+    """Spark cannot start with a setting of the section `spark`."""
 
 
 class MasterUnreached(Exception):
     """The master of a Spark cluster did not accept the sidecar."""
+
+
+_OF_AN_ABSENT_MASTER: Final = ("Cannot call methods on a stopped SparkContext", "KubernetesClientException")
+"""Texts of the errors with which Spark gives up a standalone master and the API server of Kubernetes."""
 
 
 def start(
@@ -107,7 +111,8 @@ def start(
     does not inherit. ``crash_folder``: where it writes crash reports. Settings are not passed on the JVM's command
     line, which every user of the host may read.
 
-    Raises `SessionUnfit` if Java options in ``options`` cannot be parsed, and `MasterUnreached`.
+    Raises `MasterUnreached`, and `SessionUnfit` if Spark cannot start with ``options`` on a cluster, or Java options in
+    them cannot be parsed.
     """
     local = master.startswith("local")
     settings = {**TUNED, **(GUARDED if local else {}), **options}
@@ -149,6 +154,10 @@ def start(
     except Py4JJavaError as error:
         if local:
             raise
+        cause = str(error.java_exception)
+        if not any(text in cause for text in _OF_AN_ABSENT_MASTER):
+            why = cause.partition("\n")[0].partition(": ")[2] or cause
+            raise SessionUnfit(f"spark.master or spark.options: no session starts on {master}: {why}") from error
         raise MasterUnreached(
             f"spark.master: {master} did not accept this sidecar; check that the master runs there, that its Spark is "
             f"{spark_version}, and that spark.authenticate and its secret are the same on both sides."

@@ -55,7 +55,8 @@ def run(
     the topics and the verdict so far is not FAIL.
 
     Raises `StateRefused`, `StateLocked`, `StateMismatch`, `StateDamaged`, `StateTaken`, `BrokersUnreachable`,
-    `CannotVerify`, `OptionsRefused`, `PrerequisiteError` and `SessionUnfit`. The message of each is one sentence.
+    `CannotVerify`, `OptionsRefused`, `PrerequisiteError`, `MasterUnreached` and `SessionUnfit`. The message of
+    each is one sentence.
     """
     return Sidecar(config, once=once, leave_open=leave_open, at_rest=at_rest, say=say, notices=notices).run()
 
