@@ -52,6 +52,23 @@ def expected(
     return _less_taken_back(found, by_fault)
 
 
+def merged(
+    windows: Sequence[FaultWindow], name: str, minutes: Mapping[int, int], oldest: int, within_us: int
+) -> dict[int, int]:
+    """Return ``minutes`` of the faults ``name``, with those before ``oldest`` merged into at most two.
+
+    ``minutes``: minute -> confirmed in it. ``within_us``: as in `expected`, whose result does not change: a fault
+    covers one of the two, and none covers the other, `NO_MINUTE`.
+    """
+    spans = _spans([window for window in injected(windows) if window.name == name], within_us)
+    covered = [minute for minute in minutes if minute < oldest and _covers(spans, minute)]
+    found: dict[int, int] = {}
+    for minute, confirmed in minutes.items():
+        place = minute if minute >= oldest else covered[0] if _covers(spans, minute) else NO_MINUTE
+        found[place] = found.get(place, 0) + confirmed
+    return found
+
+
 def expected_now(windows: Sequence[FaultWindow], now_us: int, within_us: int) -> frozenset[str]:
     """Return the classes that the plan of any fault expects at ``now_us``."""
     found: set[str] = set()

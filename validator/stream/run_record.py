@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from validator.core.suspicion import Suspicion
-from validator.measure.expected import MINUTE_US, NO_MINUTE, expected, expected_now
+from validator.measure.expected import MINUTE_US, expected, expected_now, merged
 from validator.measure.histogram import Tally
 from validator.measure.latency import DEFINITIONS, EVERY_RESULT, outputs
 from validator.measure.ledger import Ledger
@@ -270,16 +270,9 @@ class RunRecord:
         self.recent.forget(now_us)
         for place, minutes in self.confirmed_by_fault.items():
             if len(minutes) > 2 * DAY_MINUTES:
-                # To bound the memory, minutes older than a day are merged into one that no fault's plan covers.
-                self.confirmed_by_fault[place] = dict(_without_old(minutes, oldest))
-
-
-def _without_old(minutes: Mapping[int, int], oldest: int) -> Mapping[int, int]:
-    found: dict[int, int] = {}
-    for minute, count in minutes.items():
-        place = minute if minute >= oldest else NO_MINUTE
-        found[place] = found.get(place, 0) + count
-    return found
+                # To bound the memory, minutes older than a day are merged.
+                merging = merged(self.faults, place[0], minutes, oldest, self.expects_within_us)
+                self.confirmed_by_fault[place] = merging
 
 
 def record_of(row: Mapping[str, Any], *, first_us: int | None) -> ViolationRecord:
