@@ -335,6 +335,33 @@ def test_a_run_with_leave_open_that_settled_nothing_says_what_to_do(record: RunR
     assert ("--leave-open" in said) == (record.leaves_open and cells > 0)
 
 
+@pytest.mark.parametrize(
+    ("newest_us", "watermark_us", "names"),
+    [
+        ((5, None), None, ("click-1",)),
+        ((5, None, None, None), None, ("click-1", "click-2", "1 other partition")),
+        ((5, None), 5, ()),
+        ((5, 6), None, ()),
+        ((None, None), None, ()),
+    ],
+)
+def test_input_partitions_that_hold_back_the_watermark_without_an_event_are_named(
+    newest_us: tuple[int | None, ...], watermark_us: int | None, names: tuple[str, ...]
+) -> None:
+    frontiers = {
+        PartitionId("click", number): Frontier(
+            "input", "click", number, "t", 0, 1, 0, 1, 1, 0, newest_event_time_us=newest
+        )
+        for number, newest in enumerate(newest_us)
+    }
+    progress = IngestProgress(TimeRules(0, 1), frontiers=frontiers, watermark_us=watermark_us)
+    doubts = doubts_of(config(Path("state")), progress, RunRecord(), CellTotals.empty())
+    [said] = [doubt.sentence for doubt in doubts if doubt.sentence.startswith("nothing has settled yet")]
+    assert "click-0" not in said
+    assert ("timing.idle_after" in said) == bool(names)
+    assert all(name in said for name in names)
+
+
 def test_while_an_open_transaction_may_explain_an_excess_all_else_is_counted_by_id(tmp_path: Path) -> None:
     """1 is answered, 2 and 3 are not. The results have 9 and a second 1 instead. By number alone nothing would
     be outstanding."""
