@@ -170,6 +170,8 @@ _TIDYING: Final = ThreadPoolExecutor(1, "compaction")
 
 It joins the files of one table at a time, so that batches keep a core. A process that ends waits for it.
 """
+_ROWS_PER_PART: Final = 65_536
+"""Rows that a commit hands to the Delta library at a time. The library copies each part a few times."""
 _MAKING: Final = {table: threading.Lock() for table in Table}
 """Two concurrent commits that create a table would conflict. The state's lock excludes other processes."""
 _WRITER: Final = "writer"
@@ -334,7 +336,7 @@ class StateTables:
             # Columns that were added since are merged into the schema of a table created by an earlier version.
             write_deltalake(
                 known,
-                rows,
+                rows.to_reader(max_chunksize=_ROWS_PER_PART),
                 mode="append",
                 schema_mode="merge" if lacks else None,
                 commit_properties=CommitProperties(app_transactions=transactions),

@@ -7,7 +7,9 @@ writes them to a file instead and returns its name.
 
 from __future__ import annotations
 
+import ctypes
 import heapq
+import mmap
 import os
 import re
 import uuid
@@ -35,6 +37,8 @@ _BESIDE_SECONDS: Final = 5.0
 """A read beside a batch fails after this silence, since the batch waits for it."""
 _FAILED: Final = re.compile(rf"(?:^|\.){ReadFailed.__name__}: (.*)$", re.MULTILINE)
 
+_C_LIBRARY: Final = ctypes.CDLL(None)
+
 _Item = TypeVar("_Item")
 
 
@@ -58,7 +62,10 @@ class _Task:
         if self.folder is None or rows.nbytes <= _INLINE_BYTES:
             yield _in_bytes(rows)
         else:
-            yield _in_file(rows, self.folder)
+            name = _in_file(rows, self.folder)
+            del rows, parts
+            _release_memory()
+            yield name
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,7 @@ class Workers:
         self._context = spark.sparkContext
         self._reading = reading
         self._folder = folder if str(self._context.master).startswith("local") else None
+        self._mapped: list[mmap.mmap] = []
 
     def warm_up(self) -> None:
         """Start the Python workers of a local session and have them import what reads records, in a job of its own.
@@ -97,13 +105,25 @@ class Workers:
 
     def facts(self, stage: Stage, ranges: Sequence[Range]) -> pa.Table:
         """The fact rows (schema `GROUPED`) of all records in ``ranges``. Raises `ReadFailed` and Spark's errors."""
+        # Later comparisons need few facts of the previous batch. They read them from the page cache again.
+        while self._mapped:
+            self._mapped.pop().madvise(mmap.MADV_DONTNEED)
         lists = spread(ranges, self._context.defaultParallelism)
         if not lists:
             return GROUPED.empty_table()
         if self._folder is not None:
             self._folder.mkdir(mode=0o700, exist_ok=True)
         task = _Task(stage, self._reading, None if self._folder is None else str(self._folder))
-        return pa.concat_tables([GROUPED.empty_table(), *map(_received, self._collected(task, lists))])
+        return pa.concat_tables([GROUPED.empty_table(), *map(self._received, self._collected(task, lists))])
+
+    def _received(self, handed: bytes | str) -> pa.Table:
+        if isinstance(handed, bytes):
+            return pa.ipc.open_stream(handed).read_all()
+        with Path(handed).open("rb") as file:
+            self._mapped.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        # The mapping stays readable after the file is removed.
+        Path(handed).unlink()
+        return pa.ipc.open_stream(pa.py_buffer(self._mapped[-1])).read_all()
 
     def each(
         self, taken: Callable[[Message], _Item], ranges: Sequence[Range], *, isolated: bool = False
@@ -183,16 +203,13 @@ def _in_file(rows: pa.Table, folder: str) -> str:
     return name
 
 
+def _release_memory() -> None:
+    """Return free memory to the operating system: the driver needs it to judge the rows while the worker is idle."""
+    pa.default_memory_pool().release_unused()
+    if hasattr(_C_LIBRARY, "malloc_trim"):  # the C library is glibc
+        _C_LIBRARY.malloc_trim(0)
+
+
 def _write(rows: pa.Table, sink: object) -> None:
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
-
-
-def _received(handed: bytes | str) -> pa.Table:
-    if isinstance(handed, bytes):
-        return pa.ipc.open_stream(handed).read_all()
-    with pa.memory_map(handed) as source:
-        rows = pa.ipc.open_stream(source).read_all()
-    # The mapping stays readable after the file is removed.
-    Path(handed).unlink()
-    return rows
