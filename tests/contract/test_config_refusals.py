@@ -54,8 +54,8 @@ NOT_BUILT_SENTENCES = {
         "late[0].format (from --set late.0.format): text is not built yet; use json or csv."
     ),
     "outputs.0.emission=cumulative": (
-        "outputs[0].emission (from --set outputs.0.emission): cumulative is not built yet for windows; "
-        "use final or incremental."
+        "outputs[0].emission (from --set outputs.0.emission): cumulative is not built yet for results with a window or "
+        "a time; use final or incremental."
     ),
     "outputs.0.evidence=digest": (
         "outputs[0].evidence (from --set outputs.0.evidence): digest is not built yet; use ids or id."
@@ -156,8 +156,8 @@ RULES = {
         "write UTC, with an offset where the windows are shifted by a constant."
     ),
     "outputs.0.fields={key: page, window_start: w, ids: [{path: a, input: click}]}": (
-        "outputs[0].fields.ids (from --set outputs.0.fields): inputs with id spaces of their own are not built yet; "
-        "leave input out."
+        "outputs[0].fields.ids (from --set outputs.0.fields): inputs with id spaces of their own are not built yet for "
+        "this oracle; leave input out."
     ),
     "outputs.0.topic=click": (
         "outputs[0].topic (from --set outputs.0.topic): topic click is already inputs[0].topic; name each topic once."
@@ -371,7 +371,7 @@ def test_distinct_refuses_to_collapse_repeats_twice() -> None:
 
 
 def test_a_late_topic_of_one_input_needs_a_join() -> None:
-    said = "inputs with id spaces of their own are not built yet; leave input out."
+    said = "inputs with id spaces of their own are not built yet for this oracle; leave input out."
     assert problems("late.0.input=click") == (f"c.yaml: late[0].input (from --set late.0.input): {said}",)
 
 
@@ -398,8 +398,8 @@ OF_A_RUNNING_AGGREGATE = {
         "nothing closes; write report."
     ),
     "outputs.0.fields={key: page, ids: [{path: a, input: click}]}": (
-        "outputs[0].fields.ids (from --set outputs.0.fields): inputs with id spaces of their own are not built yet; "
-        "leave input out."
+        "outputs[0].fields.ids (from --set outputs.0.fields): inputs with id spaces of their own are not built yet for "
+        "this oracle; leave input out."
     ),
 }
 

@@ -234,7 +234,7 @@ def refusals(cluster: Cluster) -> dict[str, tuple[Config, str]]:
         "mechanism": (
             cluster.config(good, listener="OAUTH"),
             (
-                "the listener does not offer SASL mechanism SCRAM-SHA-512 but OAUTHBEARER: "
+                "the listener does not offer SASL mechanism SCRAM-SHA-512 (it offers OAUTHBEARER): "
                 "set sasl.mechanism in kafka.options to one that it offers"
             ),
         ),

@@ -238,7 +238,7 @@ def ack(given: argparse.Namespace) -> int:
     many = given.violation_class is not None or given.fault is not None
     if given.position is not None:
         if many or given.violation is not None:
-            raise UsageError("ack: --position goes without a violation, --class and --fault; leave them out.")
+            raise UsageError("ack: --position excludes a violation, --class and --fault; leave those out.")
         return _settle(state, given.position, given.reason)
     if many and given.violation is not None:
         raise UsageError("ack: it takes a violation, or --class and --fault; leave one of the two out.")

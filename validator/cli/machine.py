@@ -88,11 +88,11 @@ def _memory() -> Finding:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except FileNotFoundError:
-        return note("memory", "free memory cannot be read on this system; 4 GiB are needed")
+        return note("memory", "free memory cannot be read on this system; 4 GiB are recommended")
     kibibytes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
     available = kibibytes.get("MemAvailable", kibibytes.get("MemFree", 0)) * 1024
     if available < MEMORY_MIN_BYTES:
-        return note("memory", f"{available / (1 << 30):.1f} GiB are free, and 4 GiB are better")
+        return note("memory", f"{available / (1 << 30):.1f} GiB are free, and 4 GiB are recommended")
     return ok("memory", f"{available / (1 << 30):.1f} GiB are free")
 
 

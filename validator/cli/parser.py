@@ -189,7 +189,8 @@ def _faults(commands: Any, shared: argparse.ArgumentParser) -> None:
         "faults",
         "plan, run and heal faults",
         epilog="plan prints the timeline of the seed; run injects its faults and heals each, whatever happens;\n"
-        "heal cleans up after a killed run; list shows what this host supports; proxy serves the links.\n\n"
+        "heal cleans up after a killed run; list shows what this host supports; proxy forwards the\n"
+        "connections of the targets that are links.\n\n"
         "exit status: 0 done; 2 bad usage or configuration, or a refused fault; 3 not verified, not healed or not\n"
         "reported; 130 interrupted, and healed",
     )

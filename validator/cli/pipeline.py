@@ -62,7 +62,7 @@ def _isolation(config: Config) -> Finding:
     isolation = config.kafka.isolation_level
     if isolation == "read_uncommitted" and config.guarantee is Guarantee.EXACTLY_ONCE:
         text = (
-            "read_uncommitted counts what aborted transactions wrote: a correct engine then looks like one that repeats"
+            "read_uncommitted counts what aborted transactions wrote: a correct engine then seems to write duplicates"
         )
         return note("isolation", text)
     return ok("isolation", isolation)

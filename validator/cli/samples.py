@@ -94,7 +94,7 @@ def check(config: Config, partitions: Mapping[str, Sequence[int]]) -> Iterator[F
             break
         except Ended as error:
             if under_way is None or not error.by_memory:
-                refusal = refusal or Refusal("", f"reading {', '.join(left)} {error}", "run doctor again")
+                refusal = refusal or Refusal("", f"a record of {' or '.join(left)} {error}", "run doctor again")
                 break
             # The remaining topics are read in a new process.
             topics[under_way].too_large = error
@@ -212,4 +212,4 @@ def _shown(value: int | str) -> str:
 
 
 def _time(instant_us: int) -> str:
-    return rfc3339(instant_us) or f"{instant_us // 1_000_000} s after 1970, which no calendar has"
+    return rfc3339(instant_us) or f"{instant_us // 1_000_000} s after 1970, outside the years 1 to 9999"

@@ -42,5 +42,7 @@ class Canary(Frozen):
         """Raise PydanticCustomError if more than `ROUNDS_OPEN_MAX` rounds would wait for their verdict."""
         least_us = -(-(missing_after_us + self.found_within) // ROUNDS_OPEN_MAX)
         if self.every < least_us:
-            problem = f"more than {ROUNDS_OPEN_MAX} rounds would wait for timing.missing_after and found_within"
+            problem = (
+                f"more than {ROUNDS_OPEN_MAX} rounds would be open, each for timing.missing_after plus found_within"
+            )
             raise broken_rule_at("canary.every", problem, f"write {format_duration(least_us)} or more")

@@ -32,7 +32,7 @@ late:                              # where the engine writes late events
   - topic: lateOutput
     fields: {id: clickId, key: page, event_time: clickTimestamp}
 
-rejected: []                       # dead-letter topics, written as late
+rejected: []                       # dead-letter topics, in the form of late
 faults: {topic: faults}            # where a chaos tool reports its faults
 engine: {consumer_group: null}     # the engine's group: unconsumed events are not missing
 

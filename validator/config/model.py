@@ -260,7 +260,9 @@ class Authorization(Frozen):
         if self.credentials is not None:
             token = self.credentials.get_secret_value()
             if len(token) < TOKEN_MIN or not token.isascii() or not token.isprintable() or " " in token:
-                wanted = f"write at least {TOKEN_MIN} ASCII characters without blanks, as of `openssl rand -hex 32`"
+                wanted = (
+                    f"write at least {TOKEN_MIN} ASCII characters without blanks, such as from `openssl rand -hex 32`"
+                )
                 raise broken_rule("the token can be guessed or cannot be sent", wanted)
         return self
 

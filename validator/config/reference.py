@@ -87,7 +87,7 @@ an item \
 that is null, an array or an object |
 | time with a unit | number, or text of a JSON number (`"1767225600.25"`), exact; in all times fractions of a \
 microsecond are rounded \
-down, with `closed: right` those of events up | boolean; text with white space, `+` or \
+down, but in event times with `closed: right` they are rounded up | boolean; text with white space, `+` or \
 leading zeros; more than 2^62 microseconds from 1970 |
 | `where.path` of a filter | as a key; with `at_least` or `below` a number, or text of a JSON number | absent, \
 null, array, object; with bounds any other text, boolean |

@@ -199,12 +199,12 @@ def _recovery(
     if mark is not None:
         return extent.start_s + mark, True
     if not is_final:
-        reasons.append(f"no recovery yet: the rate was not in the band for {detector.stable_seconds} s")
+        reasons.append(f"no recovery yet: the rate has not stayed in the band for {detector.stable_seconds} s")
         return None, None
     # The next fault is the reason only if it was injected before the waiting time was over. Otherwise the reason would
     # depend on whether that fault is known yet.
     if next_s is not None and extent.last_s is not None and next_s < extent.last_s + detector.stable_seconds:
-        reasons.append("not recovered: the next fault was injected before")
+        reasons.append("not recovered: the next fault was injected before the rate was back")
     else:
         reasons.append(f"not recovered: the rate was not back within {rules.give_up_seconds} s of healing")
     return None, False
@@ -218,7 +218,7 @@ def _latency_cost(before: Output, after: Output | None, rules: Rules, reasons: l
     usual, worst = _latency(before, rules), _latency(after, rules)
     if usual is None or worst is None:
         where = "the control phase" if usual is None else "failure and recovery"
-        reasons.append(f"no failure cost: no latency {rules.latency} was measured in {where}")
+        reasons.append(f"no failure cost: no latency by {rules.latency} was measured in {where}")
         return None
     # A fault never makes an engine faster: a value below control is chance.
     return max(0.0, (worst.max_us - usual.max_us) / 1e6)
@@ -266,9 +266,9 @@ def _latency_penalty(before: Output, failing: Output | None, rules: Rules, reaso
     usual, now = _latency(before, rules), _latency(failing, rules)
     if usual is None or now is None:
         where = "the control phase" if usual is None else "the failure phase"
-        reasons.append(f"no latency penalty: no latency {rules.latency} was measured in {where}")
+        reasons.append(f"no latency penalty: no latency by {rules.latency} was measured in {where}")
         return None
     if usual.mean_us == 0:
-        reasons.append(f"no latency penalty: latency {rules.latency} was 0 in the control phase")
+        reasons.append(f"no latency penalty: the latency by {rules.latency} was 0 in the control phase")
         return None
     return now.mean_us / usual.mean_us

@@ -373,7 +373,8 @@ def _trust(name: str, given: Mapping[str, str], read: Callable[[str], str]) -> d
     if location is not None and location != "probe":
         # The file is named, not embedded: a bundle of all public CAs is large, and is sent to each task.
         if "-----BEGIN CERTIFICATE-----" not in read(location):
-            raise OptionsRefused(f"{name}.location: {location} has no certificate in PEM", _PEM_TRUST)
+            fix = _PEM_TRUST.replace("ssl.ca", name)
+            raise OptionsRefused(f"{name}.location: {location} has no certificate in PEM", fix)
         return {"ssl.truststore.type": "PEM", "ssl.truststore.location": location}
     return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": text} if text else {}
 

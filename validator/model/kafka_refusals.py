@@ -150,7 +150,7 @@ def refusal_of_kind(kind: str, options: Mapping[str, str], **named: str) -> Refu
     protocols = "set security.protocol in kafka.options to the protocol of the listener"
     problem, fix = {
         "mechanism": (
-            f"the listener does not offer SASL mechanism {mechanism} but {named.get('offered') or 'none'}",
+            f"the listener does not offer SASL mechanism {mechanism} (it offers {named.get('offered') or 'none'})",
             "set sasl.mechanism in kafka.options to one that it offers",
         ),
         "no_sasl": (f"the listener offers no SASL, and security.protocol is {protocol}", protocols),

@@ -126,7 +126,8 @@ def token_of(authorization: Authorization) -> str:
         ) from None
     if len(token) < TOKEN_MIN:
         said = f"{path} holds no token of at least {TOKEN_MIN} characters"
-        raise AccessError(f"metrics.authorization.credentials_file: {said}; write one, as of `openssl rand -hex 32`.")
+        fix = "write one, such as from `openssl rand -hex 32`"
+        raise AccessError(f"metrics.authorization.credentials_file: {said}; {fix}.")
     return token
 
 

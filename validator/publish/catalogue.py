@@ -123,7 +123,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "gauge",
         "contributions",
         "Expected contributions without a result or a late or rejected record, by their present state.",
-        (Label("state", tuple(OUTSTANDING), "kind of outstanding"),),
+        (Label("state", tuple(OUTSTANDING), "class of the outstanding contribution"),),
     ),
     Metric(
         "unconsumed_overdue_events",
@@ -191,7 +191,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "gauge",
         "0 or 1",
         "1 while the plan of a fault expects the class: from its injection until some time after its healing.",
-        (Label("class", EXPECTABLE, "class of a violation, or of an answer that is late"),),
+        (Label("class", EXPECTABLE, "class of a violation, or `overdue`"),),
     ),
     Metric(
         "fault_failure_cost_seconds",
@@ -284,8 +284,8 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
     _canary(
         "detection_delay_seconds",
         "seconds",
-        "Longest time until a planted violation of the last 10 rounds was found: from the writing of its round (for a"
-        " missing result, from the end of `missing_after` after it) to the verdict.",
+        "Longest time from the writing of a round to the verdict on a violation planted in it, in the last 10 rounds."
+        " For a missing result, the time begins `missing_after` later.",
     ),
     _canary(
         "false_alarms",

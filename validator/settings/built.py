@@ -44,12 +44,12 @@ MIXED_DUPLICATES: Final = Combination(
 ID_SPACES: Final = Combination(
     ("outputs.fields.ids", "late.input", "rejected.input"),
     "an `input`, with an oracle whose inputs share one id space (every oracle but the join)",
-    "inputs with id spaces of their own are not built yet",
+    "inputs with id spaces of their own are not built yet for this oracle",
 )
 CUMULATIVE: Final = Combination(
     ("outputs.emission",),
     "`cumulative` where results name a window or a time",
-    "cumulative is not built yet for windows",
+    "cumulative is not built yet for results with a window or a time",
 )
 COMBINATIONS: Final = (CUMULATIVE, MIXED_DUPLICATES, ID_SPACES)
 """The refused combinations that do not depend on the oracle. Those of one oracle are in its `refuses`."""

@@ -97,9 +97,7 @@ def acknowledge(state: Path, violation: str, reason: str) -> Acknowledgement:
             "column `violation` of its table `violations`"
         )
     if not found.count:
-        raise UnknownViolation(
-            f"violation {violation} is retracted, because records read later explain it: nothing is left to acknowledge"
-        )
+        raise UnknownViolation(f"violation {violation} is retracted: nothing is left to acknowledge")
     if found.state == "suspected":
         raise UnknownViolation(
             f"violation {violation} is only suspected, so that no alert is about it: acknowledge it once it is "

@@ -349,9 +349,9 @@ def _settling_clause(record: RunRecord, sums: CellTotals) -> str:
             "later events"
         )
     return (
-        f"; the pipeline was not at rest ({record.left_open_because}), so that only time settles the cells that "
-        "--leave-open leaves open: run again on this state after timing.missing_after, run without --once, or stop the "
-        "load and run again without --leave-open"
+        f"; the pipeline was not at rest ({record.left_open_because}), so the end of the run settled no cell: run "
+        "again on this state after timing.missing_after, run without --once, or stop the load and run again without "
+        "--leave-open"
     )
 
 
@@ -516,8 +516,8 @@ def _why_no_latency(record: RunRecord) -> str | None:
         return None
     topics = ", ".join(sorted(record.record_times.topics))
     return (
-        f"CreateTime on {topics}: latency is measured from the instants at which the sidecar reads the records, and so "
-        "far it has read a backlog, or no result whose inputs it had read live"
+        f"CreateTime on {topics}: latency is measured from the instants at which the sidecar reads the records, if "
+        "neither the result nor its inputs are from a backlog; so far there is no such result"
     )
 
 
