@@ -211,7 +211,10 @@ class Grafana:
         if status == 404:
             raise GrafanaNotFound(f"{self.url}: {said}; check the address.")
         if status == 401:
-            raise GrafanaRefusal(f"{self.url}: the credentials are not accepted; check GRAFANA_TOKEN.")
+            raise GrafanaRefusal(
+                f"{self.url}: the credentials are not accepted; check GRAFANA_TOKEN, or GRAFANA_USER and "
+                "GRAFANA_PASSWORD."
+            )
         if status == 403:
             what = f"{answer.request.method} {urlsplit(answer.url).path}"
             raise GrafanaRefusal(f"{self.url}: the account may not {what}; give it the role Admin, or this permission.")

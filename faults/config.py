@@ -143,7 +143,7 @@ class FaultConfig(Section):
     @model_validator(mode="after")
     def _one_schedule(self) -> Self:
         if (self.plan is None) == (self.schedule is None):
-            raise ValueError("there is either plan (a named one) or schedule (your own)")
+            raise ValueError("give either plan (a named one) or schedule (your own)")
         return self
 
 

@@ -76,7 +76,7 @@ def select(
     elif kind == NODE_LOSS:
         picked = []
     elif selector.pick == "leader":
-        picked = [_leader(kind, {name: target for name, target in matching.items() if not is_hit(name)})]
+        picked = [_leader(kind, matching, is_hit)]
     else:
         picked = _drawn(kind, matching, is_hit, selector.pick, draw)
     if kind == NODE_LOSS:
@@ -143,11 +143,13 @@ def _units(kind: str, targets: int, parameters: AnyParameters, *, is_limited: bo
     )
 
 
-def _leader(kind: str, targets: Mapping[str, Target]) -> str:
-    leaders = [name for name, target in targets.items() if target.leader]
+def _leader(kind: str, targets: Mapping[str, Target], is_hit: Callable[[str], bool]) -> str:
+    marked = [name for name, target in targets.items() if target.leader]
+    leaders = [name for name in marked if not is_hit(name)]
     if len(leaders) != 1:
+        left = " that no other fault of the group hits" if len(leaders) < len(marked) else ""
         said = f"{', '.join(leaders)} are" if leaders else "none is"
-        raise FaultRefused(f"{kind}: pick: leader needs one target with leader: true; {said}.")
+        raise FaultRefused(f"{kind}: pick: leader needs one target with leader: true{left}; {said}.")
     return leaders[0]
 
 

@@ -174,7 +174,7 @@ def _token(file: Path) -> str:
     except OSError as error:
         raise FaultRefused(f"token_file: {file} cannot be read ({error.strerror}).") from error
     if not token.isascii() or not token or len(token.split()) > 1:
-        raise FaultRefused(f"token_file: {file} holds no token; it is one word, and nothing else is in the file.")
+        raise FaultRefused(f"token_file: {file} holds no token; write one word of ASCII characters to it.")
     return token.decode("ascii")
 
 

@@ -204,4 +204,4 @@ def _tc(place: Device, *arguments: str) -> str:
 
 def first_line(text: str) -> str:
     """The first line of a program's output that is not empty, without a trailing period."""
-    return next((line.strip().rstrip(".") for line in text.splitlines() if line.strip()), "without a word")
+    return next((line.strip().rstrip(".") for line in text.splitlines() if line.strip()), "no reason given")

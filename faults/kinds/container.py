@@ -198,8 +198,9 @@ class ContainerDisconnect(_OnContainers):
             if none in taken:
                 raise FaultRefused(f"{name}: the container is on the network {none}, which it cannot be taken off.")
         if not taken:
-            where = "any network of its own" if self._network is None else self._network
-            raise FaultRefused(f"{name}: the container is not on {where}; name a network that it is on.")
+            if self._network is None:
+                raise FaultRefused(f"{name}: the container is not on any network of its own; hit another container.")
+            raise FaultRefused(f"{name}: the container is not on {self._network}; name a network that it is on.")
         return taken
 
     def inject(self) -> None:

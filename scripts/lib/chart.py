@@ -148,7 +148,8 @@ class Boards(Frozen):
 
 
 class FaultRunner(Frozen):
-    """The fault runner, which breaks pods through Chaos Mesh: a suspended CronJob with rights of its own."""
+    """The fault runner, which breaks pods through Chaos Mesh. One CronJob runs the faults, the other heals them. Both
+    are suspended; `schedule` resumes the first."""
 
     enabled: bool = False
     namespaces: list[Name] = Field(default_factory=list)

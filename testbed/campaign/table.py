@@ -174,7 +174,7 @@ def _findings(done: Sequence[RunResult]) -> list[str]:
         # one.
         kept = effective.guarantee if effective is not None else found.guarantee
         if found.verdicts.get(kept) == "fail":
-            by.setdefault(f"{found.engine} runs {_words(kept)} and broke it", []).append(found.run)
+            by.setdefault(f"{found.engine} has the guarantee {_words(kept)} and broke it", []).append(found.run)
         if not found.settled:
             by.setdefault("Not everything that was sent was judged in time", []).append(found.run)
         if not found.coverage_complete:

@@ -24,7 +24,7 @@ def require(plan: DemoPlan) -> None:
 
 def prepare(plan: DemoPlan, say: Callable[[str], None]) -> None:
     """Download and compile what a real engine needs. Raises PrerequisiteError."""
-    say(f"preparing {plan.engine}: fetched and compiled the first time, then kept")
+    say(f"preparing {plan.engine}: its files are fetched and compiled the first time, then kept")
     REGISTRY[plan.engine].prepare()
 
 
@@ -46,6 +46,6 @@ def report_effective(engine: RealEngine, folder: Path, say: Callable[[str], None
     effective = engine.effective()
     effective.write(folder / EFFECTIVE_FILE)
     say(f"{engine.name} is ready: {', '.join(i.role for i in engine.instances)}")
-    say(f"it runs {effective.guarantee.replace('_', ' ')}: {'; '.join(effective.evidence)}")
+    say(f"its guarantee is {effective.guarantee.replace('_', ' ')}: {'; '.join(effective.evidence)}")
     if (finding := effective.mismatch("exactly_once")) is not None:
         say(f"FINDING: {finding}")

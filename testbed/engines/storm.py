@@ -246,9 +246,9 @@ def _with_message_timeout(settings: RealEngineSettings) -> RealEngineSettings:
         timeout = max(_MESSAGE_TIMEOUT_SECONDS, 5 * settings.window_ms / 1000)
     if timeout <= longest:
         raise EngineRefused(
-            f"storm acknowledges a window when the next one has its results, {longest:g} s after its start; with a "
-            f"message timeout of {timeout:g} s it reads the window again before that: use shorter windows, or a longer "
-            "timeout."
+            f"storm acknowledges a window when the next window has its results, {longest:g} s after the window's start."
+            f" With a message timeout of {timeout:g} s, storm reads the window again before that; use shorter windows,"
+            " or a longer timeout."
         )
     return settings.model_copy(update={"timeouts": times.model_copy(update={"message_timeout_seconds": timeout})})
 

@@ -119,7 +119,7 @@ KEPT = ReadBack(guarantee="exactly_once", evidence=("transactions",))
     ("changes", "finding"),
     [
         ({"read_back": LESS, "verdicts": BROKEN}, "flink runs less than declared"),
-        ({"read_back": KEPT, "verdicts": BROKEN}, "flink runs exactly once and broke it"),
+        ({"read_back": KEPT, "verdicts": BROKEN}, "flink has the guarantee exactly once and broke it"),
         ({"settled": False}, "Not everything that was sent was judged in time"),
         ({"coverage_complete": False}, "The sidecar did not see all of the topics"),
         ({"read_back": KEPT}, None),

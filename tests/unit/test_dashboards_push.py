@@ -322,9 +322,8 @@ def test_the_command_pushes_and_lists_its_changes(
     assert "dashboard streamproof-faults: unchanged\n" in capsys.readouterr().out
     monkeypatch.setenv("GRAFANA_TOKEN", "wrong")
     assert main(["dashboards", "push", "--grafana", fake.url]) == 2
-    assert (
-        capsys.readouterr().err == f"streamproof: {fake.url}: the credentials are not accepted; check GRAFANA_TOKEN.\n"
-    )
+    said = "the credentials are not accepted; check GRAFANA_TOKEN, or GRAFANA_USER and GRAFANA_PASSWORD."
+    assert capsys.readouterr().err == f"streamproof: {fake.url}: {said}\n"
 
 
 def test_credentials_come_from_the_environment() -> None:

@@ -24,12 +24,13 @@
 {{- define "streamproof.no-secrets" -}}
 {{- $names := (index . 0).Files.Get "files/secrets.json" | fromJson -}}
 {{- $place := index . 1 -}}
+{{- $secrets := hasPrefix "faultRunner." $place | ternary "faultRunner.secrets" "secrets" -}}
 {{- range $option, $value := index . 2 -}}
 {{- $secret := false -}}
 {{- range $names.words }}{{ if contains . (lower $option) }}{{ $secret = true }}{{ end }}{{ end -}}
 {{- if or (has $option $names.paths) (hasSuffix ".url" $option) (hasSuffix "_file" $option) }}{{ $secret = false }}{{ end -}}
 {{- if and $secret (kindIs "string" $value) (not (contains "${" $value)) (not (has $value (list "true" "false"))) -}}
-{{- fail (printf "%s: %s has its value in the values, where everybody who may read the release sees it; write ${NAME} there and name the Secret as secrets.env.NAME." $place $option) -}}
+{{- fail (printf "%s: %s has its value in the values, where everybody who may read the release sees it; write ${NAME} there and name the Secret as %s.env.NAME." $place $option $secrets) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
