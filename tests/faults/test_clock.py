@@ -99,7 +99,7 @@ def test_a_clock_report_of_an_earlier_jvm_with_the_same_id_is_ignored(stage: Sta
 def test_a_clock_that_does_not_follow_its_file_is_refused(stage: Stage, variable: str) -> None:
     clock = Clock(stage, **{variable: "+0"})
     fault = {"kind": "clock_skew", "target": "c", "parameters": {"offset": "10m"}}
-    with pytest.raises(FaultRefused, match=f"c: it was started with {variable}, which its clock follows instead"):
+    with pytest.raises(FaultRefused, match=f"c: .* {variable}, "):
         stage.during(fault, lambda: None)
     clock.process.kill()
     clock.process.wait()
