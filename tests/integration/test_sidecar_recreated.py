@@ -129,8 +129,7 @@ def test_a_truncated_log_confirms_nothing(spark: SparkSession, tmp_path: Path, r
 
         assert run.verdicts == ("unknown",) * 3, run.report["reasons"]
         assert run.report["violations"]["confirmed"] == dict.fromkeys(run.report["violations"]["confirmed"], 0)
-        said = f"the log of {topic}-0 was cut back after it was read (unclean leader election or lost disk)"
-        assert any(reason.startswith(said) for reason in run.report["reasons"])
+        assert any(reason.startswith(f"the log of {topic}-0 was cut back ") for reason in run.report["reasons"])
         # The sidecar assumes that the input below its read offset holds the records that it has read.
         assert run.report["inputs"]["read"] == {"input": 2, "output": 3}[role]
         assert pipeline.once().report["reasons"] == run.report["reasons"]

@@ -117,8 +117,7 @@ def test_retention_that_overtakes_a_running_reader_makes_the_verdict_unknown(
         assert counts(report) == {"expected": 5, "processed": 4, "unknown_id": 3, "pending": 1}
         assert report["violations"]["suspected"]["unknown_id"] == 3
         assert report["outcome"] == "unknown"
-        gone = f"3 records of {pipeline.input}-0 expired before they could be read (retention or a recreated topic)"
-        assert gone in report["reasons"]
+        assert any(reason.startswith(f"3 records of {pipeline.input}-0 expired ") for reason in report["reasons"])
         [book] = [p for p in report["coverage"]["partitions"] if p["topic"] == pipeline.input]
         assert (book["records"], book["expired"], book["invisible"], book["next_offset"]) == (5, 3, 0, 8)
         assert not report["coverage"]["complete"]
