@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from argparse import Namespace
@@ -90,10 +91,8 @@ def test_a_command_that_is_not_built_is_refused_with_any_arguments(streamproof: 
 
 def test_config_init_is_refused(streamproof: Command) -> None:
     ran = streamproof("config", "init", "--bootstrap", "b:1", "--input", "i", "--output", "o")
-    assert (ran.status, ran.err) == (
-        2,
-        "streamproof: config init is not built yet; start from `streamproof config example clickstream`.\n",
-    )
+    assert ran.status == 2
+    assert re.match("streamproof: config init .*`streamproof config example clickstream`", ran.err)
 
 
 @pytest.mark.parametrize(
@@ -171,11 +170,9 @@ def test_the_exit_status_of_report_follows_the_verdict(
 
 def test_report_without_a_state_asks_for_one(streamproof: Command, tmp_path: Path) -> None:
     ran = streamproof("report", tmp_path)
-    assert ran.err == (
-        f"streamproof: {tmp_path}/report.json: there is no report; "
-        "name the state.path of a run that has committed a batch.\n"
-    )
     assert ran.status == 2
+    assert ran.err.startswith(f"streamproof: {tmp_path}/report.json: ")
+    assert "state.path" in ran.err
 
 
 def test_report_of_a_part_of_a_run_is_refused(streamproof: Command, tmp_path: Path) -> None:
@@ -243,10 +240,8 @@ def test_options_for_the_end_of_a_run_are_refused_without_once(
     option: str, streamproof: Command, pipeline: Path
 ) -> None:
     ran = streamproof("validate", pipeline, option)
-    assert (ran.status, ran.err) == (
-        2,
-        f"streamproof: validate: {option} means nothing without --once; add --once.\n",
-    )
+    assert ran.status == 2
+    assert re.fullmatch(f"streamproof: validate: {option} .* --once\\.\n", ran.err)
 
 
 class StateLocked(Exception):

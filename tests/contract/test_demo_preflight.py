@@ -76,7 +76,7 @@ def refused(capsys: pytest.CaptureFixture[str], host: Host, *arguments: str) -> 
 def test_each_engine_without_java_is_refused(capsys: pytest.CaptureFixture[str], host: Host, engine: str) -> None:
     status, line = refused(capsys, host, "--engine", engine)
     assert status == 3
-    assert "No Java was found through the PATH: " in line
+    assert "No Java was found" in line
     assert "install it with" in line
 
 
@@ -87,7 +87,7 @@ def test_java_engines_without_a_compiler_are_refused(
     java = host.has("java", JAVA)
     status, line = refused(capsys, host, "--engine", engine)
     assert status == 3
-    assert f"The Java at {java} has no compiler " in line
+    assert f"{java} has no compiler " in line
     assert "install it with" in line
 
 
@@ -141,19 +141,11 @@ def unprivileged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("engine", "arguments", "sentence"),
     [
-        ("flink", ("--plan", "pgval-delay-above-timeout"), "delays the packets of one worker of flink, and this host"),
-        ("storm", ("--fault", "namespace_delay"), "namespace_delay needs a network of its own for a worker"),
-        (
-            "reference",
-            ("--fault", "namespace_partition"),
-            "namespace_partition needs a network of its own for a worker",
-        ),
-        (
-            "flink",
-            ("--fault", "disk_full"),
-            "disk_full needs a separate file system for flink, since the demo never fills",
-        ),
-        ("spark", ("--fault", "disk_slow"), "disk_slow cannot be done on this host"),
+        ("flink", ("--plan", "pgval-delay-above-timeout"), "one worker of flink"),
+        ("storm", ("--fault", "namespace_delay"), "namespace_delay needs a network"),
+        ("reference", ("--fault", "namespace_partition"), "namespace_partition needs a network"),
+        ("flink", ("--fault", "disk_full"), "disk_full needs a separate file system"),
+        ("spark", ("--fault", "disk_slow"), "disk_slow cannot be done"),
     ],
 )
 def test_a_fault_that_needs_root_is_refused_without_it(

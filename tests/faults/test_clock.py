@@ -74,7 +74,7 @@ def test_the_clock_fault_of_a_killed_runner_is_healed(stage: Stage, healer: str)
 def test_a_process_without_the_library_is_refused_with_its_start_command(stage: Stage) -> None:
     clock = Clock(stage)
     fault = {"kind": "clock_skew", "target": "c", "parameters": {"offset": "10m"}}
-    with pytest.raises(FaultRefused, match=r"c: .*LD_PRELOAD=.*TIMESTAMP_FILE=.*/clock .*=1; .*agent"):
+    with pytest.raises(FaultRefused, match=r"c: .*LD_PRELOAD=.*TIMESTAMP_FILE=.*/clock .*=1.* agent"):
         stage.during(fault, lambda: None)
     del stage.targets["c"]["clock_file"]
     with pytest.raises(FaultRefused, match="c: give the target clock_file"):
@@ -99,7 +99,7 @@ def test_a_clock_report_of_an_earlier_jvm_with_the_same_id_is_ignored(stage: Sta
 def test_a_clock_that_does_not_follow_its_file_is_refused(stage: Stage, variable: str) -> None:
     clock = Clock(stage, **{variable: "+0"})
     fault = {"kind": "clock_skew", "target": "c", "parameters": {"offset": "10m"}}
-    with pytest.raises(FaultRefused, match=f"c: it was started with {variable}, which its clock follows instead"):
+    with pytest.raises(FaultRefused, match=f"c: .* {variable}, "):
         stage.during(fault, lambda: None)
     clock.process.kill()
     clock.process.wait()

@@ -167,19 +167,19 @@ def _during(stage: Stage, fault: dict[str, Any], **more: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "kind", "words"),
     [
-        ({"is_running": False}, "container_kill", "web: the container does not run; fix that first"),
-        ({"is_restarting": True}, "container_kill", "web: the container ended, and is about to be started again by D"),
-        ({"is_paused": True}, "container_pause", "web: the container is paused; fix that first"),
-        ({"is_removed_at_end": True}, "container_kill", r"web: Docker removes the container when it ends \(--rm\)"),
-        ({"health": "starting"}, "container_kill", "web: the container's health check does not pass"),
-        ({"health": "unhealthy"}, "container_restart", "web: the container's health check does not pass"),
-        ({"networks": {}}, "container_disconnect", "is not on any network of its own"),
-        ({"networks": {"host": {"Aliases": []}}}, "container_disconnect", "on the network host, which it cannot be"),
-        ({"api_version": "1.24"}, "container_kill", r"its API is 1\.24; streamproof needs 1\.25"),
+        ({"is_running": False}, "container_kill", "web: .* does not run"),
+        ({"is_restarting": True}, "container_kill", "web: .* is about to be started"),
+        ({"is_paused": True}, "container_pause", "web: .* is paused"),
+        ({"is_removed_at_end": True}, "container_kill", r"web: .* \(--rm\)"),
+        ({"health": "starting"}, "container_kill", "web: .* health check"),
+        ({"health": "unhealthy"}, "container_restart", "web: .* health check"),
+        ({"networks": {}}, "container_disconnect", "not on any network"),
+        ({"networks": {"host": {"Aliases": []}}}, "container_disconnect", "on the network host"),
+        ({"api_version": "1.24"}, "container_kill", r"1\.24; streamproof needs 1\.25"),
         (
             {"api_version": "1.80", "oldest_version": "1.70"},
             "container_kill",
-            rf"speaks API 1\.70 or newer; streamproof supports {re.escape(NEWEST)}",
+            rf"1\.70 or newer; .* {re.escape(NEWEST)}",
         ),
     ],
 )
@@ -256,7 +256,7 @@ def test_the_list_checks_the_sockets_of_the_targets(
     possible, _, not_here = capsys.readouterr().out.partition("Kinds of faults that are not available on this host:\n")
     assert "  container_kill " in possible
     assert f"  web: container {ID[:12]} runs, on shop_default\n" in not_here
-    assert f"  other: {socket_path.with_name('none')}: no Docker answers there" in not_here
+    assert f"  other: {socket_path.with_name('none')}: no Docker " in not_here
 
 
 def test_a_newer_engine_is_called_in_our_version(engine: Engine, socket_path: Path) -> None:

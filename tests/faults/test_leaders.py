@@ -140,7 +140,7 @@ def test_a_partition_without_another_replica_in_sync_is_refused(
     stage.targets["events"]["topic"] = alone
     try:
         for kind, target in (("leader_move", "events"), ("broker_demote", "broker-1")):
-            with pytest.raises(FaultRefused, match=f"{target}: {alone}/0 has no other in-sync replica"):
+            with pytest.raises(FaultRefused, match=f"{target}: {alone}/0 .* in-sync"):
                 stage.during({"kind": kind, "target": target}, lambda: None)
     finally:
         cluster.first.delete_topic(alone)
@@ -151,8 +151,8 @@ def test_a_partition_without_another_replica_in_sync_is_refused(
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"to": 7}, r"events: .*/0 could be led by 2, not by 7"),
-        ({"partition": 9}, "events: the topic has no partition 9; choose one from 0 to 2"),
+        ({"to": 7}, r"events: .*/0 .* 2, not by 7"),
+        ({"partition": 9}, "events: .* partition 9; .* 0 to 2"),
     ],
 )
 def test_an_impossible_move_is_refused(
@@ -168,5 +168,5 @@ def test_a_listener_that_is_not_plain_is_refused(stage: Stage, cluster: Cluster,
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=u\nsasl.password=p\n"
     )
     stage.targets["events"]["options_file"] = "secret"
-    with pytest.raises(FaultRefused, match="plain listeners only, not over SASL_PLAINTEXT"):
+    with pytest.raises(FaultRefused, match=r"plain listeners .* SASL_PLAINTEXT"):
         stage.during({"kind": "leader_move", "target": "events"}, lambda: None)

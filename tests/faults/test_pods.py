@@ -141,20 +141,14 @@ def during(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"has_chaos_mesh": False}, "the cluster knows no PodChaos; install Chaos Mesh"),
-        ({"ready_pods": 0}, "no pod in namespace shop with the labels of match is ready"),
-        ({"token": "secret"}, "the API server refused GET .*: Unauthorized"),
+        ({"has_chaos_mesh": False}, "no PodChaos; install Chaos Mesh"),
+        ({"ready_pods": 0}, "no pod in namespace shop"),
+        ({"token": "secret"}, "refused GET .*: Unauthorized"),
         # An object that can be created but not removed would stay in the cluster.
-        ({"forbidden": frozenset({"patch"})}, 'the API server refused PATCH .*: .* cannot patch resource "podchaos"'),
-        (
-            {"forbidden": frozenset({"delete"})},
-            'the API server refused DELETE .*: .* cannot delete resource "podchaos"',
-        ),
-        ({"forbidden": frozenset({"get"})}, 'the API server refused GET .*: .* cannot get resource "podchaos"'),
-        (
-            {"is_away": lambda method: method == "POST"},
-            "the API server refused POST .*: the server is currently unable",
-        ),
+        ({"forbidden": frozenset({"patch"})}, 'refused PATCH .* cannot patch resource "podchaos"'),
+        ({"forbidden": frozenset({"delete"})}, 'refused DELETE .* cannot delete resource "podchaos"'),
+        ({"forbidden": frozenset({"get"})}, 'refused GET .* cannot get resource "podchaos"'),
+        ({"is_away": lambda method: method == "POST"}, "refused POST .*currently unable"),
     ],
 )
 def test_a_pod_fault_that_cannot_be_injected_is_refused_and_creates_no_object(
@@ -171,7 +165,7 @@ def test_a_pod_fault_that_cannot_be_injected_is_refused_and_creates_no_object(
 def test_all_pods_are_selected_only_on_request(stage: Stage, cluster: Cluster, ready: int, pods: str | int) -> None:
     cluster.ready_pods = ready
     failure = {"kind": "pod_failure", "target": "workers"}
-    with pytest.raises(FaultRefused, match=f"workers: {pods} of {ready} ready pods .* all replicas"):
+    with pytest.raises(FaultRefused, match=f"workers: {pods} of {ready} .* all replicas"):
         stage.during({**failure, "parameters": {"pods": pods}}, lambda: None)
     assert cluster.made == []
     stage.during({**failure, "parameters": {"pods": "all"}}, lambda: None)
@@ -201,7 +195,7 @@ def test_an_unreachable_cluster_is_reported(stage: Stage, monkeypatch: pytest.Mo
     with pytest.raises(FaultRefused, match=r"inside a cluster; .*server"):
         stage.during(fault("pod_failure"), lambda: None)
     stage.targets["workers"]["server"] = "http://127.0.0.1:1"
-    with pytest.raises(FaultRefused, match=r"127\.0\.0\.1:1: no API server answers there"):
+    with pytest.raises(FaultRefused, match=r"127\.0\.0\.1:1: no API server"):
         stage.during(fault("pod_failure"), lambda: None)
 
 
@@ -257,7 +251,7 @@ def test_the_shown_objects_are_those_that_a_run_sends(
 @pytest.mark.parametrize(
     ("action", "words"),
     [
-        ("plan", "plan written: no fault of it hits pods, so that there is no object to show"),
+        ("plan", "plan written: no fault "),
         ("run", "--render goes with plan"),
     ],
 )

@@ -44,8 +44,7 @@ def test_an_unreachable_server_is_reported_and_healed_when_it_returns(stage: Sta
     def go() -> None:
         cluster.is_away = lambda _: True
 
-    words = "refused PATCH .*: the server is currently unable to handle the request. It was retried for 0.2 s; look at"
-    with pytest.raises(NotHealed, match=words):
+    with pytest.raises(NotHealed, match=r"refused PATCH .*currently unable .* 0\.2 s; "):
         during(stage, cluster, look=go, limits={"healed_within": "200ms"})
     assert stage.unhealed() == ["pod-failure"]
     cluster.is_away = lambda _: False
@@ -76,8 +75,8 @@ def test_a_fault_that_was_ended_by_another_client_is_no_longer_active(stage: Sta
             cluster.reconcile(name)
             cluster.reconcile(name)
 
-    why = "its object was deleted" if who == "deletes" else "Chaos Mesh no longer says AllInjected"
-    with pytest.raises(NotVerified, match=f"workers: .* ended early because {why};"):
+    why = "deleted" if who == "deletes" else "AllInjected"
+    with pytest.raises(NotVerified, match=f"workers: .* ended early because .*{why}"):
         during(stage, cluster, look=look, lasts="60s")
     assert stage.unhealed() == []
     assert cluster.objects == {}
@@ -87,13 +86,8 @@ def test_a_fault_that_was_ended_by_another_client_is_no_longer_active(stage: Sta
 def test_the_reason_of_chaos_mesh_is_reported(stage: Stage, cluster: Cluster, operation: str) -> None:
     cluster.failing[operation] = "rpc error: code = Unavailable\n desc = no chaos-daemon on node-2"
     limits = {"healed_within": "3s", "verified_within": "3s"}
-    why = r" \(workers: Chaos Mesh says rpc error: code = Unavailable desc = no chaos-daemon on node-2\); "
-    error, said = (
-        (NotVerified, "no probe showed it within 3 s")
-        if operation == "Apply"
-        else (NotHealed, "no probe showed within 3 s that it has ended")
-    )
-    with pytest.raises(error, match=said + why):
+    why = r" 3 s.* \(workers: .*rpc error: code = Unavailable desc = no chaos-daemon on node-2\); "
+    with pytest.raises(NotVerified if operation == "Apply" else NotHealed, match=why):
         during(stage, cluster, limits=limits)
     if operation == "Recover":
         assert stage.unhealed() == ["pod-failure"]

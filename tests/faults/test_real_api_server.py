@@ -105,7 +105,7 @@ def test_a_fault_is_active_until_chaos_mesh_releases_its_object(stage: Stage, re
         if line.startswith("failure:"):
             real.is_idle.set()
 
-    with pytest.raises(NotHealed, match="no probe showed within 1 s"):
+    with pytest.raises(NotHealed, match=r"no probe .* 1 s"):
         run(config, timeline(config), say, threading.Event())
     (left,) = real.objects()
     assert left["metadata"]["annotations"] == {PAUSE: "true"}
@@ -147,8 +147,8 @@ def test_a_completed_pod_is_not_selected(stage: Stage, real: RealCluster) -> Non
         ({"user": None}, 'refused GET .*: User "system:anonymous" cannot list'),
         ({"token": "nobody"}, "refused GET .*: Unauthorized"),
         ({"user": "admin", "namespace": "other"}, 'refused POST .*: namespaces "other" not found'),
-        ({"match": {"app": "nobody"}}, "no pod in namespace shop with the labels of match is ready"),
-        ({"ca_file": None}, "its certificate is not accepted .*; name the cluster's CA as ca_file"),
+        ({"match": {"app": "nobody"}}, "no pod in namespace shop"),
+        ({"ca_file": None}, "certificate is not accepted .* ca_file"),
         ({"scheme": "http"}, "refused GET .*: Client sent an HTTP request to an HTTPS server"),
     ],
 )

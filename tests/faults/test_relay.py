@@ -128,7 +128,7 @@ def test_a_second_relay_of_the_same_network_is_refused(stage: Stage, name: str) 
     stage.write(state="other")
     ran = subprocess.run([*STREAMPROOF, "proxy", stage.file], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 2
-    assert "another relay has the network" in ran.stderr
+    assert "another relay" in ran.stderr
     assert not Path("/run/netns/spother").exists()
     stage.targets["node"] = mine
     assert connect_seconds(stage) < 0.15

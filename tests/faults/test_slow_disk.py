@@ -163,7 +163,7 @@ def test_a_folder_whose_process_is_not_named_is_refused(stage: Stage, writer: Wr
 
 def test_a_folder_on_no_disk_is_refused(stage: Stage, writer: Writer) -> None:
     stage.targets["data"]["path"] = "/proc"
-    with pytest.raises(FaultRefused, match=r"/proc: .* not on a block device"):
+    with pytest.raises(FaultRefused, match=r"/proc: .* block device"):
         stage.during(FAULT, lambda: None)
 
 

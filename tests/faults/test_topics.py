@@ -141,13 +141,13 @@ def test_a_transaction_is_ended_when_the_broker_answers_again(
 
 def test_a_transaction_beyond_the_timeout_of_the_broker_is_refused(stage: Stage, topic: str) -> None:
     fault = {"kind": "transaction_hang", "target": "events", "for": "10s", "parameters": {"timeout": "10s"}}
-    with pytest.raises(FaultRefused, match=r"broker ends a transaction .* 10 s"):
+    with pytest.raises(FaultRefused, match=r"transaction .* 10 s"):
         timeline(stage.write(fault))
 
 
 def test_a_partition_that_does_not_exist_is_refused(stage: Stage, own_broker: EmbeddedBroker, topic: str) -> None:
     fault = {"kind": "transaction_hang", "target": "events", "parameters": {"partition": 1}}
-    with pytest.raises(FaultRefused, match="events: the topic has no partition 1"):
+    with pytest.raises(FaultRefused, match=r"events: .* no partition 1"):
         stage.during(fault, lambda: None)
     assert ends(own_broker, topic, "read_uncommitted") == 0
 

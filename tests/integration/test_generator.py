@@ -171,7 +171,7 @@ def test_sends_to_an_absent_broker_are_never_acknowledged(tmp_path: Path) -> Non
 
 
 def test_a_missing_topic_is_one_sentence(broker: EmbeddedBroker, tmp_path: Path) -> None:
-    with pytest.raises(run.GeneratorRunError, match="Topic nowhere does not exist"):
+    with pytest.raises(run.GeneratorRunError, match="Topic nowhere "):
         run.generate(configured(broker, "nowhere", tmp_path))
 
 

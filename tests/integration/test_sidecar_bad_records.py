@@ -126,7 +126,8 @@ def test_undecodable_records_are_counted_and_hold_back_what_they_may_hide(pipeli
         "tombstone": 1,
     }
     assert run.counts() == {"expected": 2, "processed": 2, "misplaced": 1, "unknown_id": 2}
-    assert run.report["reasons"] == [f"{len(BAD_RESULTS)} results could not be decoded", *doubts]
+    assert run.report["reasons"][0].startswith(f"{len(BAD_RESULTS)} results ")
+    assert run.report["reasons"][1:] == doubts
     assert run.status == 1
 
     # Each violation is listed with its position, and fails the verdict of the last hour as well as the run's.
@@ -144,7 +145,7 @@ def test_undecodable_records_are_counted_and_hold_back_what_they_may_hide(pipeli
     misplaced = 1 + len(BAD_EVENTS)
     assert run.report["violations"]["confirmed"]["misplaced"] == misplaced
     assert run.report["violations"]["suspected"]["unknown_id"] == 2
-    assert run.report["reasons"][0] == f"{misplaced} contributions are in a cell where their event does not belong"
+    assert run.report["reasons"][0].startswith(f"{misplaced} contributions are in a cell ")
 
 
 def test_acknowledged_violations_stay_acknowledged_after_a_restart_and_later_ones_are_open(pipeline: Pipeline) -> None:
@@ -172,9 +173,8 @@ def test_unknown_ids_beside_undecodable_input_leave_the_verdict_unknown(pipeline
 
     assert run.counts() == {"expected": 1, "processed": 1, "unknown_id": 1}
     assert run.verdicts == ("unknown", "unknown", "unknown")
-    assert run.report["reasons"] == [
-        "1 input record could not be decoded, so it is not known which violations it would explain"
-    ]
+    [reason] = run.report["reasons"]
+    assert reason.startswith("1 input record could not be decoded")
     assert run.status == 3
 
 
@@ -182,7 +182,8 @@ def test_a_run_that_read_nothing_is_unknown(pipeline: Pipeline) -> None:
     pipeline.create()
     run = pipeline.once()
     assert run.counts() == {}
-    assert run.report["reasons"] == ["nothing has settled yet: no cell is closed and judged"]
+    [reason] = run.report["reasons"]
+    assert reason.startswith("nothing has settled")
     assert (run.verdicts, run.status) == (("unknown",) * 3, 3)
 
 

@@ -48,7 +48,7 @@ def test_a_sidecar_outlives_an_outage_of_its_brokers(
             broker.kill()
             go_on.set()
             said = live.until_said("; trying again")
-            assert said.startswith(f"no answer from the Kafka brokers at {broker.bootstrap_servers} (")
+            assert f" brokers at {broker.bootstrap_servers} (" in said
             broker.restart()
             pipeline.clicks(click(3, 21))
             pipeline.answers(answer([2], 1))

@@ -41,9 +41,7 @@ def test_an_output_recreated_before_the_first_commit_of_facts_proves_no_loss(
 
     monkeypatch.setattr(batch, "reach", reach)
     run = pipeline.once()
-    assert run.said[-1] == (
-        f"starting again from the committed frontiers: topic {pipeline.output} was deleted and recreated"
-    )
+    assert run.said[-1].endswith(f": topic {pipeline.output} was deleted and recreated")
     # A pipeline whose topics are recreated during the run is not at rest, so the end of this run decides nothing.
     assert run.counts("expected", "processed", "missing") == {"expected": 4, "processed": 1, "missing": 0}
     assert (run.verdicts, run.status) == (("unknown",) * 3, 3)
@@ -82,9 +80,7 @@ def test_the_records_of_a_topic_recreated_between_two_runs_are_unknown(pipeline:
         # Three: more than the two undecodable late records can account for.
         report = live.until(lambda r: r["violations"]["confirmed"]["missing"] == 3)
         assert report["late_records"]["undecodable"] == 2 * len(junk)
-        assert any(reason.startswith("2 late records could not be decoded") for reason in report["reasons"]) == bool(
-            junk
-        )
+        assert any(reason.startswith("2 late records ") for reason in report["reasons"]) == bool(junk)
     again = pipeline.once(leave_open=True)
     assert recreated(topic) in again.report["reasons"]
     assert again.report["coverage"]["complete"] is False
@@ -133,8 +129,7 @@ def test_a_truncated_log_confirms_nothing(spark: SparkSession, tmp_path: Path, r
 
         assert run.verdicts == ("unknown",) * 3, run.report["reasons"]
         assert run.report["violations"]["confirmed"] == dict.fromkeys(run.report["violations"]["confirmed"], 0)
-        said = f"the log of {topic}-0 was cut back after it was read (unclean leader election or lost disk)"
-        assert any(reason.startswith(said) for reason in run.report["reasons"])
+        assert any(reason.startswith(f"the log of {topic}-0 was cut back ") for reason in run.report["reasons"])
         # The sidecar assumes that the input below its read offset holds the records that it has read.
         assert run.report["inputs"]["read"] == {"input": 2, "output": 3}[role]
         assert pipeline.once().report["reasons"] == run.report["reasons"]

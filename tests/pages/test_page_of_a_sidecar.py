@@ -120,7 +120,7 @@ def test_the_page_of_a_sidecar_shows_a_violation_at_once_and_outlives_a_kill(
 
             put(sidecars, "out", answer([0], 0, "/first"))  # a duplicate
             assert shown_after(page, sidecars, "/first", process) < SHOWN_WITHIN_SECONDS
-            assert "1 duplicate: an event was counted more than once" in page.text("#findings")
+            assert "1 duplicate: " in page.text("#findings")
 
             kill_group(process)
             page.wait_until(f"{LAMP} === 'off' && {NOTICE}.includes('This page shows the last report')", 15)
@@ -130,7 +130,7 @@ def test_the_page_of_a_sidecar_shows_a_violation_at_once_and_outlives_a_kill(
             page.wait_until(f"{NOTICE}.includes('This page shows the report from before')", START_SECONDS)
             is_up(page, START_SECONDS)
             assert "fail" in page.text(".verdict.declared")
-            assert "1 duplicate: an event was counted more than once" in page.text("#findings")
+            assert "1 duplicate: " in page.text("#findings")
 
             put(sidecars, "out", answer(ids(WINDOWS)[:1], WINDOWS, "/second"))
             assert shown_after(page, sidecars, "/second", process) < SHOWN_WITHIN_SECONDS

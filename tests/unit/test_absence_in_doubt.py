@@ -5,6 +5,7 @@ transaction holds inputs.
 from __future__ import annotations
 
 import json
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -220,7 +221,7 @@ def test_long_blocked_events_are_counted(tmp_path: Path) -> None:
     assert (sums.counts["blocked"], sums.blocked_overdue, sums.blocked_due_us) == (2, 2, 10)
     shown = snapshot(tmp_path, replace(sums, cells_settled=1), RunRecord())
     assert (shown.verdicts[Guarantee.AT_MOST_ONCE], shown.verdicts[Guarantee.EXACTLY_ONCE]) == (PASS, UNKNOWN)
-    assert "may hold the answers to 2 events for more than 2m, since" in shown.reasons[0]
+    assert all(part in shown.reasons[0] for part in ("open transaction", " 2 events ", " 2m, "))
 
 
 def snapshot(folder: Path, sums: CellTotals, record: RunRecord, committed: int | None = 1) -> Snapshot:
@@ -239,9 +240,8 @@ def test_a_loss_is_in_doubt_while_the_engine_is_behind(tmp_path: Path) -> None:
     shown = snapshot(tmp_path, sums, RunRecord())
     in_doubt = {Guarantee.AT_MOST_ONCE: PASS, Guarantee.AT_LEAST_ONCE: UNKNOWN, Guarantee.EXACTLY_ONCE: UNKNOWN}
     assert shown.verdicts == shown.verdicts_over["1h"] == shown.verdicts_over["24h"] == in_doubt
-    assert shown.reasons == (
-        "20,996 events have not been consumed by group g for more than 2m, since 1970-01-01T00:00:00.000010Z",
-    )
+    [reason] = shown.reasons
+    assert re.fullmatch(r"20,996 events .* group g .* 2m, since 1970-01-01T00:00:00\.000010Z", reason)
     assert "is misspelt" in snapshot(tmp_path, sums, RunRecord(), None).reasons[0]
     assert (
         "the committed offset 4 of input-0 is past the end of the log (3)"
@@ -252,7 +252,7 @@ def test_a_loss_is_in_doubt_while_the_engine_is_behind(tmp_path: Path) -> None:
     assert set(snapshot(tmp_path, sums, RunRecord()).verdicts.values()) == {PASS}
     shown = snapshot(tmp_path, sums, RunRecord(has_ended=True))
     assert set(shown.verdicts.values()) == {UNKNOWN}
-    assert shown.reasons[0].startswith("1 event has not been consumed by group g at the end of the run")
+    assert re.match("1 event .* group g at the end of the run", shown.reasons[0])
 
 
 AT_START = Lookup("t", 0, 3, 3)

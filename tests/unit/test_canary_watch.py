@@ -197,7 +197,7 @@ def test_topics_that_fail_the_query_are_left_out_for_increasing_times(stage: Sta
         assert stage.watch.wants_query(stage.topics())
     stage.open()
     assert [source.topic for source in stage.watch.sources] == ["co", "ci"]
-    assert stage.said == [f"the canary is left out for {span}: no answer" for span in ("30s", "1m")]
+    assert [sentence.split(" for ")[1] for sentence in stage.said] == ["30s: no answer", "1m: no answer"]
 
 
 def test_a_canary_is_not_part_of_the_identity_of_a_state(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_writer_without_brokers_plants_nothing_reports_it_once_and_ends(
     assert not writer._thread.is_alive()
     assert writer.planted() == []
     assert len(said) == 1
-    assert said[0].startswith("the canary cannot write to ci and co (")
+    assert "ci and co" in said[0]
 
 
 def test_a_plan_of_too_many_open_rounds_is_refused(tmp_path: Path) -> None:

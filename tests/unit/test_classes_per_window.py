@@ -109,7 +109,7 @@ def test_an_active_fault_shades_up_to_the_newest_window_and_one_outside_shades_n
 def test_a_run_without_violations_says_so_and_shows_the_judged_windows() -> None:
     section = classes_by_window(build(clean()), ten())
     assert len(plots(section)) == 1
-    assert "No violation is in any of them." in section
+    assert "No violation" in section
     assert classes_by_window(build(clean()), {}) == ""
 
 
@@ -118,7 +118,7 @@ def test_a_long_run_keeps_every_violation_in_few_bars_and_lists_the_worst() -> N
     section = classes_by_window(build(broken()), windows)
     bad = plots(section)[0]
     assert 0 < len(bad.findall("rect[@class='t5']")) <= BARS_MAX
-    assert "A bar stands for 17 windows." in section
+    assert " 17 windows." in section
     listed = listed_rows(section)
     assert len(listed) == ROWS_MAX
     assert {row[1] for row in listed} == {"7"}

@@ -138,7 +138,7 @@ def test_a_damaged_file_is_reported_and_ignored(tmp_path: Path, damage: bytes) -
     record = RunRecord()
     said = counters.restore(tmp_path, record)
     assert said is not None
-    assert said.startswith(f"{tmp_path / counters.FILE} is damaged or of another version (it ")
+    assert said.startswith(f"{tmp_path / counters.FILE} is damaged ")
     assert "they may have fallen" in said
     assert written(record) == written(RunRecord())
     # The file is rewritten, and is valid at the next start.
@@ -154,7 +154,7 @@ def test_a_missing_file_is_reported_if_its_counters_were_published(tmp_path: Pat
     (tmp_path / REPORT_FILE).write_text("{}")
     said = counters.restore(tmp_path, RunRecord())
     assert said is not None
-    assert said.startswith(f"{tmp_path / counters.FILE} does not exist any more: ")
+    assert said.startswith(f"{tmp_path / counters.FILE} does not exist ")
 
 
 def test_a_histogram_with_other_bounds_starts_at_zero(tmp_path: Path) -> None:

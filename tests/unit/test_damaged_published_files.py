@@ -82,7 +82,7 @@ def test_a_damaged_file_is_reported_and_written_again(
     said: list[str] = []
     publisher = Publisher(config(tmp_path), tmp_path, say=said.append)
     [sentence] = said
-    assert sentence.startswith(f"{tmp_path / file} is damaged or of another version (it ")
+    assert sentence.startswith(f"{tmp_path / file} is damaged ")
     later = replace(broken(), taken_us=broken().taken_us + 60_000_000)
     with listening(publisher) as response:
         assert next_event(response)[0] == "history"

@@ -182,12 +182,12 @@ def test_the_command_reads_a_sidecar_with_certificate_and_token(
 @pytest.mark.parametrize(
     ("given", "refusal"),
     [
-        ((), r"certificate of https://\S+ is not trusted \(.+\); give .+ with --ca-file"),
-        (("other", "token"), r"certificate of https://\S+ is not trusted"),
+        ((), r"https://\S+ is not trusted \(.+\); give .+ with --ca-file"),
+        (("other", "token"), r"https://\S+ is not trusted"),
         (("absent", "token"), r"^--ca-file: \S+ cannot be used \(No such file or directory\)"),
         (("token", "token"), r"^--ca-file: \S+ cannot be used"),
-        (("ca",), r"does not answer without its token; give the file with its token with --token-file\.$"),
-        (("ca", "wrong"), r"does not answer without its token; check --token-file\.$"),
+        (("ca",), r"without its token; give .+ with --token-file\.$"),
+        (("ca", "wrong"), r"without its token; check --token-file\.$"),
         (("ca", "absent"), r"^--token-file: \S+ cannot be read \(No such file or directory\)\.$"),
         (("ca", "two"), r"^--token-file: \S+ does not contain a token"),
     ],
@@ -215,7 +215,7 @@ def test_an_invalid_source_is_reported_in_one_sentence(fake: FakeGrafana, tmp_pa
         pushed(fake, str(tmp_path))
     for content in ('{"schema": 1}', '{"schema": 1, "pipeline": "p", "faults": [{}]}', '{"schema": 1, "faults": 1}'):
         (tmp_path / "report.json").write_text(content)
-        with pytest.raises(GrafanaRefusal, match=r"no report of this version \(.*\)\.$"):
+        with pytest.raises(GrafanaRefusal, match=r"this version \(.*\)\.$"):
             pushed(fake, str(tmp_path))
     with running() as gone:
         address = gone.url

@@ -4,6 +4,7 @@ sentence.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,7 +140,7 @@ def test_provisioned_items_are_not_overwritten(fake: FakeGrafana, changed: str, 
     else:
         fake.groups["streamproof", "streamproof-pipeline"]["rules"][0]["for"] = "9h"
     before = len(fake.changes())
-    with pytest.raises(GrafanaRefusal, match=f"{said} came from a provisioning file"):
+    with pytest.raises(GrafanaRefusal, match=f"{said} .*provisioning"):
         pushed(fake, dry=dry)
     assert len(fake.changes()) == before
 
@@ -193,7 +194,7 @@ def test_retries_are_limited(fake: FakeGrafana) -> None:
     [
         (400, r"Grafana refused with 400 \(no message for this\)"),
         (401, "check GRAFANA_TOKEN"),
-        (403, "the account may not GET /grafana/api/org; give it the role Admin"),
+        (403, "GET /grafana/api/org; .* role Admin"),
         (302, "/login"),
         ("<html>a message from a proxy</html>", "not from a Grafana; check the address"),
     ],
@@ -237,7 +238,7 @@ def test_an_answer_of_another_form_is_reported_as_not_grafana(
 
 def test_a_folder_of_another_uid_that_has_the_name_is_named(fake: FakeGrafana) -> None:
     fake.folders["abc"] = {"uid": "abc", "title": "streamproof"}
-    with pytest.raises(GrafanaRefusal, match=r"uid abc .* streamproof; rename it"):
+    with pytest.raises(GrafanaRefusal, match=r"uid abc .* streamproof"):
         pushed(fake)
     fake.folders["abc"]["title"] = "ours"
     assert {step.change for step in pushed(fake)} == {"created"}
@@ -265,7 +266,7 @@ def test_an_unreachable_grafana_is_reported_in_one_sentence() -> None:
 
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "", "http://x:99999", "http://[x"])
 def test_an_invalid_address_is_refused(url: str) -> None:
-    with pytest.raises(GrafanaRefusal, match="not an address of a Grafana"):
+    with pytest.raises(GrafanaRefusal, match="not an address"):
         Grafana(url, TOKEN)
 
 
@@ -298,7 +299,7 @@ def test_an_address_with_extra_parts_is_refused_and_not_printed(
 def test_the_data_source_must_be_unambiguous(fake: FakeGrafana) -> None:
     fake.datasources = [{"uid": uid, "type": "prometheus"} for uid in ("a", "b")] + [{"uid": "l", "type": "loki"}]
     grafana = client(fake)[0]
-    with pytest.raises(GrafanaRefusal, match=r"2 Prometheus data sources; .*--datasource: a, b"):
+    with pytest.raises(GrafanaRefusal, match=r" 2 Prometheus .*--datasource: a, b"):
         list(push(grafana, SETTINGS, None, dry=True))
     with pytest.raises(GrafanaRefusal, match=r"--datasource: l .*it has a, b"):
         list(push(grafana, SETTINGS, "l", dry=True))
@@ -306,7 +307,7 @@ def test_the_data_source_must_be_unambiguous(fake: FakeGrafana) -> None:
     rules = fake.groups["streamproof", "streamproof-sidecar"]["rules"]
     assert {rule["data"][0]["model"]["datasource"]["uid"] for rule in rules} == {"b"}
     fake.datasources = []
-    with pytest.raises(GrafanaRefusal, match="add a Prometheus data source"):
+    with pytest.raises(GrafanaRefusal, match=" 0 Prometheus "):
         list(push(grafana, SETTINGS, None, dry=True))
 
 
@@ -322,8 +323,7 @@ def test_the_command_pushes_and_lists_its_changes(
     assert "dashboard streamproof-faults: unchanged\n" in capsys.readouterr().out
     monkeypatch.setenv("GRAFANA_TOKEN", "wrong")
     assert main(["dashboards", "push", "--grafana", fake.url]) == 2
-    said = "the credentials are not accepted; check GRAFANA_TOKEN, or GRAFANA_USER and GRAFANA_PASSWORD."
-    assert capsys.readouterr().err == f"streamproof: {fake.url}: {said}\n"
+    assert re.fullmatch(rf"streamproof: {fake.url}: .* GRAFANA_TOKEN, .* GRAFANA_PASSWORD\.\n", capsys.readouterr().err)
 
 
 def test_credentials_come_from_the_environment() -> None:

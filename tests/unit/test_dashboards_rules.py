@@ -253,11 +253,10 @@ def test_an_outdated_missing_or_extra_file_is_found(tmp_path: Path) -> None:
     (tmp_path / site.RULES_FILE).write_text("groups: []\n")
     (tmp_path / "grafana" / "dashboards" / "streamproof-faults.json").unlink()
     (tmp_path / "stray.json").write_text("{}")
-    assert [sentence.removeprefix(f"{tmp_path}/") for sentence in site.differences(tmp_path, SETTINGS)] == [
-        "grafana/dashboards/streamproof-faults.json does not exist; run `python -m dashboards.site`",
-        "prometheus/rules.yaml is not current; run `python -m dashboards.site`",
-        "stray.json is not a generated file; remove it",
-    ]
+    absent, outdated, extra = (s.removeprefix(f"{tmp_path}/") for s in site.differences(tmp_path, SETTINGS))
+    assert absent.startswith("grafana/dashboards/streamproof-faults.json does not exist")
+    assert outdated.startswith("prometheus/rules.yaml is not current")
+    assert extra.startswith("stray.json is not a generated")
 
 
 def test_the_reference_lists_every_alert() -> None:

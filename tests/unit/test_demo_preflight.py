@@ -19,15 +19,11 @@ from tests.unit.demo_scenarios import LEADER, WITHOUT_DISK, WORKER, in_file, pla
 @pytest.mark.parametrize(
     ("fault", "more", "sentence"),
     [
-        ({"kind": "process_kill"}, {"targets": {}}, "the demo sets targets itself; remove that"),
-        ({"kind": "container_kill", "target": "web"}, {}, "container_kill needs a target of type container"),
-        ({"kind": "process_kill", "target": "web"}, {}, "the demo with reference has no target web; use one of refer"),
-        (
-            {"kind": "process_kill", "target": {"pick": 3}},
-            {},
-            "One must be left, which needs 4 workers, and the demo has at most 3 of reference",
-        ),
-        ({"kind": "process_kill", "target": {"pick": "100%"}}, {}, "it would hit all replicas"),
+        ({"kind": "process_kill"}, {"targets": {}}, "the demo sets targets"),
+        ({"kind": "container_kill", "target": "web"}, {}, "container_kill .* type container"),
+        ({"kind": "process_kill", "target": "web"}, {}, "demo with reference .* target web; .* refer"),
+        ({"kind": "process_kill", "target": {"pick": 3}}, {}, " 4 workers, .* 3 of reference"),
+        ({"kind": "process_kill", "target": {"pick": "100%"}}, {}, "hit all replicas"),
         ({"kind": "clock_jump"}, {}, "clock_jump is not built"),
     ],
 )
@@ -46,7 +42,7 @@ def no_compiler() -> None:
 @pytest.mark.parametrize(
     ("engine", "sentence"),
     [
-        ("flink", "an agent for the JVM of flink. The Java at .* has no compiler"),
+        ("flink", "JVM of flink. .*/java has no compiler"),
         ("reference", "which this host lacks"),
     ],
 )
@@ -66,15 +62,9 @@ FULL = {"kind": "disk_full", "target": "flink-disk", "for": "4s", "parameters": 
 @pytest.mark.parametrize(
     ("faults", "sentence"),
     [
-        (
-            [{**FULL, "parameters": {"bytes": "1MiB"}}],
-            "disk_full leaves 1073741824 bytes free, and the demo's disk has",
-        ),
+        ([{**FULL, "parameters": {"bytes": "1MiB"}}], "disk_full leaves 1073741824 bytes free, "),
         ([FULL, {"kind": "disk_slow", "target": "flink-disk", "parameters": {"bytes_per_second": "1MB"}}], "not both"),
-        (
-            [LEADER, {"kind": "net_reset", "target": "flink-link"}],
-            "reach only one broker, and moving leaders needs two",
-        ),
+        ([LEADER, {"kind": "net_reset", "target": "flink-link"}], "one broker, .* leaders needs two"),
     ],
 )
 def test_incompatible_faults_are_refused(faults: list[dict[str, Any]], sentence: str, tmp_path: Path) -> None:
@@ -96,24 +86,20 @@ def test_a_container_fault_of_the_demo_is_refused_with_a_process_fault_instead()
 
 @pytest.mark.parametrize("engine", ["reference", "mutant", "kafka_streams"])
 def test_a_master_fault_of_an_engine_without_master_is_refused(engine: str) -> None:
-    with pytest.raises(
-        FaultRefused,
-        match=rf"{engine} has none, .* take --engine flink, spark or st",
-    ):
+    with pytest.raises(FaultRefused, match=rf"{engine} has none, .* --engine flink, spark or st"):
         planned(engine, plan="ospbench-master")
 
 
 @pytest.mark.parametrize(("fault", "least"), [("kill", 24), ("pause", 24), ("net_delay", 36)])
 def test_a_demo_that_leaves_a_real_engine_no_control_phase_names_the_least(fault: str, least: int) -> None:
-    with pytest.raises(DemoRefused, match=f"--seconds {least - 1} .* of spark .* use {least} or"):
+    with pytest.raises(DemoRefused, match=f"--seconds {least - 1} .* spark .* use {least} "):
         planned("spark", fault=fault, seconds=least - 1)
     assert planned("spark", fault=fault, seconds=least).seconds == least
     assert planned("spark", fault="none", seconds=10).seconds == 10
 
 
 def test_an_unknown_fault_is_refused_with_the_command_that_lists_faults() -> None:
-    with pytest.raises(FaultRefused, match=r"kill, pause, none .* `streamproof faults list` .*"
-                       r"--faults FILE and --plan NAME "):  # fmt: skip
+    with pytest.raises(FaultRefused, match=r"kill, pause, none .* `streamproof faults list` .*--faults .*--plan "):
         planned(fault="earthquake")
     with pytest.raises(FaultRefused, match=r"--fault net_loss is not built: .*proxy"):
         planned(fault="net_loss")
@@ -124,9 +110,9 @@ def test_an_unknown_fault_is_refused_with_the_command_that_lists_faults() -> Non
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"plan": "pgval-crash", "fault": "kill"}, "--fault does not go with --faults or --plan"),
-        ({"plan": "pgval-crash", "seconds": 30}, "--seconds does not go with --faults or --plan"),
-        ({"plan": "pgval-crash", "faults": "day.yaml"}, "--plan and --faster do not go with --faults"),
+        ({"plan": "pgval-crash", "fault": "kill"}, "--fault does not go"),
+        ({"plan": "pgval-crash", "seconds": 30}, "--seconds does not go"),
+        ({"plan": "pgval-crash", "faults": "day.yaml"}, "--faster do not go"),
         ({"faster": 2.0}, "--faster shortens a plan"),
     ],
 )
@@ -141,8 +127,5 @@ def test_a_group_that_leaves_no_worker_is_refused_with_the_required_number(
 ) -> None:
     pause = {"kind": "process_pause", "target": {**WORKER, "pick": pick}}
     group = {"together": [pause, {"kind": "process_kill", "target": WORKER}], "for": "4s"}
-    with pytest.raises(
-        FaultRefused,
-        match=f"it hits {hit} workers at once. .* needs {hit + 1} workers, .* has at most {most} of {engine}",
-    ):
+    with pytest.raises(FaultRefused, match=f" {hit} workers .* {hit + 1} workers, .* {most} of {engine}"):
         planned(engine, faults=in_file(tmp_path, group))

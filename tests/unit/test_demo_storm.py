@@ -118,7 +118,9 @@ def test_no_worker_is_reported_as_started_while_its_supervisor_is_down(tmp_path:
         journal.record_state(entry, "injected")
         pids.update(dict.fromkeys(pids))
         supervisor.look()
-        assert said == ["storm-worker-0 has ended; storm-supervisor restarts it as soon as storm-supervisor runs"]
+        [waits] = said
+        assert waits.startswith("storm-worker-0 has ended; storm-supervisor ")
         journal.record_state(entry, "heal_started")
         supervisor.look()
-        assert said[1:] == ["the supervisor starts storm-supervisor again"]
+        [_, starts] = said
+        assert "starts storm-supervisor" in starts

@@ -75,7 +75,7 @@ def test_a_failed_supervisor_is_not_waited_for(tmp_path: Path, process: subproce
     began = time.monotonic()
     said = str(unhealed(tmp_path, process, restart, "60s"))
     assert time.monotonic() - began < 30
-    assert re.search("supervisor, .* has failed; the fault ends with the demo", said)
+    assert re.search("supervisor, .* has failed", said)
 
 
 def test_an_ended_proxy_is_not_waited_for(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_an_ended_proxy_is_not_waited_for(tmp_path: Path) -> None:
     with OwnedProcess(["sleep", "600"], log=tmp_path / "proxy.log", name="proxy of the links") as proxy:
         chaos._proxy = proxy
         chaos._check_healer()
-    with pytest.raises(NotHealed, match=r"proxy of the links, .* has ended"):
+    with pytest.raises(NotHealed, match=r"proxy of .* has ended"):
         chaos._check_healer()
 
 
@@ -93,4 +93,5 @@ def test_a_healing_that_failed_names_no_file_that_the_demo_removes(
     tmp_path: Path, process: subprocess.Popen[bytes]
 ) -> None:
     said = str(unhealed(tmp_path, process, lambda: None, "300ms"))
-    assert re.search(r"within 0\.3 s .*; it ends with the demo", said)
+    assert "0.3 s" in said
+    assert "faults heal" not in said

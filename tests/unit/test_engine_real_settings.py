@@ -43,11 +43,11 @@ def test_in_each_profile_several_heartbeats_fit_into_a_session(profile: str) -> 
 
 
 def test_an_unknown_profile_or_engine_is_refused() -> None:
-    with pytest.raises(EngineRefused, match="There is no profile papers"):
+    with pytest.raises(EngineRefused, match="no profile papers"):
         timeouts("papers", "flink")
-    with pytest.raises(EngineRefused, match=r"ospbench .* storm; .* flink, kafka_streams, spark, or"):
+    with pytest.raises(EngineRefused, match=r"ospbench .* storm; .* flink, kafka_streams, spark"):
         timeouts("ospbench", "storm")
-    with pytest.raises(EngineRefused, match="There is no engine samza"):
+    with pytest.raises(EngineRefused, match="no engine samza"):
         make_engine("samza", settings(), Path())
 
 
@@ -98,11 +98,11 @@ def test_an_engine_without_a_join_refuses_it_as_the_catalogue_says(
 ) -> None:
     monkeypatch.setattr(SparkEngine, "workloads", ("sst",))
     monkeypatch.setitem(cast("Any", REGISTRY), "spark", replace(REGISTRY["spark"], workloads=("sst",)))
-    with pytest.raises(EngineRefused, match=r"spark .* workload mst; use sst"):
+    with pytest.raises(EngineRefused, match=r"spark .* mst; use sst"):
         SparkEngine(settings(workload="mst", guarantee="at_least_once"), tmp_path)
-    with pytest.raises(DemoRefused, match=r"--engine spark .* mst; use reference or flink or kafka_s"):
+    with pytest.raises(DemoRefused, match=r"--engine spark .* mst; .* flink .* kafka_s"):
         plan("spark", "mst")
-    with pytest.raises(DemoRefused, match=r"--workload join .* one of sst, mst"):
+    with pytest.raises(DemoRefused, match=r"--workload join .* sst, mst"):
         plan("flink", "join")
 
 
@@ -122,7 +122,7 @@ def test_a_left_join_reaches_the_engines_and_needs_two_inputs(tmp_path: Path) ->
     for engine in (SparkEngine, StormEngine):  # their jobs read the settings file directly
         engine(left, tmp_path)
         assert '"join": "left"' in (tmp_path / f"{engine.name}.json").read_text()
-    with pytest.raises(ValidationError, match=r"join left .* workload sst; use mst"):
+    with pytest.raises(ValidationError, match=r"join left .* sst; use mst"):
         settings(join="left")
 
 

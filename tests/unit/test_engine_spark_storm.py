@@ -32,7 +32,7 @@ def settings(**more: Any) -> RealEngineSettings:
 def test_spark_refuses_at_most_once_and_a_standby(tmp_path: Path) -> None:
     with pytest.raises(EngineRefused, match=r"spark cannot .* at_most_once; use exactly_once or at_least"):
         SparkEngine(settings(guarantee="at_most_once"), tmp_path)
-    with pytest.raises(EngineRefused, match="its driver is one process"):
+    with pytest.raises(EngineRefused, match="leave standby at 0"):
         SparkEngine(settings(standby=1), tmp_path)
 
 
@@ -55,7 +55,7 @@ def test_a_spark_configuration_that_cannot_be_used_ends_the_driver_with_a_senten
     config = tmp_path / "spark.json"
     config.write_text('{"bootstrap_servers": "127.0.0.1:1", "windows": 2}', encoding="utf-8")
     assert main([str(config)]) == 2
-    assert "windows Extra inputs are not permitted" in capsys.readouterr().out
+    assert "windows Extra inputs" in capsys.readouterr().out
 
 
 def test_spark_is_never_more_than_at_least_once() -> None:
@@ -64,7 +64,7 @@ def test_spark_is_never_more_than_at_least_once() -> None:
     assert before_the_first_result.guarantee == "at_least_once"
     sentence = before_the_first_result.mismatch("exactly_once")
     assert sentence is not None
-    assert sentence.startswith("spark is declared exactly once but runs at least once: the sink KafkaSourceProvider")
+    assert "at least once: the sink KafkaSourceProvider" in sentence
     transactional = ClientConfig("ProducerConfig", {"acks": "-1", "transactional.id": "x"})
     assert spark.effective_of(query, (transactional,)).guarantee == "at_least_once"
     assert spark.effective_of(query, (ClientConfig("ProducerConfig", {"acks": "1"}),)).guarantee == "at_most_once"
@@ -79,9 +79,9 @@ def test_storm_refuses_exactly_once_and_a_standby(tmp_path: Path) -> None:
 
 def test_a_join_of_spark_or_storm_refuses_idle_after_seconds(tmp_path: Path) -> None:
     idle = settings(workload="mst", guarantee="at_least_once", idle_after_seconds=2)
-    with pytest.raises(EngineRefused, match=r"spark's join .* leave out idle_after_seconds"):
+    with pytest.raises(EngineRefused, match=r"spark's join .* idle_after_seconds"):
         SparkEngine(idle, tmp_path)
-    with pytest.raises(EngineRefused, match=r"join of storm .* leave out idle_after_seconds"):
+    with pytest.raises(EngineRefused, match=r"join of storm .* idle_after_seconds"):
         StormEngine(idle, tmp_path)
 
 

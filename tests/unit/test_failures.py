@@ -31,26 +31,25 @@ def state(tmp_path: Path) -> Path:
     [
         (
             "org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host this topic.",
-            "the brokers did not know a topic or partition for a moment",
+            "the brokers did not know a topic",
         ),
         (
             "java.nio.file.FileSystemException: /x: Too many open files",
-            "the limit of open files is reached: raise it (ulimit -n; for a service of systemd LimitNOFILE=)",
+            "the limit of open files",
         ),
         (
             "java.io.IOException: /mnt/x (Read-only file system)",
-            (
-                "the file system of /mnt/x is read-only: mount it for writing, or, if Spark wrote there, set "
-                "spark.local.dir in spark.options to another folder"
-            ),
+            "the file system of /mnt/x is read-only",
         ),
     ],
 )
 def test_a_foreign_error_becomes_one_sentence(state: Path, text: str, sentence: str) -> None:
-    assert known_sentence(RuntimeError(FAILED + text), state) == sentence
+    found = known_sentence(RuntimeError(FAILED + text), state) or ""
+    assert found.startswith(sentence)
+    assert "\n" not in found
     error = RuntimeError("An error occurred while calling o7542.getResult")
     error.__cause__ = RuntimeError(text)
-    assert known_sentence(error, state) == sentence
+    assert known_sentence(error, state) == found
 
 
 def test_an_unknown_error_has_no_sentence(state: Path) -> None:
@@ -71,9 +70,8 @@ def test_a_full_disk_is_reported_with_path_and_bytes(
     full = SimpleNamespace(f_bavail=1, f_frsize=4096, f_files=100, f_favail=50, f_blocks=9, f_bfree=1)
     monkeypatch.setattr(os, "statvfs", lambda _: full)
     assert re.fullmatch(
-        rf"no room is left for the state {re.escape(str(state))} \([\d,]+ bytes are free there, and the state has 2 "
-        r"bytes\): free some and start the sidecar again, it continues from here",
-        known_sentence(error, state),
+        rf".* {re.escape(str(state))} \([\d,]+ bytes .* 2 bytes\): .* start the sidecar again, .*",
+        known_sentence(error, state) or "",
     )
 
 
@@ -89,8 +87,7 @@ def test_a_full_disk_is_reported_with_path_and_bytes(
 )
 def test_a_full_disk_other_than_that_of_the_state_is_named(state: Path, error: Exception) -> None:
     assert re.fullmatch(
-        r"no room is left on the disk of /mnt/spark-local/x \([\d,]+ bytes are free there\): free some, or, if Spark "
-        r"wrote there, set spark\.local\.dir in spark\.options to another folder, and start .*",
+        r".* /mnt/spark-local/x \([\d,]+ bytes .*\): .* spark\.local\.dir in spark\.options .*, and start .*",
         known_sentence(error, state) or "",
     )
 
@@ -106,7 +103,7 @@ def test_the_message_of_a_retry_does_not_ask_for_a_restart(
     monkeypatch.setattr(os, "statvfs", lambda _: disk)
     named = str(state / "facts") if path == "of the state" else path
     last = known_sentence(OSError(errno.ENOSPC, "No space left on device", named), state) or ""
-    assert last.endswith("and start the sidecar again, it continues from here")
+    assert "start the sidecar again" in last
     meanwhile = while_it_retries(last)
     assert last.startswith(meanwhile)
     assert ": free some" in meanwhile
@@ -117,13 +114,11 @@ def test_the_message_of_a_retry_does_not_ask_for_a_restart(
 
 def test_a_file_of_the_state_and_a_disk_that_has_room_are_distinguished(state: Path) -> None:
     own = OSError(errno.ENOSPC, "No space left on device", str(state / "facts" / "x"))
-    assert (known_sentence(own, state) or "").startswith(f"no room is left for the state {state} (")
+    assert f"the state {state} (" in (known_sentence(own, state) or "")
     spark = RuntimeError("java.io.IOException: No space left on device")
-    assert (known_sentence(spark, state) or "").startswith(
-        f"no room was left on a disk, but the disk of the state {state} has room ("
-    )
+    assert f"the state {state} has room (" in (known_sentence(spark, state) or "")
     locked = OSError(errno.EROFS, "Read-only file system", str(state / "facts"))
-    assert known_sentence(locked, state) == f"the file system of the state {state} is read-only: mount it for writing"
+    assert f"the state {state} is read-only" in (known_sentence(locked, state) or "")
 
 
 def test_a_closed_stdout_is_not_a_failure_of_the_jvm(state: Path) -> None:
@@ -131,14 +126,12 @@ def test_a_closed_stdout_is_not_a_failure_of_the_jvm(state: Path) -> None:
 
 
 def test_a_deleted_state_explains_other_errors(state: Path) -> None:
-    said = (
-        "was deleted while the sidecar ran: all that it had verified is lost, and the next start begins with an empty "
-        "state"
-    )
     (state / "lock").unlink()
-    assert known_sentence(ValueError("whatever"), state) == f"the lock file of the state folder {state} {said}"
+    found = known_sentence(ValueError("whatever"), state) or ""
+    assert found.startswith(f"the lock file of the state folder {state} was deleted")
     state.rmdir()
-    assert known_sentence(OSError(errno.ENOENT, "No such file"), state) == f"the state folder {state} {said}"
+    found = known_sentence(OSError(errno.ENOENT, "No such file"), state) or ""
+    assert found.startswith(f"the state folder {state} was deleted")
 
 
 def test_a_killed_jvm_is_reported_with_its_signal(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +139,4 @@ def test_a_killed_jvm_is_reported_with_its_signal(state: Path, monkeypatch: pyte
     monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=jvm))
     assert known_sentence(ValueError("whatever"), state) is None
     jvm.kill()
-    assert known_sentence(ConnectionResetError("reset"), state) == (
-        "the Spark JVM ended (SIGKILL ended it, as the kernel does where memory runs out): start the sidecar again, "
-        "it continues from here"
-    )
+    assert "JVM ended (SIGKILL " in (known_sentence(ConnectionResetError("reset"), state) or "")

@@ -158,7 +158,9 @@ def test_a_hanging_call_does_not_delay_the_others(tmp_path: Path, monkeypatch: p
         heal_faults(pairs, journal, None, HealPolicy(20.0, say=said.append), healed_one)
     assert names[0] == "f2"
     assert sorted(names[1:]) == ["f0", "f1"]
-    assert said == ["waiting, 20 s at most: f0 on  cannot be healed yet: the call that heals it has not returned yet."]
+    [waits] = said
+    assert waits.startswith("waiting, 20 s at most: f0 on ")
+    assert "has not returned" in waits
 
 
 def test_a_call_that_never_returns_is_reported_as_not_healed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +168,7 @@ def test_a_call_that_never_returns_is_reported_as_not_healed(tmp_path: Path, mon
     monkeypatch.setattr(heal_task, "_CALL_SECONDS_MAX", 0.1)
     hung, other, end = Engine([], []), Engine([], []), threading.Event()
     hung.heal = lambda: end.wait(20) and None  # type: ignore[method-assign, return-value]
-    with pytest.raises(NotHealed, match=r"^f0 on .* timed out after 0 s; "):
+    with pytest.raises(NotHealed, match=r"^f0 on .* timed out "):
         healed(tmp_path, hung, other, seconds=0.05)
     end.set()
     assert other.healed == 1
@@ -191,7 +193,7 @@ def test_a_healed_fault_that_cannot_be_recorded_is_reported_as_healed(
         return reached(journal, entry, state)
 
     monkeypatch.setattr(Journal, "record_state", full_at_the_end)
-    with pytest.raises(NotHealed, match=r"^f0 on  is healed, but the journal .*No space left.*; "):
+    with pytest.raises(NotHealed, match=r"^f0 on  is healed, .* journal .*No space left"):
         healed(tmp_path, Engine([], []))
 
 
@@ -281,7 +283,7 @@ def test_slow_probes_are_not_reported_as_unreachable(tmp_path: Path, monkeypatch
     monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     slow = Engine([], [])
     slow.is_healed = lambda: (time.sleep(0.3), False)[1]  # type: ignore[method-assign]
-    with pytest.raises(NotHealed, match=r"no probe showed within 0\.2 s"):
+    with pytest.raises(NotHealed, match=r"no probe .* 0\.2 s"):
         healed(tmp_path, slow, seconds=0.2)
 
 
@@ -343,7 +345,8 @@ def test_an_unexpected_error_does_not_prevent_the_proof_of_the_others(tmp_path: 
     setattr(defect, fails, lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError) as raised:
         healed(tmp_path, defect, other)
-    assert raised.value.__notes__ == ["f0 on  is not healed: ZeroDivisionError: division by zero."]
+    [note] = raised.value.__notes__
+    assert note.startswith("f0 on  is not healed: ZeroDivisionError: ")
     assert {name: entry.is_healed for name, entry in read(tmp_path).items()} == {"f0": False, "f1": True}
 
 
@@ -355,10 +358,9 @@ def test_a_target_that_is_slow_to_fail_is_reported_once(tmp_path: Path, monkeypa
     with Journal.locked(tmp_path) as journal:
         pairs = [(_entry(journal, "away"), away)]
         heal_faults(pairs, journal, None, HealPolicy(20.0, say=said.append), lambda _: None)
-    assert [line.partition("cannot be healed yet: ")[2] for line in said] == [
-        "the call that heals it has not returned yet.",
-        "s: nobody answers.",
-    ]
+    pending, unreachable = said
+    assert "has not returned" in pending
+    assert unreachable.endswith(": s: nobody answers.")
 
 
 def test_the_timeout_begins_when_the_pending_call_has_returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,7 +371,7 @@ def test_the_timeout_begins_when_the_pending_call_has_returned(tmp_path: Path, m
     names: list[str] = []
     with Journal.locked(tmp_path) as journal:
         pairs = [(_entry(journal, "late"), slow)]
-        with pytest.raises(NotHealed, match="healing timed out after 0 s"):
+        with pytest.raises(NotHealed, match="timed out"):
             heal_faults(pairs, journal, None, HealPolicy(0.05, awaits_calls=False), lambda _: None)
         threading.Timer(0.5, end.set).start()
         heal_faults(pairs, journal, None, HealPolicy(0.3), lambda entry: names.append(entry.fault.name))

@@ -102,7 +102,7 @@ def test_a_kernel_rule_ends_with_the_device_of_its_relay(
     injected = injection(fault(tmp_path, {"kind": "namespace_partition", "target": "node"}), tmp_path)
     injected.maintain()
     rule["handle"] = "0:"
-    with pytest.raises(NotVerified, match="because the proxy was restarted"):
+    with pytest.raises(NotVerified, match="proxy was restarted"):
         injected.maintain()
     proxy.impairments = None
     with pytest.raises(NotVerified, match="proxy does not answer"):

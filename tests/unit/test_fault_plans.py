@@ -61,10 +61,10 @@ def test_streambench_kills_no_node_with_input() -> None:
     lost = {tuple(planned(config, seed).steps[0].fault.targets) for seed in range(30)}
     assert lost == {("w2", "w3"), ("w4", "w5")}, "w0 takes the input, and w1 is on its host"
     unmarked = {name: {**target, "input": False} for name, target in WORKERS.items()}
-    with pytest.raises(FaultRefused, match=r"input: false .* mark those targets"):
+    with pytest.raises(FaultRefused, match=r"input: false .* mark "):
         planned(configured(plan={"name": "streambench-node", "failure_free": "10m"}, targets=unmarked))
     all_take = {name: {**target, "input": True} for name, target in WORKERS.items()}
-    with pytest.raises(FaultRefused, match="process target with input: false"):
+    with pytest.raises(FaultRefused, match="process target with input"):
         planned(configured(plan={"name": "streambench-node", "failure_free": "10m"}, targets=all_take))
 
 
@@ -103,10 +103,10 @@ def test_a_named_plan_on_containers() -> None:
 @pytest.mark.parametrize(
     ("plan", "words"),
     [
-        ({"name": "vogel-kill-2"}, "vogel-kill-2: say which pods, as in target: {name: workers}"),
-        ({"name": "ospbench-master", "target": {"name": "workers"}}, "ospbench-master: no pod is known to lead"),
-        ({"name": "ospbench-poison", "target": {"name": "workers"}}, "there is no kind for type: pods; use process"),
-        ({"name": "streambench-node", "failure_free": "5m"}, "there is no kind for type: pods; use process"),
+        ({"name": "vogel-kill-2"}, "vogel-kill-2: .* target: {name: workers}"),
+        ({"name": "ospbench-master", "target": {"name": "workers"}}, "ospbench-master: no pod "),
+        ({"name": "ospbench-poison", "target": {"name": "workers"}}, "type: pods; use process"),
+        ({"name": "streambench-node", "failure_free": "5m"}, "type: pods; use process"),
     ],
 )
 def test_a_named_plan_that_pods_do_not_have_is_refused(plan: dict[str, Any], words: str) -> None:
@@ -125,7 +125,7 @@ def test_a_delay_of_pgval_on_a_namespace_is_of_all_its_packets() -> None:
     assert step.fault.kind == "namespace_delay"
     assert isinstance(step.fault.parameters, NamespaceDelayParameters)
     assert (step.fault.parameters.delay, len(step.fault.targets), step.lasts_seconds) == (5, 1, 90)
-    with pytest.raises(FaultRefused, match="type: namespace; use process or container or pods"):
+    with pytest.raises(FaultRefused, match=r"type: namespace; .*process.*container.*pods"):
         planned(configured(plan={"name": "pgval-crash", "type": "namespace"}, targets=networks))
 
 

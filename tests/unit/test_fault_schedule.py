@@ -35,9 +35,9 @@ def test_each_fault_of_each_cycle_has_its_control_and_recovery() -> None:
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ({"type": "process", "pid": 5}, "nothing could bring w back"),
-        ({"type": "process", "pid_file": "w.pid"}, "nothing could bring w back"),
-        ({"type": "process", "pid_file": "w.pid", "supervised": True}, "would come back before its time"),
+        ({"type": "process", "pid": 5}, "bring w back"),
+        ({"type": "process", "pid_file": "w.pid"}, "bring w back"),
+        ({"type": "process", "pid_file": "w.pid", "supervised": True}, "before its time"),
     ],
 )
 def test_a_kill_that_could_not_be_healed_in_time_is_refused(target: dict[str, Any], words: str) -> None:
@@ -105,17 +105,9 @@ def test_two_faults_of_a_group_do_not_share_a_target(seed: int) -> None:
 @pytest.mark.parametrize(
     ("together", "more", "words"),
     [
-        (
-            [{**ONE, "target": {"pick": 3}}] * 2,
-            {},
-            r"process_kill: it would hit all replicas \(w0, w1, w2, w3, w4, w5\)",
-        ),
-        ([{**ONE, "target": {"pick": "50%"}}] * 3, {}, "pick: 50% is more than the 0 targets .* no other fault"),
-        (
-            [SLOW, {**SLOW, "kind": "net_reset", "parameters": {}}],
-            {},
-            "net_reset: link0 would be hit twice in one group",
-        ),
+        ([{**ONE, "target": {"pick": 3}}] * 2, {}, r"process_kill: .* all replicas \(w0, w1, w2, w3, w4, w5\)"),
+        ([{**ONE, "target": {"pick": "50%"}}] * 3, {}, "pick: 50% .* 0 targets .* no other fault"),
+        ([SLOW, {**SLOW, "kind": "net_reset", "parameters": {}}], {}, "net_reset: link0 .* twice"),
         (
             [{**ONE, "target": "w1"}, {**ONE, "kind": "node_loss", "target": "w0"}],
             {},
@@ -124,9 +116,9 @@ def test_two_faults_of_a_group_do_not_share_a_target(seed: int) -> None:
         (
             [{**ONE, "target": {"pick": "leader"}}, ONE],
             {"targets": {"w0": worker(0), "w1": worker(1, leader=True)}},
-            r"process_kill: it would hit all replicas \(w0, w1\)",
+            r"process_kill: .* all replicas \(w0, w1\)",
         ),
-        ([SLOW, ONE], {"limits": {"targets_at_once": 1}}, "net_delay and process_kill: it would hit 2 targets"),
+        ([SLOW, ONE], {"limits": {"targets_at_once": 1}}, "net_delay and process_kill: .* 2 targets"),
     ],
 )
 def test_the_blast_radius_holds_for_a_whole_group(

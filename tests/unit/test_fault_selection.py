@@ -38,7 +38,7 @@ def test_a_node_loss_includes_all_processes_of_the_host() -> None:
         ("node_loss", {"pick": 3}, "would hit all replicas"),
         ("process_kill", {"pick": 7}, "more than the 6 targets"),
         ("node_loss", {"pick": 4}, "more than the 3 hosts"),
-        ("process_kill", {"labels": {"role": "driver"}}, "no process target with role: driver"),
+        ("process_kill", {"labels": {"role": "driver"}}, "with role: driver"),
         ("process_kill", {"name": "link0"}, "no process target named link0"),
     ],
 )
@@ -86,9 +86,9 @@ def test_a_lost_node_may_have_one_of_several_replicas_of_another_kind() -> None:
 @pytest.mark.parametrize(
     ("pods", "most", "words"),
     [
-        (3, 2, "it would hit 3 targets, and limits.targets_at_once is 2"),
-        ("all", 9, "only the cluster knows how many pods all are"),
-        ("50%", 9, "only the cluster knows how many pods 50% are"),
+        (3, 2, "3 targets, .* limits.targets_at_once is 2"),
+        ("all", 9, "only the cluster .* pods all "),
+        ("50%", 9, "only the cluster .* pods 50% "),
         (2, 2, None),
         ("one", 1, None),
     ],

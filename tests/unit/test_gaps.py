@@ -69,11 +69,9 @@ def test_records_that_compaction_may_have_removed_count_as_expired(policy: str) 
     why = (
         f"cleanup.policy={policy}" if policy else "cleanup.policy could not be read: grant DescribeConfigs on the topic"
     )
-    assert reasons(progress) == [
-        f"topic {topic} has 4 offsets without a visible record, and compaction may have removed what they held before "
-        f"it was read ({why})"
-        for topic in ("in", "out")
-    ]
+    for topic, reason in zip(("in", "out"), reasons(progress), strict=True):
+        assert reason.startswith(f"topic {topic} has 4 offsets ")
+        assert reason.endswith(f"({why})")
 
 
 def test_markers_of_a_topic_that_is_not_compacted_hide_nothing() -> None:

@@ -31,15 +31,15 @@ def test_the_defaults_are_those_of_pgval() -> None:
     ("change", "sentence"),
     [
         ({"colour": 1}, "colour: "),
-        ({"window": 60}, "window: a duration is a number with ms, s, m, h or d"),
+        ({"window": 60}, "window: a duration "),
         ({"events_per_window": 60_001}, "use 1 to 60000 per window"),
         ({"disorder": {"share": 0.1, "within": "1ms"}}, "disorder.within"),
-        ({"disorder": {"share": 1.1}}, "disorder.share: a share is a number from 0 to 1"),
+        ({"disorder": {"share": 1.1}}, "disorder.share: a share "),
         ({"lateness": {"share": 0.1}}, "lateness.beyond must be at least 1ms"),
-        ({"processes": 2}, r"processes must not exceed producers \(1\)"),
+        ({"processes": 2}, r"processes .* producers \(1\)"),
         ({"delivery": {"acks": 1}}, "idempotent.*acks: all"),
         ({"rate": {"shape": "burst", "events_per_second": 1, "burst_events_per_second": 2, "every": "1s",
-                   "burst": "2s"}}, "burst must be shorter than every"),
+                   "burst": "2s"}}, "burst .* shorter than every"),
     ],
 )  # fmt: skip
 def test_refusals_are_one_sentence_that_names_the_field(change: dict[str, object], sentence: str) -> None:
@@ -125,7 +125,7 @@ def test_a_limit_in_windows_counts_the_clicks_that_sessions_leave() -> None:
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        ({"sessions": {"events": 5, "gap": "11ms"}}, "sessions.gap is shorter than the 12 ms between events"),
+        ({"sessions": {"events": 5, "gap": "11ms"}}, "sessions.gap .* 12 ms "),
         ({"sessions": {"events": 0, "gap": "1s"}}, "sessions.events"),
         ({"sessions": {"events": 5}}, "sessions.gap"),
         ({"sessions": {"events": 5, "gap": "1s"}, "workload": "mst", "update_percent": 2}, "sessions.*sst"),

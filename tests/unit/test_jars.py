@@ -220,7 +220,7 @@ def test_a_full_cache_answers_in_less_than_50_ms(world: World) -> None:
         ("org.a:a 00", r"line 1, is not `group:artifact:version sha256`: 'org\.a:a 00'"),
         ("org.a:a:1.0 " + "0" * 63, "line 1, is not"),
         ("../evil:a:1.0 " + "0" * 64, "line 1, is not"),
-        (f"org.a:a:1.0 {'0' * 64}\norg.a:a:1.0 {'1' * 64}", r"line 2, names org\.a:a:1\.0 a second time"),
+        (f"org.a:a:1.0 {'0' * 64}\norg.a:a:1.0 {'1' * 64}", r"line 2, names org\.a:a:1\.0 "),
     ],
 )
 def test_a_malformed_lock_is_refused(tmp_path: Path, line: str, complaint: str) -> None:
@@ -273,7 +273,7 @@ def test_in_a_deleted_folder_the_error_does_not_ask_to_install_java(
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    with pytest.raises(JavaNotFoundError, match=r"working directory was deleted: cd "):
+    with pytest.raises(JavaNotFoundError, match=r"directory was deleted: cd "):
         find_java()
 
 

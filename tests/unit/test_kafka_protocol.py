@@ -77,9 +77,9 @@ def test_the_preferred_leaders_are_elected(answer: str, *, is_done: bool) -> Non
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (REFUSED, r"the broker refused in/1 \(The replicas are wrong\)"),
-        (DENIED, r"the broker refused the reassignment \(Cluster authorization failed\)"),
-        (DONE[:12], "the broker's answer ends too early"),
+        (REFUSED, r"refused in/1 \(The replicas are wrong\)"),
+        (DENIED, r"reassignment \(Cluster authorization failed\)"),
+        (DONE[:12], "answer ends too early"),
     ],
 )
 def test_a_refusal_of_the_broker_is_reported(answer: str, words: str) -> None:

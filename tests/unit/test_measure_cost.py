@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -57,8 +58,7 @@ def test_a_failure_phase_without_results_has_no_latency() -> None:
     found = cost(outage(range(60, 80), 200), until=200)
     assert found.latency_penalty_ratio is None
     (reason,) = found.absent_because
-    assert reason.startswith("no latency penalty: no latency ")
-    assert reason.endswith(" was measured in the failure phase")
+    assert re.match("no latency penalty: .* failure phase", reason)
 
 
 def test_a_fault_without_effect_costs_nothing() -> None:
@@ -130,7 +130,9 @@ def test_warm_up_is_not_part_of_the_control_phase() -> None:
 
 def test_a_fault_without_a_published_injection_has_no_cost() -> None:
     found = cost(map(second, range(100)), fault("kill", None, 70), until=100)
-    assert found == FaultCost(absent_because=("the time of its injection was not reported",))
+    [reason] = found.absent_because
+    assert "injection" in reason
+    assert replace(found, absent_because=()) == FaultCost()
 
 
 def test_bursts_have_no_rate_to_recover_and_no_downtime() -> None:

@@ -59,15 +59,12 @@ def test_a_verdict_that_changes_and_a_new_class_have_one_line_each() -> None:
     first = f"{AT}exactly_once: unknown: topic late does not exist yet (and 1 more: see the report)"
     assert heard.read(doubtful())[0] == first
     assert heard.read(doubtful()) == []
-    assert heard.read(build(clean())) == [
-        f"{AT}exactly_once: unknown -> pass: no violation of it is confirmed, and nothing is in doubt"
-    ]
+    [passes] = heard.read(build(clean()))
+    assert passes.startswith(f"{AT}exactly_once: unknown -> pass: ")
     change, lost, repeated = heard.read(build(broken()))
     assert change == f"{AT}exactly_once: pass -> fail: {LOST.rstrip('.')} (and 1 more: see the report)"
     assert lost == f"{AT}new class of violation, missing: {LOST}"
-    assert repeated.startswith(
-        f"{AT}new class of violation, duplicate: 2 duplicates: events were counted more than once"
-    )
+    assert repeated.startswith(f"{AT}new class of violation, duplicate: 2 duplicates: ")
     assert heard.read(build(broken())) == []
     assert len(heard.read(build(clean()))) == 1, "all is retracted"
     assert len(heard.read(build(broken()))) == 3, "and a class that occurs again is new again"
@@ -99,8 +96,8 @@ def test_the_summary_is_the_first_part_of_the_report_and_names_the_rest() -> Non
     assert whole.startswith(head)
     for part in ("Pipeline clickstream breaks its guarantee", "\nWhat broke\n", "\nWhere to look\n"):
         assert part in head
-    assert tail.endswith("\nThe whole report:\n  streamproof report '/var/my state'\n")
-    assert "  Nothing: no violation is confirmed.\n" in text.summary(build(clean()), None)
+    assert tail.endswith("\n  streamproof report '/var/my state'\n")
+    assert "\n  Nothing: " in text.summary(build(clean()), None)
 
 
 def test_a_closed_stderr_changes_no_exit_status() -> None:

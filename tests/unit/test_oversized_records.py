@@ -192,7 +192,7 @@ def test_a_record_without_any_other_is_not_skipped(tmp_path: Path) -> None:
     assert Isolation(tmp_path, lambda _: None).begin(log)
     said = starts(tmp_path, log, most=30)
     assert log.skipped == []
-    assert any("no topic has another record" in one for one in said)
+    assert any("no topic has another" in one for one in said)
 
 
 def test_the_number_of_consecutive_skipped_records_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

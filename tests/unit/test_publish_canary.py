@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -38,8 +39,7 @@ def test_before_its_first_round_is_due_nothing_is_claimed() -> None:
 def test_missed_canary_violations_are_reported_by_class() -> None:
     blind = replace(SEEN, recall_ratio=0.5, class_recall_ratio={"missing": 0.0, "duplicate": 1.0})
     said = doubt(blind)
-    assert "found only a share of 0.5 of the violations that its canary planted (by class: missing 0):" in said
-    assert said.endswith("and a pass means little.")
+    assert re.search(r" share of 0\.5 .* \(by class: missing 0\)", said)
 
 
 def test_one_late_round_raises_no_doubt_and_the_limit_is_that_of_the_alert() -> None:
@@ -52,11 +52,11 @@ def test_false_alarms_and_silence_are_reported() -> None:
     wrong = canary_status(replace(SEEN, false_alarms=3), NOON_US)
     assert wrong is not None
     assert wrong.found == "1, 3 false alarms"
-    assert "accused the canary 3 times although the canary was right" in wrong.doubt
+    assert "accused the canary 3 times" in wrong.doubt
     silent = canary_status(replace(SEEN, judged_us=NOON_US - 301 * SECOND), NOON_US)
     assert silent is not None
     assert silent.found == "silent"
-    assert "No round of the canary was judged since 2026-01-31 11:54:59 UTC" in silent.doubt
+    assert "since 2026-01-31 11:54:59 UTC" in silent.doubt
 
 
 def test_the_report_does_not_contain_the_canary() -> None:

@@ -102,7 +102,7 @@ def test_a_name_with_direction_marks_is_escaped_and_its_command_correct(tmp_path
         assert next_event(response)[0] == "history"
         _, sent = next_event(response)
     assert OBEYED.findall(json.dumps(sent, ensure_ascii=False)) == []
-    assert sent["headline"] == r"Pipeline click\u202estream breaks its guarantee, exactly once."
+    assert r" click\u202estream " in sent["headline"]
     assert (sent["report"]["pipeline"], sent["report"]["reasons"]) == (r"click\u202estream", [r"click\u202estream"])
     [missing] = [found for found in sent["findings"] if found["violation"] == "missing"]
     # In a shell the text yields the bytes of the name.

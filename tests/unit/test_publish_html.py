@@ -94,17 +94,17 @@ def test_of_many_phases_the_newest_are_drawn() -> None:
     story_of_run = [PhaseLatency(f"phase {i}", {"last_input": spread(i, 0, 0, 0)}) for i in range(1, most + 4)]
     page = report_plots.latency_by_phase(story_of_run)
     assert [label.get("aria-label", "").split(":")[0] for label in pictures(page)] == [p.name for p in story_of_run[3:]]
-    assert "3 earlier phases are left out." in page
+    assert "3 earlier phases" in page
 
 
 def test_the_report_shows_the_violation_and_the_next_step(story_of_run: tuple[Snapshot, History]) -> None:
     page = rendered(*story_of_run)
     assert f"<strong>{LOST}</strong> events were lost" in page
-    assert f"<strong>{REPEATED}</strong> duplicates: events were counted more than once" in page
+    assert f"<strong>{REPEATED}</strong> duplicates: " in page
     assert "Compare the engine&#x27;s restarts" in page
     assert "<dt>since</dt><dd>first confirmed 2026-01-31 11:55:00 UTC</dd>" in page
     assert "3 windows that start from 2026-01-31 11:53:00 to 11:55:00 UTC, 14 keys, 14 cells" in page
-    assert "this covers only the newest" not in page
+    assert "covers only the newest" not in page
     assert "<h2>Why</h2>" not in page
     assert page.index("exactly once (declared)") < page.index("at most once")
 

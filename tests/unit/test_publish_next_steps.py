@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from dataclasses import replace
 from html import escape
@@ -104,7 +105,7 @@ def test_known_effects_of_a_fault_on_throughput_and_latency_are_shown() -> None:
     measures = {"throughput_penalty_ratio": 0.4, "latency_penalty_ratio": 6.25}
     known = build(replace(broken(), fault_measures={"f-1": measures}))
     said = fault_sentences(known)[0]
-    assert "throughput 0.4 times that before (TPF); mean latency 6.25 times that before (LPF)" in said
+    assert re.search(r" 0\.4 times .*\(TPF\); .* 6\.25 times .*\(LPF\)", said)
     assert "TPF" in text.render(known)
     assert "TPF" in html.render(known)
     assert "TPF" not in fault_sentences(build(broken()))[0]
@@ -124,16 +125,16 @@ def test_the_control_phase_of_a_fault_is_shown() -> None:
 @pytest.mark.parametrize(("ratio", "is_explained"), [(1.05, False), (1.6, True)])
 def test_a_higher_rate_during_a_fault_is_explained(ratio: float, *, is_explained: bool) -> None:
     said = fault_sentences(build(replace(broken(), fault_measures={"f-1": {"throughput_penalty_ratio": ratio}})))[0]
-    assert f"throughput {ratio} times that before (TPF" in said
-    assert ("buffered output was drained" in said) is is_explained
-    assert ("or the phase was too short" in said) is is_explained, "bursts alone give 1.26 in seven seconds"
+    assert f"throughput {ratio} times" in said
+    assert ("drained" in said) is is_explained
+    assert ("too short" in said) is is_explained, "bursts alone give 1.26 in seven seconds"
 
 
 def test_the_reason_of_an_early_end_is_shown() -> None:
     known = broken()
     over = tuple(replace(fault, over_because="no proxy answers any more.") for fault in known.faults)
-    assert fault_sentences(build(replace(known, faults=over)))[0].count("It ended early: no proxy answers") == 1
-    assert "before its time" not in fault_sentences(build(known))[0]
+    assert fault_sentences(build(replace(known, faults=over)))[0].count("ended early: no proxy answers") == 1
+    assert "ended early" not in fault_sentences(build(known))[0]
 
 
 def test_concurrent_faults_are_shown_with_shared_figures() -> None:
@@ -146,10 +147,7 @@ def test_concurrent_faults_are_shown_with_shared_figures() -> None:
     shared = [line.partition(" the effects of ")[2].partition(", which w")[0] for line in said]
     assert shared == ["b, c", "a", "a", "e", "d"]
     five = tuple(fault(name, 0, 1) for name in "abcde")
-    assert (
-        "Its figures include the effects of b, c, d and 1 more, which were active at the same time."
-        in fault_sentences(build(replace(broken(), faults=five)))[0]
-    )
+    assert " b, c, d and 1 more, " in fault_sentences(build(replace(broken(), faults=five)))[0]
 
 
 def test_when_healing_began_is_in_the_report() -> None:

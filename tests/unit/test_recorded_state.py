@@ -77,7 +77,7 @@ def test_a_state_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
     identity.check_or_write(run.state, run.config)
     newer = json.loads(file.read_text(encoding="utf-8")) | {"schema": SCHEMA_VERSION + 1}
     file.write_text(json.dumps(newer), encoding="utf-8")
-    with pytest.raises(identity.StateMismatch, match=r"was written by a newer streamproof .*: upgrade streamproof, or"):
+    with pytest.raises(identity.StateMismatch, match="by a newer streamproof"):
         identity.check_or_write(run.state, run.config)
 
 

@@ -79,4 +79,4 @@ def test_the_last_line_of_the_proxy_has_the_number_of_dropped_packets(
     file.write_text(str({"targets": {"node": NODE}, "schedule": {"faults": [delay]}, "state": "s"}))
     assert main(["faults", "proxy", str(file)]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[-1] == "node: 3 packets were dropped, because too many were waiting"
+    assert said[-1].startswith("node: 3 packets ")

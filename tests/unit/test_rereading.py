@@ -92,9 +92,9 @@ def test_the_records_of_the_previous_topic_are_expired() -> None:
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        (CORRECTED, r'inputs\[0\].fields.id.path was "id" and is "number" now \(1 of 8 records of topic click decoded'),
-        ("outputs.0.fields.key=site", r"outputs\[0\].fields.key.*4 of 5 records of topic output decoded"),
-        ("inputs.0.topic=clicks", r'inputs\[0\].topic was "click" and is "clicks" now; give'),
+        (CORRECTED, r'inputs\[0\].fields.id.path was "id" and is "number" .*1 of 8 records of topic click'),
+        ("outputs.0.fields.key=site", r"outputs\[0\].fields.key.*4 of 5 .* topic output"),
+        ("inputs.0.topic=clicks", r'inputs\[0\].topic was "click" and is "clicks"'),
         ("inputs.0.duplicates=collapse", r"inputs\[0\].duplicates"),
         ("oracle.size=7s", r"oracle.size"),
     ],

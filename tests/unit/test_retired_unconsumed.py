@@ -4,6 +4,7 @@ a day.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tests.unit.fed_run import Fed, FedRun
@@ -39,7 +40,7 @@ def test_unconsumed_events_of_retired_cells_stay_in_the_verdict_of_the_whole_run
         assert (consumed.unconsumed_overdue, consumed.unconsumed_due_us) == (0, None)
         assert verdicts(consumed) == (UNKNOWN, PASS, PASS)
         assert consumed.verdicts[Guarantee.AT_MOST_ONCE] is PASS
-        assert "1 event was not consumed by group g when retention dropped its cell" in consumed.reasons
+        assert any(re.match("1 event .* group g .* retention", reason) for reason in consumed.reasons)
         assert not any("more than" in reason for reason in consumed.reasons)
     ended = run.end()
     assert not any("at the end of the run" in reason for reason in ended.reasons)

@@ -103,9 +103,9 @@ def test_a_poison_fault_is_named_as_a_cause_of_undecodable_records(tmp_path: Pat
         (said,) = [reason for reason in shown.reasons if "could not be decoded" in reason]
         return said
 
-    assert doubt(kill, planned).endswith("which violations they would explain")
-    assert doubt(kill, poison[0]).endswith("which violations they would explain (fault dirt-1 wrote such records)")
-    assert doubt(*poison).endswith("which violations they would explain (fault dirt-1 and 2 more wrote such records)")
+    assert "fault" not in doubt(kill, planned)
+    assert "(fault dirt-1 wrote " in doubt(kill, poison[0])
+    assert "(fault dirt-1 and 2 more wrote " in doubt(*poison)
 
 
 def test_suspected_violations_of_retired_cells_fail_the_verdict_without_an_alert(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_suspected_violations_of_retired_cells_fail_the_verdict_without_an_alert
         config(tmp_path), IngestProgress(TimeRules(0, 0)), sums, RunRecord(confirmed_now={"missing": 1})
     )
     assert (shown.violations["confirmed"]["missing"], shown.violations_open["missing"]) == (2, 1)
-    assert "it is not known when violations of class missing were confirmed" in shown.reasons
+    assert any(reason.startswith("it is not known when ") and " class missing " in reason for reason in shown.reasons)
     assert shown.verdicts_over["1h"][Guarantee.EXACTLY_ONCE] is Verdict.UNKNOWN
 
 

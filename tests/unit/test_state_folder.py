@@ -82,7 +82,7 @@ def test_a_foreign_folder_is_refused_by_every_command_and_unchanged(
     place.mkdir()
     make(place)
     before, mode = tree(place), place.stat().st_mode
-    with pytest.raises(StateRefused, match=r"holds other files .* nothing .* changed") as refused:
+    with pytest.raises(StateRefused, match="holds other files") as refused:
         acquire(place)
     assert status_of(refused.value) == 2
     config = tmp_path / "pipeline.yaml"
@@ -106,7 +106,7 @@ def test_a_path_that_is_or_is_below_a_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
     for place in (file, file / "state"):
-        with pytest.raises(StateRefused, match="is a file or below one"):
+        with pytest.raises(StateRefused, match="is a file or"):
             take(place)
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     with pytest.raises(StateRefused, match="cannot be written"):
@@ -203,7 +203,7 @@ def test_a_foreign_lock_file_is_refused(tmp_path: Path) -> None:
         state = tmp_path / str(number)
         take(state)
         make(state / "lock")
-        with pytest.raises(StateRefused, match=r"not a file .* this user's sidecar"):
+        with pytest.raises(StateRefused, match=r"lock.* not a file "):
             acquire(state)
     assert (tmp_path / "precious").read_text() == "mine"
 

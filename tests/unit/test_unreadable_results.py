@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,7 @@ def test_undecodable_results_are_confirmed_with_partition_and_offsets(reading: R
     first, second = sorted(record.latest.values(), key=lambda entry: entry.key)
     assert (first.key, first.count, first.ids) == ("output-0", 3, ("output-0@7", "output-0@9"))
     assert (second.key, second.count, second.ids) == ("output-1", 1, ("output-1@3",))
-    assert first.explanation == "3 records of output-0 could not be decoded, for example at offset 7 and 9"
+    assert re.fullmatch("3 records of output-0 .* offset 7 and 9", first.explanation)
 
 
 def test_each_undecodable_result_is_reported_once_also_after_a_restart(reading: Reading) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -391,7 +392,8 @@ def test_late_records_of_matched_events_have_valid_ids(restarts: bool) -> None:
     again = [Fed(LATE, one.ids, one.window_us) for one in events()[:3]]
     shown = played([[*sent, *again]], restarts=restarts)
     assert confirmed(shown[-1]) == {"duplicate": 3}
-    assert shown[-1].reasons == ("3 contributions were counted more often than their events were sent",)
+    [reason] = shown[-1].reasons
+    assert re.match("3 contributions .* more often ", reason)
     assert confirmed(played([[lost, *sent, *again]], restarts=restarts)[-1]) == {"duplicate": 3, "missing": 1}
 
 
