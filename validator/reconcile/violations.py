@@ -76,7 +76,7 @@ def moved(
     found: list[dict[str, Any]] = []
     some = cells.some(judged_rows)
     for name in VIOLATIONS:
-        now, before = judged.on_record[name], some[f"told_{name}"]
+        now, before = judged.on_record[name], some[f"recorded_{name}"]
         sure = confirmed_of(some, judged, name, suspected, withdrawn)
         sure_before = some[f"confirmed_{name}"]
         differs = (now != before) | (sure != sure_before)
@@ -129,12 +129,12 @@ def note_recorded_violations(
     sure = {name: confirmed_of(cells, judged, name, suspected, withdrawn) for name in VIOLATIONS}
     changed = np.zeros(len(cells), dtype=np.bool_)
     for name in VIOLATIONS:
-        now, recorded, confirmed = judged.on_record[name], cells[f"told_{name}"], cells[f"confirmed_{name}"]
+        now, recorded, confirmed = judged.on_record[name], cells[f"recorded_{name}"], cells[f"confirmed_{name}"]
         changed |= (now != recorded) | (sure[name] != confirmed)
         cells[f"began_{name}"] = np.where((now > 0) & (recorded == 0), lookup_us, cells[f"began_{name}"])
         cells[f"confirmed_{name}"] = sure[name]
         # An unchanged verdict is noted, too: a count that was only held on record may have fallen.
-        cells[f"told_{name}"] = now
+        cells[f"recorded_{name}"] = now
     return changed
 
 

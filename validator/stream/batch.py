@@ -122,7 +122,7 @@ class BatchRunner:
     _policies_us: int = 0
     _recorded: int = -1
     _saved: int = -1
-    _whole: threading.Lock = field(default_factory=threading.Lock)
+    _batch_lock: threading.Lock = field(default_factory=threading.Lock)
     _closed: bool = False
 
     def __post_init__(self) -> None:
@@ -166,16 +166,16 @@ class BatchRunner:
 
     def process(self, spark_batch: int) -> None:
         """Process one micro-batch, up to the offsets that Spark planned for it. Does nothing after `close`."""
-        with self._whole:
+        with self._batch_lock:
             if not self._closed:
                 self._process(spark_batch)
 
     def close(self, seconds: float) -> None:
         """Wait at most ``seconds`` for the current batch to complete, and accept no further one."""
-        waited = self._whole.acquire(timeout=seconds)
+        waited = self._batch_lock.acquire(timeout=seconds)
         self._closed = True
         if waited:
-            self._whole.release()
+            self._batch_lock.release()
 
     def _process(self, spark_batch: int) -> None:
         reach("batch_begun")
@@ -375,11 +375,11 @@ class BatchRunner:
 
     def save(self) -> None:
         """Save the cells after the last batch, unless a batch is running or the last one did not complete."""
-        if self._whole.acquire(blocking=False):
+        if self._batch_lock.acquire(blocking=False):
             try:
                 self._save()
             finally:
-                self._whole.release()
+                self._batch_lock.release()
 
     def _save(self) -> None:
         if self.saver is not None and self._saved < self._recorded == self.progress.batch:

@@ -442,7 +442,7 @@ class Generations:
         counters.write(self._state, runner.record)
         self._ledger_writer.write(runner.record, runner.progress.lookup_us)
         snapshot = snapshot_of(self._config, runner.progress, runner.judging.sums, runner.record, runner.positions)
-        canary = self._canary.standing() if self._canary is not None else None
+        canary = self._canary.measures() if self._canary is not None else None
         self._show(replace(snapshot, state_bytes=self._sizes.recent(), canary=canary))
 
     def _show(self, snapshot: Snapshot) -> None:
