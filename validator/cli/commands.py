@@ -24,7 +24,7 @@ from typing import Any, Final, TextIO
 from validator import __version__
 from validator.cli.exits import INTERRUPTED, PASS, STATUS_OF_OUTCOME, UsageError
 from validator.cli.log_lines import Lines
-from validator.cli.refused import CONFIG_INIT, REFUSED, sentence
+from validator.cli.refused import CONFIG_INIT, UNBUILT_COMMANDS, sentence
 from validator.config.examples import EXAMPLES
 from validator.config.load import load
 from validator.config.schema import json_schema
@@ -315,7 +315,7 @@ def version(_: argparse.Namespace) -> int:
 
 def refuse(given: argparse.Namespace) -> int:
     """Refuse a command that is not implemented yet."""
-    raise UsageError(sentence(next(refused for refused in REFUSED if refused.command == given.command)))
+    raise UsageError(sentence(next(refused for refused in UNBUILT_COMMANDS if refused.command == given.command)))
 
 
 COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
@@ -332,6 +332,6 @@ COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "dashboards": dashboards,
     "doctor": doctor,
     "version": version,
-    **{refused.command: refuse for refused in REFUSED},
+    **{refused.command: refuse for refused in UNBUILT_COMMANDS},
 }
 """Command -> its function. The result is the exit status."""

@@ -48,7 +48,7 @@ from validator.stream.failures import (
     why_jvm_ended,
     why_state_lost,
 )
-from validator.stream.faults_topic import FaultsTopic
+from validator.stream.faults_topic import FaultsTopicReader
 from validator.stream.measuring import LedgerWriter, catch_up, read_ledger
 from validator.stream.outage import OutageNote, is_outage
 from validator.stream.oversized_records import Isolation, is_exhausted
@@ -82,7 +82,7 @@ class Generations:
         tables: StateTables,
         brokers: Brokers,
         publisher: Publisher,
-        faults: FaultsTopic | None,
+        faults: FaultsTopicReader | None,
         *,
         once: bool,
         leave_open: bool,
