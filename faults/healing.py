@@ -74,7 +74,7 @@ def heal_faults(
     slow call runs in the background while other faults are healed. Tries all faults, and calls ``healed`` for each that
     a probe shows to be healed. Raises NotHealed for the others.
     """
-    _Healing(journal, topic, policy, healed).of([HealTask(*pair) for pair in broken])
+    _Healing(journal, topic, policy, healed).heal([HealTask(*pair) for pair in broken])
 
 
 class _Healing:
@@ -92,7 +92,7 @@ class _Healing:
         """The first unexpected exception. It is raised after the other faults are healed."""
         self._deadline = 0.0
 
-    def of(self, tasks: Sequence[HealTask]) -> None:
+    def heal(self, tasks: Sequence[HealTask]) -> None:
         """Heal the faults. Raises NotHealed, and the first unexpected exception of a fault."""
         to_prove: list[HealTask] = []
 

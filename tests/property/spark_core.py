@@ -32,7 +32,7 @@ from validator.model.frontier import Lookup, PartitionId, RunEnd
 from validator.model.progress import IngestProgress, TimeRules
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, STATES, VIOLATIONS, close
 from validator.reconcile.judge import Judged as CoreJudged
-from validator.reconcile.violations import moved
+from validator.reconcile.violations import changed_violations
 from validator.state.known_facts import BYTES_KEPT, KnownFacts
 from validator.state.tables import StateTables
 from validator.stream.batch import BatchRunner
@@ -326,9 +326,9 @@ def as_if_all_were_judged(judging: Judging, judged: CoreJudged) -> None:
         said[part.rows] = True
     assert said.tolist() == judged.changed.tolist(), "verdicts that changed"
     asked = {"suspected": judging.suspected, "withdrawn": judging.withdrawn, "lookup_us": judging.lookup_us}
-    whole = moved(cells, np.arange(len(cells)), judged, judging.rules, judging.evidence, **asked)  # type: ignore[arg-type]
+    whole = changed_violations(cells, np.arange(len(cells)), judged, judging.rules, judging.evidence, **asked)  # type: ignore[arg-type]
     assert judging.judged is not None
-    assert whole == moved(cells, judging.rows, judging.judged, judging.rules, judging.evidence, **asked)  # type: ignore[arg-type]
+    assert whole == changed_violations(cells, judging.rows, judging.judged, judging.rules, judging.evidence, **asked)  # type: ignore[arg-type]
     closed, ends_known = cells["closed_us"].copy(), cells["rest_us"].copy()
     close(cells, clock)
     assert closed.tolist() == cells["closed_us"].tolist(), "cells that the watermark passed"

@@ -104,7 +104,7 @@ class Stage:
             rows.append({**row, "topic": topic, "newest_event_time_us": newest_us})
             self.cluster.ends[PartitionId(topic, 0)] += 1
         read = facts(*rows) if rows else None
-        self.watch.take(read, self.now_us, self.cluster.lookup(self.topics()), self.cluster.ends)
+        self.watch.judge_batch(read, self.now_us, self.cluster.lookup(self.topics()), self.cluster.ends)
 
     def plant(self) -> Round:
         """Write a complete round and read it."""

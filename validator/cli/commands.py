@@ -64,7 +64,7 @@ def validate(given: argparse.Namespace) -> int:
         "validator.stream.sidecar", "validate: the sidecar is not part of this installation; reinstall it."
     )
     lines: Lines = given.lines
-    lines.of(config.pipeline)
+    lines.set_pipeline(config.pipeline)
     notices = None if given.once or given.quiet else Notices(lines.say)
     with _for_the_owner_only():
         status = int(

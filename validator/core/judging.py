@@ -40,7 +40,7 @@ from validator.reconcile.judge import (
     judge,
 )
 from validator.reconcile.unknown_ids import UnknownIds
-from validator.reconcile.violations import confirmed_of, moved, note_recorded_violations
+from validator.reconcile.violations import changed_violations, confirmed_of, note_recorded_violations
 
 SAMPLED_AT_ONCE: Final = 100_000
 """Largest number of contributions of agreeing cells whose ids one batch compares. A larger cell is left out."""
@@ -84,8 +84,8 @@ class Effects:
     """The changes of one batch.
 
     ``totals``: over all cells, including those that retention dropped. ``violations``: rows of
-    `validator.reconcile.violations.moved`. ``verdicts``: the cells whose verdict changed, with the columns of the
-    verdicts table except batch and instant; None if no verdict changed.
+    `validator.reconcile.violations.changed_violations`. ``verdicts``: the cells whose verdict changed, with the columns
+    of the verdicts table except batch and instant; None if no verdict changed.
     """
 
     totals: CellTotals
@@ -532,7 +532,7 @@ class Judging:
         judged, clock = self.judged, self._clock
         assert judged is not None, "cells were judged"
         assert clock is not None, "cells were judged"
-        rows = moved(
+        rows = changed_violations(
             self.cells,
             self.rows,
             judged,

@@ -23,7 +23,7 @@ from validator.reconcile.facts import Kind, Side
 from validator.reconcile.judge import CONTRIBUTIONS
 from validator.state.tables import Table, has_rows, read
 
-_SAID = {
+_SIDE_PHRASES = {
     Side.INPUT.value: "read as an input event from",
     Side.OUTPUT.value: "carried by the result",
     Side.LATE.value: "set aside as late in",
@@ -211,6 +211,6 @@ def _sentence(row: Row) -> str:
     )
     window = "" if row["window_start_us"] is None else f" of {rfc3339(row['window_start_us'])}"
     return (
-        f"{rfc3339(row['lookup_us'])} batch {row['batch']}: {_SAID[row['side']]} {row['topic']}-{row['partition']} at "
-        f"offset {row['offset']}, for cell {shorten(row['key'])}{window}{owing}"
+        f"{rfc3339(row['lookup_us'])} batch {row['batch']}: {_SIDE_PHRASES[row['side']]} "
+        f"{row['topic']}-{row['partition']} at offset {row['offset']}, for cell {shorten(row['key'])}{window}{owing}"
     )

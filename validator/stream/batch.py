@@ -252,7 +252,7 @@ class BatchRunner:
             facts = skipped_row(progress, skipped, offset, self._reach_us(progress), self._retention)
         planted = None
         if canary is not None and facts is not None:
-            planted, facts = canary.apart(facts)
+            planted, facts = canary.split_facts(facts)
         run_end = RunEnd.NONE
         if end is not None:
             self.record.has_ended = True
@@ -276,7 +276,7 @@ class BatchRunner:
         if canary is not None:
             # The canary is judged last, so that its failure cannot affect the pipeline's batch.
             try:
-                canary.take(planted, lookup_us, lookups, ends)
+                canary.judge_batch(planted, lookup_us, lookups, ends)
             except Exception as error:
                 # The canary is left out here, and not by `Generations`: each committed batch restarts the count of
                 # consecutive failures on which `Generations` decides.
@@ -349,7 +349,7 @@ class BatchRunner:
         )
         reach("after_judging")
         self.read_faults()
-        unreadable = self._unreadable.moved(
+        unreadable = self._unreadable.changed_violations(
             self.progress,
             facts,
             suspected=unproven_outputs(self.progress, effects.totals),

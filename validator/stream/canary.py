@@ -183,12 +183,12 @@ class CanaryWatch:
         """Whether a batch with these ``ends`` has offsets of the canary."""
         return any(ends.get(place, 0) > offset for place, offset in self.next_offsets.items())
 
-    def apart(self, facts: pa.Table) -> tuple[pa.Table, pa.Table]:
+    def split_facts(self, facts: pa.Table) -> tuple[pa.Table, pa.Table]:
         """A batch's facts, separated into the canary's and the pipeline's."""
         mine = pc.is_in(facts["topic"], value_set=pa.array(self.topics, pa.string()))
         return facts.filter(mine), facts.filter(pc.invert(mine))
 
-    def take(
+    def judge_batch(
         self,
         facts: pa.Table | None,
         lookup_us: int,

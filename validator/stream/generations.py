@@ -57,7 +57,7 @@ from validator.stream.recovery import Recovered, follow_acknowledged, recover, r
 from validator.stream.reporting import results_of, snapshot_of
 from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import SavedCells, Saver, saved_cells
-from validator.stream.sources import Source, planned, reading_of, sources_of
+from validator.stream.sources import Source, planning_frame, reading_of, sources_of
 from validator.stream.start_offsets import faults_topic, initial_progress, new_generation, shares, with_faults_topic
 from validator.stream.topic_settings import warnings
 from validator.stream.workers import Workers
@@ -329,7 +329,7 @@ class Generations:
         self._read_faults()
         if in_parts:
             return self._queried_in_parts(runner, lookups)
-        frame = planned(
+        frame = planning_frame(
             spark,
             config,
             sources,

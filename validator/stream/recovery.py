@@ -418,7 +418,7 @@ def _restored(tables: StateTables, record: RunRecord) -> None:
     record.add_recorded(sums)
     newest_us = max((row["lookup_us"] for row in sums), default=0)
     for move in confirmed_since(tables, oldest_minute(newest_us) * MINUTE_US):
-        record.recent.moved(*move)
+        record.recent.apply_change(*move)
     began = began_us(tables, [row["violation"] for row in newest])
     for row in reversed(newest):
         record.remember(record_of(row, first_us=began.get(row["violation"])))

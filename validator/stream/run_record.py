@@ -163,10 +163,10 @@ class RunRecord:
         """Add an append to the violations table, committed at ``now_us``."""
         self.add_recorded(recorded.sums, committed_us=now_us)
         for change in recorded.changes:
-            self.recent.moved(*change)
+            self.recent.apply_change(*change)
         for row in recorded.latest:
             self.remember(record_of(row, first_us=row["first_us"]))
-        self.acknowledged.moved(recorded.counts)
+        self.acknowledged.apply_changes(recorded.counts)
         self._forget_old(now_us)
 
     def add_recorded(self, sums: Iterable[Mapping[str, Any]], *, committed_us: int | None = None) -> None:
