@@ -60,5 +60,5 @@ def test_random_changes_keep_the_last_confirmations_also_after_a_restart() -> No
     again = RecentlyConfirmed()
     for name, at_us in pushed:
         if at_us // MINUTE_US >= oldest_minute(now_us):
-            again.moved(name, "missing", at_us, 1, len(confirmed[name]))
+            again.apply_change(name, "missing", at_us, 1, len(confirmed[name]))
     assert again.by_minute == recent.by_minute
