@@ -29,7 +29,7 @@ from faults.runner import run as run_timeline
 from faults.schedule import timeline
 from faults.section import text_of
 from faults.targets import ContainerTarget, LinkTarget, NamespaceTarget, PodsTarget, Target
-from faults.topic import FaultsTopic
+from faults.topic import FaultsTopicWriter
 from validator import __version__
 from validator.model.signals import ending, set_from_handler
 from validator.model.terminal import plain
@@ -189,7 +189,7 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
 
 def _heal(config: FaultConfig, _: int | None) -> int:
     with Journal.locked(config.state) as journal:
-        topic = None if config.kafka is None else FaultsTopic(config.kafka)
+        topic = None if config.kafka is None else FaultsTopicWriter(config.kafka)
         if not journal.open_entries() and journal.unreadable_problem() is None:
             print("Nothing is broken: every fault in the journal is healed.")
         heal_all(journal, topic, config.limits, _say)

@@ -17,7 +17,7 @@ from faults.journal import Entry, Journal
 from faults.kinds.base import Injection, probe_detail_of
 from faults.kinds.process import Pause
 from faults.kinds.registry import injection
-from faults.topic import FaultsTopic, publish_missing
+from faults.topic import FaultsTopicWriter, publish_missing
 
 POLL_SECONDS: Final = 0.02
 _ASK_AGAIN_SECONDS: Final = 0.1
@@ -47,14 +47,16 @@ def wait_until(probe: Callable[[], bool], within_seconds: float) -> bool:
     return True
 
 
-def record_state(entry: Entry, state: State, journal: Journal, topic: FaultsTopic | None) -> None:
+def record_state(entry: Entry, state: State, journal: Journal, topic: FaultsTopicWriter | None) -> None:
     """Write the state to the journal, then publish it, unless the fault was begun but never injected."""
     journal.record_state(entry, state)
     if topic is not None and entry.was_injected:
         topic.publish(entry, state)
 
 
-def heal(entry: Entry, injected: Injection, journal: Journal, topic: FaultsTopic | None, within_seconds: float) -> None:
+def heal(
+    entry: Entry, injected: Injection, journal: Journal, topic: FaultsTopicWriter | None, within_seconds: float
+) -> None:
     """Heal one fault, and wait until a probe shows that it is healed. Raises NotHealed."""
     heal_faults([(entry, injected)], journal, topic, HealPolicy(within_seconds), lambda _: None)
 
@@ -62,7 +64,7 @@ def heal(entry: Entry, injected: Injection, journal: Journal, topic: FaultsTopic
 def heal_faults(
     broken: Sequence[tuple[Entry, Injection]],
     journal: Journal,
-    topic: FaultsTopic | None,
+    topic: FaultsTopicWriter | None,
     policy: HealPolicy,
     healed: Callable[[Entry], None],
 ) -> None:
@@ -72,14 +74,14 @@ def heal_faults(
     slow call runs in the background while other faults are healed. Tries all faults, and calls ``healed`` for each that
     a probe shows to be healed. Raises NotHealed for the others.
     """
-    _Healing(journal, topic, policy, healed).of([HealTask(*pair) for pair in broken])
+    _Healing(journal, topic, policy, healed).heal([HealTask(*pair) for pair in broken])
 
 
 class _Healing:
     """One healing of several faults. Collects the failures of all faults before it raises them."""
 
     def __init__(
-        self, journal: Journal, topic: FaultsTopic | None, policy: HealPolicy, healed: Callable[[Entry], None]
+        self, journal: Journal, topic: FaultsTopicWriter | None, policy: HealPolicy, healed: Callable[[Entry], None]
     ) -> None:
         self._journal = journal
         self._topic = topic
@@ -90,7 +92,7 @@ class _Healing:
         """The first unexpected exception. It is raised after the other faults are healed."""
         self._deadline = 0.0
 
-    def of(self, tasks: Sequence[HealTask]) -> None:
+    def heal(self, tasks: Sequence[HealTask]) -> None:
         """Heal the faults. Raises NotHealed, and the first unexpected exception of a fault."""
         to_prove: list[HealTask] = []
 
@@ -235,7 +237,9 @@ class _Healing:
         return f"is not healed: no probe showed within {seconds} that it has ended{detail}; {advice}."
 
 
-def heal_all(journal: Journal, topic: FaultsTopic | None, limits: LimitsSection, say: Callable[[str], None]) -> None:
+def heal_all(
+    journal: Journal, topic: FaultsTopicWriter | None, limits: LimitsSection, say: Callable[[str], None]
+) -> None:
     """Heal all faults that are open in the journal. Then publish the records that the faults topic may lack, even if a
     fault is not healed. Raises NotHealed, NotPublished.
     """

@@ -50,7 +50,7 @@ def _found(name: str, target: Target, state: Path) -> str:
                 f"pods of {target.namespace} with {', '.join(f'{k}={v}' for k, v in target.match.items())}, at {where}"
             )
         case TopicTarget():
-            return kafka.found(target)
+            return kafka.describe_topic(target)
         case _:
             return f"{os.cpu_count()} processors"
 

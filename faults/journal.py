@@ -224,7 +224,7 @@ def _take(contents: _Contents, number: int, line: dict[str, Any]) -> None:
         _add(entry, what, line)
     except (ValueError, LookupError, TypeError) as error:
         # With incomplete facts, the fault could be healed wrongly and still count as healed.
-        contents.unread[fault_id] = UnreadableFault(number, _said_by(error))
+        contents.unread[fault_id] = UnreadableFault(number, _first_problem_line(error))
         del contents.entries[fault_id]
 
 
@@ -233,7 +233,7 @@ def _begin(contents: _Contents, number: int, line: dict[str, Any]) -> None:
         fault = Fault.from_json(line["fault"])
         facts = Facts.model_validate_json(line["facts"])
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        contents.unread[_id_of(line) or f"line {number}"] = UnreadableFault(number, _said_by(error))
+        contents.unread[_id_of(line) or f"line {number}"] = UnreadableFault(number, _first_problem_line(error))
         return
     contents.entries[fault.id] = Entry(fault, facts)
 
@@ -257,7 +257,7 @@ def _id_of(line: dict[str, Any]) -> str | None:
         return None
 
 
-def _said_by(error: Exception) -> str:
+def _first_problem_line(error: Exception) -> str:
     """The first problem, in one line."""
     if isinstance(error, ValidationError):
         first = error.errors()[0]

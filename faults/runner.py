@@ -21,7 +21,7 @@ from faults.kinds.process import Pause
 from faults.kinds.registry import injection
 from faults.resumed import ResumedProcesses
 from faults.section import text_of
-from faults.topic import FaultsTopic
+from faults.topic import FaultsTopicWriter
 from faults.watchdog import Watchdog
 
 Say = Callable[[str], None]
@@ -48,7 +48,7 @@ def run(
             )
         if (why := journal.unreadable_problem()) is not None:
             raise FaultRefused(why)
-        topic = None if config.kafka is None else FaultsTopic(config.kafka)
+        topic = None if config.kafka is None else FaultsTopicWriter(config.kafka)
         if topic is not None:
             topic.check()
         for step in timeline.steps:
@@ -93,7 +93,7 @@ def _one(
     step: Step,
     config: FaultConfig,
     journal: Journal,
-    topic: FaultsTopic | None,
+    topic: FaultsTopicWriter | None,
     say: Say,
     stop: threading.Event,
     policy: HealPolicy,

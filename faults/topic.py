@@ -17,7 +17,7 @@ _FLUSH_SECONDS_MAX: Final = 30.0
 _LOOK_SECONDS_MAX: Final = 10.0
 
 
-class FaultsTopic:
+class FaultsTopicWriter:
     """Publishes the states of faults, with the times of the journal. A record may be published twice."""
 
     def __init__(self, kafka: KafkaSection) -> None:
@@ -88,7 +88,7 @@ class FaultsTopic:
             self._failed = str(error)
 
 
-def publish_missing(topic: FaultsTopic | None, journal: Journal) -> None:
+def publish_missing(topic: FaultsTopicWriter | None, journal: Journal) -> None:
     """Publish all states of the faults of which the topic may lack some. Raises NotPublished."""
     entries = [entry for entry in journal.entries.values() if entry.was_injected and not entry.is_published]
     if topic is None or not entries:

@@ -41,7 +41,7 @@ def _heal(orders: bytes) -> int:
     from faults.errors import FaultError
     from faults.healing import heal_all
     from faults.journal import Journal
-    from faults.topic import FaultsTopic
+    from faults.topic import FaultsTopicWriter
     from faults.watchdog import Orders
     from validator.model.terminal import plain
 
@@ -51,7 +51,7 @@ def _heal(orders: bytes) -> int:
     given = Orders.model_validate_json(orders)
     try:
         with Journal.locked(Path(given.state), wait="wait") as journal:
-            topic = None if given.kafka is None else FaultsTopic(given.kafka)
+            topic = None if given.kafka is None else FaultsTopicWriter(given.kafka)
             heal_all(journal, topic, given.limits, say)
     except FaultError as error:
         say(str(error))

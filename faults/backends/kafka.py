@@ -104,7 +104,7 @@ class TopicClient:
         return int(done[asked].result().offset)
 
 
-def found(target: TopicTarget) -> str:
+def describe_topic(target: TopicTarget) -> str:
     """A description of the topic, or of what is wrong with it, for the operator."""
     try:
         return f"{TopicClient('topic', target).partitions()} partitions of {target.topic}"

@@ -56,11 +56,11 @@ class Leaders:
                 return int(number)
         raise FaultRefused(f"{self._addresses}: the cluster advertises no broker there; give the advertised address.")
 
-    def under_way(self, partitions: Sequence[Partition]) -> list[Partition]:
+    def being_reassigned(self, partitions: Sequence[Partition]) -> list[Partition]:
         """The ``partitions`` that are being reassigned."""
-        return kafka_protocol.under_way(self._addresses, partitions)
+        return kafka_protocol.being_reassigned(self._addresses, partitions)
 
-    def order(self, replicas: Mapping[Partition, Sequence[int]]) -> None:
+    def reorder_replicas(self, replicas: Mapping[Partition, Sequence[int]]) -> None:
         """Change the order of the replicas of partitions. No record is copied."""
         if replicas:
             kafka_protocol.alter(self._addresses, replicas)

@@ -46,7 +46,7 @@ def alter(addresses: str, replicas: Mapping[Partition, Sequence[int]]) -> None:
         answer.tags()
 
 
-def under_way(addresses: str, partitions: Sequence[Partition]) -> list[Partition]:
+def being_reassigned(addresses: str, partitions: Sequence[Partition]) -> list[Partition]:
     """The ``partitions`` that are being reassigned. Raises FaultRefused."""
     topics = _by_topic({(topic, number): _int32(number) for topic, number in partitions})
     answer = _call(addresses, _LIST, _TIMEOUT + topics)

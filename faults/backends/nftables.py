@@ -28,12 +28,12 @@ def why_not_here() -> str | None:
     return f"nftables cannot drop packets at random ({namespaces.first_line(ran.stderr)})" if ran.returncode else None
 
 
-def lose(namespace: str, device: str, percent: float, name: str) -> None:
+def drop_packets(namespace: str, device: str, percent: float, name: str) -> None:
     """Add a table that drops ``percent`` of the packets that leave the namespace by the device. Raises FaultRefused."""
     _nft(namespace, _table(device, percent, name))
 
 
-def lost(namespace: str, name: str) -> int | None:
+def dropped_packets(namespace: str, name: str) -> int | None:
     """Number of packets that the table ``name`` has dropped; None if it does not exist. Raises FaultRefused."""
     if f"table ip {name}" not in _nft(namespace, "list tables ip").splitlines():
         return None
@@ -43,7 +43,7 @@ def lost(namespace: str, name: str) -> int | None:
 
 def remove(namespace: str, name: str) -> None:
     """Remove the table ``name``, if it exists. Raises FaultRefused."""
-    if lost(namespace, name) is not None:
+    if dropped_packets(namespace, name) is not None:
         _nft(namespace, f"delete table ip {name}")
 
 

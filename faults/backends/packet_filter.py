@@ -48,25 +48,25 @@ def why_no_loss() -> str | None:
     return no_netem if no_netem == no_filter else f"{no_netem}, and {no_filter}"
 
 
-def chosen() -> str | None:
+def loss_program() -> str | None:
     """The program that drops packets on this host; None if there is none."""
     if _why_no_iptables() is None:
         return _program()
     return _NFT if nftables.why_not_here() is None else None
 
 
-def lose(program: str, namespace: str, device: str, percent: float, name: str) -> None:
+def drop_packets(program: str, namespace: str, device: str, percent: float, name: str) -> None:
     """Add a rule that drops ``percent`` of the packets that leave the namespace by the device. Raises FaultRefused."""
     if program == _NFT:
-        nftables.lose(namespace, device, percent, name)
+        nftables.drop_packets(namespace, device, percent, name)
         return
     _filter(program, namespace, "-A", _CHAIN, *_rule(device, percent, name))
 
 
-def lost(program: str, namespace: str, name: str) -> int | None:
+def dropped_packets(program: str, namespace: str, name: str) -> int | None:
     """Number of packets that the rule ``name`` has dropped; None if it does not exist. Raises FaultRefused."""
     if program == _NFT:
-        return nftables.lost(namespace, name)
+        return nftables.dropped_packets(namespace, name)
     lines = _filter(program, namespace, "-nvxL", _CHAIN).splitlines()
     return next((int(line.split()[0]) for line in lines if f"/* {name} */" in line), None)
 

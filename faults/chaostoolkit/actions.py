@@ -13,7 +13,7 @@ from faults.healing import heal_all
 from faults.journal import Journal, names_in
 from faults.runner import run
 from faults.schedule import name_of, timeline
-from faults.topic import FaultsTopic
+from faults.topic import FaultsTopicWriter
 
 __all__ = ["heal", "run_fault", "wait_until_judged"]
 
@@ -42,7 +42,7 @@ def heal(config: str) -> int:
     """Heal the faults that a killed run of the file ``config`` left, and return their number. For `rollbacks`."""
     read = load(config)
     with Journal.locked(read.state) as journal:
-        topic = None if read.kafka is None else FaultsTopic(read.kafka)
+        topic = None if read.kafka is None else FaultsTopicWriter(read.kafka)
         found = len(journal.open_entries())
         heal_all(journal, topic, read.limits, _LOG.info)
     return found

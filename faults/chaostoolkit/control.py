@@ -21,14 +21,14 @@ from faults.chaostoolkit.windows import PublishedState, Windows
 from faults.config import KafkaSection
 from faults.errors import FaultError, NotPublished
 from faults.spec import expected_classes
-from faults.topic import FaultsTopic
+from faults.topic import FaultsTopicWriter
 
 _LOG: Final = logging.getLogger("chaostoolkit")
 
 
 @dataclass
 class _ControlState:
-    topic: FaultsTopic
+    topic: FaultsTopicWriter
     windows: Windows
 
     def publish(self, records: Iterable[PublishedState]) -> None:
@@ -67,7 +67,7 @@ def before_experiment_control(
         for classes in (expects or {}).values():
             expected_classes(tuple(classes))
         kafka = KafkaSection(bootstrap_servers=bootstrap_servers, topic=topic, options=dict(options or {}))
-        writer = FaultsTopic(kafka)
+        writer = FaultsTopicWriter(kafka)
         writer.check()
     except (FaultError, KafkaException, ValidationError) as error:
         raise _interrupting(f"streamproof: the faults topic cannot be used: {error}") from error

@@ -46,7 +46,7 @@ class LeaderMove:
         """Make the new leader the first replica, and elect it. Raises FaultRefused if the election fails."""
         for name in self._targets:
             cluster, known = self._leaders(name), self._known(name)
-            cluster.order({p.place: p.led_by(p.to) for p in known})
+            cluster.reorder_replicas({p.place: p.led_by(p.to) for p in known})
             if not cluster.elect({p.place for p in known}):
                 raise FaultRefused(f"{name}: no other leader was elected; look whether its replicas are in sync.")
 
@@ -72,7 +72,7 @@ class LeaderMove:
             cluster = self._leaders(name)
             there = cluster.partitions()
             known = [p for p in self._known(name) if p.place in there]  # a topic may have been deleted
-            cluster.order({p.place: p.led_by(p.leader) for p in known})
+            cluster.reorder_replicas({p.place: p.led_by(p.leader) for p in known})
             cluster.elect({p.place for p in known})
 
         for_each(self._targets, restore)
@@ -94,14 +94,14 @@ class LeaderMove:
                 cluster.elect(led_by_others)
             return False
         unordered = {p.place: p.replicas for p in known if seen[p.place].replicas != p.replicas}
-        cluster.order(unordered)
+        cluster.reorder_replicas(unordered)
         return not unordered
 
     def _looked(self, name: str, broker: int | None, demoted: frozenset[int]) -> Iterator[KnownPartition]:
         found = dict(self._wanted(name, broker))
         if not found:
             raise FaultRefused(f"{name}: broker {broker} leads no partition, so that none can be moved.")
-        for topic, number in self._leaders(name).under_way(list(found)):
+        for topic, number in self._leaders(name).being_reassigned(list(found)):
             raise FaultRefused(f"{name}: a reassignment of {topic}/{number} is under way; wait for its end.")
         for (topic, number), led in found.items():
             yield KnownPartition(

@@ -297,14 +297,14 @@ class NamespaceLoss(_OnNamespaces):
 
     @staticmethod
     def _chosen() -> str | None:
-        return packet_filter.chosen() if namespaces.why_no_netem() else _NETEM
+        return packet_filter.loss_program() if namespaces.why_no_netem() else _NETEM
 
     def _why_no_rule(self) -> str | None:
         return packet_filter.why_no_loss()
 
     def _add(self, target: NamespaceTarget) -> None:
         if self._filter is not None:
-            packet_filter.lose(self._filter, target.namespace, target.device, self._percent, self._name)
+            packet_filter.drop_packets(self._filter, target.namespace, target.device, self._percent, self._name)
         else:
             super()._add(target)
 
@@ -324,11 +324,13 @@ class NamespaceLoss(_OnNamespaces):
         if self._is_relays(target):
             return self._relay(name).lost_packets > 0
         if self._filter is not None:
-            return bool(packet_filter.lost(self._filter, target.namespace, self._name))
+            return bool(packet_filter.dropped_packets(self._filter, target.namespace, self._name))
         rule = namespaces.root_rule(*self._devices(target))
         return rule.get("handle") == namespaces.HANDLE and int(rule.get("drops", 0)) > 0
 
     def _is_well(self, name: str, target: NamespaceTarget) -> bool:
         by_filter = None if self._is_relays(target) else self._filter
-        has_rule = by_filter is not None and packet_filter.lost(by_filter, target.namespace, self._name) is not None
+        has_rule = (
+            by_filter is not None and packet_filter.dropped_packets(by_filter, target.namespace, self._name) is not None
+        )
         return not has_rule and super()._is_well(name, target)

@@ -120,17 +120,17 @@ class Pause(OnProcesses):
 
     def probe_detail(self) -> str:
         """Which processes ended, so that the fault was more than a pause; empty if none did."""
-        return ", ".join(self._said_of(name, pid) for name, pid in self._ended.items())
+        return ", ".join(self._ending_clause(name, pid) for name, pid in self._ended.items())
 
     def ended_by_itself(self, hit_too: Container[int]) -> list[str]:
         """A sentence for each target whose process ended since it was paused, except the process ids ``hit_too``."""
         return [
-            f"{self._name} on {name}: {self._said_of(name, pid)}, so the run did not measure a pause."
+            f"{self._name} on {name}: {self._ending_clause(name, pid)}, so the run did not measure a pause."
             for name, pid in self._ended.items()
             if pid not in hit_too
         ]
 
-    def _said_of(self, name: str, pid: int) -> str:
+    def _ending_clause(self, name: str, pid: int) -> str:
         place = "another one runs in its place" if processes.is_ready(self._targets[name]) else "none runs in its place"
         return f"process {pid} of {name} ended since it was paused, and {place}"
 

@@ -17,7 +17,7 @@ from typing import Final
 from faults.backends.processes import see
 from faults.config import KafkaSection
 from faults.fault import State, new_id, record
-from faults.topic import FaultsTopic
+from faults.topic import FaultsTopicWriter
 from testbed.campaign.delay import ABOVE_TIMEOUT, BELOW_TIMEOUT, delay
 from testbed.campaign.matrix import Run
 from testbed.engines.base import EngineError, ProcessEngine
@@ -62,7 +62,7 @@ class RunFault:
         self._say = say
         self._id = new_id()
         self._kafka = KafkaSection(bootstrap_servers=bootstrap_servers, topic=topic)
-        self._topic = FaultsTopic(self._kafka)
+        self._topic = FaultsTopicWriter(self._kafka)
         self._relay = relay
         self._probe = probe
 

@@ -19,7 +19,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from validator.cli import machine, pipeline
-from validator.cli.doctor import Finding, print_findings, run
+from validator.cli.doctor import CheckResult, print_findings, run
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
@@ -53,7 +53,7 @@ def config(folder: Path, *assignments: str) -> Config:
     return loads(EXAMPLES["clickstream"], folder, settings, environment={})
 
 
-def found(findings: Iterable[Finding]) -> dict[str, Finding]:
+def found(findings: Iterable[CheckResult]) -> dict[str, CheckResult]:
     return {finding.subject: finding for finding in findings}
 
 
@@ -87,7 +87,7 @@ def test_unreachable_brokers_are_one_problem(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_machine_without_problems_is_status_0() -> None:
-    assert print_findings([Finding("ok", "a", "fine."), Finding("note", "b", "so it is.")], io.StringIO()) == 0
+    assert print_findings([CheckResult("ok", "a", "fine."), CheckResult("note", "b", "so it is.")], io.StringIO()) == 0
 
 
 @pytest.mark.integration
@@ -106,7 +106,7 @@ def test_a_pipeline_is_checked_against_a_real_broker(broker: EmbeddedBroker, tmp
     )
     findings = found(pipeline.check(given))
     assert findings["brokers"].status == "ok"
-    assert findings[f"topic {click}"] == Finding("ok", f"topic {click}", "3 partitions.")
+    assert findings[f"topic {click}"] == CheckResult("ok", f"topic {click}", "3 partitions.")
     assert findings[f"topic {absent}"].text.endswith(" fix late[0].topic.")
     assert findings[f"topic {absent}-in"].text.endswith(" fix canary.input.")
     assert findings["timestamps"].status == "note"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.cli.refused import CONFIG_INIT, REFUSED
+from validator.cli.refused import CONFIG_INIT, UNBUILT_COMMANDS
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
@@ -452,7 +452,7 @@ def test_contract_and_reference_mark_every_refused_setting() -> None:
         row = rf"^\| `{key}` \|.*\*\*Not built yet:\*\* {re.escape(refused)}\. \|$"
         assert re.search(row, reference, re.MULTILINE), setting
     contract = (ROOT / "docs" / "CONTRACT.md").read_text(encoding="utf-8").splitlines()
-    for command in (*REFUSED, CONFIG_INIT):
+    for command in (*UNBUILT_COMMANDS, CONFIG_INIT):
         assert any(f"streamproof {command.command} " in row and "**not built yet**" in row for row in contract), command
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from validator.cli.parser import parse
-from validator.cli.refused import REFUSED
+from validator.cli.refused import UNBUILT_COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -19,7 +19,7 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").r
 TABLE_OF_COMMANDS = ROOT / "docs" / "CONTRACT.md"
 """Lists the forms of commands, with alternatives and options in brackets, which are not command lines."""
 LAW = ROOT / "docs" / "SEMANTICS.md"
-NOT_BUILT = {refused.command for refused in REFUSED}
+NOT_BUILT = {refused.command for refused in UNBUILT_COMMANDS}
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,14 @@ from faults.errors import FaultConfigError
 from faults.journal import Journal
 from faults.runner import run
 from faults.schedule import timeline
-from faults.topic import FaultsTopic, publish_missing
+from faults.topic import FaultsTopicWriter, publish_missing
 from testbed.broker import EmbeddedBroker
 from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, state_of, wait_until
 from validator.config.examples import EXAMPLES
 from validator.config.load import load
 from validator.model.snapshot import FaultWindow
 from validator.stream.fault_records import FaultRecords
-from validator.stream.faults_topic import FaultsTopic as SidecarsReader
+from validator.stream.faults_topic import FaultsTopicReader
 from validator.stream.sources import reading_of
 
 
@@ -46,7 +46,7 @@ def windows_of(tmp_path: Path, broker: EmbeddedBroker, topic: str, count: int) -
     config = load(file, [f"kafka.bootstrap_servers={broker.bootstrap_servers}", f"faults.topic={topic}"])
     records = FaultRecords()
     # The test process acts as the worker.
-    reader, reading = SidecarsReader(config, print), replace(reading_of(config), memory_bytes=None)
+    reader, reading = FaultsTopicReader(config, print), replace(reading_of(config), memory_bytes=None)
 
     def are_whole() -> bool:
         records.take(reader.poll(reading))
@@ -149,7 +149,7 @@ def test_heal_publishes_unpublished_windows(
     later = stage.write({"kind": "process_pause", "target": "w0"}, kafka=kafka)
     assert later.kafka is not None
     with Journal.locked(stage.folder / "st") as journal:
-        publish_missing(FaultsTopic(later.kafka), journal)
+        publish_missing(FaultsTopicWriter(later.kafka), journal)
         (entry,) = journal.entries.values()
     window = read_back(tmp_path, own_broker, topic)
     assert entry.is_published

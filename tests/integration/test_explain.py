@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.integration.sidecar_fixtures import Pipeline, answer, click, iso
-from validator.model.cut import cut
+from validator.model.cut import shorten
 from validator.model.terminal import OBEYED
 from validator.publish import explain, redaction
 
@@ -48,11 +48,11 @@ def test_explain_lists_the_history_of_an_event_and_of_a_cell(
     assert OBEYED.findall(odd.replace("\n", "")) == []
 
     secret = redaction.secret_of(pipeline.state())
-    for text in ("1", ODD, cut(LONG)):
+    for text in ("1", ODD, shorten(LONG)):
         status, again, _ = explained(redaction.hashed(secret, text))
         assert (status, again) == explained(text)[:2]
-    hashed_key = redaction.hashed(secret, cut(LONG))
-    assert explained((f"{iso(0)}Z", hashed_key)) == explained((f"{iso(0)}Z", cut(LONG)))
+    hashed_key = redaction.hashed(secret, shorten(LONG))
+    assert explained((f"{iso(0)}Z", hashed_key)) == explained((f"{iso(0)}Z", shorten(LONG)))
 
     status, nothing, complaint = explained("\x1b[2J")
     assert (status, nothing) == (3, "")
@@ -60,14 +60,14 @@ def test_explain_lists_the_history_of_an_event_and_of_a_cell(
 
     # A long id or key is shortened where it is published. It still identifies the whole one.
     listed = json.loads((pipeline.state() / "violations.json").read_text())["violations"]
-    shown = next(entry for entry in listed if entry["key"] == cut(LONG))
-    assert shown["ids"] == [cut(LONG)]
-    status, story, _ = explained(cut(LONG))
-    assert (status, story.splitlines()[0]) == (0, f"Event {cut(LONG)}")
+    shown = next(entry for entry in listed if entry["key"] == shorten(LONG))
+    assert shown["ids"] == [shorten(LONG)]
+    status, story, _ = explained(shorten(LONG))
+    assert (status, story.splitlines()[0]) == (0, f"Event {shorten(LONG)}")
     assert "duplicate confirmed" in story
     assert len(story) < 5_000
-    status, cell, _ = explained((f"{iso(0)}Z", cut(LONG)))
+    status, cell, _ = explained((f"{iso(0)}Z", shorten(LONG)))
     assert (status, cell.splitlines()[0]) == (
         0,
-        f"Cell {cut(LONG)} of the window that starts at 1970-01-01T00:00:00.000000Z",
+        f"Cell {shorten(LONG)} of the window that starts at 1970-01-01T00:00:00.000000Z",
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Producer
 
 from validator.config.load import loads
-from validator.stream.faults_topic import FaultsTopic
+from validator.stream.faults_topic import FaultsTopicReader
 from validator.stream.sources import reading_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def test_each_poll_returns_all_available_records(
     topic = topic_names("faults")
     config = loads(_CONFIG.format(servers=broker.bootstrap_servers, topic=topic), tmp_path, (), {})
     # The test process acts as the worker.
-    faults, reading = FaultsTopic(config, print), replace(reading_of(config), memory_bytes=None)
+    faults, reading = FaultsTopicReader(config, print), replace(reading_of(config), memory_bytes=None)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
     def publish(state: str, second: int) -> None:

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from faults.config import KafkaSection
 from faults.errors import FaultConfigError
-from faults.topic import FaultsTopic as FaultsWriter
+from faults.topic import FaultsTopicWriter
 from generator.config import GeneratorConfig
 from generator.run import GeneratorRunError, generate
 from testbed.certificates import KEY_PASSWORD, Authority
@@ -34,7 +34,7 @@ from validator.measure.canary_rounds import Round
 from validator.model.kafka_options import JAVA_ONLY, SHARED, java_options, librdkafka_options
 from validator.stream.brokers import Brokers, BrokersRefuse
 from validator.stream.canary_writer import CanaryWriter
-from validator.stream.faults_topic import FaultsTopic
+from validator.stream.faults_topic import FaultsTopicReader
 from validator.stream.sources import reading_of
 
 if TYPE_CHECKING:
@@ -364,7 +364,7 @@ def test_each_documented_right_is_missed_by_name(cluster: Cluster, java: Any, mo
         brokers.lookup(brokers.topics(cluster.topics))
 
     def read_faults() -> None:
-        reader = FaultsTopic(config, said.append)
+        reader = FaultsTopicReader(config, said.append)
         # The test process acts as the worker.
         reader.poll(replace(reading_of(config), memory_bytes=None))
         assert not said, said[-1]
@@ -417,13 +417,13 @@ def test_generator_and_fault_runner_reach_a_secured_cluster(cluster: Cluster, tm
         generate(load.model_copy(update={"topic": "not-mine"}))
     cluster.broker.allow(user, "WRITE", "TOPIC", made.input)
     assert generate(load).acknowledged == 20
-    topic = FaultsWriter(KafkaSection.model_validate({**kafka, "topic": made.input}))
+    topic = FaultsTopicWriter(KafkaSection.model_validate({**kafka, "topic": made.input}))
     topic.check()
     topic.write("f", json.dumps({"id": "f"}))
     topic.flush()
     wrong = {**kafka, "options": {**cluster.options, "sasl.password": "wrong"}, "topic": made.input}
     with pytest.raises(FaultConfigError, match=f"the password of user {user} is wrong"):
-        FaultsWriter(KafkaSection.model_validate(wrong)).check()
+        FaultsTopicWriter(KafkaSection.model_validate(wrong)).check()
 
 
 def test_no_option_of_the_java_client_is_unknown(java: Any) -> None:

@@ -23,7 +23,7 @@ from tests.pages.prometheus_tools import series, start_prometheus, tool, until
 from tests.unit.publish_snapshots import BOUNDS, broken, clean
 from validator.cli.main import main
 from validator.model.classes import PLANTED
-from validator.model.snapshot import CanaryStanding, FaultWindow, Histogram, Snapshot
+from validator.model.snapshot import CanaryMeasures, FaultWindow, Histogram, Snapshot
 from validator.publish.metrics import SnapshotCollector, registry
 
 SETTINGS = Settings()
@@ -54,7 +54,7 @@ def lively(snapshot: Snapshot) -> Snapshot:
         detection_delay=Histogram(BOUNDS, (0, 2, 0, 0), 1.0, 0.6),
         classified_total={**snapshot.contributions, "expected": 9000},
         fault_measures={"f-1": measures},
-        canary=CanaryStanding(time.time_ns() // 1000, 360_000_000, 0.75, dict.fromkeys(PLANTED, 0.75), 900_000, 1),
+        canary=CanaryMeasures(time.time_ns() // 1000, 360_000_000, 0.75, dict.fromkeys(PLANTED, 0.75), 900_000, 1),
     )
 
 

@@ -71,7 +71,7 @@ def held_agrees(rows: Sequence[Row], held: frozenset[str], opinion: Opinion) -> 
     record than is resolved now. It may suspect losses that the reference does not hold while an answer in their cell is
     unresolved, since it has not counted them yet."""
     less, more = opinion.held - held, held - opinion.held
-    if any(row[name] != row[f"told_next_{name}"] for row in rows for name in VIOLATIONS):
+    if any(row[name] != row[f"recorded_next_{name}"] for row in rows for name in VIOLATIONS):
         less = frozenset()
     if any(row["state"] == "missing" and not row["agrees"] and not row["resolved"] for row in rows):
         more -= {"missing"}
@@ -147,7 +147,7 @@ def closing_differences(case: Case, rows: Sequence[Row], again: Sequence[Row]) -
             continue
         # Which agreeing cells are compared as a check depends on what is in memory.
         checked = {"compared"} if one["agrees"] and other["agrees"] else set()
-        names = {name for name in one if not name.startswith("told_")} - checked
+        names = {name for name in one if not name.startswith("recorded_")} - checked
         odd = {name: (one[name], other[name]) for name in sorted(names) if one[name] != other[name]}
         if odd:
             found.append(f"seed {case.seed}: {cell} step by step, at once: {odd}")
@@ -159,7 +159,7 @@ def _held(row: Row, name: str, persisted: int) -> bool:
     outstanding."""
     unknown = not row["agrees"] and not (row["compared"] and row["resolved"])
     outstanding = sum(row[state] or 0 for state in STATES) if name == "missing" else 0
-    return persisted <= row[f"told_{name}"] and (unknown or persisted <= outstanding)
+    return persisted <= row[f"recorded_{name}"] and (unknown or persisted <= outstanding)
 
 
 def unpersisted(before: Sequence[Row], now: Sequence[Row]) -> list[str]:
@@ -169,7 +169,7 @@ def unpersisted(before: Sequence[Row], now: Sequence[Row]) -> list[str]:
     for row in now:
         old = was.get((row["window_start_us"], row["key"]))
         for name in VIOLATIONS if old is not None else ():
-            judged, persisted = old[name] or 0, row[f"told_{name}"]
+            judged, persisted = old[name] or 0, row[f"recorded_{name}"]
             if judged != persisted and not _held(old, name, persisted):
-                found.append(f"{row['window_start_us']}, {row['key']}: {name} judged {judged}, told {persisted}")
+                found.append(f"{row['window_start_us']}, {row['key']}: {name} judged {judged}, recorded {persisted}")
     return found

@@ -32,7 +32,7 @@ from validator.model.frontier import Lookup, PartitionId, RunEnd
 from validator.model.progress import IngestProgress, TimeRules
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, STATES, VIOLATIONS, close
 from validator.reconcile.judge import Judged as CoreJudged
-from validator.reconcile.violations import moved
+from validator.reconcile.violations import changed_violations
 from validator.state.known_facts import BYTES_KEPT, KnownFacts
 from validator.state.tables import StateTables
 from validator.stream.batch import BatchRunner
@@ -326,16 +326,16 @@ def as_if_all_were_judged(judging: Judging, judged: CoreJudged) -> None:
         said[part.rows] = True
     assert said.tolist() == judged.changed.tolist(), "verdicts that changed"
     asked = {"suspected": judging.suspected, "withdrawn": judging.withdrawn, "lookup_us": judging.lookup_us}
-    whole = moved(cells, np.arange(len(cells)), judged, judging.rules, judging.evidence, **asked)  # type: ignore[arg-type]
+    whole = changed_violations(cells, np.arange(len(cells)), judged, judging.rules, judging.evidence, **asked)  # type: ignore[arg-type]
     assert judging.judged is not None
-    assert whole == moved(cells, judging.rows, judging.judged, judging.rules, judging.evidence, **asked)  # type: ignore[arg-type]
+    assert whole == changed_violations(cells, judging.rows, judging.judged, judging.rules, judging.evidence, **asked)  # type: ignore[arg-type]
     closed, ends_known = cells["closed_us"].copy(), cells["rest_us"].copy()
     close(cells, clock)
     assert closed.tolist() == cells["closed_us"].tolist(), "cells that the watermark passed"
     assert ends_known.tolist() == cells["rest_us"].tolist()
     # Cells that wait for nothing more have no comparison left to do, except one that stays open until the verdict is
     # stored.
-    left = judging.cell_states.waits[: len(cells)] != Waits.NOTHING
+    left = judging.cell_states.waits[: len(cells)] != Waits.NEXT_BATCH
     assert not (left & (judged.wants_expansion | judged.wants_evidence | judged.sampled)).any(), "ids to compare"
 
 
@@ -347,8 +347,8 @@ def rows_of(judging: Judging) -> list[Row]:
     columns = {
         **{name: cells[name].tolist() for name in _OF_CELL},
         **{name: [None if value == ABSENT else value for value in cells[name].tolist()] for name in _TIMES},
-        **{f"told_{name}": cells[f"told_{name}"].tolist() for name in VIOLATIONS},
-        **{f"told_next_{name}": judged.on_record[name].tolist() for name in VIOLATIONS},
+        **{f"recorded_{name}": cells[f"recorded_{name}"].tolist() for name in VIOLATIONS},
+        **{f"recorded_next_{name}": judged.on_record[name].tolist() for name in VIOLATIONS},
         **{name: judged.counts[name].tolist() for name in (*CONTRIBUTIONS, *RESULTS)},
         **{
             name: getattr(judged, name).tolist()
@@ -369,4 +369,6 @@ def rows_of(judging: Judging) -> list[Row]:
     }
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     # A cell that was merged into another one holds nothing.
-    return rows if cells.parts is None else [row for row, part in zip(rows, cells.parts, strict=True) if not part]
+    return (
+        rows if cells.non_cells is None else [row for row, part in zip(rows, cells.non_cells, strict=True) if not part]
+    )

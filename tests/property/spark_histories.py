@@ -199,9 +199,9 @@ class Instant:
 
     def suspected(self, rows: Sequence[Mapping[str, Any]]) -> frozenset[str]:
         """The suspected classes, from the totals over the judged cells."""
-        on_record = {name: sum(row[f"told_next_{name}"] for row in rows) for name in VIOLATIONS}
-        in_excess = sum(any(row[f"told_next_{name}"] for name in EXCESS) for row in rows)
-        missing = sum(row["told_next_missing"] > 0 for row in rows)
+        on_record = {name: sum(row[f"recorded_next_{name}"] for row in rows) for name in VIOLATIONS}
+        in_excess = sum(any(row[f"recorded_next_{name}"] for name in EXCESS) for row in rows)
+        missing = sum(row["recorded_next_missing"] > 0 for row in rows)
         return self.suspicion.suspected(
             self.progress, CellTotals({}, {}, on_record, cells_in_excess=in_excess, cells_missing=missing)
         )

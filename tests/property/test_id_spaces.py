@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from validator.codecs.columns import DECODED, UNDECODABLE
-from validator.codecs.plain_events import TAKEN
+from validator.codecs.plain_events import RECORD_SCHEMA
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
@@ -32,7 +32,7 @@ def from_kafka(records: list[dict[str, Any]]) -> pa.RecordBatch:
         {"value": json.dumps(record).encode(), "partition": at, "offset": at, "time_us": 0}
         for at, record in enumerate(records)
     ]
-    return pa.RecordBatch.from_pylist(rows, TAKEN)
+    return pa.RecordBatch.from_pylist(rows, RECORD_SCHEMA)
 
 
 def result(clicks: object, updates: object) -> dict[str, object]:

@@ -21,7 +21,7 @@ from tests.property.test_spark_core import spark
 from validator.codecs.batches import EventBatches
 from validator.codecs.columns import DECODED
 from validator.codecs.fingerprints import hash_a, hash_b, text_numbers
-from validator.codecs.plain_events import TAKEN
+from validator.codecs.plain_events import RECORD_SCHEMA
 from validator.config.load import loads
 from validator.config.model import Config, Limits
 from validator.reconcile.grouping import facts_of_events
@@ -175,7 +175,8 @@ def batch(values: list[bytes]) -> pa.RecordBatch:
     numbers = range(len(values))
     columns = [values, [0 for _ in numbers], list(numbers), [5 for _ in numbers]]
     return pa.RecordBatch.from_arrays(
-        [pa.array(column, field.type) for column, field in zip(columns, TAKEN, strict=True)], schema=TAKEN
+        [pa.array(column, field.type) for column, field in zip(columns, RECORD_SCHEMA, strict=True)],
+        schema=RECORD_SCHEMA,
     )
 
 

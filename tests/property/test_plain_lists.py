@@ -16,7 +16,7 @@ from validator.codecs import plain_lists
 from validator.codecs.batches import ResultBatches
 from validator.codecs.columns import DECODED
 from validator.codecs.one_record import RecordDecoder
-from validator.codecs.plain_lists import cut
+from validator.codecs.plain_lists import extract_lists
 from validator.config.model import Output
 
 pytestmark = [pytest.mark.property, pytest.mark.timeout(300)]
@@ -116,7 +116,7 @@ def test_usual_lists_are_extracted(between: str, lowest: int, highest: int) -> N
     chance = random.Random(between)
     lists = [[chance.randrange(lowest, highest) for _ in range(size)] for size in (0, 1, 300, 17, 90, 5_000)]
     texts = [f'{{"ids":[\n {between.join(map(str, ids))} \n],"page":"ä"}}'.encode() for ids in lists]
-    without = cut(pa.array(texts, pa.binary()), 1, 2**31)
+    without = extract_lists(pa.array(texts, pa.binary()), 1, 2**31)
     assert without is not None
     assert without.rows.tolist() == list(range(len(lists)))
     assert without.values.to_pylist() == ['{"ids":[0],"page":"ä"}'.encode()] * len(lists)
@@ -126,12 +126,12 @@ def test_usual_lists_are_extracted(between: str, lowest: int, highest: int) -> N
 def test_a_list_with_another_bracket_or_above_a_limit_is_not_extracted() -> None:
     usual = json.dumps({"ids": list(range(1_000)), "page": "a"}).encode()
     values = [usual, usual.replace(b'"a"', b'"["'), usual.replace(b"7,", b"7.0,"), usual[:-1] + b" " * 9 + b"}", usual]
-    without = cut(pa.array(values, pa.binary()), 1, len(usual))
+    without = extract_lists(pa.array(values, pa.binary()), 1, len(usual))
     assert without is not None
     assert without.rows.tolist() == [0, 4]
-    assert cut(pa.array(values, pa.binary()), 2, 2**31) is None
-    assert cut(pa.array([usual.replace(b"[0", b'["a"')], pa.binary()), 1, 2**31) is None
-    assert cut(pa.array([None, b"", b"{}"], pa.binary()), 1, 2**31) is None
+    assert extract_lists(pa.array(values, pa.binary()), 2, 2**31) is None
+    assert extract_lists(pa.array([usual.replace(b"[0", b'["a"')], pa.binary()), 1, 2**31) is None
+    assert extract_lists(pa.array([None, b"", b"{}"], pa.binary()), 1, 2**31) is None
 
 
 def test_a_long_result_is_decoded_without_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.property.test_plain_events import BYTES, IDS, KEYS, OTHERS, TIMES
 from validator.codecs.batches import EventBatches, ResultBatches
 from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE, UNEXAMINED
-from validator.codecs.one_record import Cut, Record, RecordDecoder, Result, Tombstone, Unexamined
+from validator.codecs.one_record import OmittedPart, Record, RecordDecoder, Result, Tombstone, Unexamined
 from validator.codecs.plain_times import instants_of_texts
 from validator.codecs.times import Rounding, instant_of_text
 from validator.config.model import Input, Limits, Output
@@ -147,8 +147,8 @@ def test_a_result_decodes_the_same_alone_and_among_others(
                     assert row["text_ids"] == [id_ for id_ in ids if type(id_) is str], given
 
 
-def part(given: bytes | None, size: int | None) -> bytes | Cut | None:
-    return Cut(size) if given is None and size is not None else given
+def part(given: bytes | None, size: int | None) -> bytes | OmittedPart | None:
+    return OmittedPart(size) if given is None and size is not None else given
 
 
 def odd_time(chance: random.Random, form: int) -> str:

@@ -17,7 +17,7 @@ import pytest
 from tests.property.xxh64 import signed, terms
 from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE, UNEXAMINED
 from validator.codecs.fingerprints import hash_a, hash_b, text_numbers
-from validator.codecs.one_record import Cut, Decoded, Event, Record, Result, Tombstone, Undecodable, Unexamined
+from validator.codecs.one_record import Decoded, Event, OmittedPart, Record, Result, Tombstone, Undecodable, Unexamined
 from validator.config.load import loads
 from validator.config.model import Config
 from validator.reconcile.facts import GROUPED, Side, completed
@@ -152,8 +152,10 @@ def tasks_of(chance: random.Random, rows: list[dict[str, Any]]) -> Iterator[list
 
 
 def said(reader: Reader, row: dict[str, Any]) -> tuple[Record, Decoded | Tombstone | Undecodable]:
-    key = row["key"] if row["key"] is not None or row["key_size"] is None else Cut(row["key_size"])
-    headers = [(it["key"], it["value"] if it["value"] is not None else Cut(it["size"])) for it in row["headers"]]
+    key = row["key"] if row["key"] is not None or row["key_size"] is None else OmittedPart(row["key_size"])
+    headers = [
+        (it["key"], it["value"] if it["value"] is not None else OmittedPart(it["size"])) for it in row["headers"]
+    ]
     record = Record(row["value"], key, headers, row["time_us"], row["partition"], row["offset"])
     return record, reader.decoder.decode(record)
 

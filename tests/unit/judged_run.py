@@ -74,7 +74,7 @@ class JudgedRun:
         restore_record(self.tables, self.record)
         cells = self.judging.cells
         for name in VIOLATIONS:
-            for part, value in (("told", 0), ("confirmed", 0), ("began", ABSENT)):
+            for part, value in (("recorded", 0), ("confirmed", 0), ("began", ABSENT)):
                 cells.put(f"{part}_{name}", slice(None), value)
         self.judging = Judging(self.judging.known, RULES, cells=cells)
         _restore_recorded(self.tables, cells)

@@ -10,7 +10,7 @@ from validator.config.load import loads
 from validator.config.model import Config
 from validator.model.classes import Contribution, Guarantee, Result, Verdict, ViolationClass
 from validator.model.snapshot import (
-    CanaryStanding,
+    CanaryMeasures,
     FaultWindow,
     Histogram,
     PartitionCoverage,
@@ -25,7 +25,7 @@ NOON_US = 1_769_860_800_000_000  # 2026-01-31T12:00:00Z
 SECOND = 1_000_000
 BOUNDS = (0.1, 1.0, 10.0)
 EMPTY = Histogram(BOUNDS, (0, 0, 0, 0), 0.0, None)
-SEEN = CanaryStanding(
+SEEN = CanaryMeasures(
     judged_us=NOON_US - 60 * SECOND,
     silent_after_us=300 * SECOND,
     recall_ratio=1.0,

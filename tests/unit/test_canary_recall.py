@@ -100,19 +100,19 @@ def test_a_round_has_no_outcome_before_it_is_due() -> None:
     recall = Recall(RULES, began_us=5)
     recall.planted(Round(1, EVERY, "p@1"), 0)
     recall.judged(RULES.due_after_us - 1, {1: ALL})
-    standing = recall.standing()
-    assert (standing.recall_ratio, standing.delay_us_max, standing.false_alarms) == (None, None, None)
-    assert (standing.judged_us, standing.class_recall_ratio) == (5, {})
+    measures = recall.measures()
+    assert (measures.recall_ratio, measures.delay_us_max, measures.false_alarms) == (None, None, None)
+    assert (measures.judged_us, measures.class_recall_ratio) == (5, {})
 
 
 def test_recall_and_delay_of_the_last_rounds_are_given_by_class_and_in_total() -> None:
-    standing = recall_of(PLANTED, ("missing", "unknown_id")).standing()
-    assert standing.recall_ratio == 6 / 8
-    assert standing.class_recall_ratio == {"missing": 1, "duplicate": 0.5, "misplaced": 0.5, "unknown_id": 1}
+    measures = recall_of(PLANTED, ("missing", "unknown_id")).measures()
+    assert measures.recall_ratio == 6 / 8
+    assert measures.class_recall_ratio == {"missing": 1, "duplicate": 0.5, "misplaced": 0.5, "unknown_id": 1}
     # A loss could not be known before missing_after.
-    assert standing.delay_us_max == 2 * SECOND
-    assert standing.judged_us == 2 * EVERY + RULES.due_after_us
-    assert recall_of(*[()] * 3, *[PLANTED] * ROUNDS_JUDGED).standing().recall_ratio == 1
+    assert measures.delay_us_max == 2 * SECOND
+    assert measures.judged_us == 2 * EVERY + RULES.due_after_us
+    assert recall_of(*[()] * 3, *[PLANTED] * ROUNDS_JUDGED).measures().recall_ratio == 1
 
 
 def test_a_violation_reported_after_the_due_time_counts_as_missed() -> None:
@@ -120,7 +120,7 @@ def test_a_violation_reported_after_the_due_time_counts_as_missed() -> None:
     recall.planted(Round(1, EVERY, "p@1"), 0)
     [outcome] = recall.judged(RULES.due_after_us + 1, {1: ALL})
     assert outcome.missed == PLANTED
-    assert recall.standing().recall_ratio == 0
+    assert recall.measures().recall_ratio == 0
 
 
 def test_a_violation_retracted_before_the_due_time_counts_as_missed() -> None:
@@ -149,7 +149,7 @@ def test_a_violation_that_was_not_planted_is_a_false_alarm(
     recall.judged(SECOND, {1: {cell: on_record}})
     [outcome] = recall.judged(RULES.due_after_us, {1: ALL})
     assert outcome.accused == accused
-    assert recall.standing().false_alarms == len(accused)
+    assert recall.measures().false_alarms == len(accused)
 
 
 def test_incomplete_rounds_are_not_judged() -> None:
@@ -157,4 +157,4 @@ def test_incomplete_rounds_are_not_judged() -> None:
     recall.planted(Round(1, EVERY, "p@1"), 0)
     recall.forget()
     assert not recall.judged(10 * RULES.due_after_us, {})
-    assert recall.standing().recall_ratio is None
+    assert recall.measures().recall_ratio is None

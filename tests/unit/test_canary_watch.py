@@ -104,7 +104,7 @@ class Stage:
             rows.append({**row, "topic": topic, "newest_event_time_us": newest_us})
             self.cluster.ends[PartitionId(topic, 0)] += 1
         read = facts(*rows) if rows else None
-        self.watch.take(read, self.now_us, self.cluster.lookup(self.topics()), self.cluster.ends)
+        self.watch.judge_batch(read, self.now_us, self.cluster.lookup(self.topics()), self.cluster.ends)
 
     def plant(self) -> Round:
         """Write a complete round and read it."""
@@ -128,8 +128,8 @@ def test_rounds_are_found_batch_after_batch_and_leave_memory(stage: Stage) -> No
         stage.plant()
         for _ in range(3):
             stage.batch()
-    standing = stage.watch.standing()
-    assert (standing.recall_ratio, standing.false_alarms) == (1, 0)
+    measures = stage.watch.measures()
+    assert (measures.recall_ratio, measures.false_alarms) == (1, 0)
     assert not stage.said
     # Four minutes of rounds of six cells. The older ones are judged and have left memory with their facts.
     judging = stage.watch._judging
@@ -144,7 +144,7 @@ def test_a_stopped_topic_lowers_the_recall_and_is_reported_once(stage: Stage) ->
         round_ = Round(stage.now_us // EVERY, EVERY, "p@1")
         stage.planter.rounds.append((round_, stage.now_us))
         stage.batch(*[("input", value) for value in round_.events()])  # without the results
-    recall = stage.watch.standing().recall_ratio
+    recall = stage.watch.measures().recall_ratio
     assert recall is not None
     assert recall <= 0.25
     assert len([line for line in stage.said if "duplicate, misplaced, unknown_id" in line]) == 1

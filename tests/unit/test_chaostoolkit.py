@@ -138,7 +138,7 @@ class Topic:
 
 @pytest.fixture
 def topic(monkeypatch: pytest.MonkeyPatch) -> type[Topic]:
-    monkeypatch.setattr(control, "FaultsTopic", Topic)
+    monkeypatch.setattr(control, "FaultsTopicWriter", Topic)
     monkeypatch.setattr(Topic, "exists", True)
     return Topic
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.publish_snapshots import broken, config, newest
-from validator.model.cut import LONGEST, cut, whole_of
+from validator.model.cut import LONGEST, full_text_of, shorten
 from validator.publish.feed import event
 from validator.publish.html import render as render_html
 from validator.publish.junit import render as render_junit
@@ -26,14 +26,14 @@ PUBLISHED_MOST = 1_500_000
 
 
 def test_a_short_text_is_unchanged_and_shortened_ones_stay_distinct() -> None:
-    assert cut("x" * LONGEST) == "x" * LONGEST
-    assert whole_of("x" * LONGEST) is None
-    one, other = cut(MUCH + "1"), cut(MUCH + "2")
+    assert shorten("x" * LONGEST) == "x" * LONGEST
+    assert full_text_of("x" * LONGEST) is None
+    one, other = shorten(MUCH + "1"), shorten(MUCH + "2")
     assert one != other
     assert len(one) <= LONGEST
     assert one.startswith("kkk")
     assert "(32,769 characters, sha256 " in one
-    found = whole_of(one)
+    found = full_text_of(one)
     assert found is not None
     assert found.length == 32_769
 

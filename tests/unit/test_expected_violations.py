@@ -138,7 +138,7 @@ def test_a_retracted_acknowledged_violation_reduces_the_acknowledged_count(tmp_p
     seen = Acknowledgement("v", "duplicate", 30, "seen", {"kill": 30}, batch=1)
     found.follow(StateTables(tmp_path), {"v": seen})
     assert found.left == {("kill", "duplicate"): 30}
-    found.moved({"v": 10})
+    found.apply_changes({"v": 10})
     assert found.left == {("kill", "duplicate"): 10}
 
 

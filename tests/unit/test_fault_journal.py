@@ -21,7 +21,7 @@ from faults.journal import JOURNAL_FILE, Entry, Journal, read
 from faults.kinds.base import for_each
 from faults.runner import run
 from faults.schedule import timeline
-from faults.topic import FaultsTopic, publish_missing
+from faults.topic import FaultsTopicWriter, publish_missing
 from validator.stream.fault_rows import decoded
 
 FACTS = Facts(processes=(KnownProcess(target="link", pid=5, started="77"),))
@@ -140,7 +140,7 @@ def test_the_sidecar_decodes_every_record_of_a_fault(tmp_path: Path) -> None:
 
 
 def test_a_fault_that_was_never_injected_is_healed_and_not_published(tmp_path: Path) -> None:
-    class Topic(FaultsTopic):
+    class Topic(FaultsTopicWriter):
         def __init__(self) -> None:
             self.published: list[str] = []
 
@@ -250,7 +250,7 @@ def test_a_healed_fault_is_published_though_another_is_not_healed(
     """An unreadable line stays until a person moves the journal. The windows of other faults do not wait for that."""
     published: list[str] = []
 
-    class Topic(FaultsTopic):
+    class Topic(FaultsTopicWriter):
         def __init__(self) -> None: ...
         def write(self, fault_id: str, record: str) -> None:
             published.append(json.loads(record)["state"])
@@ -334,7 +334,7 @@ def test_a_producer_that_accepts_no_record_does_not_prevent_healing(
         def flush(self, _: float) -> int:
             return 0
 
-    topic = FaultsTopic(KafkaSection(bootstrap_servers="127.0.0.1:1", topic="faults"))
+    topic = FaultsTopicWriter(KafkaSection(bootstrap_servers="127.0.0.1:1", topic="faults"))
     monkeypatch.setattr(topic, "_producer", Failed())
     with Journal.locked(tmp_path) as journal:
         entry = journal.begin(fault(), Facts())
@@ -349,6 +349,6 @@ def test_a_producer_that_accepts_no_record_does_not_prevent_healing(
 
 def test_an_unreachable_broker_is_reported_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("faults.topic._LOOK_SECONDS_MAX", 0.2)
-    topic = FaultsTopic(KafkaSection(bootstrap_servers="127.0.0.1:1", topic="faults"))
+    topic = FaultsTopicWriter(KafkaSection(bootstrap_servers="127.0.0.1:1", topic="faults"))
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1 .* start the broker"):
         topic.check()

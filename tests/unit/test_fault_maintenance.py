@@ -165,7 +165,7 @@ def test_the_window_of_a_lost_fault_ends_and_is_published(tmp_path: Path, monkey
             calls.append("flushed")
 
     monkeypatch.setattr(runner, "injection", lambda *_: lost)
-    monkeypatch.setattr(runner, "FaultsTopic", Topic)
+    monkeypatch.setattr(runner, "FaultsTopicWriter", Topic)
     config, one_fault = planned(tmp_path, FAULTS[0], "60s")
     config = config.model_copy(update={"kafka": KafkaSection(bootstrap_servers="127.0.0.1:1", topic="faults")})
     began = time.monotonic()

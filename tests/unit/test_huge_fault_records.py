@@ -20,7 +20,7 @@ from validator.model.frontier import Lookup, PartitionId
 from validator.stream import faults_topic
 from validator.stream.brokers import Topic
 from validator.stream.fault_rows import BYTES_MAX
-from validator.stream.faults_topic import FaultsTopic
+from validator.stream.faults_topic import FaultsTopicReader
 from validator.stream.kafka_reading import Range, ReadFailed
 
 
@@ -57,7 +57,7 @@ def fault(offset: int) -> bytes:
 
 def polled(monkeypatch: pytest.MonkeyPatch, log: Log, said: list[str]) -> Callable[[], list[int]]:
     monkeypatch.setattr(faults_topic, "Brokers", log)
-    topic = FaultsTopic(loads(EXAMPLES["clickstream"], Path("/etc"), ["faults.topic=faults"], {}), said.append)
+    topic = FaultsTopicReader(loads(EXAMPLES["clickstream"], Path("/etc"), ["faults.topic=faults"], {}), said.append)
     return lambda: [int(str(row["offset"])) for row in topic.poll(log)]
 
 

@@ -63,7 +63,7 @@ def test_replicas_are_reordered() -> None:
 
 def test_a_reassignment_in_progress_is_seen() -> None:
     with broker(UNDER_WAY) as (address, got):
-        assert kafka_protocol.under_way(address, [("in", 0), ("in", 1)]) == [("in", 1)]
+        assert kafka_protocol.being_reassigned(address, [("in", 0), ("in", 1)]) == [("in", 1)]
     assert got == [LIST]
 
 

@@ -13,8 +13,8 @@ import pytest
 from validator.codecs import one_record
 from validator.codecs.batches import EventBatches, ResultBatches, columns_of
 from validator.codecs.columns import DECODED, UNDECODABLE, UNEXAMINED
-from validator.codecs.one_record import TOO_LARGE, Cut, Record, RecordDecoder, Undecodable, Unexamined
-from validator.codecs.plain_events import TAKEN
+from validator.codecs.one_record import TOO_LARGE, OmittedPart, Record, RecordDecoder, Undecodable, Unexamined
+from validator.codecs.plain_events import RECORD_SCHEMA
 from validator.config.load import loads
 from validator.config.model import Input, Late, Limits, Output
 
@@ -76,8 +76,8 @@ def test_a_record_above_a_limit_is_not_examined(name: str) -> None:
     found = decoder.decode(Record(value))
     assert isinstance(found, Undecodable) == (reason is not None)
     assert isinstance(found, Unexamined) == (reason is not None)
-    batch = pa.RecordBatch.from_pylist([{"value": value, "partition": 0, "offset": 3, "time_us": 0}], TAKEN)
-    assert columns_of(decoder) == TAKEN.names
+    batch = pa.RecordBatch.from_pylist([{"value": value, "partition": 0, "offset": 3, "time_us": 0}], RECORD_SCHEMA)
+    assert columns_of(decoder) == RECORD_SCHEMA.names
     if shape is EVENT:
         (rows,) = EventBatches(decoder, None, None)([batch])
         assert (rows["event_time_us"][0].as_py() is None) == (reason is not None)
@@ -92,7 +92,7 @@ def test_without_limits_nothing_is_too_large() -> None:
 
 
 def test_an_undecodable_record_is_not_reported_as_too_large() -> None:
-    batch = pa.RecordBatch.from_pylist([{"value": b"{", "partition": 0, "offset": 3, "time_us": 0}], TAKEN)
+    batch = pa.RecordBatch.from_pylist([{"value": b"{", "partition": 0, "offset": 3, "time_us": 0}], RECORD_SCHEMA)
     (rows,) = ResultBatches(RecordDecoder(CONFIG.outputs[0], limits=LIMITS), [])([batch])
     assert (rows["status"][0].as_py(), rows["key"][0].as_py()) == (UNDECODABLE, None)
 
@@ -115,7 +115,7 @@ def test_a_key_or_header_above_its_limit_is_not_examined(part: str, size: int, f
     decoder = RecordDecoder(Input.model_validate({"topic": "in", "fields": PARTS}), limits=LIMITS)
     assert (decoder.most_of_key, decoder.most_of_header) == (10, {"id": 8, "region": 10, "at": 200})
     assert not isinstance(decoder.decode(RECORD), Undecodable)
-    for content in (b"7" * size, Cut(size)):
+    for content in (b"7" * size, OmittedPart(size)):
         record = RECORD._replace(headers=[(name, content if name == part else value) for name, value in RECORD.headers])
         if part == "key":
             record = RECORD._replace(key=content)
@@ -124,15 +124,17 @@ def test_a_key_or_header_above_its_limit_is_not_examined(part: str, size: int, f
         assert (found.field, found.reason) == (field, f"has {size} bytes, above limits.{limit}")
 
 
-@pytest.mark.parametrize("content", [b"[" + b"1," * 99 + b"1111]", Cut(900_000_000)])
-def test_ids_of_a_header_above_the_limit_are_not_parsed(content: bytes | Cut, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("content", [b"[" + b"1," * 99 + b"1111]", OmittedPart(900_000_000)])
+def test_ids_of_a_header_above_the_limit_are_not_parsed(
+    content: bytes | OmittedPart, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fields = {"key": "$key", "window_start": "$timestamp", "ids": "$header.ids"}
     decoder = RecordDecoder(Output.model_validate({"topic": "out", "fields": fields}), limits=LIMITS)
     record = Record(b"{}", b"a", [("ids", content)])
     assert not isinstance(decoder.decode(record._replace(headers=[("ids", b"[" + b"1," * 98 + b"1]")])), Undecodable)
     monkeypatch.setattr(one_record, "parsed", lambda _: pytest.fail("it is parsed"))
     found = decoder.decode(record)
-    size = content.size if isinstance(content, Cut) else len(content)
+    size = content.size if isinstance(content, OmittedPart) else len(content)
     assert isinstance(found, Unexamined)
     assert (found.field, found.reason) == ("ids", f"has {size} bytes, above limits.value_bytes")
 
@@ -140,9 +142,10 @@ def test_ids_of_a_header_above_the_limit_are_not_parsed(content: bytes | Cut, mo
 def test_a_rejected_record_with_a_too_long_position_names_no_position() -> None:
     fields = {**PARTS, "position": {name: f"$header.{name}" for name in ("topic", "partition", "offset")}}
     decoder = RecordDecoder(Late.model_validate({"topic": "dead", "fields": fields}), limits=LIMITS)
-    named: list[tuple[str, bytes | Cut | None]] = [("topic", b"in"), ("partition", b"0"), ("offset", b"12")]
+    named: list[tuple[str, bytes | OmittedPart | None]] = [("topic", b"in"), ("partition", b"0"), ("offset", b"12")]
     assert decoder.named_position(Record(b"{}", b"a", named)) == "in/0/12"
     for place, (name, _) in enumerate(named):
         assert (
-            decoder.named_position(Record(b"{}", b"a", [*named[:place], (name, Cut(900)), *named[place + 1 :]])) is None
+            decoder.named_position(Record(b"{}", b"a", [*named[:place], (name, OmittedPart(900)), *named[place + 1 :]]))
+            is None
         )

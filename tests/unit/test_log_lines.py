@@ -21,7 +21,7 @@ def test_every_log_line_is_a_json_object_with_pipeline_and_run(
     monkeypatch.setenv("STREAMPROOF_LOG_PATTERN", "")
     lines = JsonLines(run="r", now=lambda: datetime(2026, 1, 31, tzinfo=UTC))
     lines.say("before the file is read")
-    lines.of('clicks "100%"')
+    lines.set_pipeline('clicks "100%"')
     lines.say('a key with "quotes" and \x1b[31m')
     found = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     common = {"time": "2026-01-31T00:00:00.000Z", "level": "info", "run": "r"}
@@ -32,7 +32,7 @@ def test_every_log_line_is_a_json_object_with_pipeline_and_run(
 def test_a_log_line_of_the_jvm_is_a_json_object_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMPROOF_LOG_PATTERN", "")
     name = 'clicks "100%" ${java:version} \\'
-    JsonLines(run="r").of(name)
+    JsonLines(run="r").set_pipeline(name)
     program = tmp_path / "Logs.java"
     program.write_text(_LOGS)
     spark_jars = Path(pyspark.__file__).parent / "jars"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.costs_by_definition import Cost, Fault, Measures, Result, S, costs
-from validator.measure.cost import FaultCost, Rules
+from validator.measure.cost import CostRules, FaultCost
 from validator.measure.histogram import LATENCY_BOUNDS
 from validator.measure.latency import EVERY_RESULT, outputs
 from validator.measure.ledger import Ledger
@@ -78,7 +78,7 @@ def measured(
     results: Sequence[Result], faults: Sequence[Fault], instants: Sequence[int], given: Measures
 ) -> list[FaultCost]:
     """The ledger's costs at the last of ``instants``. At each instant it receives all results until then."""
-    rules = Rules(
+    rules = CostRules(
         "window_close", given.warm_up, given.control_least, given.control_most, given.give_up_after,
         Detector(given.moving_rate, given.band_ratio, given.stable_for),
     )  # fmt: skip

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.measure_series import BEGIN, fault, second, series, us
-from validator.measure.cost import FaultCost, Rules, cost_of
+from validator.measure.cost import CostRules, FaultCost, cost_of
 from validator.measure.output import SECOND_US, Output
 from validator.measure.recovery import Detector
 from validator.model.snapshot import FaultWindow
 
 pytestmark = pytest.mark.unit
 
-RULES = Rules(detector=Detector(stable_seconds=10), give_up_seconds=60)
+RULES = CostRules(detector=Detector(stable_seconds=10), give_up_seconds=60)
 KILL = fault("kill", 60, 70)
 
 
@@ -28,7 +28,7 @@ def cost(
     others: Iterable[FaultWindow] = (),
     *,
     until: float,
-    rules: Rules = RULES,
+    rules: CostRules = RULES,
     recovered: dict[str, float] | None = None,
 ) -> FaultCost:
     known = {name: us(at) for name, at in (recovered or {}).items()}
@@ -201,7 +201,7 @@ def test_final_costs_do_not_change(until: int) -> None:
 @pytest.mark.parametrize("slow", [64, 66, 69])
 def test_an_immediate_recovery_is_final_once_all_of_it_was_read(slow: int) -> None:
     """The stable time is shorter than the span of a rate: the slow result is after the former and within the latter."""
-    rules = Rules(detector=Detector(moving_seconds=10, stable_seconds=2), give_up_seconds=60)
+    rules = CostRules(detector=Detector(moving_seconds=10, stable_seconds=2), give_up_seconds=60)
     run = [second(at, latency=9.0 if at == slow else 1.0) for at in range(200)]
     brief = fault("kill", 60, 60.5)
     whole = cost(run, brief, until=200, rules=rules)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.measure_series import BEGIN, fault, second, series, us
-from validator.measure.cost import Rules
+from validator.measure.cost import CostRules
 from validator.measure.ledger import FAULTS_MAX, SETTLED_MAX, Ledger
 from validator.measure.output import SECOND_US, Output
 from validator.measure.recovery import Detector
@@ -18,7 +18,7 @@ from validator.model.snapshot import FaultWindow
 
 pytestmark = pytest.mark.unit
 
-RULES = Rules(detector=Detector(stable_seconds=10), give_up_seconds=60)
+RULES = CostRules(detector=Detector(stable_seconds=10), give_up_seconds=60)
 FAULTS = (fault("kill", 60, 70), fault("pause", 150, 155))
 DOWN = {*range(62, 80), *range(151, 160)}
 RUN = [second(at, latency=5.0 if at in (80, 160) else 1.0) for at in range(2_400) if at not in DOWN]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.measure_series import BEGIN, second, series
-from validator.measure.output import SECOND_US, Output, Spread, second_after, whole
+from validator.measure.output import SECOND_US, Output, Spread, second_after, total_output
 from validator.measure.series import COARSE_SECONDS, FINE_SECONDS, FINE_SECONDS_MAX, KEPT_SECONDS, Series
 
 pytestmark = pytest.mark.unit
@@ -105,12 +105,12 @@ def test_a_second_read_late_joins_its_minute() -> None:
 @given(SECONDS)
 def test_the_total_equals_the_sum_of_the_parts(at: list[int]) -> None:
     parts = [second(place, contributions=place) for place in sorted(set(at))]
-    assert whole(parts) == reduce(Output.plus, parts)
-    assert whole([]) is None
+    assert total_output(parts) == reduce(Output.plus, parts)
+    assert total_output([]) is None
 
 
 @given(SECONDS)
 def test_plain_values_survive_json(at: list[int]) -> None:
-    total = whole(map(second, sorted(set(at))))
+    total = total_output(map(second, sorted(set(at))))
     assert total is not None
     assert Output.from_plain(json.loads(json.dumps(total.to_plain()))) == total

@@ -60,7 +60,7 @@ def clear_cache() -> None:
 
 
 def chosen() -> str:
-    program = packet_filter.chosen()
+    program = packet_filter.loss_program()
     assert program is not None
     return program
 
@@ -69,7 +69,7 @@ def chosen() -> str:
 def test_without_iptables_an_nft_table_drops_the_share_of_packets(install: Install, percent: float, last: int) -> None:
     done = install("nft")
     assert packet_filter.why_not_here() is None
-    packet_filter.lose(chosen(), "node", "e0", percent, NAME)
+    packet_filter.drop_packets(chosen(), "node", "e0", percent, NAME)
     (command,) = done()
     assert command == (
         f"{OURS}add table ip {NAME}; add chain ip {NAME} out {{ type filter hook output priority 0; }}; "
@@ -79,8 +79,8 @@ def test_without_iptables_an_nft_table_drops_the_share_of_packets(install: Insta
 
 def test_packets_dropped_by_an_nft_table_are_counted_and_the_table_is_removed(install: Install) -> None:
     done = install("nft")
-    assert packet_filter.lost(chosen(), "node", NAME) == 7
-    assert packet_filter.lost(chosen(), "node", "streamproof-12") is None
+    assert packet_filter.dropped_packets(chosen(), "node", NAME) == 7
+    assert packet_filter.dropped_packets(chosen(), "node", "streamproof-12") is None
     packet_filter.remove(chosen(), "node", NAME)
     assert done()[-1] == f"{OURS}delete table ip {NAME}"
     assert not any("streamproof-12" in command for command in done())
@@ -94,7 +94,7 @@ def test_an_absent_nft_table_needs_no_removal(install: Install) -> None:
 
 def test_iptables_is_chosen_if_both_exist(install: Install) -> None:
     done = install("nft", "iptables")
-    packet_filter.lose(chosen(), "node", "e0", 50, NAME)
+    packet_filter.drop_packets(chosen(), "node", "e0", 50, NAME)
     (command,) = done()
     assert "iptables -w 5 -A OUTPUT -o e0 -m statistic --mode random --probability 0.50000000" in command
 
@@ -102,7 +102,7 @@ def test_iptables_is_chosen_if_both_exist(install: Install) -> None:
 def test_nft_is_chosen_if_the_kernel_refuses_iptables(install: Install) -> None:
     done = install("nft", "iptables", refused="iptables")
     assert packet_filter.why_not_here() is None
-    packet_filter.lose(chosen(), "node", "e0", 50, NAME)
+    packet_filter.drop_packets(chosen(), "node", "e0", 50, NAME)
     assert done()[0].startswith(f"{OURS}add table")
 
 
@@ -118,7 +118,7 @@ def test_a_host_without_iptables_and_nft_gives_the_reason(
 ) -> None:
     install(*programs, refused=refused)
     assert packet_filter.why_not_here() == why
-    assert packet_filter.chosen() is None
+    assert packet_filter.loss_program() is None
 
 
 @pytest.fixture

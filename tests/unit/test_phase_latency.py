@@ -14,7 +14,7 @@ import pytest
 from tests.unit.measure_series import fault, second, us
 from tests.unit.publish_snapshots import clean, config
 from validator.cli.main import main
-from validator.measure.cost import Rules
+from validator.measure.cost import CostRules
 from validator.measure.ledger import Ledger
 from validator.measure.output import Output, Spread
 from validator.model.snapshot import Phase
@@ -44,8 +44,8 @@ def reported(state: Path, until: int) -> dict[str, Any]:
     for at in range(until):
         record.ledger.series.add(output(at))
         if at % 500 == 0:
-            record.ledger.measure(record.faults, Rules(), until_us=us(at))
-    found, _ = record.ledger.measure(record.faults, Rules(), until_us=us(until))
+            record.ledger.measure(record.faults, CostRules(), until_us=us(at))
+    found, _ = record.ledger.measure(record.faults, CostRules(), until_us=us(until))
     phases = tuple(
         Phase(
             phase.stretch.phase,

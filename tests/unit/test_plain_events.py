@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from validator.codecs import plain_fields, plain_json
-from validator.codecs.plain_events import TAKEN, Events, PlainEvents
+from validator.codecs.plain_events import RECORD_SCHEMA, Events, PlainEvents
 from validator.codecs.times import Rounding, instant_of_text
 
 SECOND_US = 1_000_000
@@ -32,8 +32,8 @@ def value(number: int, page: str = "/a", at: int = 0) -> bytes:
 def taken(values: list[bytes | None], plain: PlainEvents = PLAIN) -> Events | None:
     size = len(values)
     columns = [values, [1] * size, [100 + at for at in range(size)], [1000 - at for at in range(size)]]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, TAKEN, strict=True)]
-    return plain.read(pa.RecordBatch.from_arrays(arrays, schema=TAKEN))
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, RECORD_SCHEMA, strict=True)]
+    return plain.read(pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA))
 
 
 def left(values: list[bytes | None]) -> list[bytes | None]:

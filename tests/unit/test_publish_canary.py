@@ -9,15 +9,15 @@ import pytest
 
 from dashboards import alerts
 from tests.unit.publish_snapshots import NOON_US, SECOND, SEEN, clean
-from validator.model.snapshot import CanaryStanding
+from validator.model.snapshot import CanaryMeasures
 from validator.publish.canary import RECALL_MIN, canary_status
 from validator.publish.report import build, build_violations
 
 pytestmark = pytest.mark.unit
 
 
-def doubt(standing: CanaryStanding) -> str:
-    told = canary_status(standing, NOON_US)
+def doubt(measures: CanaryMeasures) -> str:
+    told = canary_status(measures, NOON_US)
     assert told is not None
     return told.doubt
 

@@ -141,7 +141,7 @@ def test_the_counted_number_of_an_id_rises_with_every_change() -> None:
         close(cells, clock(10 * batch))
         row = cells.keys().to_pylist().index('["k","1"]')
         seen.append(int(cells["processed_count"][row]))
-        numbers.append(int(cells.counted[row]))
+        numbers.append(int(cells.facts_version[row]))
     assert seen == [1, 2, 0, 1, 0, 0, 1]
     for (before, now), (earlier, later) in zip(pairwise(seen), pairwise(numbers), strict=True):
         assert later > earlier or (before == now and later == earlier)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from validator.cli import samples
-from validator.cli.doctor import Finding
+from validator.cli.doctor import CheckResult
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
@@ -84,7 +84,7 @@ def most_memory_kb() -> int:
 @pytest.mark.usefixtures("memory")
 def test_a_huge_record_is_named_and_the_other_topics_are_read(config: Config) -> None:
     client, *records = samples.check(config, {"huge": (0,), "output": (0,)})
-    assert client == Finding("ok", "python client", "reads huge, output.")
+    assert client == CheckResult("ok", "python client", "reads huge, output.")
     assert [(finding.subject, finding.status) for finding in records] == [
         ("records of output", "ok"),
         ("records of huge", "note"),

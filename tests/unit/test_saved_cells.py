@@ -243,5 +243,5 @@ def test_the_file_does_not_grow_with_runs_and_batches(run: FedRun) -> None:
         run.end()
         run.runner.save()
     judging = run.runner.judging
-    assert len(judging.passed) <= len(judging.cells) + 1
-    assert len(judging.rests) <= 20
+    assert len(judging.watermark_steps) <= len(judging.cells) + 1
+    assert len(judging.run_ends) <= 20

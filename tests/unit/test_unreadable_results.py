@@ -72,7 +72,7 @@ class Reading:
     def after(self, at_us: int, *rows: dict[str, Any]) -> None:
         """Run a whole batch."""
         self.committed(at_us, *rows)
-        moves = self.unreadable.moved(self.progress, facts(*rows) if rows else None)
+        moves = self.unreadable.changed_violations(self.progress, facts(*rows) if rows else None)
         self.run.after(at_us, unreadable=moves)
 
 

@@ -17,7 +17,7 @@ import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from validator.cli.doctor import Finding, ok, problem
+from validator.cli.doctor import CheckResult, ok, problem
 from validator.config.model import Config
 from validator.model.kafka_options import OptionsRefused, librdkafka_options
 from validator.model.kafka_refusals import Refusal, refusal
@@ -32,7 +32,7 @@ Partitions = Mapping[str, tuple[int, ...]]
 """Topic -> its partitions."""
 
 
-def check(config: Config, topics: Partitions) -> Finding:
+def check(config: Config, topics: Partitions) -> CheckResult:
     """A finding that is ok, or a problem with the first topic that the Java client cannot read."""
     subject = "java client"
     try:
@@ -41,7 +41,7 @@ def check(config: Config, topics: Partitions) -> Finding:
         return problem(subject, f"kafka.options: {error.problem}", error.fix)
     except jars.PrerequisiteError as error:
         # The error's sentence already says how to fix it.
-        return Finding("problem", subject, f"{error}")
+        return CheckResult("problem", subject, f"{error}")
     if found is not None:
         return problem(subject, found.problem, found.fix)
     return ok(subject, f"reads {', '.join(topics)}" if topics else "there is no topic to read yet")

@@ -24,7 +24,7 @@ from typing import Any, Final, TextIO
 from validator import __version__
 from validator.cli.exits import INTERRUPTED, PASS, STATUS_OF_OUTCOME, UsageError
 from validator.cli.log_lines import Lines
-from validator.cli.refused import CONFIG_INIT, REFUSED, sentence
+from validator.cli.refused import CONFIG_INIT, UNBUILT_COMMANDS, sentence
 from validator.config.examples import EXAMPLES
 from validator.config.load import load
 from validator.config.schema import json_schema
@@ -64,7 +64,7 @@ def validate(given: argparse.Namespace) -> int:
         "validator.stream.sidecar", "validate: the sidecar is not part of this installation; reinstall it."
     )
     lines: Lines = given.lines
-    lines.of(config.pipeline)
+    lines.set_pipeline(config.pipeline)
     notices = None if given.once or given.quiet else Notices(lines.say)
     with _for_the_owner_only():
         status = int(
@@ -315,7 +315,7 @@ def version(_: argparse.Namespace) -> int:
 
 def refuse(given: argparse.Namespace) -> int:
     """Refuse a command that is not implemented yet."""
-    raise UsageError(sentence(next(refused for refused in REFUSED if refused.command == given.command)))
+    raise UsageError(sentence(next(refused for refused in UNBUILT_COMMANDS if refused.command == given.command)))
 
 
 COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
@@ -332,6 +332,6 @@ COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "dashboards": dashboards,
     "doctor": doctor,
     "version": version,
-    **{refused.command: refuse for refused in REFUSED},
+    **{refused.command: refuse for refused in UNBUILT_COMMANDS},
 }
 """Command -> its function. The result is the exit status."""

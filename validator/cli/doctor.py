@@ -12,7 +12,7 @@ from validator.model.terminal import plain
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """The result of one check. A ``note`` requires no action; a ``problem`` says after a semicolon how to fix it."""
 
     status: Literal["ok", "note", "problem"]
@@ -20,19 +20,19 @@ class Finding:
     text: str
 
 
-def ok(subject: str, text: str) -> Finding:
+def ok(subject: str, text: str) -> CheckResult:
     """A finding without a problem."""
-    return Finding("ok", subject, f"{text}.")
+    return CheckResult("ok", subject, f"{text}.")
 
 
-def note(subject: str, text: str) -> Finding:
+def note(subject: str, text: str) -> CheckResult:
     """A finding that requires no action but has a consequence."""
-    return Finding("note", subject, f"{text}.")
+    return CheckResult("note", subject, f"{text}.")
 
 
-def problem(subject: str, text: str, fix: str) -> Finding:
+def problem(subject: str, text: str, fix: str) -> CheckResult:
     """A finding that has to be fixed, and how."""
-    return Finding("problem", subject, f"{text}; {fix}.")
+    return CheckResult("problem", subject, f"{text}; {fix}.")
 
 
 def run(config: Config | None, stream: TextIO) -> int:
@@ -49,7 +49,7 @@ def run(config: Config | None, stream: TextIO) -> int:
     return UNKNOWN if problems else PASS
 
 
-def print_findings(findings: Iterable[Finding], stream: TextIO) -> int:
+def print_findings(findings: Iterable[CheckResult], stream: TextIO) -> int:
     """Write each finding as soon as it is available. Returns the number of problems."""
     problems = 0
     for finding in findings:

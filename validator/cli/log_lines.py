@@ -23,7 +23,7 @@ _JVM_LOG_VARIABLE: Final = "STREAMPROOF_LOG_PATTERN"
 class TextLines:
     """Plain lines. Errors are prefixed with the name of the program."""
 
-    def of(self, pipeline: str) -> None:
+    def set_pipeline(self, pipeline: str) -> None:
         """Do nothing: plain lines do not contain the pipeline's name."""
 
     def say(self, line: str) -> None:
@@ -43,7 +43,7 @@ class JsonLines:
     run: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
-    def of(self, pipeline: str) -> None:
+    def set_pipeline(self, pipeline: str) -> None:
         """Set the pipeline's name in all further lines, including those of the JVM."""
         self.pipeline = pipeline
         labels = f'"pipeline":{json.dumps(pipeline)},"run":{json.dumps(self.run)}'

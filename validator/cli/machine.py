@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from validator.cli.doctor import Finding, note, ok, problem
+from validator.cli.doctor import CheckResult, note, ok, problem
 from validator.stream import jars
 
 PYTHON_MIN: Final = (3, 11)
@@ -26,7 +26,7 @@ SPARKS_JAR: Final = "spark-sql-kafka-0-10_2.13"
 """The locked jar that must have the same version as PySpark."""
 
 
-def check() -> Iterator[Finding]:
+def check() -> Iterator[CheckResult]:
     """The findings of all checks of the machine."""
     yield _python()
     yield _java()
@@ -37,23 +37,23 @@ def check() -> Iterator[Finding]:
     yield from _native_code()
 
 
-def _python() -> Finding:
+def _python() -> CheckResult:
     version = platform.python_version()
     if not PYTHON_MIN <= sys.version_info[:2] <= PYTHON_MAX:
         return problem("python", f"Python {version} is not supported", "use Python 3.11 to 3.13")
     return ok("python", f"Python {version}")
 
 
-def _java() -> Finding:
+def _java() -> CheckResult:
     try:
         found = jars.find_java()
     except jars.JavaNotFoundError as error:
         # The error's sentence already says how to fix it.
-        return Finding("problem", "java", str(error))
+        return CheckResult("problem", "java", str(error))
     return ok("java", f"Java {found.version}, {found.executable}")
 
 
-def _pyspark() -> Finding:
+def _pyspark() -> CheckResult:
     [wanted] = [jar.version for jar in jars.read_lock(jars.SIDECAR_LOCK) if jar.artifact == SPARKS_JAR]
     try:
         have = metadata.version("pyspark")
@@ -64,7 +64,7 @@ def _pyspark() -> Finding:
     return ok("pyspark", have)
 
 
-def _jars() -> Finding:
+def _jars() -> CheckResult:
     cache = jars.default_cache()
     locked = jars.read_lock(jars.SIDECAR_LOCK)
     absent = [jar.coordinates for jar in locked if not (cache / jar.relative_path).is_file()]
@@ -74,7 +74,7 @@ def _jars() -> Finding:
     return ok("jars", f"all {len(locked)} in {cache}")
 
 
-def _open_files() -> Finding:
+def _open_files() -> CheckResult:
     limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY or limit >= FILES_MIN:
         return ok("open files", "no limit" if limit == resource.RLIM_INFINITY else f"up to {limit}")
@@ -84,7 +84,7 @@ def _open_files() -> Finding:
     return problem("open files", f"at most {limit}, and a long run needs {FILES_MIN}", fix)
 
 
-def _memory() -> Finding:
+def _memory() -> CheckResult:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except FileNotFoundError:
@@ -96,7 +96,7 @@ def _memory() -> Finding:
     return ok("memory", f"{available / (1 << 30):.1f} GiB are free")
 
 
-def _native_code() -> Iterator[Finding]:
+def _native_code() -> Iterator[CheckResult]:
     """A note if Java cannot load native code. Java does not follow TMPDIR."""
     # macOS has no such flag.
     if JAVA_TEMPORARY.is_dir() and os.statvfs(JAVA_TEMPORARY).f_flag & getattr(os, "ST_NOEXEC", 0):
@@ -107,7 +107,7 @@ def _native_code() -> Iterator[Finding]:
         )
 
 
-def disk(folder: Path) -> Finding:
+def disk(folder: Path) -> CheckResult:
     """The finding on free disk space for ``folder``, which must exist."""
     free = shutil.disk_usage(folder).free
     if free < DISK_MIN_BYTES:

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 from validator import __version__
 from validator.cli.exits import USAGE
 from validator.cli.log_lines import FORMATS
-from validator.cli.refused import CONFIG_INIT, REFUSED
+from validator.cli.refused import CONFIG_INIT, UNBUILT_COMMANDS
 from validator.config.examples import EXAMPLES
 from validator.model.classes import ViolationClass
 
@@ -80,7 +80,7 @@ def build() -> argparse.ArgumentParser:
     doctor.add_argument("config", nargs="?", metavar="CONFIG", help="also check the pipeline of this file")
     _set(doctor)
     _command(commands, shared, "version", "print the version", epilog=None)
-    for refused in REFUSED:
+    for refused in UNBUILT_COMMANDS:
         stub = _command(commands, shared, refused.command, f"{refused.summary} (not built yet)", epilog=None)
         stub.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
@@ -358,7 +358,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _without_rest(arguments: list[str]) -> list[str]:
-    names = {refused.command for refused in REFUSED}
+    names = {refused.command for refused in UNBUILT_COMMANDS}
     first = next((i for i, argument in enumerate(arguments) if not argument.startswith("-")), None)
     if first is None or any(argument in ("-h", "--help") for argument in arguments):
         return arguments

@@ -13,7 +13,7 @@ from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, Topi
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ResourceType
 
 from validator.cli import clients, samples
-from validator.cli.doctor import Finding, note, ok, problem
+from validator.cli.doctor import CheckResult, note, ok, problem
 from validator.cli.machine import disk
 from validator.config.model import Config
 from validator.model.classes import Guarantee
@@ -32,7 +32,7 @@ from validator.stream.topic_settings import warnings
 TIMEOUT_SECONDS: Final = 8.0
 
 
-def check(config: Config) -> Iterator[Finding]:
+def check(config: Config) -> Iterator[CheckResult]:
     """The findings of all checks of the pipeline. If the brokers do not answer, checks that need them are left out."""
     yield ok("configuration", f"pipeline {config.pipeline}, {config.guarantee.value}")
     yield _isolation(config)
@@ -44,7 +44,7 @@ def check(config: Config) -> Iterator[Finding]:
         seen = brokers.seen(topic for _, topic in config.topics_by_place())
     except (OptionsRefused, BrokersUnreachable) as error:
         # The error's sentence already says how to fix it.
-        yield Finding("problem", "brokers", f"{str(error).rstrip('.')}.")
+        yield CheckResult("problem", "brokers", f"{str(error).rstrip('.')}.")
         return
     yield ok("brokers", f"{config.kafka.bootstrap_servers} answer")
     yield from _topics(config, seen)
@@ -58,7 +58,7 @@ def check(config: Config) -> Iterator[Finding]:
     yield from _group(config, brokers, admin)
 
 
-def _isolation(config: Config) -> Finding:
+def _isolation(config: Config) -> CheckResult:
     isolation = config.kafka.isolation_level
     if isolation == "read_uncommitted" and config.guarantee is Guarantee.EXACTLY_ONCE:
         text = (
@@ -68,21 +68,21 @@ def _isolation(config: Config) -> Finding:
     return ok("isolation", isolation)
 
 
-def _topics(config: Config, seen: Mapping[str, Topic | BrokersRefuse | None]) -> Iterator[Finding]:
+def _topics(config: Config, seen: Mapping[str, Topic | BrokersRefuse | None]) -> Iterator[CheckResult]:
     for place, topic in config.topics_by_place():
         found = seen[topic]
         if isinstance(found, Topic):
             count = len(found.partitions)
             yield ok(f"topic {topic}", f"{count} partitions" if count != 1 else "1 partition")
         elif found is not None:
-            yield Finding("problem", f"topic {topic}", f"{found}.")
+            yield CheckResult("problem", f"topic {topic}", f"{found}.")
         elif place.startswith("faults"):
             yield note(f"topic {topic}", "it does not exist yet; faults are reported once it does")
         else:
             yield problem(f"topic {topic}", "it does not exist", f"create it or fix {place}")
 
 
-def _canary(config: Config, admin: AdminClient, topics: Collection[str]) -> Iterator[Finding]:
+def _canary(config: Config, admin: AdminClient, topics: Collection[str]) -> Iterator[CheckResult]:
     """A problem for each canary topic to which the sidecar may not write, according to the brokers."""
     if config.canary is None:
         return
@@ -102,7 +102,7 @@ def _canary(config: Config, admin: AdminClient, topics: Collection[str]) -> Iter
             yield problem("canary", text, fix)
 
 
-def _timestamps(config: Config, admin: AdminClient, existing: Iterable[str]) -> Iterator[Finding]:
+def _timestamps(config: Config, admin: AdminClient, existing: Iterable[str]) -> Iterator[CheckResult]:
     roles = {item.topic for item in config.inputs} | {item.topic for item in config.outputs}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(roles & set(existing))]
     if not resources:
@@ -129,7 +129,7 @@ def _timestamps(config: Config, admin: AdminClient, existing: Iterable[str]) -> 
         yield ok("timestamps", "LogAppendTime on inputs and outputs: latency can be measured")
 
 
-def _kept(config: Config, brokers: Brokers, existing: Mapping[str, Topic]) -> Iterator[Finding]:
+def _kept(config: Config, brokers: Brokers, existing: Mapping[str, Topic]) -> Iterator[CheckResult]:
     """Notes on topics whose records may expire before the sidecar reads them, or have already expired."""
     beside = ("faults", "canary")
     read = {topic for place, topic in config.topics_by_place() if not place.startswith(beside)}
@@ -139,7 +139,7 @@ def _kept(config: Config, brokers: Brokers, existing: Mapping[str, Topic]) -> It
     try:
         settings, lookups = brokers.settings(topics), brokers.lookup(topics)
     except BrokersUnreachable as error:
-        yield Finding("problem", "retention", f"{str(error).rstrip('.')}.")
+        yield CheckResult("problem", "retention", f"{str(error).rstrip('.')}.")
         return
     found = [note(f"retention of {topic}", text) for topic, text in warnings(config, topics, settings)]
     for place, lookup in sorted(lookups.items()):
@@ -149,7 +149,7 @@ def _kept(config: Config, brokers: Brokers, existing: Mapping[str, Topic]) -> It
     yield from found or [ok("retention", "no topic is compacted, or expires before it can be verified")]
 
 
-def _group(config: Config, brokers: Brokers, admin: AdminClient) -> Iterator[Finding]:
+def _group(config: Config, brokers: Brokers, admin: AdminClient) -> Iterator[CheckResult]:
     group = config.engine.consumer_group
     if group is None:
         yield note("consumer group", "engine.consumer_group is not set: an engine that is behind will look overdue")
@@ -158,7 +158,7 @@ def _group(config: Config, brokers: Brokers, admin: AdminClient) -> Iterator[Fin
         # A list of groups omits a group that the sidecar may not describe, so the permission is checked first.
         brokers.committed(None, group)
     except BrokersUnreachable as error:
-        yield Finding("problem", "consumer group", f"{error}.")
+        yield CheckResult("problem", "consumer group", f"{error}.")
         return
     try:
         # The groups are listed and not described, because versions of Kafka answer differently for an absent group.
@@ -176,7 +176,7 @@ def _group(config: Config, brokers: Brokers, admin: AdminClient) -> Iterator[Fin
         yield ok("consumer group", f"{group}, {states[group].name.lower()}")
 
 
-def _state(folder: Path) -> Iterator[Finding]:
+def _state(folder: Path) -> Iterator[CheckResult]:
     nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if nearest.is_dir() and not os.access(nearest, os.W_OK | os.X_OK):
         yield problem("state", f"{nearest} may not be written", "change its permissions, or set state.path elsewhere")
@@ -185,7 +185,7 @@ def _state(folder: Path) -> Iterator[Finding]:
         state_folder.check(folder)
     except state_folder.StateRefused as error:
         # The error's sentence already says how to fix it.
-        yield Finding("problem", "state", f"{error}.")
+        yield CheckResult("problem", "state", f"{error}.")
         return
     yield disk(nearest)
     mount = mount_of(nearest)
@@ -206,7 +206,7 @@ def _state(folder: Path) -> Iterator[Finding]:
         yield ok("state", f"{folder} is writable and free")
 
 
-def _identity(config: Config) -> Iterator[Finding]:
+def _identity(config: Config) -> Iterator[CheckResult]:
     """A problem if the state belongs to another pipeline (`validate` refuses it), and notes on corrected fields."""
     if not (config.state.path / identity.FILE).is_file():
         return
@@ -215,7 +215,7 @@ def _identity(config: Config) -> Iterator[Finding]:
             yield note("state", f"the fields of topic {topic} were corrected: `validate` reads it again from its start")
     except identity.StateMismatch as error:
         # The error's sentence already says how to fix it.
-        yield Finding("problem", "state", f"{error}.")
+        yield CheckResult("problem", "state", f"{error}.")
     except OSError as error:
         text = f"{config.state.path / identity.FILE} cannot be read ({error.strerror})"
         yield problem("state", text, "change its permissions")
@@ -236,12 +236,12 @@ def _held(lock: Path) -> bool:
     return False
 
 
-def _port(config: Config) -> Finding:
+def _port(config: Config) -> CheckResult:
     address, port = config.metrics.address, config.metrics.port
     try:
         Access(config.metrics, lambda _: None)
     except AccessError as error:
-        return Finding("problem", "metrics", str(error))
+        return CheckResult("problem", "metrics", str(error))
     if port == 0:
         return ok("metrics", "a free port will be taken")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET

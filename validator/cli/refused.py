@@ -7,7 +7,7 @@ from typing import Final
 
 
 @dataclass(frozen=True)
-class Refused:
+class UnbuiltCommand:
     """A command that is not implemented yet. ``instead``: what the user can do instead."""
 
     command: str
@@ -15,18 +15,20 @@ class Refused:
     instead: str
 
 
-REFUSED: Final[tuple[Refused, ...]] = (
-    Refused("audit", "recompute everything in one batch", "run `streamproof validate --once` on a new state.path"),
-    Refused("bundle", "the smallest set of records that shows a violation", "read violations.json in the state"),
-    Refused("replay", "replay a bundle", "read violations.json in the state"),
+UNBUILT_COMMANDS: Final[tuple[UnbuiltCommand, ...]] = (
+    UnbuiltCommand(
+        "audit", "recompute everything in one batch", "run `streamproof validate --once` on a new state.path"
+    ),
+    UnbuiltCommand("bundle", "the smallest set of records that shows a violation", "read violations.json in the state"),
+    UnbuiltCommand("replay", "replay a bundle", "read violations.json in the state"),
 )
 """The entry of a command is deleted when the command is implemented."""
 
-CONFIG_INIT: Final = Refused(
+CONFIG_INIT: Final = UnbuiltCommand(
     "config init", "propose a configuration from topics", "start from `streamproof config example clickstream`"
 )
 
 
-def sentence(refused: Refused) -> str:
+def sentence(refused: UnbuiltCommand) -> str:
     """The refusal as a sentence for the user."""
     return f"{refused.command} is not built yet; {refused.instead}."

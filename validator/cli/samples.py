@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from validator.cli.doctor import Finding, note, ok, problem
+from validator.cli.doctor import CheckResult, note, ok, problem
 from validator.codecs.one_record import Event, Result, Undecodable
 from validator.config.model import Config
 from validator.model.kafka_options import OptionsRefused
@@ -71,7 +71,7 @@ class _Topic:
             self.good.append(record)
 
 
-def check(config: Config, partitions: Mapping[str, Sequence[int]]) -> Iterator[Finding]:
+def check(config: Config, partitions: Mapping[str, Sequence[int]]) -> Iterator[CheckResult]:
     """A finding for the client, then findings for each existing topic of the pipeline.
 
     ``partitions``: existing topic -> its partitions.
@@ -135,7 +135,7 @@ def _read(
         yield TopicAnswered("", Refusal("", f"kafka.options: {error.problem}", error.fix))
 
 
-def _topic_findings(config: Config, place: str, name: str, topic: _Topic) -> Iterator[Finding]:
+def _topic_findings(config: Config, place: str, name: str, topic: _Topic) -> Iterator[CheckResult]:
     subject = f"records of {name}"
     if topic.too_large is not None:
         yield note(subject, _too_large(name, topic))

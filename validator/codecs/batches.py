@@ -13,8 +13,8 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from validator.codecs.columns import DECODED, RESULT_TYPE, TOMBSTONE, UNDECODABLE, UNEXAMINED
 from validator.codecs.fingerprints import Ints
-from validator.codecs.one_record import Cut, Event, Record, RecordDecoder, Result, Tombstone, Unexamined
-from validator.codecs.plain_events import TAKEN, Events, PlainEvents
+from validator.codecs.one_record import Event, OmittedPart, Record, RecordDecoder, Result, Tombstone, Unexamined
+from validator.codecs.plain_events import RECORD_SCHEMA, Events, PlainEvents
 from validator.codecs.plain_results import PlainResults, Results
 from validator.model.id_spaces import IdSpace
 
@@ -25,7 +25,7 @@ _RESULT: Final = to_arrow_type(RESULT_TYPE)
 
 EVENTS: Final = pa.schema(
     [
-        *[TAKEN.field(name) for name in _POSITION],
+        *[RECORD_SCHEMA.field(name) for name in _POSITION],
         ("id", pa.int64()),
         ("text_id", pa.string()),
         ("key", _KEY),
@@ -40,7 +40,7 @@ names."""
 
 RESULTS: Final = pa.schema(
     [
-        *[TAKEN.field(name) for name in _POSITION],
+        *[RECORD_SCHEMA.field(name) for name in _POSITION],
         ("status", pa.int32()),
         ("window_start_us", pa.int64()),
         ("key", _KEY),
@@ -54,13 +54,13 @@ that was not examined is the reason. A tombstone has a key if it withdraws the r
 
 
 def columns_of(decoder: RecordDecoder) -> list[str]:
-    """Return the columns of batches of records: those of `TAKEN`, and others that the configured fields need.
+    """Return the columns of batches of records: those of `RECORD_SCHEMA`, and others that the configured fields need.
 
     ``key``, and ``value`` of each of the ``headers``, is null if it is too long; ``key_size`` and ``size`` are then
     set.
     """
     key = [] if decoder.most_of_key is None else ["key", "key_size"]
-    return [*TAKEN.names, *key, *(["headers"] if decoder.most_of_header else [])]
+    return [*RECORD_SCHEMA.names, *key, *(["headers"] if decoder.most_of_header else [])]
 
 
 @dataclass(frozen=True)
@@ -176,11 +176,11 @@ def _records(batch: pa.RecordBatch) -> Iterator[Record]:
     return map(Record, batch["value"].to_pylist(), keys, headers, times, partitions, offsets)
 
 
-def _part(content: bytes | None, size: int | None) -> bytes | Cut | None:
-    return Cut(size) if content is None and size is not None else content
+def _part(content: bytes | None, size: int | None) -> bytes | OmittedPart | None:
+    return OmittedPart(size) if content is None and size is not None else content
 
 
-def _headers(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | Cut | None]]:
+def _headers(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | OmittedPart | None]]:
     return [(header["key"], _part(header["value"], header["size"])) for header in headers or ()]
 
 

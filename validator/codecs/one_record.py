@@ -63,7 +63,7 @@ Json = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class OmittedPart:
     """Replaces a key or a header of ``size`` bytes, which is above the limit and was not transferred."""
 
     size: int
@@ -73,8 +73,8 @@ class Record(NamedTuple):
     """A Kafka record. ``timestamp_us``: the record's timestamp in microseconds since the epoch."""
 
     value: bytes | None
-    key: bytes | Cut | None = None
-    headers: Sequence[tuple[str, bytes | Cut | None]] = ()
+    key: bytes | OmittedPart | None = None
+    headers: Sequence[tuple[str, bytes | OmittedPart | None]] = ()
     timestamp_us: int = 0
     partition: int = 0
     offset: int = 0
@@ -325,12 +325,12 @@ def _instant(value: Json, unit: str | None, rounding: Rounding) -> int:
     return instant
 
 
-def _text(raw: bytes | Cut | None, most: int, limit: str) -> str:
+def _text(raw: bytes | OmittedPart | None, most: int, limit: str) -> str:
     """Return a key or a header of the record as text. Raises `_TooLong` if it has more than ``most`` bytes."""
     if raw is None:
         raise _Refused("is null")
-    size = raw.size if isinstance(raw, Cut) else len(raw)
-    if size > most or isinstance(raw, Cut):
+    size = raw.size if isinstance(raw, OmittedPart) else len(raw)
+    if size > most or isinstance(raw, OmittedPart):
         raise _TooLong(f"has {size} bytes, above limits.{limit}")
     try:
         return raw.decode()

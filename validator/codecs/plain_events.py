@@ -24,7 +24,7 @@ from validator.codecs.plain_json import Bools, Path
 from validator.codecs.times import Rounding
 from validator.model.id_spaces import IdSpace
 
-TAKEN: Final = pa.schema(
+RECORD_SCHEMA: Final = pa.schema(
     [("value", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64()), ("time_us", pa.int64())]
 )
 """The columns of a Kafka record that are always read."""

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from validator.codecs.fingerprints import Ints
 from validator.codecs.one_record import joined
 from validator.codecs.plain_json import Bools, Path, columns, leaf, raw, regular
-from validator.codecs.plain_lists import cut
+from validator.codecs.plain_lists import extract_lists
 from validator.codecs.plain_times import instants_of_texts
 from validator.codecs.times import FARTHEST_US, MICROSECONDS, NO_TIMESTAMP_US, Rounding
 from validator.model.id_spaces import IdSpace
@@ -158,10 +158,10 @@ def read(
         yield Read(batch, np.flatnonzero(known), None)
         return
     left = np.ones(len(values), dtype=np.bool_)
-    without = cut(values, len(lists), most)
+    without = extract_lists(values, len(lists), most)
     if without is not None:
         for table, rows in columns(without.values, np.flatnonzero(regular(without.values)), paths, lists):
-            good, found = without.found(table, rows, lists)
+            good, found = without.lists_at(table, rows, lists)
             if good.any():
                 chosen = without.rows[rows[good]]
                 left[chosen] = False

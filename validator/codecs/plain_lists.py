@@ -46,7 +46,7 @@ _BEFORE: Final = np.frombuffer(b"0" * 23 + b"]", np.uint8)
 """Padding before the first list, so that three words can be read before each place."""
 
 
-class Cut(NamedTuple):
+class ExtractedLists(NamedTuple):
     """``values``: the values of ``rows``, with numbers in place of their lists. ``lists``: for each number, the list of
     each row."""
 
@@ -54,7 +54,7 @@ class Cut(NamedTuple):
     values: pa.Array
     lists: list[pa.ListArray]
 
-    def found(self, table: pa.Table, rows: Ints, paths: Sequence[Path]) -> tuple[Bools, dict[Path, pa.ListArray]]:
+    def lists_at(self, table: pa.Table, rows: Ints, paths: Sequence[Path]) -> tuple[Bools, dict[Path, pa.ListArray]]:
         """Return which rows of ``table`` have lists at all ``paths``, in the order of the first row, and the lists of
         these rows. ``rows``: the rows of ``values`` in ``table``."""
         good = np.ones(len(rows), dtype=np.bool_)
@@ -78,7 +78,7 @@ class Cut(NamedTuple):
         return good, dict(zip(paths, lists, strict=True))
 
 
-def cut(values: pa.Array, count: int, most: int) -> Cut | None:
+def extract_lists(values: pa.Array, count: int, most: int) -> ExtractedLists | None:
     """Return the values of at most ``most`` bytes that have exactly ``count`` lists of integers and no other bracket.
 
     Returns None if there are none, or if values are short on average.
@@ -110,7 +110,11 @@ def cut(values: pa.Array, count: int, most: int) -> Cut | None:
     if not good.all():
         rows, firsts, lasts = rows[good], firsts[good], lasts[good]
         lists = [each.filter(pa.array(good)) for each in lists]
-    return Cut(rows, _without(data, offsets[rows], offsets[rows + 1], firsts, lasts), lists) if len(rows) else None
+    return (
+        ExtractedLists(rows, _without(data, offsets[rows], offsets[rows + 1], firsts, lasts), lists)
+        if len(rows)
+        else None
+    )
 
 
 def _places(data: Bytes, character: int) -> Ints:

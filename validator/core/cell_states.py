@@ -42,7 +42,7 @@ _NEVER_FALLING: Final = ("watermark_us", "inputs_us", "outputs_us")
 class Waits(IntEnum):
     """The event after which a cell without new facts is judged again."""
 
-    NOTHING = 0
+    NEXT_BATCH = 0
     """No event: every batch judges the cell. Inputs that are not read yet may explain its answers, its ids are to be
     compared, or its contributions are overdue."""
     END = 1
@@ -75,7 +75,7 @@ def waits_for(cells: Columns, judged: Judged, clock: Clock, rules: Rules) -> Int
     proof_us = _proof_us(clock)
     if proof_us is not None:
         early &= _until_us(cells, Waits.PROOF, rules) > proof_us
-    found = np.select([~quiet, ~closed, decided, early], [Waits.NOTHING, Waits.END, Waits.FACTS, Waits.PROOF], 0)
+    found = np.select([~quiet, ~closed, decided, early], [Waits.NEXT_BATCH, Waits.END, Waits.FACTS, Waits.PROOF], 0)
     return found.astype(np.int64)
 
 
@@ -124,10 +124,10 @@ def shares(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> dic
         **{("inputs", topic, name): of for topic, each in it.by_input.items() for name, of in each.items()},
         **{("set_aside", side, name): of for side, each in it.by_set_aside.items() for name, of in each.items()},
     }
-    parts = cells.parts
-    if parts is not None:
-        found = {name: np.where(parts, 0, values) for name, values in found.items()}
-        found["keys_scattered",] = parts & judged.scattered
+    non_cells = cells.non_cells
+    if non_cells is not None:
+        found = {name: np.where(non_cells, 0, values) for name, values in found.items()}
+        found["keys_scattered",] = non_cells & judged.scattered
     return found
 
 
@@ -211,7 +211,7 @@ class CellStates:
     def due(self, cells: Cells, clock: Clock, rules: Rules) -> Bools:
         """Return which cells are to be judged because of this clock, even without new facts."""
         waits = self.waits[: self._size]
-        found: Bools = waits == Waits.NOTHING
+        found: Bools = waits == Waits.NEXT_BATCH
         for kind, until in ((Waits.END, clock.watermark_us), (Waits.PROOF, _proof_us(clock))):
             # Cells are only searched if one of them is due.
             if until is not None and until >= self._next[kind]:
@@ -253,7 +253,7 @@ class CellStates:
 
     def touch(self, rows: Ints) -> None:
         """Note that the next batch must judge ``rows``."""
-        self.waits[rows] = Waits.NOTHING
+        self.waits[rows] = Waits.NEXT_BATCH
 
     def drop(self, removed: Bools) -> None:
         """Remove the cells for which ``removed`` holds. All row numbers change."""

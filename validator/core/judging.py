@@ -40,7 +40,7 @@ from validator.reconcile.judge import (
     judge,
 )
 from validator.reconcile.unknown_ids import UnknownIds
-from validator.reconcile.violations import confirmed_of, moved, note_recorded_violations
+from validator.reconcile.violations import changed_violations, confirmed_of, note_recorded_violations
 
 SAMPLED_AT_ONCE: Final = 100_000
 """Largest number of contributions of agreeing cells whose ids one batch compares. A larger cell is left out."""
@@ -65,11 +65,11 @@ class Facts(Protocol):
         """Yield tables with all facts since ``oldest_batch`` of windows that start within ``first_us`` to ``last_us``,
         both included."""
 
-    def to_fold(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
+    def facts_to_fold(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
         """Yield the same facts in the form that `Cells.fold` accepts."""
 
     @property
-    def held_from(self) -> int:
+    def in_memory_from(self) -> int:
         """The first batch from which on all facts are in memory."""
 
     def inputs_with(self, requested: RequestedIds) -> RequestedIds:
@@ -84,8 +84,8 @@ class Effects:
     """The changes of one batch.
 
     ``totals``: over all cells, including those that retention dropped. ``violations``: rows of
-    `validator.reconcile.violations.moved`. ``verdicts``: the cells whose verdict changed, with the columns of the
-    verdicts table except batch and instant; None if no verdict changed.
+    `validator.reconcile.violations.changed_violations`. ``verdicts``: the cells whose verdict changed, with the columns
+    of the verdicts table except batch and instant; None if no verdict changed.
     """
 
     totals: CellTotals
@@ -140,16 +140,16 @@ class _FactsBefore:
         for part in self.facts.facts_of_windows(oldest_batch, first_us, last_us):
             yield part.filter(pc.less(part["batch"], self.batch))
 
-    def to_fold(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
-        for part in self.facts.to_fold(oldest_batch, first_us, last_us):
+    def facts_to_fold(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
+        for part in self.facts.facts_to_fold(oldest_batch, first_us, last_us):
             yield part.filter(pc.less(part["batch"], self.batch))
 
     def inputs_with(self, requested: RequestedIds) -> RequestedIds:
         return self.facts.inputs_with(requested)
 
     @property
-    def held_from(self) -> int:
-        return self.facts.held_from
+    def in_memory_from(self) -> int:
+        return self.facts.in_memory_from
 
     def add(self, facts: pa.Table) -> None:
         raise AssertionError(
@@ -201,8 +201,8 @@ class Judging:
       violations it retracts. ``lookup_us``: its instant.
     - ``sums``: totals after the last batch; retention may have retired some of the cells since.
     - ``settle_at``: number of settled cells that leave memory together; None: they stay.
-    - ``passed``: (watermark, instant at which it was reached), rising.
-    - ``rests``: (instant, assumption) of the ends of runs that found the pipeline at rest.
+    - ``watermark_steps``: (watermark, instant at which it was reached), rising.
+    - ``run_ends``: (instant, assumption) of the ends of runs that found the pipeline at rest.
     - ``horizon_us``: cells that begin before it are out of scope.
     """
 
@@ -219,8 +219,8 @@ class Judging:
     suspected: frozenset[str] = frozenset()
     withdrawn: frozenset[str] = frozenset()
     lookup_us: int = 0
-    passed: list[tuple[int, int]] = field(default_factory=list)
-    rests: list[tuple[int, RunEnd]] = field(default_factory=list)
+    watermark_steps: list[tuple[int, int]] = field(default_factory=list)
+    run_ends: list[tuple[int, RunEnd]] = field(default_factory=list)
     horizon_us: int | None = None
     _clock: Clock | None = None
     _partition_offsets: Mapping[TopicPartition, PartitionOffsets] = field(default_factory=dict)
@@ -325,7 +325,7 @@ class Judging:
                 self.changed.append(self._verdicts(rows[judged.changed], judged.of(judged.changed)))
             says = np.zeros(len(rows), dtype=np.bool_)
             for name in VIOLATIONS:
-                says |= (judged.on_record[name] > 0) | (some[f"told_{name}"] > 0) | (some[f"confirmed_{name}"] > 0)
+                says |= (judged.on_record[name] > 0) | (some[f"recorded_{name}"] > 0) | (some[f"confirmed_{name}"] > 0)
             noted.append((rows[says], judged.of(says)))
 
         for part in self._parts(rows):
@@ -362,7 +362,7 @@ class Judging:
 
         The suspected or withdrawn classes have changed, and the violation may be of such a class.
         """
-        columns = [self.cells[f"{part}_{name}"] for name in VIOLATIONS for part in ("told", "confirmed")]
+        columns = [self.cells[f"{part}_{name}"] for name in VIOLATIONS for part in ("recorded", "confirmed")]
         some = np.logical_or.reduce([column > 0 for column in columns])
         rows = np.flatnonzero(others & some)
         assert self.judged is not None, "cells are judged before they are reviewed"
@@ -384,7 +384,7 @@ class Judging:
         """
         cells, found = self.cells, np.zeros(len(rows), dtype=np.bool_)
         at = np.flatnonzero(judged.sampled)
-        at = at[cells["first_batch"][rows[at]] >= self.known.held_from]
+        at = at[cells["first_batch"][rows[at]] >= self.known.in_memory_from]
         sizes = cells["expected_count"][rows[at]] + cells["processed_count"][rows[at]]
         at, sizes = at[sizes <= SAMPLED_AT_ONCE], sizes[sizes <= SAMPLED_AT_ONCE]
         fits = np.cumsum(sizes) <= room
@@ -443,18 +443,18 @@ class Judging:
         # Only the watermarks that closed a cell, and the last one, are needed. A new cell closes when it is first seen,
         # or later. A cell whose end an event moves closes when that event is read, or later. Both instants are later
         # than those of all known watermarks.
-        marks = [mark_us for mark_us, _ in self.passed]
+        marks = [mark_us for mark_us, _ in self.watermark_steps]
         needed = set(np.searchsorted(marks, np.unique(self.cells["end_us"])).tolist()) | {len(marks) - 1}
-        self.passed[:] = [step for number, step in enumerate(self.passed) if number in needed]
+        self.watermark_steps[:] = [step for number, step in enumerate(self.watermark_steps) if number in needed]
         seen_us = int(self.cells["first_seen_us"].min(initial=NEVER))
-        self.rests[:] = [rest for rest in self.rests if rest[0] >= seen_us]
+        self.run_ends[:] = [rest for rest in self.run_ends if rest[0] >= seen_us]
 
     def _note_times(self, clock: Clock) -> None:
         mark_us = clock.watermark_us
-        if mark_us is not None and (not self.passed or mark_us > self.passed[-1][0]):
-            self.passed.append((mark_us, clock.lookup_us))
+        if mark_us is not None and (not self.watermark_steps or mark_us > self.watermark_steps[-1][0]):
+            self.watermark_steps.append((mark_us, clock.lookup_us))
         if clock.run_end.is_due:
-            self.rests.append((clock.lookup_us, clock.run_end))
+            self.run_ends.append((clock.lookup_us, clock.run_end))
 
     def _may_leave(self, it: Judged) -> Bools:
         """Return the cells whose verdict, once it is stored, only new facts can change."""
@@ -505,7 +505,7 @@ class Judging:
         first = self.settled.first_batch(starts[recalled])
         back = Judging(_FactsBefore(self.known, before_batch), self.rules, settle_at=None)
         back.cells.lateness = self.cells.lateness
-        for part in back.known.to_fold(first, int(starts[recalled].min()), int(starts[recalled].max())):
+        for part in back.known.facts_to_fold(first, int(starts[recalled].min()), int(starts[recalled].max())):
             known = contributing(part)
             mine = wanted.find(ints(known["window_start_us"]), known["key"]) >= 0
             back.cells.fold(known.filter(pa.array(mine)))
@@ -526,13 +526,13 @@ class Judging:
         if len(wanting):
             self._compare(wanting, judged.version[wanting], offsets)
         self._clock = read
-        self.cells["told_digest"] = judge(self.cells, read, self.rules).digest
+        self.cells["recorded_digest"] = judge(self.cells, read, self.rules).digest
 
     def _effects(self) -> Effects:
         judged, clock = self.judged, self._clock
         assert judged is not None, "cells were judged"
         assert clock is not None, "cells were judged"
-        rows = moved(
+        rows = changed_violations(
             self.cells,
             self.rows,
             judged,
@@ -578,7 +578,7 @@ class Judging:
             # A verdict also depends on what is on record.
             self.cell_states.touch(self.rows[changed])
             for part in self.changed:
-                self.cells.put("told_digest", part.rows, part.digests)
+                self.cells.put("recorded_digest", part.rows, part.digests)
                 self.cell_states.touch(part.rows)
             self.judged, self.changed = None, []
 
@@ -599,7 +599,7 @@ class Judging:
 
     def _compare(self, wanting: Ints, versions: Ints, offsets: Mapping[TopicPartition, PartitionOffsets]) -> None:
         """Compare the ids of some cells. ``versions``: the version of each cell that the comparison is based on."""
-        for chosen in self._apart(wanting):
+        for chosen in self._window_parts(wanting):
             rows = wanting[chosen]
             compared = self._compared(rows, offsets, self.known.inputs_with)
             expanded(self.cells, compared, versions[chosen])
@@ -629,7 +629,7 @@ class Judging:
     def foreign_ids(self, chosen: Bools) -> Iterator[RequestedIds]:
         """Yield the ids in answers of the chosen judged cells that these cells do not expect, in parts that fit into
         memory. A cell is left out if no input is known to have any of these ids."""
-        rows = np.flatnonzero(chosen & ((self.cells["told_misplaced"] > 0) | (self.cells["x_known"] > 0)))
+        rows = np.flatnonzero(chosen & ((self.cells["recorded_misplaced"] > 0) | (self.cells["x_known"] > 0)))
         rows = rows[(self.judged_of(rows).on_record["misplaced"] > 0) | (self.cells["x_known"][rows] > 0)]
         requested: list[RequestedIds] = []
 
@@ -637,12 +637,12 @@ class Judging:
             requested.append(ids)
             return ids
 
-        for part in self._apart(rows) if len(rows) else ():
+        for part in self._window_parts(rows) if len(rows) else ():
             self._compared(rows[part], {}, taken)
             yield from requested
             requested.clear()
 
-    def _apart(self, wanting: Ints) -> Iterator[Ints]:
+    def _window_parts(self, wanting: Ints) -> Iterator[Ints]:
         """Yield indexes into ``wanting``, by window, in parts whose contributions fit into memory."""
         cells = self.cells
         order = np.argsort(cells["window_start_us"][wanting], kind="stable")

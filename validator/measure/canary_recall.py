@@ -9,7 +9,7 @@ from typing import Final
 
 from validator.measure.canary_rounds import CELLS, RIGHT, Round
 from validator.model.classes import PLANTED
-from validator.model.snapshot import CanaryStanding
+from validator.model.snapshot import CanaryMeasures
 
 ROUNDS_JUDGED: Final = 10
 """Number of newest due rounds over which recall, delay and false alarms are computed."""
@@ -110,12 +110,12 @@ class Recall:
                 delays[name] = max(0, recorded_us - entry.planted_us - waits_us)
         return Outcome(entry.round.number, delays, frozenset(entry.accused))
 
-    def standing(self) -> CanaryStanding:
-        """Return the standing to publish. Before the first due round it has only the times."""
+    def measures(self) -> CanaryMeasures:
+        """Return the measures to publish. Before the first due round it has only the times."""
         outcomes = self._outcomes
         found = {name: sum(name in outcome.delays_us for outcome in outcomes) for name in PLANTED}
         delays = [delay for outcome in outcomes for delay in outcome.delays_us.values()]
-        return CanaryStanding(
+        return CanaryMeasures(
             judged_us=self._judged_us,
             silent_after_us=self._rules.silent_after_us,
             recall_ratio=sum(found.values()) / (len(PLANTED) * len(outcomes)) if outcomes else None,

@@ -22,7 +22,7 @@ GAPS_MIN: Final = 2
 
 
 @dataclass(frozen=True)
-class Rules:
+class CostRules:
     """The rules of comparison, in seconds. ``latency`` is one of the definitions in SEMANTICS section 6."""
 
     latency: str = "window_close"
@@ -75,7 +75,7 @@ def cost_of(
     window: FaultWindow,
     windows: Sequence[FaultWindow],
     series: Series,
-    rules: Rules,
+    rules: CostRules,
     *,
     until_us: int,
     recovered_us: Mapping[str, int],
@@ -135,7 +135,7 @@ def cost_of(
     )
 
 
-def baseline_from(series: Series, rules: Rules) -> int | None:
+def baseline_from(series: Series, rules: CostRules) -> int | None:
     """Return the first second that a control phase may have; None if there was no output yet."""
     if series.since_s is None or series.cut_s is not None:
         return series.since_s
@@ -148,7 +148,11 @@ def _is_past(until_s: int, over_s: int | None, next_s: int | None) -> bool:
 
 
 def _control(
-    window: FaultWindow, faults: Sequence[FaultWindow], series: Series, rules: Rules, recovered_us: Mapping[str, int]
+    window: FaultWindow,
+    faults: Sequence[FaultWindow],
+    series: Series,
+    rules: CostRules,
+    recovered_us: Mapping[str, int],
 ) -> tuple[int, int] | None:
     """Return the newest control phase before the fault that is long enough and has output, as (first second, end)."""
     since_s = baseline_from(series, rules)
@@ -171,7 +175,7 @@ def _control(
 
 
 def _recovery(
-    extent: _Extent, series: Series, rules: Rules, reasons: list[str], *, is_final: bool, next_s: int | None
+    extent: _Extent, series: Series, rules: CostRules, reasons: list[str], *, is_final: bool, next_s: int | None
 ) -> tuple[int | None, bool | None]:
     """Return (second from which the output was back in the band, whether it recovered)."""
     detector = rules.detector
@@ -210,11 +214,11 @@ def _recovery(
     return None, False
 
 
-def _latency(output: Output | None, rules: Rules) -> Spread | None:
+def _latency(output: Output | None, rules: CostRules) -> Spread | None:
     return None if output is None else output.latency.get(rules.latency)
 
 
-def _latency_cost(before: Output, after: Output | None, rules: Rules, reasons: list[str]) -> float | None:
+def _latency_cost(before: Output, after: Output | None, rules: CostRules, reasons: list[str]) -> float | None:
     usual, worst = _latency(before, rules), _latency(after, rules)
     if usual is None or worst is None:
         where = "the control phase" if usual is None else "failure and recovery"
@@ -262,7 +266,7 @@ def _throughput_penalty(
     return (failing.contributions if failing is not None else 0) / seconds / usual
 
 
-def _latency_penalty(before: Output, failing: Output | None, rules: Rules, reasons: list[str]) -> float | None:
+def _latency_penalty(before: Output, failing: Output | None, rules: CostRules, reasons: list[str]) -> float | None:
     usual, now = _latency(before, rules), _latency(failing, rules)
     if usual is None or now is None:
         where = "the control phase" if usual is None else "the failure phase"

@@ -49,7 +49,7 @@ def expected(
         # so an alert may fire needlessly.
         if count > unexpected:
             found[name, of_class] = count - unexpected
-    return _less_taken_back(found, by_fault)
+    return _less_retracted(found, by_fault)
 
 
 def merged(
@@ -79,7 +79,7 @@ def expected_now(windows: Sequence[FaultWindow], now_us: int, within_us: int) ->
     return frozenset(found)
 
 
-def _less_taken_back(
+def _less_retracted(
     found: dict[tuple[str, str], int], by_fault: Mapping[tuple[str, str], int]
 ) -> dict[tuple[str, str], int]:
     """Subtract violations that were confirmed under one fault and are recorded as retracted under another."""

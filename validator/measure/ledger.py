@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
-from validator.measure.cost import FaultCost, Rules, baseline_from, cost_of
+from validator.measure.cost import CostRules, FaultCost, baseline_from, cost_of
 from validator.measure.output import SECOND_US, Output, second_after
-from validator.measure.phases import Stretch, injected, phases
+from validator.measure.phases import PhaseSpan, injected, phases
 from validator.measure.series import Series
 from validator.model.snapshot import FaultWindow
 
@@ -22,7 +22,7 @@ class MeasuredPhase:
     """A phase and its output. ``output`` is None if there was none, or if it is not known (``is_known``). ``seconds``:
     the number of whole seconds of the phase."""
 
-    stretch: Stretch
+    stretch: PhaseSpan
     output: Output | None
     seconds: int
     is_known: bool
@@ -42,7 +42,7 @@ class Ledger:
         return {name: cost.recovered_us for name, cost in self.settled.items() if cost.recovered_us is not None}
 
     def measure(
-        self, windows: Sequence[FaultWindow], rules: Rules, *, until_us: int | None
+        self, windows: Sequence[FaultWindow], rules: CostRules, *, until_us: int | None
     ) -> tuple[list[MeasuredPhase], dict[str, FaultCost]]:
         """Return the phases in order, and the cost of each fault by its id. Final costs are settled, and old output is
         thinned.
@@ -79,7 +79,7 @@ class Ledger:
             self.series.thin(until_us // SECOND_US, min(open_from_s, default=None), edges)
         return found, costs
 
-    def _measured(self, stretch: Stretch, until_us: int | None) -> MeasuredPhase:
+    def _measured(self, stretch: PhaseSpan, until_us: int | None) -> MeasuredPhase:
         start_s, since_s = second_after(stretch.start_us), self.series.since_s
         until_s = start_s if until_us is None else second_after(until_us)
         end_s = max(start_s, until_s) if stretch.end_us is None else second_after(stretch.end_us)

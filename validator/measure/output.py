@@ -125,7 +125,7 @@ class Output:
         return cls(start_s, end_s, results, contributions, first_us, last_us, gap_us, spreads, *resolution)
 
 
-def whole(outputs: Iterable[Output]) -> Output | None:
+def total_output(outputs: Iterable[Output]) -> Output | None:
     """Return the sum of ``outputs``; None if there are none. They are in order of time, without a common second."""
     # `plus` would create thousands of intermediate values with every batch.
     first: Output | None = None

@@ -14,7 +14,7 @@ from validator.model.snapshot import FaultWindow
 
 
 @dataclass(frozen=True)
-class Stretch:
+class PhaseSpan:
     """One phase: its name, its fault (None: control), from ``start_us`` to before ``end_us`` (None: it lasts)."""
 
     phase: str
@@ -38,7 +38,7 @@ def healed_us(window: FaultWindow) -> int | None:
 
 def phases(
     windows: Sequence[FaultWindow], recovered_us: Mapping[str, int], since_us: int | None, until_us: int | None = None
-) -> list[Stretch]:
+) -> list[PhaseSpan]:
     """Return the phases since ``since_us`` (None: since the first fault), in order and without gaps; none without a
     fault.
 
@@ -55,15 +55,15 @@ def phases(
     }
     start = min(changes) if since_us is None else since_us
     edges = [start, *sorted(c for c in changes if c > start and (until_us is None or c < until_us)), until_us]
-    found: list[Stretch] = []
+    found: list[PhaseSpan] = []
     for begin, end in pairwise(edges):
         if begin is None or begin == end:  # only the last edge is None
             continue
         name, fault = phase_at(begin, faults, recovered_us)
         if found and (found[-1].phase, found[-1].fault) == (name, fault):
-            found[-1] = Stretch(name, fault, found[-1].start_us, end)
+            found[-1] = PhaseSpan(name, fault, found[-1].start_us, end)
         else:
-            found.append(Stretch(name, fault, begin, end))
+            found.append(PhaseSpan(name, fault, begin, end))
     return found
 
 

@@ -23,37 +23,37 @@ class RecentlyConfirmed:
         self.by_minute: dict[int, dict[str, int]] = {}
         self._minutes: dict[str, deque[tuple[int, int]]] = {}
         """Violation -> (minute, contributions confirmed in it that stand); the oldest first, each minute once."""
-        self._stands: dict[str, int] = {}
+        self._confirmed_now: dict[str, int] = {}
         """Violation -> sum of these contributions."""
         self._violations: dict[int, set[str]] = {}
         """Minute -> violations of which contributions were confirmed in it."""
 
-    def moved(self, violation: str, name: str, at_us: int, confirmed: int, stands: int) -> None:
+    def apply_change(self, violation: str, name: str, at_us: int, confirmed: int, confirmed_now: int) -> None:
         """Note a change of a violation of class ``name`` at ``at_us``. ``confirmed``: contributions that it confirmed.
-        ``stands``: all contributions of the violation that stand after it."""
+        ``confirmed_now``: all contributions of the violation that are confirmed after it."""
         if confirmed:
             self._confirm(violation, name, at_us // MINUTE_US, confirmed)
         minutes = self._minutes.get(violation, _NONE)
-        while (beyond := self._stands.get(violation, 0) - stands) > 0:
+        while (beyond := self._confirmed_now.get(violation, 0) - confirmed_now) > 0:
             minute, count = minutes.popleft()
             taken = min(count, beyond)
             if count > taken:
                 minutes.appendleft((minute, count - taken))
             self._add(minute, name, -taken)
-            self._stands[violation] -= taken
+            self._confirmed_now[violation] -= taken
         self._drop_if_empty(violation)
 
     def _confirm(self, violation: str, name: str, minute: int, confirmed: int) -> None:
         minutes = self._minutes.setdefault(violation, deque())
         before = minutes.pop()[1] if minutes and minutes[-1][0] == minute else 0
         minutes.append((minute, before + confirmed))
-        self._stands[violation] = self._stands.get(violation, 0) + confirmed
+        self._confirmed_now[violation] = self._confirmed_now.get(violation, 0) + confirmed
         self._violations.setdefault(minute, set()).add(violation)
         self._add(minute, name, confirmed)
 
     def _drop_if_empty(self, violation: str) -> None:
         if violation in self._minutes and not self._minutes[violation]:
-            del self._minutes[violation], self._stands[violation]
+            del self._minutes[violation], self._confirmed_now[violation]
 
     def since(self, minutes: int, now_us: int) -> dict[str, int]:
         """Return class -> contributions confirmed over the last ``minutes`` and not retracted."""
@@ -73,7 +73,7 @@ class RecentlyConfirmed:
             for violation in self._violations.pop(minute):
                 minutes = self._minutes.get(violation, _NONE)
                 while minutes and minutes[0][0] < oldest:
-                    self._stands[violation] -= minutes.popleft()[1]
+                    self._confirmed_now[violation] -= minutes.popleft()[1]
                 self._drop_if_empty(violation)
 
     def _add(self, minute: int, name: str, change: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from validator.measure.output import Output, whole
+from validator.measure.output import Output, total_output
 
 FINE_SECONDS: Final = 900
 """Age up to which seconds are kept one by one. Older seconds are kept so only while a fault is measured on them."""
@@ -57,7 +57,7 @@ class Series:
 
     def total(self, start_s: int, end_s: int) -> Output | None:
         """Return all output of these seconds; None if there was none."""
-        return whole(self.between(start_s, end_s))
+        return total_output(self.between(start_s, end_s))
 
     def last_before(self, second: int) -> Output | None:
         """Return the last stretch that begins before ``second``; None if there is none."""

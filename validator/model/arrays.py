@@ -21,7 +21,7 @@ NEVER: Final = int(np.iinfo(np.int64).max)
 """Stands for null in minima: the minimum of an absent and a present value is the present one."""
 
 
-def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """Return a column as one array. Nothing is copied if it is one already."""
     if not isinstance(column, pa.ChunkedArray):
         return column
@@ -32,7 +32,7 @@ def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 def ints(column: pa.ChunkedArray | pa.Array, absent: int = ABSENT) -> Ints:
     """Return a column of integers, with ``absent`` in place of null."""
-    values = whole(column)
+    values = one_array(column)
     if values.null_count:
         values = pc.fill_null(values, absent)
     return np.asarray(values.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
@@ -77,7 +77,7 @@ def run_starts(*columns: Ints) -> Bools:
 
 def listed(column: pa.ChunkedArray | pa.Array) -> tuple[Ints, pa.Array]:
     """Return a column of lists as (row number of each item, items). A null list has no items."""
-    lists = whole(column)
+    lists = one_array(column)
     parents = np.asarray(pc.list_parent_indices(lists).to_numpy(zero_copy_only=False), dtype=np.int64)
     return parents, pc.list_flatten(lists)
 
@@ -89,8 +89,8 @@ def field(structs: pa.Array, name: str) -> pa.Array:
 
 def coded(texts: Sequence[pa.Array]) -> tuple[list[Ints], list[str]]:
     """Return columns of texts as numbers that sort as the texts do, and the texts by number."""
-    whole = pa.concat_arrays([column.cast(pa.string()) for column in texts]) if texts else pa.array([], pa.string())
-    encoded = whole.dictionary_encode()
+    joined = pa.concat_arrays([column.cast(pa.string()) for column in texts]) if texts else pa.array([], pa.string())
+    encoded = joined.dictionary_encode()
     names = encoded.dictionary.to_pylist()
     order = sorted(range(len(names)), key=names.__getitem__)
     rank = np.empty(len(names), dtype=np.int64)

@@ -18,14 +18,14 @@ _DIGITS: Final = 16
 _MARK: Final = re.compile(rf"…\(([\d,]+) characters, sha256 ([0-9a-f]{{{_DIGITS}}})\)\Z")
 
 
-class Whole(NamedTuple):
+class FullText(NamedTuple):
     """The properties of a whole text that its shortened form states: length in characters, and start of its SHA-256."""
 
     length: int
     digest: str
 
 
-def cut(text: str) -> str:
+def shorten(text: str) -> str:
     """Return ``text`` as it is published."""
     if len(text) <= LONGEST:
         return text
@@ -33,7 +33,7 @@ def cut(text: str) -> str:
     return f"{text[:KEPT]}…({len(text):,} characters, sha256 {digest})"
 
 
-def whole_of(text: str) -> Whole | None:
+def full_text_of(text: str) -> FullText | None:
     """Return what ``text`` states about the text that it shortens; None if it is not shortened."""
     found = _MARK.search(text)
-    return None if found is None else Whole(int(found[1].replace(",", "")), found[2])
+    return None if found is None else FullText(int(found[1].replace(",", "")), found[2])

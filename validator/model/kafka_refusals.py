@@ -132,7 +132,7 @@ def refusal_of_kind(kind: str, options: Mapping[str, str], **named: str) -> Refu
     protocol = options.get("security.protocol", "PLAINTEXT")
     mechanism = _mechanism(options)
     has_certificate = any(name in options for name in _CERTIFICATES)
-    certificate_said, certificate_mend = (
+    certificate_problem, certificate_fix = (
         (
             "the certificate of the client is refused by the broker",
             "name one that is valid and signed by a CA of the broker in ssl.certificate.location in kafka.options",
@@ -183,10 +183,10 @@ def refusal_of_kind(kind: str, options: Mapping[str, str], **named: str) -> Refu
             "the certificate of the client has expired",
             "renew the one that ssl.certificate.location in kafka.options names",
         ),
-        "client_certificate": (certificate_said, certificate_mend),
+        "client_certificate": (certificate_problem, certificate_fix),
         "handshake": (
-            f"client and broker have no common cipher or TLS version, or {certificate_said}",
-            f"compare ssl.cipher.suites and ssl.enabled.protocols of the broker, or {certificate_mend}",
+            f"client and broker have no common cipher or TLS version, or {certificate_problem}",
+            f"compare ssl.cipher.suites and ssl.enabled.protocols of the broker, or {certificate_fix}",
         ),
         "topic": missing_right("READ", f"topic {named.get('names', '')}", options),
         "group": missing_right("DESCRIBE", f"group {named.get('names', '')}", options),

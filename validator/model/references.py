@@ -49,7 +49,7 @@ def expanded(document: Any, environment: Mapping[str, str], folder: Path) -> Any
     Raises `ReferencesUnresolved`.
     """
     work = _Expansion(environment, folder)
-    result = work.of(document, "")
+    result = work.expand(document, "")
     if work.problems:
         raise ReferencesUnresolved(work.problems)
     return result
@@ -62,11 +62,11 @@ class _Expansion:
         self._left = EXPANDED_MAX
         self.problems: list[str] = []
 
-    def of(self, node: Any, place: str) -> Any:
+    def expand(self, node: Any, place: str) -> Any:
         if isinstance(node, dict):
-            return {key: self.of(item, f"{place}.{key}" if place else str(key)) for key, item in node.items()}
+            return {key: self.expand(item, f"{place}.{key}" if place else str(key)) for key, item in node.items()}
         if isinstance(node, list):
-            return [self.of(item, f"{place}[{i}]") for i, item in enumerate(node)]
+            return [self.expand(item, f"{place}[{i}]") for i, item in enumerate(node)]
         return REFERENCE.sub(lambda match: self._value(match, place), node) if isinstance(node, str) else node
 
     def _value(self, match: re.Match[str], place: str) -> str:

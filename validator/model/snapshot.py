@@ -133,7 +133,7 @@ class SettledPositions:
 
 
 @dataclass(frozen=True)
-class CanaryStanding:
+class CanaryMeasures:
     """How many planted violations the canary detected, over the last rounds that were due; None before the first round.
 
     ``judged_us``: instant at which the newest round was judged; before the first, at which the canary began.
@@ -204,7 +204,7 @@ class Snapshot:
     fault_violations: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # fault id -> class -> confirmed
     first_confirmed_us: Mapping[str, int] = field(default_factory=dict)  # class -> instant since which any is confirmed
     batch_durations: Histogram | None = None  # of all batches, also before a restart; None: those since the start
-    canary: CanaryStanding | None = None  # None: not configured
+    canary: CanaryMeasures | None = None  # None: not configured
     results_total: Mapping[str, int] = field(default_factory=dict)  # class -> largest count so far
     settled_positions: tuple[SettledPositions, ...] = ()  # undecodable records that hide nothing
     unconsumed_overdue: int = 0  # contributions that would be missing if the engine's group had consumed them

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from validator.model.snapshot import CanaryStanding
+from validator.model.snapshot import CanaryMeasures
 from validator.model.wording import plural
 from validator.publish.runbook_pages import runbook_place
 from validator.publish.sentences import clock, ratio
@@ -31,15 +31,15 @@ class CanaryStatus:
     runbook: str = RUNBOOK
 
 
-def canary_status(standing: CanaryStanding | None, now_us: int) -> CanaryStatus | None:
-    """Return ``standing`` for the page at the instant ``now_us``; None if no canary is configured."""
-    if standing is None:
+def canary_status(measures: CanaryMeasures | None, now_us: int) -> CanaryStatus | None:
+    """Return ``measures`` for the page at the instant ``now_us``; None if no canary is configured."""
+    if measures is None:
         return None
-    recall, alarms = standing.recall_ratio, standing.false_alarms or 0
-    is_silent = now_us - standing.judged_us > standing.silent_after_us
+    recall, alarms = measures.recall_ratio, measures.false_alarms or 0
+    is_silent = now_us - measures.judged_us > measures.silent_after_us
     said = []
     if recall is not None and recall < RECALL_MIN:
-        missed = [f"{name} {ratio(of)}" for name, of in sorted(standing.class_recall_ratio.items()) if of < 1]
+        missed = [f"{name} {ratio(of)}" for name, of in sorted(measures.class_recall_ratio.items()) if of < 1]
         told = f" (by class: {', '.join(missed)})" if missed else ""
         said.append(
             f"The sidecar found only a share of {ratio(recall)} of the violations that its canary planted{told}: "
@@ -52,7 +52,7 @@ def canary_status(standing: CanaryStanding | None, now_us: int) -> CanaryStatus 
         )
     if is_silent:
         said.append(
-            f"No round of the canary was judged since {clock(rfc3339(standing.judged_us))} UTC: whether the sidecar "
+            f"No round of the canary was judged since {clock(rfc3339(measures.judged_us))} UTC: whether the sidecar "
             "finds violations is not known."
         )
     found = "silent" if is_silent else "none judged yet" if recall is None else ratio(recall)

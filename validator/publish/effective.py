@@ -37,7 +37,7 @@ class _Settings(BaseModel):
     heartbeat_interval_seconds: _Seconds | None = None
 
 
-class _Read(_Settings):
+class _EffectiveFile(_Settings):
     """The file's content."""
 
     engine: str = Field(default="the engine", min_length=1)
@@ -64,7 +64,7 @@ def effective_guarantee(path: Path | None, declared: Guarantee) -> dict[str, Any
             return _unknown(
                 known, f"{path} has more than {BYTES_MAX} bytes; name the file that the engine's operator writes"
             )
-        read = _Read.model_validate_json(content)
+        read = _EffectiveFile.model_validate_json(content)
     except OSError as error:
         return _unknown(known, f"{path} cannot be read ({error.strerror or error}); let the sidecar read it")
     except ValidationError as error:
@@ -108,10 +108,12 @@ def effective_settings(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     known = {name: block.get(name) for name in _Settings.model_fields}
     if not any(value is not None for value in known.values()):
         return []
-    return [(name.removesuffix("_seconds").replace("_", " "), _said(name, value)) for name, value in known.items()]
+    return [
+        (name.removesuffix("_seconds").replace("_", " "), _shown_setting(name, value)) for name, value in known.items()
+    ]
 
 
-def _said(setting: str, value: float | str | None) -> str:
+def _shown_setting(setting: str, value: float | str | None) -> str:
     if value is None:
         return _NOT_STATED
     return f"{value:g} s" if setting.endswith("_seconds") else str(value)

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from validator.codecs.columns import UNOWED
-from validator.model.cut import KEPT, LONGEST, cut, whole_of
+from validator.model.cut import KEPT, LONGEST, full_text_of, shorten
 from validator.model.terminal import plain
 from validator.model.wording import plural
 from validator.publish.redaction import DIGITS, HASHED, SECRET_FILE, secret_of
@@ -23,7 +23,7 @@ from validator.reconcile.facts import Kind, Side
 from validator.reconcile.judge import CONTRIBUTIONS
 from validator.state.tables import Table, has_rows, read
 
-_SAID = {
+_SIDE_PHRASES = {
     Side.INPUT.value: "read as an input event from",
     Side.OUTPUT.value: "carried by the result",
     Side.LATE.value: "set aside as late in",
@@ -105,7 +105,7 @@ def _of_id(spark: SparkSession, state: Path, text: str) -> list[str]:
     found = rows.limit(_ROWS_MAX).collect()
     if not found:
         return []
-    lines = [f"Event {cut(text)}", *[f"  {_sentence(row)}" for row in found]]
+    lines = [f"Event {shorten(text)}", *[f"  {_sentence(row)}" for row in found]]
     if not any(row["side"] == Side.INPUT.value for row in found):
         lines.append("  no input event with this id was read")
     cells = sorted({(row["window_start_us"], row["key"]) for row in found})
@@ -145,7 +145,7 @@ def _cell_lines(spark: SparkSession, state: Path, window_start_us: int | None, k
     """Return the verdicts and violations of a cell, oldest first."""
     own = _starts(window_start_us) & (F.col("key") == key)
     window = "" if window_start_us is None else f" of the window that starts at {rfc3339(window_start_us)}"
-    lines = [f"Cell {cut(key)}{window}"]
+    lines = [f"Cell {shorten(key)}{window}"]
     if has_rows(state, Table.VERDICTS):
         for row in read(spark, state, Table.VERDICTS).where(own).orderBy("batch").limit(_ROWS_MAX).collect():
             counts = ", ".join(f"{row[name]} {name}" for name in CONTRIBUTIONS if row[name])
@@ -169,12 +169,12 @@ def _violation(row: Row) -> str:
 
 
 def _listed(ids: Iterable[str]) -> str:
-    return ", ".join(map(cut, ids))
+    return ", ".join(map(shorten, ids))
 
 
 def _is(column: Column, text: str) -> Column:
     """Return the condition that a column is ``text``, or the whole text that ``text`` is a shortened form of."""
-    whole = whole_of(text)
+    whole = full_text_of(text)
     if whole is None:
         return column == text
     hashed = F.sha2(column.cast("binary"), 256).startswith(whole.digest)
@@ -211,6 +211,6 @@ def _sentence(row: Row) -> str:
     )
     window = "" if row["window_start_us"] is None else f" of {rfc3339(row['window_start_us'])}"
     return (
-        f"{rfc3339(row['lookup_us'])} batch {row['batch']}: {_SAID[row['side']]} {row['topic']}-{row['partition']} at "
-        f"offset {row['offset']}, for cell {cut(row['key'])}{window}{owing}"
+        f"{rfc3339(row['lookup_us'])} batch {row['batch']}: {_SIDE_PHRASES[row['side']]} "
+        f"{row['topic']}-{row['partition']} at offset {row['offset']}, for cell {shorten(row['key'])}{window}{owing}"
     )

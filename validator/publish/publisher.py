@@ -187,7 +187,7 @@ class Publisher:
         """Show ``snapshot`` in files, metrics and page. Returns the report. Raises OSError."""
         if self._redaction is None:
             self._redaction = Redaction(self._config.publish, self._state)
-        snapshot = self._redaction.of(snapshot)
+        snapshot = self._redaction.redacted(snapshot)
         effective = effective_guarantee(self._config.engine.effective, self._config.guarantee)
         report = write(self._state, snapshot, effective)
         self._collector.update(snapshot)

@@ -40,11 +40,11 @@ class Redaction:
         self._hides_ids = rules.ids == "hidden"
         self._id, self._key = shown[rules.ids], shown[rules.keys]
 
-    def of(self, snapshot: Snapshot) -> Snapshot:
+    def redacted(self, snapshot: Snapshot) -> Snapshot:
         """Return ``snapshot`` as it is published."""
-        return replace(snapshot, violations_latest=tuple(map(self._of_record, snapshot.violations_latest)))
+        return replace(snapshot, violations_latest=tuple(map(self._redacted_record, snapshot.violations_latest)))
 
-    def _of_record(self, record: ViolationRecord) -> ViolationRecord:
+    def _redacted_record(self, record: ViolationRecord) -> ViolationRecord:
         if record.violation_class == "undecodable":
             return record  # its key is a topic, its ids are positions
         ids = () if self._hides_ids else tuple(map(self._id, record.ids))

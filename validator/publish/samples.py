@@ -8,7 +8,7 @@ from typing import Final
 
 from validator import __version__
 from validator.model.classes import EXPECTABLE, OUTSTANDING, Contribution, Guarantee, Result, Verdict, ViolationClass
-from validator.model.snapshot import CanaryStanding, FaultWindow, Histogram, Snapshot
+from validator.model.snapshot import CanaryMeasures, FaultWindow, Histogram, Snapshot
 from validator.publish.catalogue import BOUNDS_SECONDS, CATALOGUE, DEFINITIONS, NAN, OVERS, PHASES
 from validator.publish.report import fault_measure, settled_ratio
 
@@ -154,22 +154,22 @@ def _faults(snapshot: Snapshot) -> dict[str, dict[Labels, float]]:
     return {"fault_active": active, **measures}
 
 
-def _canary(standing: CanaryStanding | None) -> dict[str, dict[Labels, float]]:
+def _canary(canary: CanaryMeasures | None) -> dict[str, dict[Labels, float]]:
     """Return the canary's samples. An absent measure has no series."""
-    if standing is None:
+    if canary is None:
         return {}
-    delay_us = standing.delay_us_max
+    delay_us = canary.delay_us_max
     measures = {
-        "canary_recall_ratio": standing.recall_ratio,
+        "canary_recall_ratio": canary.recall_ratio,
         "canary_detection_delay_seconds": None if delay_us is None else delay_us / 1e6,
-        "canary_false_alarms": standing.false_alarms,
-        "canary_judged_timestamp_seconds": standing.judged_us / 1e6,
-        "canary_silent_after_seconds": standing.silent_after_us / 1e6,
+        "canary_false_alarms": canary.false_alarms,
+        "canary_judged_timestamp_seconds": canary.judged_us / 1e6,
+        "canary_silent_after_seconds": canary.silent_after_us / 1e6,
     }
     shown: dict[str, dict[Labels, float]] = {
         name: {} if value is None else {(): float(value)} for name, value in measures.items()
     }
-    shown["canary_class_recall_ratio"] = {(name,): ratio for name, ratio in standing.class_recall_ratio.items()}
+    shown["canary_class_recall_ratio"] = {(name,): ratio for name, ratio in canary.class_recall_ratio.items()}
     return shown
 
 

@@ -192,7 +192,7 @@ class Server:
                 answer = await self._answer(asked)
                 keep_alive = asked.keep_alive and not isinstance(answer, Stream)
                 head_only = asked.method == "HEAD"
-            except Refused as refused:
+            except RequestRefused as refused:
                 answer, head_only = refused.answer, False
             connection.answering = True
             await _write(writer, answer, head_only=head_only, keep_alive=keep_alive)
@@ -208,21 +208,21 @@ class Server:
     async def _answer(self, asked: _ParsedRequest) -> Answer | Stream:
         if asked.method not in METHODS:
             said = "Nothing here can be changed; ask with GET or HEAD.\n"
-            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, said, {"Allow": ", ".join(METHODS)})
+            raise RequestRefused(HTTPStatus.METHOD_NOT_ALLOWED, said, {"Allow": ", ".join(METHODS)})
         if not self._access.accepts_host(asked.host):
             said = "This name of the host is not accepted; add it to metrics.allowed_hosts.\n"
-            raise Refused(HTTPStatus.MISDIRECTED_REQUEST, said)
+            raise RequestRefused(HTTPStatus.MISDIRECTED_REQUEST, said)
         try:
             admitted = self._access.admits(asked.path, asked.authorization)
         except AccessError:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "The token's file cannot be read.\n") from None
+            raise RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, "The token's file cannot be read.\n") from None
         if not admitted:
             said = "This needs the token of metrics.authorization.\n"
-            raise Refused(HTTPStatus.UNAUTHORIZED, said, {"WWW-Authenticate": CHALLENGE})
+            raise RequestRefused(HTTPStatus.UNAUTHORIZED, said, {"WWW-Authenticate": CHALLENGE})
         route = self._routes.get(asked.path)
         if route is None:
             known = ", ".join(sorted(self._routes))
-            raise Refused(HTTPStatus.NOT_FOUND, f"There is nothing here; see {known}.\n")
+            raise RequestRefused(HTTPStatus.NOT_FOUND, f"There is nothing here; see {known}.\n")
         return await asyncio.to_thread(route, Request(asked.query, asked.accept))
 
 
@@ -241,7 +241,7 @@ def _listening(address: str, port: int) -> socket.socket:
     return listener
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that no route answers. Its connection ends with the refusal."""
 
     def __init__(self, status: HTTPStatus, said: str, headers: Mapping[str, str] | None = None) -> None:
@@ -311,31 +311,31 @@ class _ParsedRequest:
 
 
 async def _read_request(reader: asyncio.StreamReader, first: bytes) -> _ParsedRequest:
-    """Read the next request, whose first byte was read already (RFC 9112). Raises Refused."""
+    """Read the next request, whose first byte was read already (RFC 9112). Raises RequestRefused."""
     try:
         head = first + await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
-        raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers are too long.\n") from None
+        raise RequestRefused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers are too long.\n") from None
     line, *lines = head.decode("latin-1").lstrip("\r\n").removesuffix("\r\n\r\n").split("\r\n")
     asked = line.split(" ")
     if len(asked) != 3 or asked[2] not in ("HTTP/1.1", "HTTP/1.0") or not _TOKEN.fullmatch(asked[0]):
-        raise Refused(HTTPStatus.BAD_REQUEST, "This is not a request of HTTP/1.1.\n")
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, "This is not a request of HTTP/1.1.\n")
     headers: dict[str, str] = {}
     for text in lines:
         name, colon, value = text.partition(":")
         name = name.lower()
         # Servers in a chain differ in how they read a repeated or folded header, or one with a space before its colon.
         if not colon or not _TOKEN.fullmatch(name) or "\n" in value or (name in headers and name in _NOT_REPEATABLE):
-            raise Refused(HTTPStatus.BAD_REQUEST, "A header cannot be read.\n")
+            raise RequestRefused(HTTPStatus.BAD_REQUEST, "A header cannot be read.\n")
         headers[name] = value.strip(" \t")
     await _read_body(reader, headers)
     method, target, version = asked
     try:
         url = urlsplit(target)
     except ValueError:
-        raise Refused(HTTPStatus.BAD_REQUEST, "The path cannot be read.\n") from None
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, "The path cannot be read.\n") from None
     if version == "HTTP/1.1" and "host" not in headers:
-        raise Refused(HTTPStatus.BAD_REQUEST, "The header Host is missing.\n")
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, "The header Host is missing.\n")
     connection = headers.get("connection", "").lower()
     return _ParsedRequest(
         method=method,
@@ -352,16 +352,16 @@ _NOT_REPEATABLE: Final = frozenset({"host", "content-length", "transfer-encoding
 
 
 async def _read_body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> None:
-    """Read a body to its end, so that it cannot be read as the next request. Raises Refused."""
+    """Read a body to its end, so that it cannot be read as the next request. Raises RequestRefused."""
     if "transfer-encoding" in headers:
-        raise Refused(
+        raise RequestRefused(
             HTTPStatus.LENGTH_REQUIRED, "A body with Transfer-Encoding is not accepted; send it with Content-Length.\n"
         )
     length = headers.get("content-length", "0")
     if not re.fullmatch(r"[0-9]{1,18}", length):
-        raise Refused(HTTPStatus.BAD_REQUEST, "The length of the body cannot be read.\n")
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, "The length of the body cannot be read.\n")
     if int(length) > BODY_BYTES:
-        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A body has at most {BODY_BYTES} bytes.\n")
+        raise RequestRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A body has at most {BODY_BYTES} bytes.\n")
     await reader.readexactly(int(length))
 
 

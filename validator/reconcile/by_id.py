@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from validator.codecs.batches import RESULTS
 from validator.codecs.columns import DECODED, TOMBSTONE
 from validator.codecs.plain_fields import bools, one_number, plain
-from validator.model.arrays import Bools, Ints, listed, whole
+from validator.model.arrays import Bools, Ints, listed, one_array
 from validator.oracles.seam import Reads
 
 OF_KEY: Final = 0
@@ -49,8 +49,8 @@ def keys_of_cells(keys: pa.Array) -> pa.Array:
 
 def keyed_events(events: pa.Table, decoded: Bools, reads: Reads) -> pa.Table:
     """Return rows of `EVENTS`, in which decoded events have the keys of their cells."""
-    keys = whole(events["key"].unify_dictionaries())
-    found = cell_keys(keys, whole(events["id"]), whole(events["text_id"]), joined=reads.joined_keys)
+    keys = one_array(events["key"].unify_dictionaries())
+    found = cell_keys(keys, one_array(events["id"]), one_array(events["text_id"]), joined=reads.joined_keys)
     if not decoded.all():
         found = pc.if_else(pa.array(decoded), found, keys.cast(pa.string()))
     at = events.schema.get_field_index("key")
@@ -65,8 +65,8 @@ def keyed_results(results: pa.Table, reads: Reads) -> tuple[pa.Table, Bools]:
     the newest result of the key follows. If results add up, only a result without ids has an `OF_KEY` row, which counts
     it.
     """
-    status, keys = plain(whole(results["status"])), whole(results["key"].unify_dictionaries())
-    ids, texts = whole(results["ids"]), whole(results["text_ids"])
+    status, keys = plain(one_array(results["status"])), one_array(results["key"].unify_dictionaries())
+    ids, texts = one_array(results["ids"]), one_array(results["text_ids"])
     (of_ids, numbers), (of_texts, names) = listed(ids), listed(texts)
     listing = np.concatenate([of_ids, of_texts])
     cells = cell_keys(
@@ -78,7 +78,7 @@ def keyed_results(results: pa.Table, reads: Reads) -> tuple[pa.Table, Bools]:
     chosen = np.arange(len(listing))
     decoded = status == DECODED
     if reads.replaces:
-        chosen = _newest(plain(whole(results["partition"])), plain(whole(results["offset"])), listing, cells)
+        chosen = _newest(plain(one_array(results["partition"])), plain(one_array(results["offset"])), listing, cells)
         of_key = decoded | ((status == TOMBSTONE) & bools(keys.is_valid()))
         counted = np.zeros(len(chosen), dtype=np.bool_)
     else:
@@ -102,7 +102,7 @@ def keyed_results(results: pa.Table, reads: Reads) -> tuple[pa.Table, Bools]:
         "text_ids": _lists(
             np.append(~is_number, np.zeros(len(rows) - sizes[0], np.bool_)), names, chosen[~is_number] - len(numbers)
         ),
-        **{name: whole(results[name]).take(pa.array(rows)) for name in ("partition", "offset", "time_us")},
+        **{name: one_array(results[name]).take(pa.array(rows)) for name in ("partition", "offset", "time_us")},
     }
     arrays = [pa.array(column) if isinstance(column, np.ndarray) else column for column in columns.values()]
     by_name = dict(zip(columns, arrays, strict=True))

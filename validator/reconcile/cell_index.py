@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.codecs.fingerprints import hash_a, xxh64
-from validator.model.arrays import Bools, Ints, whole
+from validator.model.arrays import Bools, Ints, one_array
 
 _Words = npt.NDArray[np.uint64]
 _Bytes = npt.NDArray[np.uint8]
@@ -149,7 +149,7 @@ class _Batch(NamedTuple):
 
 
 def _batch(windows: Ints, keys: pa.Array | pa.ChunkedArray) -> _Batch:
-    texts = whole(keys)
+    texts = one_array(keys)
     is_null = np.asarray(texts.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
     ends, data = _bytes_of(pc.fill_null(texts.cast(pa.large_string()), ""))
     return _Batch(windows, _hashes(windows, is_null, ends, data), is_null, ends, data)

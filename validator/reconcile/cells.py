@@ -136,7 +136,7 @@ class Columns(ABC):
 
     @property
     @abstractmethod
-    def wholes_of_rows(self) -> tuple[Ints, Ints]:
+    def merged_and_own_rows(self) -> tuple[Ints, Ints]:
         """For each cell, the row of the cell that it is part of, and its own row."""
 
     @property
@@ -155,13 +155,13 @@ class Columns(ABC):
         return self.oracle.reads.replaces
 
     @property
-    def parts(self) -> Bools | None:
+    def non_cells(self) -> Bools | None:
         """The rows that are not cells: those that have become part of another cell, and those of keys. None if all rows
         are cells."""
         if self.oracle.by_id:
             found: Bools = self["window_start_us"] == OF_KEY
         elif self.merges:
-            wholes, own = self.wholes_of_rows
+            wholes, own = self.merged_and_own_rows
             found = wholes != own
         else:
             return None
@@ -183,7 +183,7 @@ class Columns(ABC):
         return self[_SLOT_SEEN if self.merges else "first_seen_us"]
 
     @property
-    def counted(self) -> Ints:
+    def facts_version(self) -> Ints:
         """A number per cell that rises with each of its facts."""
         given = self["expected_count"] + self["late_count"] + self["rejected_count"]
         if self.newest is not None:
@@ -213,9 +213,9 @@ class SomeCells(Columns):
         self._cells.put(name, self._rows, values)
 
     @property
-    def wholes_of_rows(self) -> tuple[Ints, Ints]:
+    def merged_and_own_rows(self) -> tuple[Ints, Ints]:
         """For each cell, the row of the cell that it is part of, and its own row."""
-        return self._cells.wholes(self._rows), self._rows
+        return self._cells.merged_rows(self._rows), self._rows
 
 
 class Cells(Columns):
@@ -234,21 +234,21 @@ class Cells(Columns):
     - ``*_time_us``: broker times.
     - ``x_*``: `EXPANSION_FIELDS`, absent before a comparison.
     - ``given/*``, ``matched/*``, ``lacking/*``: `OF_INPUT` of each topic in ``inputs``.
-    - ``told_digest``: hash of the verdict in the derived tables.
-    - ``told_*``, ``confirmed_*``, ``began_*``: contributions in the derived tables' violation of each class, how many
-      of them are confirmed, and since when there are any.
+    - ``recorded_digest``: hash of the verdict in the derived tables.
+    - ``recorded_*``, ``confirmed_*``, ``began_*``: contributions in the derived tables' violation of each class, how
+      many of them are confirmed, and since when there are any.
     """
 
     def __init__(
         self,
-        told: Sequence[str],
+        recorded: Sequence[str],
         oracle: Oracle,
     ) -> None:
-        """``told``: the violation classes that the derived tables record."""
+        """``recorded``: the violation classes that the derived tables record."""
         super().__init__(oracle, [])
         self._gap_us = oracle.merging_gap_us
         self._newest = newest.Newest(self) if oracle.reads.replaces else None
-        self._wholes = np.empty(0, dtype=np.int64)
+        self._merged_into = np.empty(0, dtype=np.int64)
         self._size = 0
         self._index = CellIndex()
         names = (
@@ -263,8 +263,8 @@ class Cells(Columns):
             *(newest.COLUMNS if self.newest is not None else ()),
             *((_SLOT_SEEN,) if self.merges else ()),
         )
-        of_told = (f"{part}_{name}" for name in told for part in ("told", "confirmed", "began"))
-        self._initials = {name: np.int64(_initial(name)) for name in (*names, "told_digest", *of_told)}
+        of_recorded = (f"{part}_{name}" for name in recorded for part in ("recorded", "confirmed", "began"))
+        self._initials = {name: np.int64(_initial(name)) for name in (*names, "recorded_digest", *of_recorded)}
         self._columns: dict[str, Ints] = {}
         self._room = 0
         self.lateness = Lateness()
@@ -295,9 +295,9 @@ class Cells(Columns):
         return self._columns[name][: self._size]
 
     @property
-    def wholes_of_rows(self) -> tuple[Ints, Ints]:
+    def merged_and_own_rows(self) -> tuple[Ints, Ints]:
         """For each cell, the row of the cell that it is part of, and its own row."""
-        return self._wholes, np.arange(self._size)
+        return self._merged_into, np.arange(self._size)
 
     @property
     def newest(self) -> newest.Newest | None:
@@ -308,19 +308,19 @@ class Cells(Columns):
         """Return the cells of these rows. ``rows``: in rising order."""
         return self if len(rows) == self._size else SomeCells(self, rows)
 
-    def leaving(self, goes: Bools) -> Bools:
-        """Return the rows for which ``goes`` holds and which no other cell needs."""
+    def removable(self, removed: Bools) -> Bools:
+        """Return the rows for which ``removed`` holds and which no other cell needs."""
         if self.newest is not None:
-            goes = goes & ~self.newest.held(goes)
-        return goes[self._wholes] if self.merges else goes
+            removed = removed & ~self.newest.held(removed)
+        return removed[self._merged_into] if self.merges else removed
 
-    def wholes(self, rows: Ints) -> Ints:
+    def merged_rows(self, rows: Ints) -> Ints:
         """Return the rows of the cells that these rows are now part of; -1 stays -1."""
-        return rows if self._gap_us is None else np.where(rows < 0, rows, self._wholes[rows])
+        return rows if self._gap_us is None else np.where(rows < 0, rows, self._merged_into[rows])
 
     def rows_of(self, windows: Ints, keys: pa.Array | pa.ChunkedArray, *, adding: bool = False) -> Ints:
         """Return the row numbers of cells; -1 for a cell that does not exist, unless ``adding`` creates it. A cell that
-        is part of another one has a row of its own (`wholes`)."""
+        is part of another one has a row of its own (`merged_rows`)."""
         if not adding:
             return self._index.find(windows, keys)
         before, found = self._size, self._index.add(windows, keys)
@@ -332,7 +332,7 @@ class Cells(Columns):
 
     def rows_of_facts(self, facts: pa.Table, *, adding: bool = False) -> Ints:
         """Return, for each row of a table, the row of the whole cell with its ``window_start_us`` and ``key``."""
-        return self.wholes(self.own_rows_of(facts, adding=adding))
+        return self.merged_rows(self.own_rows_of(facts, adding=adding))
 
     def own_rows_of(self, facts: pa.Table, *, adding: bool = False) -> Ints:
         """As `rows_of_facts`, but if the cell is part of another one, its own row."""
@@ -356,10 +356,10 @@ class Cells(Columns):
         batch, lookup_us = ints(facts["batch"]), ints(facts["lookup_us"])
         if self._gap_us is not None:
             np.minimum.at(self.array(_SLOT_SEEN), rows, lookup_us)
-            before = self._wholes.copy()
+            before = self._merged_into.copy()
             rows = self._merged(rows, facts, self._gap_us)
-            joined = np.flatnonzero(before != self._wholes)
-            changed = np.concatenate([changed, rows, joined, before[joined], self._wholes[joined]])
+            joined = np.flatnonzero(before != self._merged_into)
+            changed = np.concatenate([changed, rows, joined, before[joined], self._merged_into[joined]])
         if self.newest is not None:
             self.newest.adopt(rows)
         np.minimum.at(self.array("first_batch"), rows, batch)
@@ -399,10 +399,10 @@ class Cells(Columns):
         mine, latest = rows[of_input], ints(facts["latest_us"])[of_input]
         np.minimum.at(self.array("first_event_us"), mine, ints(facts["earliest_us"], NEVER)[of_input])
         np.maximum.at(self.array("last_event_us"), mine, latest)
-        np.maximum.at(self.array("end_us"), self.wholes(mine), latest + after_us)
+        np.maximum.at(self.array("end_us"), self.merged_rows(mine), latest + after_us)
 
     def _merged(self, rows: Ints, facts: pa.Table, gap_us: int) -> Ints:
-        """Merge the cells that events join. Returns the wholes of ``rows``."""
+        """Merge the cells that events join. Returns the cells that ``rows`` are now part of."""
         mine = np.unique(rows[is_one_of(facts["side"], Side.INPUT.value)])
         first, last, grid_us = self["first_event_us"], self["last_event_us"], self.oracle.grid_us
         starts, keys = self["window_start_us"][mine], self.keys(mine)
@@ -413,9 +413,9 @@ class Cells(Columns):
         known = (last[earlier] != ABSENT) & (first[later] != NEVER)
         earlier, later = earlier[known], later[known]
         near = first[later] - last[earlier] <= gap_us
-        wholes, parts = self._wholes[earlier[near]], self._wholes[later[near]]
+        wholes, parts = self._merged_into[earlier[near]], self._merged_into[later[near]]
         self._join(wholes[wholes != parts], parts[wholes != parts])
-        return self._wholes[rows]
+        return self._merged_into[rows]
 
     def _join(self, wholes: Ints, parts: Ints) -> None:
         """Make ``parts`` parts of ``wholes``, which are earlier. A part joins one whole, which may join another."""
@@ -427,7 +427,7 @@ class Cells(Columns):
             above = higher
         parts = np.unique(parts)
         wholes = above[parts]
-        self._wholes = above[self._wholes]
+        self._merged_into = above[self._merged_into]
         for name in self._columns:
             if name in SUMS or "/" in name:
                 column = self.array(name)
@@ -453,14 +453,14 @@ class Cells(Columns):
             self.inputs.append(topic)
             self._initials |= {f"{part}/{topic}": np.int64(0) for part in OF_INPUT}
 
-    def drop(self, goes: Bools) -> None:
-        """Remove the cells for which ``goes`` holds. All row numbers change."""
-        stay = np.flatnonzero(~goes)
+    def drop(self, removed: Bools) -> None:
+        """Remove the cells for which ``removed`` holds. All row numbers change."""
+        stay = np.flatnonzero(~removed)
         self._columns = {name: self[name][stay] for name in self._columns}
         self._room = len(stay)
-        number = np.cumsum(~goes) - 1
+        number = np.cumsum(~removed) - 1
         if self._gap_us is not None:
-            self._wholes = number[self._wholes[stay]]
+            self._merged_into = number[self._merged_into[stay]]
         self._size = len(stay)
         if self.newest is not None:
             self.newest.renumber(number)
@@ -484,17 +484,17 @@ class Cells(Columns):
         without columns in which all cells have the initial value. The arrays are not copied."""
         names = ("window_start_us", *(name for name in self._columns if not name.startswith(_COMPARED)))
         columns = {name: self[name] for name in names}
-        return pa.table(columns | {"key": self.keys()} | ({_WHOLE: self._wholes} if self.merges else {}))
+        return pa.table(columns | {"key": self.keys()} | ({_MERGED_INTO: self._merged_into} if self.merges else {}))
 
     def fill(self, saved: pa.Table) -> bool:
         """Add the cells of `to_table` to an empty table. Returns False, and changes nothing, if these cells do not have
         all of its columns."""
         assert not self._size, "no cells yet"
-        names = {name for name in saved.column_names if name not in ("key", _WHOLE)}
+        names = {name for name in saved.column_names if name not in ("key", _MERGED_INTO)}
         inputs = sorted(name.removeprefix("given/") for name in names if "/" in name)
         if (
             not names <= {*self.saved_names, *(f"given/{topic}" for topic in inputs)}
-            or (_WHOLE in saved.column_names) != self.merges
+            or (_MERGED_INTO in saved.column_names) != self.merges
         ):
             return False
         for topic in inputs:
@@ -503,7 +503,7 @@ class Cells(Columns):
         for name in names:
             self[name] = ints(saved[name])
         if self.merges:
-            self._wholes = ints(saved[_WHOLE]).copy()
+            self._merged_into = ints(saved[_MERGED_INTO]).copy()
         return True
 
     def keys(self, rows: Ints | None = None) -> pa.Array:
@@ -521,13 +521,13 @@ class Cells(Columns):
         for name, column in self._columns.items():
             column[self._size : size] = self._initials[name]
         if self._gap_us is not None:
-            self._wholes = np.concatenate([self._wholes, np.arange(len(self._wholes), size)])
+            self._merged_into = np.concatenate([self._merged_into, np.arange(len(self._merged_into), size)])
         self._size = size
 
 
 _COMPARED: Final = ("x_", *(f"{part}/" for part in OF_INPUT[1:]))
 """Prefixes of the columns that a comparison of ids fills."""
-_WHOLE: Final = "whole"
+_MERGED_INTO: Final = "whole"
 """Column of `Cells.to_table`: the row that each row is part of."""
 _PARTS: Final = {"count": "contributions", "a": "hash_a", "b": "hash_b"}
 _TIMED: Final = {Side.INPUT: "input", Side.OUTPUT: "result"}
@@ -540,6 +540,6 @@ def _initial(name: str) -> int:
         name in SUMS
         or name in newest.COUNTS
         or "/" in name
-        or (name.startswith(("told_", "confirmed_")) and name != "told_digest")
+        or (name.startswith(("recorded_", "confirmed_")) and name != "recorded_digest")
     )
     return 0 if counted else ABSENT

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from validator.codecs.columns import DECODED, UNDECODABLE, UNOWED
 from validator.codecs.fingerprints import hash_a, hash_b, text_numbers
 from validator.codecs.plain_fields import bools, numbers, one_number, plain
-from validator.model.arrays import ABSENT, NEVER, Bools, Ints, whole
+from validator.model.arrays import ABSENT, NEVER, Bools, Ints, one_array
 from validator.oracles.seam import Oracle
 from validator.reconcile import by_id
 from validator.reconcile.facts import GROUPED
@@ -36,10 +36,10 @@ def facts_of_events(
     """
     if not events.num_rows:
         return GROUPED.empty_table()
-    times, decoded = numbers(whole(events["event_time_us"]))
+    times, decoded = numbers(one_array(events["event_time_us"]))
     reaches = oracle.reaches_us(times, slack_us)
     sane = decoded & (times <= limit_us)
-    owed = decoded & bools(pc.fill_null(whole(events["is_owed"]), True))
+    owed = decoded & bools(pc.fill_null(one_array(events["is_owed"]), True))
     if oracle.by_id:
         events = by_id.keyed_events(events, decoded, oracle.reads)
     event_rows, starts = oracle.assigned(times)
@@ -55,8 +55,8 @@ def facts_of_events(
     of_reach = np.where(sane, of_reach - of_reach.min(initial=0), -1)
     status = np.select([owed, decoded], [DECODED, UNOWED], UNDECODABLE)
     groups = _Groups(events, [status, of_cell, of_reach], once)
-    ids, are_integers = numbers(whole(events["id"]))
-    texts = whole(events["text_id"])
+    ids, are_integers = numbers(one_array(events["id"]))
+    texts = one_array(events["text_id"])
     are_texts = bools(texts.is_valid())
     hashed = ids
     if are_texts.any():
@@ -108,15 +108,15 @@ def facts_of_results(results: pa.Table, source: int, oracle: Oracle) -> pa.Table
     once = None
     if oracle.by_id:
         results, once = by_id.keyed_results(results, oracle.reads)
-    status = plain(whole(results["status"]))
-    named, has_start = numbers(whole(results["window_start_us"]))
+    status = plain(one_array(results["status"]))
+    named, has_start = numbers(one_array(results["window_start_us"]))
     starts = np.where(has_start, oracle.starts_of_results(named), 0)
     groups = _Groups(results, [status, has_start.astype(np.int64), starts], once)
-    ids, texts = whole(results["ids"]), whole(results["text_ids"])
+    ids, texts = one_array(results["ids"]), one_array(results["text_ids"])
     integers, of_texts = plain(ids.flatten()), text_numbers(texts.flatten())
     in_ids, in_texts = plain(pc.list_value_length(ids)), plain(pc.list_value_length(texts))
     claims = pa.StructArray.from_arrays(
-        [whole(results["offset"]), whole(results["time_us"]), ids, texts],
+        [one_array(results["offset"]), one_array(results["time_us"]), ids, texts],
         fields=list(GROUPED.field("results").type.value_type),
     )
     columns = {
@@ -139,9 +139,9 @@ class _Groups:
     def __init__(self, records: pa.Table, numbered: list[Ints], once: Bools | None = None) -> None:
         """``once``: marks the row that counts a record, if records have several rows."""
         self._once = once
-        self._places = plain(whole(records["partition"]))
-        self._offsets, self._stamps = plain(whole(records["offset"])), whole(records["time_us"])
-        keys = whole(records["key"].unify_dictionaries())
+        self._places = plain(one_array(records["partition"]))
+        self._offsets, self._stamps = plain(one_array(records["offset"])), one_array(records["time_us"])
+        keys = one_array(records["key"].unify_dictionaries())
         self._codes = np.where(bools(keys.is_valid()), plain(pc.fill_null(keys.indices, 0)), -1)
         self._texts = keys.dictionary
         number = one_number([self._places, *numbered, self._codes])

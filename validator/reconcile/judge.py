@@ -208,7 +208,7 @@ def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
     observed = cells["processed_count"] + cells["late_count"] + cells["rejected_count"]
     # A comparison of ids depends on the cell's facts, on the events whose answers may have expired, and on the hidden
     # records that are known to have made no event late. Each term only grows.
-    version = cells.counted + clock.unprovable_offsets + clock.settled
+    version = cells.facts_version + clock.unprovable_offsets + clock.settled
     compared = cells["x_version"] == version
     same = _same_fingerprints(cells, rules)
     refuted = same & compared & _differ(cells)
@@ -414,29 +414,29 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     lost = clear & is_missing & (outstanding > 0)
     unclear = it.resolved & _unclear_inputs(cells, rules, it)
     # An earlier comparison, which is no longer in memory, may have found that the ids differ.
-    contradicted = it.agrees & it.resolved & np.logical_or.reduce([cells[f"told_{name}"] > 0 for name in EXCESS])
+    contradicted = it.agrees & it.resolved & np.logical_or.reduce([cells[f"recorded_{name}"] > 0 for name in EXCESS])
     wants_expansion = it.in_scope & (disagrees | lost | unclear | contradicted) & (~it.compared | consumed_may_move)
     # If a cell was compared before it had the violation, it is compared again, so that the violation names its ids.
-    new = lost & (counts["missing"] > cells["told_missing"])
+    new = lost & (counts["missing"] > cells["recorded_missing"])
     for name in EXCESS:
-        new |= clear & (counts[name] > cells[f"told_{name}"])
+        new |= clear & (counts[name] > cells[f"recorded_{name}"])
     wants_evidence = new & it.compared
     closed = cells["closed_us"] != ABSENT
-    parts = cells.parts
+    non_cells = cells.non_cells
     settled = ~it.in_scope | (closed & it.resolved & (it.agrees | (outstanding == 0) | is_missing) & ~wants_expansion)
     violated = np.full(len(cells), False)
     for name in VIOLATIONS:
         violated |= counts[name] > 0
     digests = digest(counts)
-    recorded = cells["told_digest"] != ABSENT
+    recorded = cells["recorded_digest"] != ABSENT
     sampled = it.agrees & ~it.compared & settled & it.in_scope & seen & (cells["expected_a"] % rules.sampled_of == 0)
     if rules.oracle.by_id:
         # The fingerprint of a cell with one id proves as much as its ids.
         sampled[:] = False
     # A verdict is recorded once it is settled, violated or no longer pending, and after that at every change.
-    changed = (recorded | settled | (it.state != PENDING) | violated) & (digests != cells["told_digest"])
-    if parts is not None:
-        changed &= recorded | ~parts
+    changed = (recorded | settled | (it.state != PENDING) | violated) & (digests != cells["recorded_digest"])
+    if non_cells is not None:
+        changed &= recorded | ~non_cells
     return Judged(
         counts=counts,
         on_record=_on_record(cells, counts, it),
@@ -558,7 +558,7 @@ def _on_record(cells: Columns, counts: dict[str, Ints], it: _Decisions) -> dict[
     """
     found = {}
     for name in VIOLATIONS:
-        recorded = cells[f"told_{name}"]
+        recorded = cells[f"recorded_{name}"]
         if name == "missing":
             # Includes contributions that the engine will consume again because its group was reset.
             outstanding = sum((counts[state] for state in (*STATES, "unconsumed")), start=np.zeros_like(recorded))

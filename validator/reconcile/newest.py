@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from validator.model.arrays import ABSENT, Bools, Ints, ints, whole
+from validator.model.arrays import ABSENT, Bools, Ints, ints, one_array
 from validator.reconcile.by_id import OF_KEY, keys_of_cells
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Newest:
 
     def _places(self, facts: pa.Table) -> Ints:
         """Return a number for each row's partition."""
-        topics = whole(facts["topic"]).dictionary_encode()
+        topics = one_array(facts["topic"]).dictionary_encode()
         numbers = [self._topics.setdefault(topic, len(self._topics)) for topic in topics.dictionary.to_pylist()]
         return np.array(numbers, dtype=np.int64)[ints(topics.indices)] * _PARTITIONS + ints(facts["partition"])
 

@@ -50,7 +50,7 @@ def violation_id(name: str, window_start_us: int, key: str | None) -> str:
     return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
 
 
-def moved(
+def changed_violations(
     cells: Cells,
     judged_rows: Ints,
     judged: Judged,
@@ -66,8 +66,8 @@ def moved(
 
     The cells are ``judged_rows``, and their verdicts ``judged``. A row has the columns of the violations table, except
     batch, phase and fault. In addition it has ``at_us``, the instant that determines phase and fault; ``first_us``,
-    the instant since which the violation is on record; and ``stands``, the number of contributions that are confirmed
-    now.
+    the instant since which the violation is on record; and ``confirmed_now``, the number of contributions that are
+    confirmed now.
 
     ``suspected``: classes that stay suspected, because unreadable records or a wrong configuration may explain them.
     ``lookup_us``: instant of the batch. ``withdrawn``: classes of which nothing is confirmed any more. ``outages``:
@@ -76,7 +76,7 @@ def moved(
     found: list[dict[str, Any]] = []
     some = cells.some(judged_rows)
     for name in VIOLATIONS:
-        now, before = judged.on_record[name], some[f"told_{name}"]
+        now, before = judged.on_record[name], some[f"recorded_{name}"]
         sure = confirmed_of(some, judged, name, suspected, withdrawn)
         sure_before = some[f"confirmed_{name}"]
         differs = (now != before) | (sure != sure_before)
@@ -109,7 +109,7 @@ def moved(
                     "provable_us": present(provable[i]),
                     "at_us": present(at[i]),
                     "first_us": present(first[i]),
-                    "stands": int(sure[i]),
+                    "confirmed_now": int(sure[i]),
                     "ids": list(evidence.get((row, name), ())),
                     "explanation": explanation if count else "explained by records that were read later",
                 }
@@ -125,16 +125,19 @@ def note_recorded_violations(
     lookup_us: int,
     withdrawn: frozenset[str] = frozenset(),
 ) -> Bools:
-    """Note in the cells what the rows of `moved` record in the violations table. Return which cells changed."""
+    """Note in the cells what the rows of `changed_violations` record in the violations table.
+
+    Returns which cells changed.
+    """
     sure = {name: confirmed_of(cells, judged, name, suspected, withdrawn) for name in VIOLATIONS}
     changed = np.zeros(len(cells), dtype=np.bool_)
     for name in VIOLATIONS:
-        now, recorded, confirmed = judged.on_record[name], cells[f"told_{name}"], cells[f"confirmed_{name}"]
+        now, recorded, confirmed = judged.on_record[name], cells[f"recorded_{name}"], cells[f"confirmed_{name}"]
         changed |= (now != recorded) | (sure[name] != confirmed)
         cells[f"began_{name}"] = np.where((now > 0) & (recorded == 0), lookup_us, cells[f"began_{name}"])
         cells[f"confirmed_{name}"] = sure[name]
         # An unchanged verdict is noted, too: a count that was only held on record may have fallen.
-        cells[f"told_{name}"] = now
+        cells[f"recorded_{name}"] = now
     return changed
 
 

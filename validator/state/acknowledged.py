@@ -52,7 +52,7 @@ class Acknowledged:
             self._add(entry, self._least[violation])
         self._entries = found
 
-    def moved(self, counts: Mapping[str, int]) -> None:
+    def apply_changes(self, counts: Mapping[str, int]) -> None:
         """Apply changed violations. ``counts``: violation -> contributions in it now."""
         for violation in self._least.keys() & counts.keys():
             entry, before = self._entries[violation], self._least[violation]

@@ -35,7 +35,7 @@ class KnownFacts:
         self._from_batch = first_batch
 
     @property
-    def held_from(self) -> int:
+    def in_memory_from(self) -> int:
         """The first batch from which on all facts are in memory."""
         return self._from_batch
 
@@ -73,7 +73,7 @@ class KnownFacts:
             return
         yield from self._tables.scan(Table.FACTS, COMPARED_COLUMNS, _within_windows(oldest_batch, first_us, last_us))
 
-    def to_fold(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
+    def facts_to_fold(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
         """As `facts_of_windows`, with `FACT_COLUMNS`, and from the table only."""
         if self._tables is not None:
             yield from self._tables.scan(Table.FACTS, FACT_COLUMNS, _within_windows(oldest_batch, first_us, last_us))

@@ -36,13 +36,14 @@ class RecordedViolation:
 
 
 class ViolationChange(NamedTuple):
-    """A change of a violation. ``confirmed``: contributions that it confirmed. ``stands``: confirmed ones after it."""
+    """A change of a violation. ``confirmed``: contributions that it confirmed. ``confirmed_now``: all confirmed ones
+    after it."""
 
     violation: str
     violation_class: str
     lookup_us: int
     confirmed: int
-    stands: int
+    confirmed_now: int
 
 
 def confirmed_by(rows: pa.Table) -> Ints:
@@ -61,22 +62,23 @@ def summed(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def confirmed_since(tables: StateTables, since_us: int) -> list[ViolationChange]:
-    """The confirmations since an instant (microseconds), in time order. ``stands``: the value after the violation's
-    last row."""
+    """The confirmations since an instant (microseconds), in time order. ``confirmed_now``: the value after the
+    violation's last row."""
     rows: list[tuple[int, str, str, int]] = []
     columns = ("lookup_us", "violation", "class", "state", "confirmed")
     for part in tables.scan(Table.VIOLATIONS, columns, ds.field("lookup_us") >= since_us):
         names = (part[name].to_pylist() for name in columns[:3])
         rows += [row for row in zip(*names, confirmed_by(part).tolist(), strict=True) if row[3]]
-    stands: dict[str, int] = {}
+    confirmed_now: dict[str, int] = {}
     which = named({violation for _, violation, _, _ in rows})
     for part in tables.scan(Table.VIOLATIONS, ("violation", "state", "confirmed", "retracted"), which) if rows else ():
         grown = (confirmed_by(part) - ints(part["retracted"], 0)).tolist()
         for violation, growth in zip(part["violation"].to_pylist(), grown, strict=True):
-            stands[violation] = stands.get(violation, 0) + growth
+            confirmed_now[violation] = confirmed_now.get(violation, 0) + growth
     # An earlier version may have retracted violations that it never confirmed.
     return [
-        ViolationChange(of, name, at_us, confirmed, max(0, stands[of])) for at_us, of, name, confirmed in sorted(rows)
+        ViolationChange(of, name, at_us, confirmed, max(0, confirmed_now[of]))
+        for at_us, of, name, confirmed in sorted(rows)
     ]
 
 

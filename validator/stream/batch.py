@@ -122,7 +122,7 @@ class BatchRunner:
     _policies_us: int = 0
     _recorded: int = -1
     _saved: int = -1
-    _whole: threading.Lock = field(default_factory=threading.Lock)
+    _batch_lock: threading.Lock = field(default_factory=threading.Lock)
     _closed: bool = False
 
     def __post_init__(self) -> None:
@@ -166,16 +166,16 @@ class BatchRunner:
 
     def process(self, spark_batch: int) -> None:
         """Process one micro-batch, up to the offsets that Spark planned for it. Does nothing after `close`."""
-        with self._whole:
+        with self._batch_lock:
             if not self._closed:
                 self._process(spark_batch)
 
     def close(self, seconds: float) -> None:
         """Wait at most ``seconds`` for the current batch to complete, and accept no further one."""
-        waited = self._whole.acquire(timeout=seconds)
+        waited = self._batch_lock.acquire(timeout=seconds)
         self._closed = True
         if waited:
-            self._whole.release()
+            self._batch_lock.release()
 
     def _process(self, spark_batch: int) -> None:
         reach("batch_begun")
@@ -252,7 +252,7 @@ class BatchRunner:
             facts = skipped_row(progress, skipped, offset, self._reach_us(progress), self._retention)
         planted = None
         if canary is not None and facts is not None:
-            planted, facts = canary.apart(facts)
+            planted, facts = canary.split_facts(facts)
         run_end = RunEnd.NONE
         if end is not None:
             self.record.has_ended = True
@@ -276,7 +276,7 @@ class BatchRunner:
         if canary is not None:
             # The canary is judged last, so that its failure cannot affect the pipeline's batch.
             try:
-                canary.take(planted, lookup_us, lookups, ends)
+                canary.judge_batch(planted, lookup_us, lookups, ends)
             except Exception as error:
                 # The canary is left out here, and not by `Generations`: each committed batch restarts the count of
                 # consecutive failures on which `Generations` decides.
@@ -349,7 +349,7 @@ class BatchRunner:
         )
         reach("after_judging")
         self.read_faults()
-        unreadable = self._unreadable.moved(
+        unreadable = self._unreadable.changed_violations(
             self.progress,
             facts,
             suspected=unproven_outputs(self.progress, effects.totals),
@@ -375,11 +375,11 @@ class BatchRunner:
 
     def save(self) -> None:
         """Save the cells after the last batch, unless a batch is running or the last one did not complete."""
-        if self._whole.acquire(blocking=False):
+        if self._batch_lock.acquire(blocking=False):
             try:
                 self._save()
             finally:
-                self._whole.release()
+                self._batch_lock.release()
 
     def _save(self) -> None:
         if self.saver is not None and self._saved < self._recorded == self.progress.batch:

@@ -22,7 +22,7 @@ from validator.measure.canary_recall import CanaryRules, Outcome, Recall
 from validator.measure.canary_rounds import CELLS, Round
 from validator.model.frontier import Lookup, PartitionId
 from validator.model.progress import IngestProgress, TimeRules
-from validator.model.snapshot import CanaryStanding
+from validator.model.snapshot import CanaryMeasures
 from validator.oracles.kinds import canary_oracle
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import VIOLATIONS, Rules
@@ -183,12 +183,12 @@ class CanaryWatch:
         """Whether a batch with these ``ends`` has offsets of the canary."""
         return any(ends.get(place, 0) > offset for place, offset in self.next_offsets.items())
 
-    def apart(self, facts: pa.Table) -> tuple[pa.Table, pa.Table]:
+    def split_facts(self, facts: pa.Table) -> tuple[pa.Table, pa.Table]:
         """A batch's facts, separated into the canary's and the pipeline's."""
         mine = pc.is_in(facts["topic"], value_set=pa.array(self.topics, pa.string()))
         return facts.filter(mine), facts.filter(pc.invert(mine))
 
-    def take(
+    def judge_batch(
         self,
         facts: pa.Table | None,
         lookup_us: int,
@@ -213,9 +213,9 @@ class CanaryWatch:
             self._sidelined_us = SIDELINED_US_MIN
         self._forget_old(at_us)
 
-    def standing(self) -> CanaryStanding:
+    def measures(self) -> CanaryMeasures:
         """The canary's measures, for publication."""
-        return self._recall.standing()
+        return self._recall.measures()
 
     def close(self) -> None:
         """Stop planting for good."""

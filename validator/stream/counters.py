@@ -106,7 +106,7 @@ class _Kept:
                 definition, _, phase = phased.partition(">")
                 record.latency_by_phase[(definition, phase)] = Tally()
         for name, tally in _tallies(record).items():
-            _take_back(tally, self.tallies.get(name))
+            _restore_tally(tally, self.tallies.get(name))
         if not self.knows_phases:
             # A file of an earlier version has no phases: its counts were published as control.
             record.latency_by_phase = {
@@ -132,7 +132,7 @@ def _tallies(record: RunRecord) -> dict[str, Tally]:
     return {**latencies, **phased, "detection": record.detection, "durations": record.durations}
 
 
-def _take_back(tally: Tally, kept: Tally | None) -> None:
+def _restore_tally(tally: Tally, kept: Tally | None) -> None:
     """Set ``tally`` to the kept values. If the bounds differ it is unchanged, since counts cannot be converted."""
     if kept is not None and kept.bounds == tally.bounds:
         tally.counts, tally.sum_seconds, tally.max_seconds = list(kept.counts), kept.sum_seconds, kept.max_seconds

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from validator.model.cut import cut
+from validator.model.cut import shorten
 from validator.model.snapshot import FaultWindow
 from validator.state.tables import StateTables, Table, rows_of
 
@@ -106,4 +106,4 @@ def _over_because(row: Row) -> str | None:
         return None
     parameters = json.loads(str(row["parameters"] or "{}"))
     why = parameters.get("over_because") if isinstance(parameters, dict) else None
-    return cut(why) if isinstance(why, str) and why else None
+    return shorten(why) if isinstance(why, str) and why else None

@@ -12,7 +12,7 @@ from typing import Final
 from confluent_kafka import Message
 
 from validator.model.classes import EXPECTABLE
-from validator.model.cut import cut
+from validator.model.cut import shorten
 
 BYTES_MAX: Final = 2**20
 """Larger values are not parsed."""
@@ -38,13 +38,13 @@ def decoded(value: bytes) -> Row | None:
         if time.tzinfo is None or record["state"] not in ("injected", "verified", "heal_started", "healed"):
             return None
         row: Row = {
-            "id": cut(str(record["id"])),
-            "name": cut(str(record.get("name") or record["kind"])),
-            "kind": cut(str(record["kind"])),
-            "target": cut(str(record["target"])),
+            "id": shorten(str(record["id"])),
+            "name": shorten(str(record.get("name") or record["kind"])),
+            "kind": shorten(str(record["kind"])),
+            "target": shorten(str(record["target"])),
             "state": str(record["state"]),
             "time_us": int(time.timestamp() * 1_000_000),
-            "plan": cut(str(record.get("plan", ""))),
+            "plan": shorten(str(record.get("plan", ""))),
             "seed": int(record.get("seed") or 0),
             "parameters": json.dumps(record.get("parameters", {}), sort_keys=True),
             "expects": json.dumps(_expects(record.get("expects"))),

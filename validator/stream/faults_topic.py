@@ -32,14 +32,14 @@ _FAILURES_MAX: Final = 24
 _Item = TypeVar("_Item")
 
 
-class Reader(Protocol):
+class MessageReader(Protocol):
     """Reads ranges of offsets; implemented by `Workers`."""
 
     def each(self, taken: Callable[[Message], _Item], ranges: Sequence[Range], *, isolated: bool) -> Iterable[_Item]:
         """``taken`` applied to each visible message. Raises `ReadFailed`."""
 
 
-class FaultsTopic:
+class FaultsTopicReader:
     """Reads new records of one faults topic. ``undecodable``: number of records that did not decode."""
 
     def __init__(self, config: Config, say: Callable[[str], None]) -> None:
@@ -54,7 +54,7 @@ class FaultsTopic:
         self._not_before = 0.0
         self.undecodable = 0
 
-    def poll(self, reader: Reader) -> list[Row]:
+    def poll(self, reader: MessageReader) -> list[Row]:
         """New records as rows of the faults table (without ``batch``); none if the topic does not exist."""
         if time.monotonic() < self._not_before:
             return []

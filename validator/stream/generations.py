@@ -48,7 +48,7 @@ from validator.stream.failures import (
     why_jvm_ended,
     why_state_lost,
 )
-from validator.stream.faults_topic import FaultsTopic
+from validator.stream.faults_topic import FaultsTopicReader
 from validator.stream.measuring import LedgerWriter, catch_up, read_ledger
 from validator.stream.outage import OutageNote, is_outage
 from validator.stream.oversized_records import Isolation, is_exhausted
@@ -57,7 +57,7 @@ from validator.stream.recovery import Recovered, follow_acknowledged, recover, r
 from validator.stream.reporting import results_of, snapshot_of
 from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import SavedCells, Saver, saved_cells
-from validator.stream.sources import Source, planned, reading_of, sources_of
+from validator.stream.sources import Source, planning_frame, reading_of, sources_of
 from validator.stream.start_offsets import faults_topic, initial_progress, new_generation, shares, with_faults_topic
 from validator.stream.topic_settings import warnings
 from validator.stream.workers import Workers
@@ -82,7 +82,7 @@ class Generations:
         tables: StateTables,
         brokers: Brokers,
         publisher: Publisher,
-        faults: FaultsTopic | None,
+        faults: FaultsTopicReader | None,
         *,
         once: bool,
         leave_open: bool,
@@ -329,7 +329,7 @@ class Generations:
         self._read_faults()
         if in_parts:
             return self._queried_in_parts(runner, lookups)
-        frame = planned(
+        frame = planning_frame(
             spark,
             config,
             sources,
@@ -442,7 +442,7 @@ class Generations:
         counters.write(self._state, runner.record)
         self._ledger_writer.write(runner.record, runner.progress.lookup_us)
         snapshot = snapshot_of(self._config, runner.progress, runner.judging.sums, runner.record, runner.positions)
-        canary = self._canary.standing() if self._canary is not None else None
+        canary = self._canary.measures() if self._canary is not None else None
         self._show(replace(snapshot, state_bytes=self._sizes.recent(), canary=canary))
 
     def _show(self, snapshot: Snapshot) -> None:

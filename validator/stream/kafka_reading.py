@@ -28,7 +28,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from validator.codecs.batches import columns_of
 from validator.codecs.one_record import TOO_LARGE, RecordDecoder
-from validator.codecs.plain_events import TAKEN
+from validator.codecs.plain_events import RECORD_SCHEMA
 from validator.codecs.times import FARTHEST_US
 from validator.model.kafka_refusals import ClientMessages
 from validator.stream.in_child import in_child
@@ -61,7 +61,12 @@ _UNKNOWN: Final = (
 )
 
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary()), ("size", pa.int32())]))
-_TYPES: Final = {**{f.name: f.type for f in TAKEN}, "key": pa.binary(), "key_size": pa.int32(), "headers": _HEADERS}
+_TYPES: Final = {
+    **{f.name: f.type for f in RECORD_SCHEMA},
+    "key": pa.binary(),
+    "key_size": pa.int32(),
+    "headers": _HEADERS,
+}
 
 
 _Item = TypeVar("_Item")

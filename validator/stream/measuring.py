@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow.dataset as ds
 
 from validator.config.model import Config
-from validator.measure.cost import FaultCost, Rules
+from validator.measure.cost import CostRules, FaultCost
 from validator.measure.latency import RESULT_COLUMNS, latency_buckets
 from validator.measure.ledger import Ledger, MeasuredPhase
 from validator.measure.output import second_after
@@ -107,10 +107,10 @@ def catch_up(tables: StateTables, recovered: Recovered, record: RunRecord) -> No
     record.measured_through(progress.batch)
 
 
-def rules_of(config: Config) -> Rules:
+def rules_of(config: Config) -> CostRules:
     """The configured rules, in whole seconds (rounded up)."""
     measures = config.measures
-    return Rules(
+    return CostRules(
         latency=measures.latency,
         warm_up_seconds=second_after(measures.warm_up),
         control_seconds_least=second_after(measures.control_least),

@@ -39,8 +39,8 @@ def record(
 ) -> None:
     """Append the changed violations, then the changed verdicts, and add the violations to the totals of ``run``.
 
-    ``unreadable``: violations of results that belong to no cell (`UnreadableResults.moved`). ``now_us``: the clock,
-    which is read after the violations are committed.
+    ``unreadable``: violations of results that belong to no cell (`UnreadableResults.changed_violations`). ``now_us``:
+    the clock, which is read after the violations are committed.
     """
     rows = [*effects.violations, *unreadable]
     if rows:
@@ -68,5 +68,7 @@ def _record_violations(rows: Sequence[dict[str, Any]], context: CommitContext, r
     context.tables.append(table, Table.VIOLATIONS, writer=context.writer, version=context.batch)
     by_size = sorted(rows, key=lambda row: (-row["count"], row["class"], row["window_start_us"] or 0, row["key"] or ""))
     counts = {row["violation"]: row["count"] for row in rows}
-    changes = [ViolationChange(r["violation"], r["class"], r["lookup_us"], r["confirmed"], r["stands"]) for r in rows]
+    changes = [
+        ViolationChange(r["violation"], r["class"], r["lookup_us"], r["confirmed"], r["confirmed_now"]) for r in rows
+    ]
     return Recorded(tuple(summed(table)), tuple(by_size[:LATEST_KEPT]), counts, tuple(changes))

@@ -78,7 +78,7 @@ class StateDamaged(Exception):
 
 
 @contextmanager
-def _whole(tables: StateTables) -> Iterator[None]:
+def _translate_damage(tables: StateTables) -> Iterator[None]:
     try:
         yield
     except (DeltaError, pa.ArrowException, FileNotFoundError) as error:
@@ -93,8 +93,8 @@ def _whole(tables: StateTables) -> Iterator[None]:
 class Recovered:
     """The recovered state. A state without facts has no progress and no cells.
 
-    ``settled``, ``passed``, ``rests``, ``horizon_us``: as in `Judging`. ``rereads``: topics that are read again from
-    their start. ``unexamined``: as in `RunRecord`. ``folded_from``: the first batch whose facts were folded.
+    ``settled``, ``watermark_steps``, ``run_ends``, ``horizon_us``: as in `Judging`. ``rereads``: topics that are read
+    again from their start. ``unexamined``: as in `RunRecord`. ``folded_from``: the first batch whose facts were folded.
     """
 
     progress: IngestProgress
@@ -102,8 +102,8 @@ class Recovered:
     retired: Retired
     positions: Positions = field(default_factory=Positions)
     settled: SettledCells = field(default_factory=SettledCells)
-    passed: list[tuple[int, int]] = field(default_factory=list)
-    rests: list[tuple[int, RunEnd]] = field(default_factory=list)
+    watermark_steps: list[tuple[int, int]] = field(default_factory=list)
+    run_ends: list[tuple[int, RunEnd]] = field(default_factory=list)
     horizon_us: int | None = None
     rereads: Rereads = field(default_factory=dict)
     unexamined: Found = field(default_factory=dict)
@@ -116,8 +116,8 @@ class Recovered:
             rules,
             cells=self.cells,
             retired=self.retired.sums,
-            passed=self.passed,
-            rests=self.rests,
+            watermark_steps=self.watermark_steps,
+            run_ends=self.run_ends,
             horizon_us=self.horizon_us,
             settle_at=settle_at,
             settled=self.settled,
@@ -126,7 +126,7 @@ class Recovered:
 
 def take_over(tables: StateTables) -> None:
     """See `StateTables.take_over`. Raises `StateDamaged` and `StateTaken`."""
-    with _whole(tables):
+    with _translate_damage(tables):
         tables.take_over()
 
 
@@ -135,7 +135,7 @@ def recover(tables: StateTables, rules: TimeRules, oracle: Oracle, saved: SavedC
 
     ``saved`` is modified and must not be used afterwards.
     """
-    with _whole(tables):
+    with _translate_damage(tables):
         found = None if saved is None else _since(tables, rules, saved)
         return found or _recovered(tables, rules, oracle)
 
@@ -224,8 +224,9 @@ def _folded(
         unexamined.add(not_examined, later)
         cells.absorb(positions.unsettled(later))
     progress = before.with_facts(summaries(pa.concat_tables(of_last)) if of_last else [])
-    passed, rests = _watermark_steps(instants, progress, saved.passed), [*saved.rests, *_rests(marks, rereads)]
-    _restore_closing(cells, passed, rests)
+    steps = _watermark_steps(instants, progress, saved.watermark_steps)
+    run_ends = [*saved.run_ends, *_run_ends(marks, rereads)]
+    _restore_closing(cells, steps, run_ends)
     _restore_recorded(tables, cells, saved.batch)
     return Recovered(
         progress,
@@ -233,8 +234,8 @@ def _folded(
         retired,
         positions,
         settled=saved.settled,
-        passed=passed,
-        rests=rests,
+        watermark_steps=steps,
+        run_ends=run_ends,
         horizon_us=saved.horizon_us,
         rereads=rereads,
         unexamined=not_examined,
@@ -275,7 +276,7 @@ def _frontiers(tables: StateTables, kept: ds.Expression) -> tuple[list[dict[str,
     return newest, instants
 
 
-def _restore_closing(cells: Cells, steps: list[tuple[int, int]], rests: list[tuple[int, RunEnd]]) -> None:
+def _restore_closing(cells: Cells, steps: list[tuple[int, int]], run_ends: list[tuple[int, RunEnd]]) -> None:
     """Restore the cells' closing times and instants of rest, as they were decided."""
     reached = [watermark for watermark, _ in steps]
     ends, at = np.unique(cells["end_us"], return_inverse=True)
@@ -287,7 +288,7 @@ def _restore_closing(cells: Cells, steps: list[tuple[int, int]], rests: list[tup
             passed[i] = steps[step][1]
     first_seen = cells["first_seen_us"]
     closed = np.where(passed[at] == ABSENT, ABSENT, np.maximum(passed[at], first_seen))
-    for instant, run_end in sorted(rests):
+    for instant, run_end in sorted(run_ends):
         seen = first_seen <= instant
         if run_end.is_due:
             cells["rest_us"] = np.where(seen, instant, cells["rest_us"])
@@ -296,7 +297,7 @@ def _restore_closing(cells: Cells, steps: list[tuple[int, int]], rests: list[tup
     cells["closed_us"] = closed_with_its_events(cells, closed)
 
 
-def _rests(marks: Iterable[Mark], rereads: Rereads) -> list[tuple[int, RunEnd]]:
+def _run_ends(marks: Iterable[Mark], rereads: Rereads) -> list[tuple[int, RunEnd]]:
     """The ends of `--once` runs that found the pipeline at rest: lookup instant, and what was closed."""
     of_mark = {rest_mark(run_end): run_end for run_end in RunEnd if run_end.is_due}
     # A topic that is read again may contain results that were missing: earlier ends of runs are void.
@@ -328,15 +329,15 @@ def _restore_recorded(tables: StateTables, cells: Cells, after_batch: int = -1) 
     """Restore the cells' recorded verdicts and violations from derived rows of batches after ``after_batch``."""
     later = ds.field("batch") > after_batch
     columns = ["batch", "window_start_us", "key", *CONTRIBUTIONS, *RESULTS]
-    _latest(cells, tables.scan(Table.VERDICTS, columns, later), "told_digest", digest_of_rows)
+    _latest(cells, tables.scan(Table.VERDICTS, columns, later), "recorded_digest", digest_of_rows)
     for name in VIOLATIONS:
         rows = tables.scan(Table.VIOLATIONS, _VIOLATION_COLUMNS, later & (ds.field("class") == name))
         _restore_violations(cells, name, rows)
     # A kill between the appends to the two tables leaves violations without a verdict. The cell counts as recorded.
     some = np.zeros(len(cells), dtype=np.bool_)
     for name in VIOLATIONS:
-        some |= cells[f"told_{name}"] != 0
-    cells.put("told_digest", np.flatnonzero(some & (cells["told_digest"] == ABSENT)), 0)
+        some |= cells[f"recorded_{name}"] != 0
+    cells.put("recorded_digest", np.flatnonzero(some & (cells["recorded_digest"] == ABSENT)), 0)
 
 
 def _restore_violations(cells: Cells, name: str, parts: Iterable[pa.Table]) -> None:
@@ -351,12 +352,12 @@ def _restore_violations(cells: Cells, name: str, parts: Iterable[pa.Table]) -> N
     np.add.at(cells.array(f"confirmed_{name}"), rows, grown)
     order = np.lexsort((batch, rows))
     rows, lookup_us, count = rows[order], lookup_us[order], count[order]
-    before = cells[f"told_{name}"][rows]
+    before = cells[f"recorded_{name}"][rows]
     same = rows[1:] == rows[:-1]
     before[1:][same] = count[:-1][same]
     began = (count > 0) & (before == 0)
     # If a cell has several rows, the last assignment, of the newest row, wins.
-    cells.put(f"told_{name}", rows, count)
+    cells.put(f"recorded_{name}", rows, count)
     cells.put(f"began_{name}", rows[began], lookup_us[began])
     # An earlier version may have retracted violations that it never confirmed.
     cells[f"confirmed_{name}"] = np.maximum(cells[f"confirmed_{name}"], 0)
@@ -392,7 +393,7 @@ def _latest(cells: Cells, parts: Iterable[pa.Table], name: str, value: Any) -> N
 
 def follow_acknowledged(tables: StateTables, record: RunRecord, found: Mapping[str, Acknowledgement]) -> None:
     """Apply the current acknowledgements to ``record``. Raises `StateDamaged`."""
-    with _whole(tables):
+    with _translate_damage(tables):
         record.acknowledged.follow(tables, found)
 
 
@@ -401,7 +402,7 @@ def restore_record(tables: StateTables, record: RunRecord) -> None:
 
     Raises `StateDamaged`.
     """
-    with _whole(tables):
+    with _translate_damage(tables):
         _restored(tables, record)
         record.faults_read(recorded(tables))
         record.restarts = sum(part.num_rows for part in tables.scan(Table.RUNS, ["generation"]))
@@ -417,7 +418,7 @@ def _restored(tables: StateTables, record: RunRecord) -> None:
     record.add_recorded(sums)
     newest_us = max((row["lookup_us"] for row in sums), default=0)
     for move in confirmed_since(tables, oldest_minute(newest_us) * MINUTE_US):
-        record.recent.moved(*move)
+        record.recent.apply_change(*move)
     began = began_us(tables, [row["violation"] for row in newest])
     for row in reversed(newest):
         record.remember(record_of(row, first_us=began.get(row["violation"])))

@@ -207,7 +207,7 @@ def plan(
         & _passed(judging, progress)
         & (decided | _waited(judging, progress, retention_us, absent))
     )
-    removed = cells.leaving(removed)
+    removed = cells.removable(removed)
     known = None if positions is None else positions.to_json(progress.batch + 1)
     undecided = int(np.count_nonzero(removed & ~decided))
     undecided += judging.settled.seen_in(_undecided_epochs(judging, progress, through))

@@ -19,7 +19,7 @@ from validator.measure.output import SECOND_US
 from validator.measure.phases import injected, phase_at
 from validator.measure.recent import DAY_MINUTES, RecentlyConfirmed, oldest_minute
 from validator.measure.record_times import RecordTimes
-from validator.model.cut import cut
+from validator.model.cut import shorten
 from validator.model.snapshot import FaultWindow, ViolationRecord
 from validator.state.acknowledged import Acknowledged
 from validator.state.recorded_violations import ViolationChange
@@ -163,10 +163,10 @@ class RunRecord:
         """Add an append to the violations table, committed at ``now_us``."""
         self.add_recorded(recorded.sums, committed_us=now_us)
         for change in recorded.changes:
-            self.recent.moved(*change)
+            self.recent.apply_change(*change)
         for row in recorded.latest:
             self.remember(record_of(row, first_us=row["first_us"]))
-        self.acknowledged.moved(recorded.counts)
+        self.acknowledged.apply_changes(recorded.counts)
         self._forget_old(now_us)
 
     def add_recorded(self, sums: Iterable[Mapping[str, Any]], *, committed_us: int | None = None) -> None:
@@ -282,9 +282,9 @@ def record_of(row: Mapping[str, Any], *, first_us: int | None) -> ViolationRecor
         violation_class=row["class"],
         state=row["state"],
         window_start_us=row["window_start_us"],
-        key=cut(row["key"]),
+        key=shorten(row["key"]),
         count=row["count"],
-        ids=tuple(cut(listed) for listed in row["ids"] or ()),
+        ids=tuple(shorten(listed) for listed in row["ids"] or ()),
         first_us=first_us,
         changed_us=row["lookup_us"],
         phase=row["phase"],

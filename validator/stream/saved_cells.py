@@ -47,7 +47,7 @@ class SavedCells:
     """The cells after batch ``batch`` with lookup instant ``lookup_us``, as folding all facts up to it would give them.
 
     ``settled``: the settled cells that have left memory. ``rules``: the rules by which they were judged; None if
-    nothing is saved. ``passed``, ``rests``, ``horizon_us``: as in `Judging`. ``replaced``, ``cut_back``,
+    nothing is saved. ``watermark_steps``, ``run_ends``, ``horizon_us``: as in `Judging`. ``replaced``, ``cut_back``,
     ``faults_topics``, ``outages``: as in `IngestProgress`. ``rereads``: the decisions to read a topic again that
     ``cells`` takes into account. ``unexamined``: as in `RunRecord`.
     """
@@ -61,8 +61,8 @@ class SavedCells:
     batch: int = -1
     lookup_us: int = 0
     settled: SettledCells = field(default_factory=SettledCells)
-    passed: list[tuple[int, int]] = field(default_factory=list)
-    rests: list[tuple[int, RunEnd]] = field(default_factory=list)
+    watermark_steps: list[tuple[int, int]] = field(default_factory=list)
+    run_ends: list[tuple[int, RunEnd]] = field(default_factory=list)
     horizon_us: int | None = None
     replaced: frozenset[PartitionId] = frozenset()
     cut_back: frozenset[PartitionId] = frozenset()
@@ -124,8 +124,8 @@ class Saver:
             "batch": progress.batch,
             "lookup_us": progress.lookup_us,
             "settled": settled,
-            "passed": judging.passed,
-            "rests": [(instant, run_end.value) for instant, run_end in judging.rests],
+            "passed": judging.watermark_steps,
+            "rests": [(instant, run_end.value) for instant, run_end in judging.run_ends],
             "horizon_us": judging.horizon_us,
             "replaced": _plain_places(progress.replaced),
             "cut_back": _plain_places(progress.cut_back),
@@ -189,8 +189,8 @@ def _saved(body: memoryview, rules: Rules, time_rules: TimeRules) -> SavedCells 
         lookup_us=plain["lookup_us"],
         cells=cells,
         settled=SettledCells.from_tables(plain["settled"], starts, older),
-        passed=[(mark_us, instant_us) for mark_us, instant_us in plain["passed"]],
-        rests=[(instant_us, RunEnd(run_end)) for instant_us, run_end in plain["rests"]],
+        watermark_steps=[(mark_us, instant_us) for mark_us, instant_us in plain["passed"]],
+        run_ends=[(instant_us, RunEnd(run_end)) for instant_us, run_end in plain["rests"]],
         horizon_us=plain["horizon_us"],
         replaced=frozenset(PartitionId(*place) for place in plain["replaced"]),
         cut_back=frozenset(PartitionId(*place) for place in plain["cut_back"]),

@@ -26,7 +26,7 @@ from validator.stream import jars, rereading
 from validator.stream.brokers import Brokers, BrokersUnreachable
 from validator.stream.clients import for_java
 from validator.stream.failures import CannotVerify, known_sentence
-from validator.stream.faults_topic import FaultsTopic
+from validator.stream.faults_topic import FaultsTopicReader
 from validator.stream.generations import Generations
 from validator.stream.outage import OutageNote
 from validator.stream.recovery import take_over
@@ -145,7 +145,7 @@ class Sidecar:
         endpoint = publisher.start()
         self._say(f"streamproof {validator.__version__}: {config.pipeline}, status page and metrics at {endpoint.url}")
         spark = self._borrowed
-        faults = FaultsTopic(config, self._say) if config.faults is not None else None
+        faults = FaultsTopicReader(config, self._say) if config.faults is not None else None
         generations = Generations(
             config,
             self._tables,

@@ -69,7 +69,7 @@ def reading_of(config: Config, canary: Sequence[Source] = ()) -> Reading:
     )
 
 
-def planned(
+def planning_frame(
     spark: SparkSession,
     config: Config,
     sources: Sequence[Source],

@@ -47,7 +47,7 @@ class UnreadableResults:
         self._tables = tables
         self._recorded: dict[str, _Recorded] | None = None
 
-    def moved(
+    def changed_violations(
         self,
         progress: IngestProgress,
         facts: pa.Table | None,
@@ -55,7 +55,7 @@ class UnreadableResults:
         suspected: Collection[str] = (),
         withdrawn: bool = False,
     ) -> list[dict[str, Any]]:
-        """The changed violations, as rows like those of `validator.reconcile.violations.moved`.
+        """The changed violations, as rows like those of `validator.reconcile.violations.changed_violations`.
 
         There is one row per partition whose number of undecodable or confirmed results changed since it was recorded.
         The returned rows count as recorded. ``facts``: those of the batch of ``progress``. ``suspected``: topics of
@@ -149,7 +149,7 @@ def _row(
         "state": "confirmed" if now.confirmed else "suspected" if now.records else "retracted",
         "count": now.records,
         "confirmed": max(0, change),
-        "stands": now.confirmed,
+        "confirmed_now": now.confirmed,
         "retracted": max(0, -change),
         "provable_us": lookup_us,
         "at_us": lookup_us,
