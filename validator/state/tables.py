@@ -423,8 +423,6 @@ class StateTables:
         version = known.version()
         begun, running = self._tidied.get(table, (version - 1, None))
         if version // COMPACT_EVERY > begun // COMPACT_EVERY and (running is None or running.done()):
-            if running is not None:
-                running.result()  # raises an error that `_compact` did not expect
             vacuums = version // _VACUUM_EVERY > begun // _VACUUM_EVERY
             self._tidied[table] = version, _TIDYING.submit(self._compact, table, vacuums=vacuums)
 

@@ -91,8 +91,8 @@ class MasterUnreached(Exception):
     """The master of a Spark cluster did not accept the sidecar."""
 
 
-_OF_AN_ABSENT_MASTER: Final = ("Cannot call methods on a stopped SparkContext", "KubernetesClientException")
-"""Texts of the errors with which Spark gives up a standalone master and the API server of Kubernetes."""
+_OF_A_SETTING: Final = ("Could not parse Master URL", "BindException")
+"""Texts of the errors of a wrong address. Spark has many others for a master that it gives up."""
 
 
 def start(
@@ -155,7 +155,7 @@ def start(
         if local:
             raise
         cause = str(error.java_exception)
-        if not any(text in cause for text in _OF_AN_ABSENT_MASTER):
+        if any(text in cause for text in _OF_A_SETTING):
             why = cause.partition("\n")[0].partition(": ")[2] or cause
             raise SessionUnfit(f"spark.master or spark.options: no session starts on {master}: {why}") from error
         raise MasterUnreached(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import heapq
-import mmap
 import os
 import re
 import uuid
@@ -90,7 +89,6 @@ class Workers:
         self._context = spark.sparkContext
         self._reading = reading
         self._folder = folder if str(self._context.master).startswith("local") else None
-        self._mapped: list[mmap.mmap] = []
 
     def warm_up(self) -> None:
         """Start the Python workers of a local session and have them import what reads records, in a job of its own.
@@ -105,25 +103,13 @@ class Workers:
 
     def facts(self, stage: Stage, ranges: Sequence[Range]) -> pa.Table:
         """The fact rows (schema `GROUPED`) of all records in ``ranges``. Raises `ReadFailed` and Spark's errors."""
-        # Later comparisons need few facts of the previous batch. They read them from the page cache again.
-        while self._mapped:
-            self._mapped.pop().madvise(mmap.MADV_DONTNEED)
         lists = spread(ranges, self._context.defaultParallelism)
         if not lists:
             return GROUPED.empty_table()
         if self._folder is not None:
             self._folder.mkdir(mode=0o700, exist_ok=True)
         task = _Task(stage, self._reading, None if self._folder is None else str(self._folder))
-        return pa.concat_tables([GROUPED.empty_table(), *map(self._received, self._collected(task, lists))])
-
-    def _received(self, handed: bytes | str) -> pa.Table:
-        if isinstance(handed, bytes):
-            return pa.ipc.open_stream(handed).read_all()
-        with Path(handed).open("rb") as file:
-            self._mapped.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        # The mapping stays readable after the file is removed.
-        Path(handed).unlink()
-        return pa.ipc.open_stream(pa.py_buffer(self._mapped[-1])).read_all()
+        return pa.concat_tables([GROUPED.empty_table(), *map(_received, self._collected(task, lists))])
 
     def each(
         self, taken: Callable[[Message], _Item], ranges: Sequence[Range], *, isolated: bool = False
@@ -213,3 +199,13 @@ def _release_memory() -> None:
 def _write(rows: pa.Table, sink: object) -> None:
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
+
+
+def _received(handed: bytes | str) -> pa.Table:
+    if isinstance(handed, bytes):
+        return pa.ipc.open_stream(handed).read_all()
+    with pa.memory_map(handed) as source:
+        rows = pa.ipc.open_stream(source).read_all()
+    # The mapping stays readable after the file is removed.
+    Path(handed).unlink()
+    return rows
