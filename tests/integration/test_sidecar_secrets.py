@@ -92,12 +92,17 @@ def until(condition: Callable[[], object], seconds: float = 120) -> None:
         threading.Event().wait(0.05)
 
 
+def children(pid: int) -> set[int]:
+    """Return the child processes of ``pid``; one can be listed with two threads while its thread ends."""
+    threads = Path(f"/proc/{pid}/task").glob("*")
+    return {int(child) for thread in threads for child in seen(pid, f"task/{thread.name}/children").split()}
+
+
 def below(pid: int) -> Iterator[int]:
     """Yield all descendants of ``pid``."""
-    for thread in Path(f"/proc/{pid}/task").glob("*"):
-        for child in seen(pid, f"task/{thread.name}/children").split():
-            yield int(child)
-            yield from below(int(child))
+    for child in children(pid):
+        yield child
+        yield from below(child)
 
 
 def seen(pid: int, name: str) -> bytes:
@@ -177,7 +182,8 @@ def test_no_secret_is_visible_and_no_stranger_is_served(pipeline: Pipeline) -> N
             return 0 if report is None else int(report["validator"]["batches"])
 
         def jvm() -> list[int]:
-            return [pid for pid in below(sidecar.pid) if b"SparkSubmit" in seen(pid, "cmdline")]
+            # Children only: a process that the JVM starts has the JVM's command line until it executes its own program.
+            return [pid for pid in children(sidecar.pid) if b"SparkSubmit" in seen(pid, "cmdline")]
 
         until(lambda: batches() >= 1)
         (java,) = jvm()
