@@ -336,26 +336,35 @@ def test_a_run_with_leave_open_that_settled_nothing_says_what_to_do(record: RunR
 
 
 @pytest.mark.parametrize(
-    ("newest_us", "watermark_us", "names"),
+    ("partitions", "watermark_us", "has_ended", "names"),
     [
-        ((5, None), None, ("click-1",)),
-        ((5, None, None, None), None, ("click-1", "click-2", "1 other partition")),
-        ((5, None), 5, ()),
-        ((5, 6), None, ()),
-        ((None, None), None, ()),
+        ("event none", None, False, ("click-1",)),
+        ("event none none none", None, False, ("click-1", "click-2", "1 other partition")),
+        ("event none", None, True, ()),
+        ("event none", 5, False, ()),
+        ("event event", None, False, ()),
+        ("none none", None, False, ()),
+        ("event undecodable", None, False, ()),
+        ("event unread", None, False, ()),
+        ("event none unread", None, False, ()),
     ],
 )
-def test_input_partitions_that_hold_back_the_watermark_without_an_event_are_named(
-    newest_us: tuple[int | None, ...], watermark_us: int | None, names: tuple[str, ...]
+def test_input_partitions_that_hold_back_the_watermark_without_a_record_are_named(
+    partitions: str, watermark_us: int | None, has_ended: bool, names: tuple[str, ...]
 ) -> None:
+    empty = Frontier("input", "click", 0, "t", 0, 1, 0, 1, 1, 0)
+    kinds = {
+        "event": replace(empty, records=1, newest_event_time_us=5),
+        "none": empty,
+        "undecodable": replace(empty, records=1, undecodable=1),
+        "unread": replace(empty, high_watermark=2),
+    }
     frontiers = {
-        PartitionId("click", number): Frontier(
-            "input", "click", number, "t", 0, 1, 0, 1, 1, 0, newest_event_time_us=newest
-        )
-        for number, newest in enumerate(newest_us)
+        PartitionId("click", number): replace(kinds[kind], partition=number)
+        for number, kind in enumerate(partitions.split())
     }
     progress = IngestProgress(TimeRules(0, 1), frontiers=frontiers, watermark_us=watermark_us)
-    doubts = doubts_of(config(Path("state")), progress, RunRecord(), CellTotals.empty())
+    doubts = doubts_of(config(Path("state")), progress, RunRecord(has_ended=has_ended), CellTotals.empty())
     [said] = [doubt.sentence for doubt in doubts if doubt.sentence.startswith("nothing has settled yet")]
     assert "click-0" not in said
     assert ("timing.idle_after" in said) == bool(names)

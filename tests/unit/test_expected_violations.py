@@ -107,6 +107,22 @@ def test_merging_old_minutes_changes_no_expectation() -> None:
     assert sum(found.confirmed_by_fault["kill", "duplicate"].values()) == 30 + days - 10
 
 
+@pytest.mark.parametrize("healed", [130, 3000])
+def test_merging_old_minutes_keeps_those_that_a_late_report_of_a_healing_decides(healed: int) -> None:
+    """An early healing takes minutes from the fault's time, and a late one adds some."""
+    days = 3 * DAY_MINUTES
+    other = replace(KILL, id="2", injected_us=100 * MINUTE, healed_us=None)
+    found, unmerged = record(KILL, other), record(KILL, other)
+    for minute in range(10, days):
+        for each in (found, unmerged):
+            each.add_confirmed("duplicate", "recovery", 1, 0, minute * MINUTE, fault="kill")
+    found._forget_old(days * MINUTE)
+    assert len(found.confirmed_by_fault["kill", "duplicate"]) < len(unmerged.confirmed_by_fault["kill", "duplicate"])
+    for each in (found, unmerged):
+        each.faults = (KILL, replace(other, healed_us=healed * MINUTE))
+    assert found.expected() == unmerged.expected()
+
+
 def test_expected_classes_are_those_of_the_present_instant() -> None:
     def at(minute: int, *windows: FaultWindow) -> frozenset[str]:
         return expected_now(windows, minute * MINUTE, WITHIN)

@@ -58,9 +58,13 @@ def merged(
     """Return ``minutes`` of the faults ``name``, with those before ``oldest`` merged into at most two.
 
     ``minutes``: minute -> confirmed in it. ``within_us``: as in `expected`, whose result does not change: a fault
-    covers one of the two, and none covers the other, `NO_MINUTE`.
+    covers one of the two, and none covers the other, `NO_MINUTE`. Minutes since the injection of a fault without a
+    reported healing stay, because the report decides which of them the fault covers.
     """
-    spans = _spans([window for window in injected(windows) if window.name == name], within_us)
+    alike = [window for window in injected(windows) if window.name == name]
+    spans = _spans(alike, within_us)
+    unhealed = [window.injected_us or 0 for window in alike if healed_us(window) is None]
+    oldest = min([oldest, *(since // MINUTE_US for since in unhealed)])
     covered = [minute for minute in minutes if minute < oldest and _covers(spans, minute)]
     found: dict[int, int] = {}
     for minute, confirmed in minutes.items():

@@ -22,7 +22,7 @@ DAMAGED: Final = (ValueError, TypeError, LookupError, AttributeError, Arithmetic
 def unreadable(path: Path, error: BaseException) -> str:
     """Return why ``path`` cannot be used, as the beginning of a sentence."""
     kinds = {UnicodeDecodeError: "it is not UTF-8", json.JSONDecodeError: "it is not JSON"}
-    return f"{path} is damaged or of another version ({kinds.get(type(error), 'it lacks expected content')})"
+    return f"{path} is damaged or of another version ({kinds.get(type(error), 'its content is not as expected')})"
 
 
 def not_shown(path: Path, error: BaseException) -> str:

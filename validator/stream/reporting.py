@@ -320,22 +320,24 @@ def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums:
             f"an unreadable record, or an event further ahead than timing.max_ahead, precedes {them_in}"
         )
     if sums.cells_settled == 0:
-        clause = _watermark_clause(config, progress) + _settling_clause(record, sums)
+        clause = _settling_clause(record, sums) or ("" if record.has_ended else _watermark_clause(config, progress))
         sentences.append(f"nothing has settled yet: no cell is closed and judged{clause}")
     return tuple(map(Doubt, sentences))
 
 
 def _watermark_clause(config: Config, progress: IngestProgress) -> str:
-    """The input partitions without an event, if only they hold back the input watermark, as the end of a sentence."""
+    """The input partitions without a record, if only they hold back the input watermark, as the end of a sentence."""
     inputs = {place: frontier for place, frontier in sorted(progress.frontiers.items()) if frontier.side == "input"}
-    empty = [place for place, frontier in inputs.items() if frontier.newest_event_time_us is None]
-    if progress.watermark_us is not None or not empty or len(empty) == len(inputs):
+    silent = [place for place, frontier in inputs.items() if frontier.newest_event_time_us is None]
+    empty = [place for place in silent if inputs[place].records == 0 and inputs[place].lag_events == 0]
+    if progress.watermark_us is not None or not empty or len(empty) < len(silent) or len(empty) == len(inputs):
         return ""
     names = " and ".join(f"{place.topic}-{place.partition}" for place in empty[:2])
     others = f" and {plural(len(empty) - 2, 'other partition')}" if len(empty) > 2 else ""
     return (
-        f"; no event of {names}{others} was read yet, so the input watermark waits for one, or for events of other "
-        f"partitions after timing.idle_after ({format_duration(config.timing.idle_after)})"
+        f"; {names}{others} {'has' if len(empty) == 1 else 'have'} no record, so the input watermark waits for an "
+        "event there, or for events of other partitions after timing.idle_after "
+        f"({format_duration(config.timing.idle_after)})"
     )
 
 

@@ -156,7 +156,8 @@ def start(
             raise
         cause = str(error.java_exception)
         if any(text in cause for text in _OF_A_SETTING):
-            why = cause.partition("\n")[0].partition(": ")[2] or cause
+            first_line = cause.partition("\n")[0]
+            why = first_line.partition(": ")[2] or first_line
             raise SessionUnfit(f"spark.master or spark.options: no session starts on {master}: {why}") from error
         raise MasterUnreached(
             f"spark.master: {master} did not accept this sidecar; check that the master runs there, that its Spark is "
