@@ -50,19 +50,20 @@ def text_numbers(texts: pa.Array) -> Ints:
     _, ends, data = texts.buffers()
     offsets = np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
     characters = np.zeros(0, dtype=np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    found = np.empty(len(texts), dtype=np.int64)
-    for start in range(0, len(texts), _AT_ONCE):
-        end = min(start + _AT_ONCE, len(texts))
-        part = offsets[start : end + 1]
-        found[start:end] = xxh64(characters[part[0] : part[-1]], part - part[0], _TEXT_SEED).view(np.int64)
-    return found
+    return xxh64(characters, offsets, _TEXT_SEED).view(np.int64)
 
 
 def xxh64(data: npt.NDArray[np.uint8], offsets: Ints, seed: int) -> _Words:
-    """Return XXH64 of each stretch of ``data`` between two ``offsets``. ``seed``: 64 bits.
+    """Return XXH64 of each stretch of ``data`` between two ``offsets``. ``seed``: 64 bits."""
+    found = np.empty(len(offsets) - 1, dtype=np.uint64)
+    for start in range(0, len(found), _AT_ONCE):
+        part = offsets[start : start + _AT_ONCE + 1]
+        found[start : start + _AT_ONCE] = _hashed(data[part[0] : part[-1]], part - part[0], seed)
+    return found
 
-    The number of steps does not depend on the number of different lengths.
-    """
+
+def _hashed(data: npt.NDArray[np.uint8], offsets: Ints, seed: int) -> _Words:
+    """Return XXH64 as `xxh64`. The number of steps does not depend on the number of different lengths."""
     lengths = np.diff(offsets)
     # The longest texts come first, so that those with a further stripe are always the first ones.
     order = np.argsort(-lengths, kind="stable") if len(lengths) and lengths.min() != lengths.max() else None

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE, UNEXAMINED, UNOWED
-from validator.codecs.plain_fields import one_number
-from validator.model.arrays import NEVER, ints, is_one_of, present
 from validator.model.frontier import Frontier, PartitionId, PartitionSummary, RunEnd
 from validator.model.progress import IngestProgress, OffsetGap
 from validator.reconcile.facts import Kind, Side
@@ -225,42 +222,46 @@ _SUMMARISED: Final = (
 def summaries(facts: pa.Table) -> list[PartitionSummary]:
     """A summary of fact rows per partition, in the order of topic and partition."""
     # Only the columns needed are selected, so that lists of ids are not copied.
-    facts = facts.select(_SUMMARISED).filter(pc.equal(facts["kind"], Kind.FACT.value))
-    if not facts.num_rows:
-        return []
-    topics = facts["topic"].combine_chunks().dictionary_encode()
-    numbers = one_number([ints(topics.indices), ints(facts["partition"])])
-    _, one_of_each, at = np.unique(numbers, return_index=True, return_inverse=True)
-    named = facts.select(["topic", "partition"]).take(pa.array(one_of_each))
-    places = list(zip(named["topic"].to_pylist(), named["partition"].to_pylist(), strict=True))
-    order = np.argsort(at, kind="stable")
-    bounds = np.searchsorted(at[order], np.arange(len(places) + 1))
-    status, records = ints(facts["status"]), ints(facts["records"], 0)
-    newest, first_events = ints(facts["newest_event_time_us"]), ints(facts["first_event_time_us"])
-    first_offsets = ints(facts["first_offset"])
-    firsts, lasts = ints(facts["first_time_us"], NEVER), ints(facts["last_time_us"])
-    of_input = is_one_of(facts["side"], Side.INPUT.value)
-    found = []
-    for i, place in sorted(enumerate(places), key=lambda item: item[1]):
-        rows = order[bounds[i] : bounds[i + 1]]
-        of_status = {
-            name: int(records[rows][status[rows] == name].sum()) for name in (UNDECODABLE, TOMBSTONE, UNEXAMINED)
-        }
-        is_input = bool(of_input[rows].any())
-        decoded = rows[np.isin(status[rows], (DECODED, UNOWED))]
-        earliest = decoded[np.argmin(first_offsets[decoded])] if len(decoded) else None
-        first_event = None if earliest is None else present(first_events[earliest])
-        found.append(
-            PartitionSummary(
-                place=PartitionId(*place),
-                records=int(records[rows].sum()) - of_status[UNEXAMINED],
-                unexamined=of_status[UNEXAMINED],
-                undecodable=of_status[UNDECODABLE],
-                tombstones=of_status[TOMBSTONE],
-                newest_event_time_us=present(newest[rows].max()) if is_input else None,
-                first_event_time_us=first_event if is_input else None,
-                first_time_us=present(firsts[rows].min()),
-                last_time_us=present(lasts[rows].max()),
-            )
-        )
-    return found
+    facts = facts.select(_SUMMARISED).filter(pc.field("kind") == Kind.FACT.value)
+    groups = facts.group_by(["topic", "partition", "side", "status"]).aggregate(
+        [("records", "sum"), ("newest_event_time_us", "max"), ("first_time_us", "min"), ("last_time_us", "max")]
+    )
+    by_place: dict[PartitionId, list[dict[str, Any]]] = {}
+    for row in groups.to_pylist():
+        by_place.setdefault(PartitionId(row["topic"], row["partition"]), []).append(row)
+    first_events = _first_events(facts)
+    return [_summary(place, rows, first_events.get(place)) for place, rows in sorted(by_place.items())]
+
+
+def _summary(place: PartitionId, rows: Sequence[Mapping[str, Any]], first_event_us: int | None) -> PartitionSummary:
+    """Summarise the ``rows`` of a partition, one per side and status."""
+    records = dict.fromkeys((UNDECODABLE, TOMBSTONE, UNEXAMINED), 0)
+    for row in rows:
+        records[row["status"]] = records.get(row["status"], 0) + (row["records_sum"] or 0)
+    is_input = any(row["side"] == Side.INPUT.value for row in rows)
+
+    def known(name: str) -> Iterable[int]:
+        return (row[name] for row in rows if row[name] is not None)
+
+    return PartitionSummary(
+        place=place,
+        records=sum(records.values()) - records[UNEXAMINED],
+        unexamined=records[UNEXAMINED],
+        undecodable=records[UNDECODABLE],
+        tombstones=records[TOMBSTONE],
+        newest_event_time_us=max(known("newest_event_time_us_max"), default=None) if is_input else None,
+        first_event_time_us=first_event_us if is_input else None,
+        first_time_us=min(known("first_time_us_min"), default=None),
+        last_time_us=max(known("last_time_us_max"), default=None),
+    )
+
+
+def _first_events(facts: pa.Table) -> dict[PartitionId, int]:
+    """Return the event time at the lowest decodable offset of each partition for which it was requested."""
+    if facts["first_event_time_us"].null_count == facts.num_rows:
+        return {}
+    decoded = facts.filter(pc.field("status").isin([DECODED, UNOWED])).sort_by("first_offset")
+    # With threads the order of rows would be lost.
+    groups = decoded.group_by(["topic", "partition"], use_threads=False).aggregate([("first_event_time_us", "first")])
+    found = ((row["topic"], row["partition"], row["first_event_time_us_first"]) for row in groups.to_pylist())
+    return {PartitionId(topic, partition): first_us for topic, partition, first_us in found if first_us is not None}
