@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -17,7 +17,8 @@ import requests
 from dashboards.grafana import Grafana, GrafanaError, GrafanaRefusal, reason
 from dashboards.push import Change, PushedItem, is_within
 from dashboards.queries import FAULT_TAG, TAG_MOST
-from validator.publish.report import REPORT_FILE, SCHEMA
+from validator.publish.report import REPORT_FILE, report_of
+from validator.publish.report_types import FaultOfReport, Report
 from validator.publish.sentences import clock, fault_sentences
 from validator.publish.times import parse_rfc3339
 
@@ -70,14 +71,14 @@ def push_faults(grafana: Grafana, source: str, *, dry: bool, access: PortAccess 
         )
 
 
-def annotation(pipeline: str, fault: Mapping[str, Any]) -> Json:
+def annotation(pipeline: str, fault: FaultOfReport) -> Json:
     """The request body for Grafana, times in milliseconds since the epoch; no `timeEnd` while ``fault`` is active."""
     times = {"time": fault["start"], "timeEnd": fault["healed"]}
     return {
         **{name: parse_rfc3339(time) // 1000 for name, time in times.items() if time is not None},
         "tags": [FAULT_TAG, *_pipeline_tags(pipeline), _tag("fault", fault["id"])],
         # Grafana renders the text as HTML, and names of targets come from users.
-        "text": escape(fault_sentences({"faults": [fault]})[0]),
+        "text": escape(fault_sentences([fault])[0]),
     }
 
 
@@ -103,7 +104,7 @@ def _change(ours: Json, theirs: Json | None) -> Change:
     return "unchanged" if is_within({**ours, "tags": sorted(ours["tags"])}, ordered) else "updated"
 
 
-def _report(source: str, access: PortAccess) -> Json:
+def _report(source: str, access: PortAccess) -> Report:
     try:
         text = _get(source, access) if "://" in source else (Path(source) / REPORT_FILE).read_text(encoding="utf-8")
         answered = json.loads(text)
@@ -123,10 +124,11 @@ def _report(source: str, access: PortAccess) -> Json:
         raise GrafanaRefusal(
             f"--faults: the response of {source} is not JSON; give a state folder, or the address of a sidecar."
         ) from error
-    if not isinstance(answered, dict) or answered.get("schema") != SCHEMA:
+    report = report_of(answered) if isinstance(answered, dict) else None
+    if report is None:
         said = answered.get("error") if isinstance(answered, dict) else None
         raise _another_form(source, said or "different version")
-    return answered
+    return report
 
 
 def _another_form(source: str, said: object) -> GrafanaRefusal:

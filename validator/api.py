@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from validator.cli.exits import STATUS_OF_OUTCOME, UNKNOWN
 from validator.model.classes import Verdict
@@ -77,10 +77,12 @@ class Report:
 
     def summary(self) -> str:
         """Return the verdict, the violations and where to look, as `validate --once` prints them."""
+        from validator.publish import report_types
         from validator.publish.report import records_of
         from validator.publish.text import summary
 
-        return summary(dict(self.content), records_of({"violations": self.violations}), state=str(self.state))
+        content = cast("report_types.Report", self.content)
+        return summary(content, records_of({"violations": self.violations}), state=str(self.state))
 
     def require(self) -> Report:
         """Return this report if the verdict is `pass`. Raises `GuaranteeBroken` if it is `fail`, else `NotVerified`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,6 +13,7 @@ from testbed.campaign.plan import FaultName
 from testbed.engines.effective import Effective
 from testbed.engines.settings import Guarantee, Workload
 from validator.publish.atomic import replace_file
+from validator.publish.report_types import PhaseOfReport, Report
 
 SCHEMA: Final = 1
 LATENCY: Final = "window_close"
@@ -110,7 +111,7 @@ class RunResult(_Record):
 
 
 def result_of(
-    run: Run, report: Mapping[str, Any], *, started: str, seconds: float, sent: int, settled: bool,
+    run: Run, report: Report, *, started: str, seconds: float, sent: int, settled: bool,
     read_back: ReadBack | None,
 ) -> RunResult:  # fmt: skip
     """The result of ``run`` from its sidecar's last ``report``. Raises ValueError unless that has exactly one fault."""
@@ -120,7 +121,7 @@ def result_of(
     return RunResult(
         run=run.name, engine=cell.engine, workload=cell.workload, guarantee=cell.guarantee, fault=cell.fault,
         repetition=run.repetition, seed=run.seed, started=started, seconds=round(seconds, 1), sent=sent,
-        settled=settled, outcome=report["outcome"], verdicts=report["verdicts"], reasons=tuple(report["reasons"]),
+        settled=settled, outcome=report["outcome"], verdicts=dict(report["verdicts"]), reasons=tuple(report["reasons"]),
         handled_ratio=ratios["handled_ratio"], exact_ratio=ratios["exact_ratio"],
         duplicate=counts["duplicate"], missing=counts["missing"], incorrect=counts["incorrect"], late=counts["late"],
         coverage_complete=report["coverage"]["complete"],
@@ -130,23 +131,26 @@ def result_of(
     )  # fmt: skip
 
 
-def _cost(fault: Mapping[str, Any]) -> FaultMeasure:
-    return FaultMeasure(**{name: fault[name] for name in FaultMeasure.model_fields})
+def _cost(fault: Mapping[str, object]) -> FaultMeasure:
+    return FaultMeasure.model_validate({name: fault[name] for name in FaultMeasure.model_fields})
 
 
-def _phases(phases: list[Mapping[str, Any]]) -> tuple[PhaseMeasure, ...]:
+def _phases(phases: list[PhaseOfReport]) -> tuple[PhaseMeasure, ...]:
     """The first phase of each kind, because the control phase after recovery is not the baseline."""
     first: dict[str, PhaseMeasure] = {}
     for phase in phases:
         latency = phase["latency_seconds"][LATENCY]
         first.setdefault(
             phase["phase"],
-            PhaseMeasure(
-                phase=phase["phase"],
-                results=phase["results"],
-                throughput_per_second=phase["throughput_per_second"],
-                latency_p50_seconds=latency["p50"],
-                latency_p99_seconds=latency["p99"],
+            # Refused by the model if the sidecar did not measure the phase.
+            PhaseMeasure.model_validate(
+                {
+                    "phase": phase["phase"],
+                    "results": phase["results"],
+                    "throughput_per_second": phase["throughput_per_second"],
+                    "latency_p50_seconds": latency["p50"],
+                    "latency_p99_seconds": latency["p99"],
+                }
             ),
         )
     return tuple(first.values())

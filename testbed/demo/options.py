@@ -17,6 +17,7 @@ from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import WORKLOADS, Guarantee, Workload
 from testbed.run_files import Topics
 from validator.model.wording import plural
+from validator.publish.report_types import Report
 
 Fault = Literal["kill", "pause", "none"]
 """The demo's own faults. A kind of `streamproof faults list` becomes a scenario with one fault."""
@@ -176,7 +177,7 @@ def _real_guarantee(name: str, details: str) -> Guarantee:
     return next((g for g in guarantees if g == details), guarantees[0])
 
 
-def epilogue(plan: DemoPlan, report: Mapping[str, Any]) -> tuple[str, ...]:
+def epilogue(plan: DemoPlan, report: Report) -> tuple[str, ...]:
     """Return the conclusion from ``report``, in lines of at most 100 characters."""
     broken = report["outcome"] == "fail"
     lines: tuple[str, ...] = ()

@@ -40,7 +40,7 @@ from testbed.engines.base import ProcessEngine
 from testbed.engines.real import RealEngine
 from testbed.processes import OwnedProcess
 from validator.publish import text
-from validator.publish.report import REPORT_FILE, VIOLATIONS_FILE, records_of
+from validator.publish.report_types import Report
 
 LOAD_END_SECONDS_MAX: Final = 20.0
 SETTLE_SECONDS_MAX: Final = 110.0
@@ -72,7 +72,7 @@ class Demo:
         self._watched: list[OwnedProcess] = []
         self._sidecar: DemoSidecar | None = None
         self._url: str | None = None
-        self._report: dict[str, Any] | None = None
+        self._report: Report | None = None
         self._looked_at = 0.0
         self._scenario = None if plan.scenario is None else ScenarioRun(plan.scenario, folder, stop.event, screen.say)
         self._fault_error: FaultError | None = None
@@ -302,10 +302,11 @@ class Demo:
         status = self._sidecar.process.returncode
         assert status is not None
         self._screen.say(f"the sidecar ended with status {status}")
-        if not (self._sidecar.state / REPORT_FILE).exists():
+        published = self._sidecar.read_report()
+        if published is None:
             raise DemoFailed(f"The sidecar ended without a report:\n{self._sidecar.process.last_lines()}")
-        report, violations = self._sidecar.written(REPORT_FILE), self._sidecar.written(VIOLATIONS_FILE)
-        self._screen.write("\n" + text.render(report, records_of(violations)))
+        report, violations = published
+        self._screen.write("\n" + text.render(report, violations))
         lines = (*epilogue(self._plan, report), self._memory.line())
         self._screen.write("".join(f"\n{line}" for line in lines) + "\n")
         return status

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any, TextIO
+from typing import TextIO
 
 from validator.publish.live_table import LiveTable
+from validator.publish.report_types import Report
 
 
 class Screen:
@@ -26,7 +27,7 @@ class Screen:
         with self._lock:
             self._table.note(f"{self._seconds():6.1f} s  {text}")
 
-    def show(self, report: dict[str, Any]) -> None:
+    def show(self, report: Report) -> None:
         """Show the table of ``report``."""
         first = self.first_verdict_seconds is None and report["outcome"] != "unknown"
         if first:

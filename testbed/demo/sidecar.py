@@ -13,6 +13,9 @@ from typing import Any, Final
 
 from testbed.checkout import python_path, streamproof
 from testbed.processes import OwnedProcess
+from validator.model.snapshot import ViolationRecord
+from validator.publish.report import REPORT_FILE, VIOLATIONS_FILE, records_of, report_of
+from validator.publish.report_types import Report
 
 _ANSWER_SECONDS_MAX: Final = 2.0
 _UNSETTLED: Final = ("overdue", "blocked", "unconsumed", "unresolved")
@@ -44,7 +47,7 @@ class DemoSidecar:
         except FileNotFoundError:
             return None
 
-    def report(self) -> dict[str, Any] | None:
+    def report(self) -> Report | None:
         """Return the report that it serves now; None before the first one, or if it does not answer in time."""
         url = self.url()
         if url is None:
@@ -54,25 +57,31 @@ class DemoSidecar:
                 report = json.load(answer)
         except (urllib.error.URLError, OSError, ValueError):
             return None
-        return report if isinstance(report, dict) else None
+        return report_of(report) if isinstance(report, dict) else None
 
     def request_stop(self) -> None:
         """Send SIGTERM to the sidecar only: its JVM is in the same process group, and the sidecar ends it."""
         if self.process.is_running:
             os.kill(self.process.pid, signal.SIGTERM)
 
-    def written(self, name: str) -> dict[str, Any]:
-        """Return a JSON file of its state folder."""
-        loaded = json.loads((self.state / name).read_text(encoding="utf-8"))
-        assert isinstance(loaded, dict), name
-        return loaded
+    def read_report(self) -> tuple[Report, tuple[ViolationRecord, ...]] | None:
+        """Return the report and the violations that it wrote last; None if it wrote none. Raises OSError."""
+        if not (self.state / REPORT_FILE).exists():
+            return None
+        report = report_of(self._read(REPORT_FILE))
+        assert report is not None, "the sidecar of this checkout writes the schema that this checkout reads"
+        return report, records_of(self._read(VIOLATIONS_FILE))
+
+    def _read(self, name: str) -> dict[str, Any]:
+        read: dict[str, Any] = json.loads((self.state / name).read_text(encoding="utf-8"))
+        return read
 
 
-def is_settled(report: dict[str, Any], expected: int, left_open: int) -> bool:
+def is_settled(report: Report, expected: int, left_open: int) -> bool:
     """Return whether ``expected`` inputs were read and all but ``left_open`` of them judged."""
     counts = report["contributions"]
     return (
-        report["inputs"]["read"] >= expected
+        (report["inputs"]["read"] or 0) >= expected
         and (counts["pending"] or 0) <= left_open
         and not any(counts[name] for name in _UNSETTLED)
         and not any(report["violations"]["suspected"].values())

@@ -104,11 +104,11 @@ def test_violations_have_ids_and_their_fault_in_every_form() -> None:
 def test_known_effects_of_a_fault_on_throughput_and_latency_are_shown() -> None:
     measures = {"throughput_penalty_ratio": 0.4, "latency_penalty_ratio": 6.25}
     known = build(replace(broken(), fault_measures={"f-1": measures}))
-    said = fault_sentences(known)[0]
+    said = fault_sentences(known["faults"])[0]
     assert re.search(r" 0\.4 times .*\(TPF\); .* 6\.25 times .*\(LPF\)", said)
     assert "TPF" in text.render(known)
     assert "TPF" in html.render(known)
-    assert "TPF" not in fault_sentences(build(broken()))[0]
+    assert "TPF" not in fault_sentences(build(broken())["faults"])[0]
 
 
 def test_the_control_phase_of_a_fault_is_shown() -> None:
@@ -116,15 +116,19 @@ def test_the_control_phase_of_a_fault_is_shown() -> None:
     known = build(replace(broken(), fault_measures={"f-1": {"failure_cost_seconds": 4.0, **control}}))
     assert known["faults"][0]["control_start"] == "2026-01-31T11:59:00.000000Z"
     assert known["faults"][0]["control_end"] == "2026-01-31T11:59:30.000000Z"
-    assert "Compared with control from 2026-01-31 11:59:00 to 2026-01-31 11:59:30." in fault_sentences(known)[0]
+    assert (
+        "Compared with control from 2026-01-31 11:59:00 to 2026-01-31 11:59:30." in fault_sentences(known["faults"])[0]
+    )
     without = build(broken())
     assert without["faults"][0]["control_start"] is None
-    assert "Compared with" not in fault_sentences(without)[0]
+    assert "Compared with" not in fault_sentences(without["faults"])[0]
 
 
 @pytest.mark.parametrize(("ratio", "is_explained"), [(1.05, False), (1.6, True)])
 def test_a_higher_rate_during_a_fault_is_explained(ratio: float, *, is_explained: bool) -> None:
-    said = fault_sentences(build(replace(broken(), fault_measures={"f-1": {"throughput_penalty_ratio": ratio}})))[0]
+    said = fault_sentences(
+        build(replace(broken(), fault_measures={"f-1": {"throughput_penalty_ratio": ratio}}))["faults"]
+    )[0]
     assert f"throughput {ratio} times" in said
     assert ("drained" in said) is is_explained
     assert ("too short" in said) is is_explained, "bursts alone give 1.26 in seven seconds"
@@ -133,8 +137,8 @@ def test_a_higher_rate_during_a_fault_is_explained(ratio: float, *, is_explained
 def test_the_reason_of_an_early_end_is_shown() -> None:
     known = broken()
     over = tuple(replace(fault, over_because="no proxy answers any more.") for fault in known.faults)
-    assert fault_sentences(build(replace(known, faults=over)))[0].count("ended early: no proxy answers") == 1
-    assert "ended early" not in fault_sentences(build(known))[0]
+    assert fault_sentences(build(replace(known, faults=over))["faults"])[0].count("ended early: no proxy answers") == 1
+    assert "ended early" not in fault_sentences(build(known)["faults"])[0]
 
 
 def test_concurrent_faults_are_shown_with_shared_figures() -> None:
@@ -143,11 +147,11 @@ def test_concurrent_faults_are_shown_with_shared_figures() -> None:
         return FaultWindow(name, name, "process_kill", "w", NOON_US + from_s * SECOND, None, None, healed)
 
     faults = (fault("a", 0, 10), fault("b", 2, 4), fault("c", 4, 6), fault("d", 10, None), fault("e", 20, 30))
-    said = fault_sentences(build(replace(broken(), faults=faults)))
+    said = fault_sentences(build(replace(broken(), faults=faults))["faults"])
     shared = [line.partition(" the effects of ")[2].partition(", which w")[0] for line in said]
     assert shared == ["b, c", "a", "a", "e", "d"]
     five = tuple(fault(name, 0, 1) for name in "abcde")
-    assert " b, c, d and 1 more, " in fault_sentences(build(replace(broken(), faults=five)))[0]
+    assert " b, c, d and 1 more, " in fault_sentences(build(replace(broken(), faults=five))["faults"])[0]
 
 
 def test_when_healing_began_is_in_the_report() -> None:

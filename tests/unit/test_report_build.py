@@ -7,12 +7,16 @@ import re
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
 
 import pytest
 
 from tests.unit.publish_snapshots import NOON_US, broken, clean
+from validator.model.snapshot import Snapshot
+from validator.publish import report_types
 from validator.publish.atomic import replace_file
+from validator.publish.effective import effective_guarantee
 from validator.publish.report import build, build_violations, records_of, render_json, write
 from validator.publish.times import parse_rfc3339, rfc3339
 
@@ -46,6 +50,42 @@ def test_the_report_has_every_key_of_the_contracts_example() -> None:
     # The operator of the engine supplies that block. Without `engine.effective` it is null.
     assert missing_keys(wanted, build(broken(), wanted["effective_guarantee"])) == []
     assert build(broken())["effective_guarantee"] is None
+
+
+def differences(value: Any, wanted: Any, place: str = "report") -> list[str]:
+    """Return where ``value`` differs from the type ``wanted``: keys of a `TypedDict`, types of leaves."""
+    origin = get_origin(wanted)
+    if origin is UnionType:
+        found = [differences(value, part, place) for part in get_args(wanted)]
+        return [] if [] in found else min(found, key=len)
+    if is_typeddict(wanted):
+        if not isinstance(value, dict):
+            return [f"{place} is {value!r}"]
+        hints = get_type_hints(wanted)
+        absent = [f"{place}.{name} is absent" for name in hints if name not in value]
+        extra = [f"{place}.{name} has no type" for name in value if name not in hints]
+        known = [name for name in hints if name in value]
+        return absent + extra + [d for name in known for d in differences(value[name], hints[name], f"{place}.{name}")]
+    if origin is dict:
+        return [d for name, part in value.items() for d in differences(part, get_args(wanted)[1], f"{place}.{name}")]
+    if origin is list:
+        return [d for part in value for d in differences(part, get_args(wanted)[0], f"{place}[]")]
+    accepted = (int, float) if wanted is float else wanted
+    is_right = isinstance(value, accepted) and (wanted is bool or not isinstance(value, bool))
+    return [] if is_right else [f"{place} is {value!r}, not {wanted}"]
+
+
+@pytest.mark.parametrize("snapshot", [clean(), broken()])
+def test_reports_have_the_keys_and_types_that_report_types_declares(tmp_path: Path, snapshot: Snapshot) -> None:
+    stated = tmp_path / "effective.json"
+    stated.write_text('{"engine": "flink", "guarantee": "at_least_once", "commit_interval_seconds": 10}')
+    effective = effective_guarantee(stated, snapshot.guarantee)
+    assert effective is not None
+    assert effective["commit_interval_seconds"] == 10
+    report = json.loads(render_json(build(snapshot, effective)))
+    assert differences(report, report_types.Report) == []
+    violations = json.loads(render_json(build_violations(snapshot)))
+    assert differences(violations, report_types.ViolationsReport) == []
 
 
 def test_the_report_has_the_same_keys_when_nothing_is_known() -> None:

@@ -34,7 +34,8 @@ from validator.model.wording import plural
 from validator.publish import history, text
 from validator.publish.notices import Notices
 from validator.publish.published_files import DAMAGED
-from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE, records_of
+from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE, records_of, report_of
+from validator.publish.report_types import Report
 
 LINE_EVERY_SECONDS: Final = 5.0
 """Interval of progress lines if the output is not a terminal."""
@@ -85,9 +86,9 @@ def validate(given: argparse.Namespace) -> int:
 def _print_summary(state: Path) -> None:
     """Print the result of a run that has ended, unless it published none because no topic exists."""
     read = _read_json(state, REPORT_FILE)
-    if read is not None:
-        violations = _records(state)
-        sys.stdout.write(text.summary(read, violations, history.read(state), str(state)))
+    found = None if read is None else report_of(read)
+    if found is not None:
+        sys.stdout.write(text.summary(found, _records(state), history.read(state), str(state)))
 
 
 @contextlib.contextmanager
@@ -160,7 +161,8 @@ def report(given: argparse.Namespace) -> int:
     if read is None:
         fix = "name the state.path of a run that has committed a batch"
         raise UsageError(f"{state / REPORT_FILE}: there is no report; {fix}.")
-    if read.get("schema") != SCHEMA:
+    found = report_of(read)
+    if found is None:
         problem = f"its schema is {read.get('schema')} and this version reads {SCHEMA}"
         raise UsageError(f"{state / REPORT_FILE}: {problem}; use the streamproof that wrote it.")
     beside: list[object] = [] if given.format == "json" else [_records(state)]
@@ -170,9 +172,9 @@ def report(given: argparse.Namespace) -> int:
         from validator.state.judged_windows import judged_windows
         from validator.stream.phase_latency import phase_latencies
 
-        beside += [judged_windows(state), phase_latencies(state, read)]
-    sys.stdout.write(_render(given.format, read, *beside))
-    return STATUS_OF_OUTCOME[read["outcome"]]
+        beside += [judged_windows(state), phase_latencies(state, found)]
+    sys.stdout.write(_render(given.format, found, *beside))
+    return STATUS_OF_OUTCOME[found["outcome"]]
 
 
 def _records(state: Path) -> tuple[ViolationRecord, ...]:
@@ -199,7 +201,7 @@ def _read_json(state: Path, name: str) -> dict[str, Any] | None:
     return read if isinstance(read, dict) else None
 
 
-def _render(form: str, read: dict[str, Any], *beside: object) -> str:
+def _render(form: str, read: Report, *beside: object) -> str:
     if form == "json":
         return plain_json(read, indent=2) + "\n"
     renderer = importlib.import_module(f"validator.publish.{form}")

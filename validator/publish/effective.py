@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from validator.model.classes import Guarantee
+from validator.publish.report_types import EffectiveGuarantee, EngineSettings, Report
 
 BYTES_MAX: Final = 65_536
 EFFECTIVE_TITLE: Final = "The engine, as it runs"
@@ -45,7 +46,7 @@ class _EffectiveFile(_Settings):
     evidence: tuple[str, ...] = ()
 
 
-def effective_guarantee(path: Path | None, declared: Guarantee) -> dict[str, Any] | None:
+def effective_guarantee(path: Path | None, declared: Guarantee) -> EffectiveGuarantee | None:
     """Return the report's block of this name; None if the configuration names no file. Never raises.
 
     ``effective`` is null if it is not known; ``problem`` is then the reason. ``finding`` is a sentence if an engine
@@ -53,35 +54,39 @@ def effective_guarantee(path: Path | None, declared: Guarantee) -> dict[str, Any
     """
     if path is None:
         return None
-    known: dict[str, Any] = {"declared": declared.value, "effective": None, "engine": None, "evidence": []}
-    known |= dict.fromkeys(_Settings.model_fields)
     try:
         if not path.is_file():  # a pipe would block until it has a writer
-            return _unknown(known, f"{path} does not exist or is not a file; the operator of the engine writes it")
+            return _unknown(declared, f"{path} does not exist or is not a file; the operator of the engine writes it")
         with path.open("rb") as file:
             content = file.read(BYTES_MAX + 1)
         if len(content) > BYTES_MAX:
             return _unknown(
-                known, f"{path} has more than {BYTES_MAX} bytes; name the file that the engine's operator writes"
+                declared, f"{path} has more than {BYTES_MAX} bytes; name the file that the engine's operator writes"
             )
         read = _EffectiveFile.model_validate_json(content)
     except OSError as error:
-        return _unknown(known, f"{path} cannot be read ({error.strerror or error}); let the sidecar read it")
+        return _unknown(declared, f"{path} cannot be read ({error.strerror or error}); let the sidecar read it")
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         said = f"{where}: {first['msg']}" if where else first["msg"]
-        return _unknown(known, f"{path} is damaged ({said}); write it again")
-    known |= {"effective": read.guarantee.value, "engine": read.engine, "evidence": list(read.evidence)}
-    known |= read.model_dump(include=set(_Settings.model_fields))
+        return _unknown(declared, f"{path} is damaged ({said}); write it again")
     finding = None
     if read.guarantee not in (declared, Guarantee.EXACTLY_ONCE):  # exactly once implies the other guarantees
         because = f": {'; '.join(read.evidence)}" if read.evidence else ""
         finding = f"{read.engine} is declared {_words(declared)} but runs {_words(read.guarantee)}{because}."
-    return {**known, "finding": finding, "problem": None}
+    return {
+        "declared": declared.value,
+        "effective": read.guarantee.value,
+        "engine": read.engine,
+        "evidence": list(read.evidence),
+        **_settings(read),
+        "finding": finding,
+        "problem": None,
+    }
 
 
-def sentence(block: dict[str, Any] | None) -> str | None:
+def sentence(block: EffectiveGuarantee | None) -> str | None:
     """Return a report's block as one sentence; None if there is no block, as in earlier reports."""
     if block is None:
         return None
@@ -93,7 +98,7 @@ def sentence(block: dict[str, Any] | None) -> str | None:
     return f"{block['engine']} runs {_words(Guarantee(block['effective']))}{because}."
 
 
-def effective_lines(report: Mapping[str, Any]) -> list[str]:
+def effective_lines(report: Report) -> list[str]:
     """Return the lines of a report's section on the block; none if there is no block."""
     block = report.get("effective_guarantee")
     said = sentence(block)
@@ -102,25 +107,42 @@ def effective_lines(report: Mapping[str, Any]) -> list[str]:
     return [f"FINDING: {said} The verdict does not count it."] if block["finding"] else [said]
 
 
-def effective_settings(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the engine's settings as (name, value); none if no setting is known, as in earlier reports."""
-    block = report.get("effective_guarantee") or {}
+def effective_settings(report: Report) -> list[tuple[str, str]]:
+    """Return the engine's settings as (name, value); none if no setting is known."""
+    # An earlier report has no block, or a block without settings.
+    block: Mapping[str, object] = report.get("effective_guarantee") or {}
     known = {name: block.get(name) for name in _Settings.model_fields}
     if not any(value is not None for value in known.values()):
         return []
-    return [
-        (name.removesuffix("_seconds").replace("_", " "), _shown_setting(name, value)) for name, value in known.items()
-    ]
+    return [(name.removesuffix("_seconds").replace("_", " "), _shown_setting(value)) for name, value in known.items()]
 
 
-def _shown_setting(setting: str, value: float | str | None) -> str:
+def _shown_setting(value: object) -> str:
     if value is None:
         return _NOT_STATED
-    return f"{value:g} s" if setting.endswith("_seconds") else str(value)
+    return f"{value:g} s" if isinstance(value, int | float) else str(value)
 
 
-def _unknown(known: dict[str, Any], problem: str) -> dict[str, Any]:
-    return {**known, "finding": None, "problem": problem}
+def _settings(read: _Settings) -> EngineSettings:
+    return {
+        "commit_interval_seconds": read.commit_interval_seconds,
+        "transaction_timeout_seconds": read.transaction_timeout_seconds,
+        "checkpoint_mode": read.checkpoint_mode,
+        "session_timeout_seconds": read.session_timeout_seconds,
+        "heartbeat_interval_seconds": read.heartbeat_interval_seconds,
+    }
+
+
+def _unknown(declared: Guarantee, problem: str) -> EffectiveGuarantee:
+    return {
+        "declared": declared.value,
+        "effective": None,
+        "engine": None,
+        "evidence": [],
+        **_settings(_Settings()),
+        "finding": None,
+        "problem": problem,
+    }
 
 
 def _words(guarantee: Guarantee) -> str:

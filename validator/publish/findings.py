@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from validator.model.classes import ViolationClass
 from validator.model.snapshot import ViolationRecord
@@ -17,6 +17,7 @@ from validator.publish.next_steps import (
     explain_command,
     extent,
 )
+from validator.publish.report_types import Report
 from validator.publish.sentences import VIOLATION_SENTENCES, attribution, breaks
 from validator.publish.times import rfc3339
 
@@ -60,7 +61,7 @@ class Finding:
 
 
 def findings(
-    report: Mapping[str, Any],
+    report: Report,
     violations: Iterable[ViolationRecord] = (),
     history: History | None = None,
     state: str = STATE,
@@ -95,7 +96,7 @@ def findings(
     return sorted(found, key=lambda finding: finding.tolerated)
 
 
-def _since(report: Mapping[str, Any], records: list[ViolationRecord], history: History, violation: str) -> str | None:
+def _since(report: Report, records: list[ViolationRecord], history: History, violation: str) -> str | None:
     """Return when the first of the confirmed violations was confirmed; None if that was before the kept data.
 
     A report of an earlier version lacks this time. It is then taken from the history, which is bounded, or, without a

@@ -8,10 +8,10 @@ are unfolded.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from typing import Any, Final
 
 from validator.model.terminal import plain_json, plain_values
+from validator.publish.report_types import PartitionOfReport, Report
 
 COLUMNS: Final = (
     "topic",
@@ -26,7 +26,6 @@ COLUMNS: Final = (
 """Columns of a partition's row, as in the page's table."""
 
 Data = dict[str, Any]
-Report = Mapping[str, Any]
 
 
 class Frontiers:
@@ -70,7 +69,7 @@ def for_update(report: Report) -> Data:
     return {**shown, "coverage": {**coverage, "topics": by_topic(report["coverage"]["partitions"])}}
 
 
-def by_topic(partitions: list[Data]) -> list[Data]:
+def by_topic(partitions: list[PartitionOfReport]) -> list[Data]:
     """Return one row per topic, in the order of its first partition.
 
     ``read_through`` is that of the partition that is furthest behind, and null if a partition was never read through.

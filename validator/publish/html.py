@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any, Final
+from typing import Final
 
 from validator.model.snapshot import ViolationRecord
 from validator.model.terminal import plain_lines
@@ -15,6 +15,7 @@ from validator.publish.history import History
 from validator.publish.live_page import resource
 from validator.publish.next_steps import STATE
 from validator.publish.report_plots import PhaseLatency
+from validator.publish.report_types import Latency, Reliability, Report
 from validator.publish.sentences import (
     clock,
     fault_sentences,
@@ -33,7 +34,7 @@ MARKS: Final = {"pass": "✔", "fail": "✖", "unknown": "?"}
 
 
 def render(
-    report: dict[str, Any],
+    report: Report,
     violations: Sequence[ViolationRecord] = (),
     history: History | None = None,
     state: str = STATE,
@@ -65,14 +66,16 @@ def render(
         _list(EFFECTIVE_TITLE, effective_lines(report)),
         _engine_settings(report),
         _list("Outstanding", outstanding(report)),
-        _list("Faults", fault_sentences(report)),
+        _list("Faults", fault_sentences(report["faults"])),
         _list("Phases", phase_sentences(report)),
         report_plots.timeline(report, course),
         report_plots.latency_by_phase(latencies),
         classes_by_window(report, windows or {}),
         '<div class="columns">',
-        *(_counts(title, report[title.lower()]) for title in ("Contributions", "Results", "Cells")),
-        _counts("Reliability", report["reliability"]),
+        _counts("Contributions", report["contributions"]),
+        _counts("Results", report["results"]),
+        _counts("Cells", report["cells"]),
+        _reliability(report["reliability"]),
         "</div>",
         _latencies(report),
         report_plots.coverage(report),
@@ -82,11 +85,11 @@ def render(
     return plain_lines("\n".join(part for part in parts if part)) + "\n"
 
 
-def _as_of(report: dict[str, Any]) -> str:
+def _as_of(report: Report) -> str:
     return f"As of {clock(report.get('time'))} UTC, streamproof {report['validator']['version']}"
 
 
-def _verdicts(report: dict[str, Any], found: Iterable[Finding]) -> str:
+def _verdicts(report: Report, found: Iterable[Finding]) -> str:
     cards = []
     first = min((finding.since for finding in found if finding.since and not finding.tolerated), default=None)
     # The declared guarantee comes first: its verdict is the outcome. The mark is for print and colour-blind readers.
@@ -136,8 +139,20 @@ def _list(title: str, sentences: Iterable[str]) -> str:
     return f"<section><h2>{title}</h2><ul>{items}</ul></section>" if items else ""
 
 
-def _counts(title: str, counts: dict[str, float | None]) -> str:
-    shown = {name: (ratio if name.endswith("_ratio") else number)(value) for name, value in counts.items()}
+def _counts(title: str, counts: Mapping[str, int | None]) -> str:
+    return _values(title, {name: number(value) for name, value in counts.items()})
+
+
+def _reliability(measured: Reliability) -> str:
+    shown = {
+        "handled_ratio": ratio(measured["handled_ratio"]),
+        "exact_ratio": ratio(measured["exact_ratio"]),
+        "reliable_throughput_per_second": number(measured["reliable_throughput_per_second"]),
+    }
+    return _values("Reliability", shown)
+
+
+def _values(title: str, shown: Mapping[str, str]) -> str:
     rows = "".join(
         f'<tr><td>{escape(name.replace("_", " "))}</td><td class="n">{value}</td></tr>' for name, value in shown.items()
     )
@@ -151,22 +166,24 @@ def _table(title: str, heads: Iterable[str], rows: Iterable[Iterable[str]]) -> s
     return f"{opened}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
-def _engine_settings(report: dict[str, Any]) -> str:
+def _engine_settings(report: Report) -> str:
     rows = effective_settings(report)
     return _table(SETTINGS_TITLE, ("setting", "value"), rows) if rows else ""
 
 
-def _latencies(report: dict[str, Any]) -> str:
+def _latencies(report: Report) -> str:
     columns = ("count", "p50", "p90", "p99", "max")
-    rows = [
-        [name.replace("_", " "), *(number(measured.get(column)) for column in columns)]
-        for name, measured in report["latency_seconds"].items()
-    ]
+    rows = [[name.replace("_", " "), *_latency(measured)] for name, measured in report["latency_seconds"].items()]
     because, within = report.get("latency_absent_because"), report.get("latency_resolution_seconds")
     if within and not because:
         because = f"Known to within {number(within)} s: topics have CreateTime."
     note = f"<p class='dim'>{escape(because)}</p>" if because else ""
     return _table("Latency in seconds", ("definition", *columns), rows) + note
+
+
+def _latency(measured: Latency) -> tuple[str, ...]:
+    quantiles = (measured["p50"], measured["p90"], measured["p99"], measured["max"])
+    return (number(measured["count"]), *map(number, quantiles))
 
 
 def _violations(violations: Sequence[ViolationRecord]) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 from xml.etree import ElementTree as ET
 
 from validator.model.classes import ViolationClass
 from validator.model.snapshot import ViolationRecord
 from validator.model.terminal import plain, plain_values
+from validator.publish.report_types import Report
 from validator.publish.sentences import breaks, headline, some_ids, what_broke
 from validator.publish.times import rfc3339
 
@@ -16,7 +17,7 @@ EVIDENCE_SHOWN: Final = 20
 IDS_SHOWN: Final = 8
 
 
-def render(report: dict[str, Any], violations: Sequence[ViolationRecord] = ()) -> str:
+def render(report: Report, violations: Sequence[ViolationRecord] = ()) -> str:
     """Return ``report`` as JUnit XML.
 
     Only a violation of the declared guarantee is a failure. The verdict `unknown` is an error. Another guarantee that
@@ -24,8 +25,8 @@ def render(report: dict[str, Any], violations: Sequence[ViolationRecord] = ()) -
     """
     report = plain_values(report)
     suite = ET.Element("testsuite", name=f"streamproof.{report['pipeline']}")
-    if report.get("time"):
-        suite.set("timestamp", report["time"][:19])
+    if time := report.get("time"):
+        suite.set("timestamp", time[:19])
     for name, verdict in report["verdicts"].items():
         _guarantee(suite, report, name, verdict)
     for violation in ViolationClass:
@@ -39,7 +40,7 @@ def render(report: dict[str, Any], violations: Sequence[ViolationRecord] = ()) -
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _guarantee(suite: ET.Element, report: dict[str, Any], name: str, verdict: str) -> None:
+def _guarantee(suite: ET.Element, report: Report, name: str, verdict: str) -> None:
     case = ET.SubElement(suite, "testcase", classname="guarantee", name=name)
     if verdict == "pass":
         return
@@ -51,7 +52,7 @@ def _guarantee(suite: ET.Element, report: dict[str, Any], name: str, verdict: st
 
 
 def _violation(
-    suite: ET.Element, report: dict[str, Any], violation: ViolationClass, violations: Sequence[ViolationRecord]
+    suite: ET.Element, report: Report, violation: ViolationClass, violations: Sequence[ViolationRecord]
 ) -> None:
     case = ET.SubElement(suite, "testcase", classname="violation", name=violation.value)
     confirmed = report["violations"]["confirmed"].get(violation.value) or 0

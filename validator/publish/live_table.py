@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 from validator.model.terminal import plain, plain_values
+from validator.publish.report_types import Report
 from validator.publish.sentences import number
 
 COLOURS: Final = {"pass": "32", "fail": "31", "unknown": "33"}
@@ -26,7 +27,7 @@ SHOWN: Final = (
 )
 
 
-def render(report: dict[str, Any]) -> str:
+def render(report: Report) -> str:
     """Return ``report`` as a table of a few lines, without colours."""
     report = plain_values(report)
     lines = [f"{report['pipeline']}  {when(report)}  batch {number(report['validator']['batches'])}"]
@@ -47,13 +48,13 @@ def render(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def render_line(report: dict[str, Any]) -> str:
+def render_line(report: Report) -> str:
     """Return ``report`` as one line, for logs."""
     counts = " ".join(f"{name}={number(report['contributions'][name])}" for name in SHOWN)
     return f"{when(report)} {report['guarantee']}={report['outcome']} {counts}"
 
 
-def when(report: dict[str, Any]) -> str:
+def when(report: Report) -> str:
     """Return the time of the report, padded to a fixed width. Before the first batch it is "no batch yet"."""
     told = str(report["time"] or "")[:_TIME_LETTERS] if report["validator"]["batches"] else "no batch yet"
     return told.ljust(_TIME_LETTERS)
@@ -77,7 +78,7 @@ class LiveTable:
         self._table = ""
         self._last = ""
 
-    def show(self, report: dict[str, Any]) -> None:
+    def show(self, report: Report) -> None:
         """Replace the table on a terminal. Elsewhere, write a line, unless only the time changed."""
         if not self._in_place:
             line = render_line(report)

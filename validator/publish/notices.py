@@ -6,13 +6,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from validator.model.terminal import plain
 from validator.publish.findings import findings
 from validator.publish.live_table import render_line, when
+from validator.publish.report_types import Report
 from validator.publish.sentences import what_broke
 
 STATUS_EVERY_SECONDS: Final = 60.0
@@ -45,14 +46,14 @@ class Notices:
         self._clock = clock
         self._verdict: str | None = None
         self._classes: frozenset[str] = frozenset()
-        self._report: dict[str, Any] | None = None
+        self._report: Report | None = None
         self._read_at = self._said_at = clock()
 
-    def resume(self, report: Mapping[str, Any]) -> None:
+    def resume(self, report: Report) -> None:
         """Treat ``report`` of an earlier process as known: only later changes are reported."""
         self._verdict, self._classes = report["outcome"], _confirmed(report)
 
-    def update(self, report: dict[str, Any]) -> None:
+    def update(self, report: Report) -> None:
         """Report what is new in the report of the newest batch. After the first one of a process the status follows."""
         first = self._report is None
         self._report, self._read_at = report, self._clock()
@@ -77,11 +78,11 @@ class Notices:
         self._say(f"{render_line(self._report)}{old}")
 
 
-def _confirmed(report: Mapping[str, Any]) -> frozenset[str]:
+def _confirmed(report: Report) -> frozenset[str]:
     return frozenset(name for name, count in report["violations"]["confirmed"].items() if count)
 
 
-def _why(report: dict[str, Any]) -> str:
+def _why(report: Report) -> str:
     """Return the first reason of the declared guarantee's verdict, and the number of further reasons."""
     broken = what_broke(report)
     doubts: list[str] = report["reasons"][len(broken) :]

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from validator.publish.report import records_of
+from validator.publish.report_types import ViolationsReport
 
 Say = Callable[[str], None]
 
@@ -56,7 +57,7 @@ def json_of(path: Path, say: Say) -> dict[str, Any] | None:
     return found
 
 
-def violations_of(path: Path, say: Say) -> dict[str, Any] | None:
+def violations_of(path: Path, say: Say) -> ViolationsReport | None:
     """Return the violations in a JSON file; None if it is absent or damaged. Raises OSError."""
     found = json_of(path, say)
     if found is None:
@@ -67,4 +68,4 @@ def violations_of(path: Path, say: Say) -> dict[str, Any] | None:
     except DAMAGED as error:
         say(not_shown(path, error))
         return None
-    return found
+    return cast("ViolationsReport", found)

@@ -40,13 +40,14 @@ from validator.publish.published_files import DAMAGED, Say, json_of, not_shown, 
 from validator.publish.redaction import Redaction
 from validator.publish.report import (
     REPORT_FILE,
-    SCHEMA,
     VIOLATIONS_FILE,
     build_violations,
     records_of,
     render_json,
+    report_of,
     write,
 )
+from validator.publish.report_types import Report, ViolationsReport
 from validator.publish.runbook_pages import runbook_names, runbook_page, runbook_place
 from validator.publish.sentences import headline, outstanding
 from validator.publish.server import Answer, Request, Route, Server, Stream, json_answer
@@ -114,9 +115,9 @@ class Publisher:
         # If the state has a report, an earlier process published its counters: zeros would make them fall.
         self._restoring = (state_path / REPORT_FILE).exists()
         self._report: str | None = None
-        self._plain: dict[str, Any] | None = None
+        self._plain: Report | None = None
         self._frontiers: Frontiers | None = None
-        self._violations: dict[str, Any] | None = None
+        self._violations: ViolationsReport | None = None
         self._history = read(state_path, say)
         self._history_written_at: float | None = None
         self._canary: CanaryStatus | None = None
@@ -135,8 +136,9 @@ class Publisher:
             return
         try:
             text = render_json(found)
-            if found.get("schema") == SCHEMA:
-                self._plain, self._frontiers = found, Frontiers(found)
+            self._plain = report_of(found)
+            if self._plain is not None:
+                self._frontiers = Frontiers(self._plain)
                 # Made once here as a check: the report must have all parts of an update, and the update must be valid.
                 event("update", self._update())
                 self._frontiers.encoded()
@@ -178,12 +180,12 @@ class Publisher:
         return endpoint
 
     @property
-    def shown(self) -> dict[str, Any] | None:
+    def shown(self) -> Report | None:
         """The report that is shown now: at first that of an earlier process, if there is one."""
         with self._lock:
             return self._plain
 
-    def publish(self, snapshot: Snapshot) -> dict[str, Any]:
+    def publish(self, snapshot: Snapshot) -> Report:
         """Show ``snapshot`` in files, metrics and page. Returns the report. Raises OSError."""
         if self._redaction is None:
             self._redaction = Redaction(self._config.publish, self._state)
@@ -321,7 +323,7 @@ class Publisher:
         return shown
 
 
-def _runs_with(report: dict[str, Any]) -> list[str]:
+def _runs_with(report: Report) -> list[str]:
     """Return the engine's settings, a table in the report, as one sentence."""
     said = ", ".join(f"{name} {value}" for name, value in effective_settings(report))
     return [f"It runs with {said}."] if said else []
@@ -331,7 +333,7 @@ def _runbook(name: str, _: Request) -> Answer:
     return Answer(runbook_page(name).encode(), server.HTML)
 
 
-def changed_after(violations: dict[str, Any], after: str) -> dict[str, Any]:
+def changed_after(violations: ViolationsReport, after: str) -> ViolationsReport:
     """Return ``violations`` with only those that changed after the RFC 3339 time ``after``. Raises ValueError."""
     # In a query, the unescaped + of a zone arrives as a space.
     bound = parse_rfc3339(after.replace(" ", "+"))

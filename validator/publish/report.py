@@ -8,13 +8,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from validator import __version__
 from validator.model.classes import Contribution, Guarantee, Result, ViolationClass
 from validator.model.snapshot import FaultWindow, Histogram, PartitionCoverage, Phase, Snapshot, ViolationRecord
 from validator.model.terminal import plain_json
 from validator.publish.atomic import replace_file
+from validator.publish.report_types import (
+    Counts,
+    CoverageSums,
+    EffectiveGuarantee,
+    FaultOfReport,
+    Latency,
+    PhaseOfReport,
+    Report,
+    ViolationsReport,
+)
 from validator.publish.times import parse_rfc3339, rfc3339
 
 SCHEMA: Final = 1
@@ -30,11 +40,8 @@ _PUBLISHED: Final = {"violation_class": "class"}
 """Field of a part of the snapshot -> its name in JSON, if that is another one."""
 _FIELDS: Final = fields(ViolationRecord)
 
-Report = dict[str, Any]
-"""The result of :func:`build`: plain data, ready for JSON."""
 
-
-def build(snapshot: Snapshot, effective: Report | None = None) -> Report:
+def build(snapshot: Snapshot, effective: EffectiveGuarantee | None = None) -> Report:
     """Return the report of ``snapshot``, by the contract, and also with `time`, `input_watermark` and `waiting_for`.
 
     ``effective`` is the block of `validator.publish.effective`; None if the configuration names no file for it.
@@ -45,7 +52,7 @@ def build(snapshot: Snapshot, effective: Report | None = None) -> Report:
         "time": rfc3339(snapshot.taken_us),
         "guarantee": snapshot.guarantee.value,
         "outcome": snapshot.verdicts[snapshot.guarantee].value,
-        "verdicts": _verdicts(snapshot.verdicts),
+        "verdicts": {name.value: snapshot.verdicts[name].value for name in Guarantee},
         "verdicts_over": {over: _verdicts(snapshot.verdicts_over.get(over, {})) for over in OVERS},
         "reasons": list(snapshot.reasons),
         "effective_guarantee": effective,
@@ -69,11 +76,11 @@ def build(snapshot: Snapshot, effective: Report | None = None) -> Report:
         "phases": [_phase(phase) for phase in snapshot.phases],
         "faults": [_fault(fault, snapshot) for fault in snapshot.faults],
         "violations": {
-            # A class that the core does not name has no violation: here 0 is a result, not an absent measure.
-            state: {name.value: snapshot.violations.get(state, {}).get(name, 0) for name in ViolationClass}
-            for state in STATES
-        }
-        | {"first_confirmed": {name: rfc3339(instant) for name, instant in snapshot.first_confirmed_us.items()}},
+            "confirmed": _by_class(snapshot, "confirmed"),
+            "retracted": _by_class(snapshot, "retracted"),
+            "suspected": _by_class(snapshot, "suspected"),
+            "first_confirmed": {name: rfc3339(instant) for name, instant in snapshot.first_confirmed_us.items()},
+        },
         "violations_unacknowledged": snapshot.unacknowledged_open,
         "settled_positions": [published(settled) for settled in snapshot.settled_positions],
         "coverage": {
@@ -99,7 +106,7 @@ def build(snapshot: Snapshot, effective: Report | None = None) -> Report:
     }
 
 
-def build_violations(snapshot: Snapshot) -> Report:
+def build_violations(snapshot: Snapshot) -> ViolationsReport:
     """Return the violations of the snapshot, newest first.
 
     The list is bounded. ``counts`` are the total numbers of contributions and results in violations.
@@ -114,12 +121,20 @@ def build_violations(snapshot: Snapshot) -> Report:
     }
 
 
-def render_json(report: Report) -> str:
+def report_of(content: Mapping[str, Any]) -> Report | None:
+    """Return ``content``, read from `report.json`, as a report; None if it has another schema.
+
+    The content is not checked further: a reader of a damaged file gets an exception of `published_files.DAMAGED`.
+    """
+    return cast("Report", content) if content.get("schema") == SCHEMA else None
+
+
+def render_json(report: Report | Mapping[str, Any]) -> str:
     """Return ``report`` as JSON text for people and scripts."""
     return plain_json(report, indent=2) + "\n"
 
 
-def write(state: Path, snapshot: Snapshot, effective: Report | None = None) -> Report:
+def write(state: Path, snapshot: Snapshot, effective: EffectiveGuarantee | None = None) -> Report:
     """Replace `report.json` and `violations.json` in the folder ``state``. Returns the report. Raises OSError."""
     report = build(snapshot, effective)
     # Violations first, so that a reader who sees a count in the report finds the evidence.
@@ -139,12 +154,17 @@ def _verdicts(verdicts: Mapping[Guarantee, Any]) -> dict[str, str | None]:
     return {name.value: str(verdicts[name].value) if name in verdicts else None for name in Guarantee}
 
 
-def _counts(counts: Mapping[str, int], names: tuple[str, ...]) -> dict[str, int | None]:
+def _by_class(snapshot: Snapshot, state: str) -> dict[str, int]:
+    # A class that the core does not name has no violation: here 0 is a result, not an absent measure.
+    return {name.value: snapshot.violations.get(state, {}).get(name, 0) for name in ViolationClass}
+
+
+def _counts(counts: Mapping[str, int], names: tuple[str, ...]) -> Counts:
     return {str(name): counts.get(name) for name in names}
 
 
-def _contributions(counts: Mapping[str, int]) -> dict[str, int | None]:
-    known: dict[str, int | None] = {}
+def _contributions(counts: Mapping[str, int]) -> Counts:
+    known: Counts = {}
     for name in Contribution:
         if name is Contribution.MISPLACED:
             parts = [counts.get(Contribution.MISPLACED), counts.get(Contribution.UNKNOWN_ID)]
@@ -154,9 +174,9 @@ def _contributions(counts: Mapping[str, int]) -> dict[str, int | None]:
     return known
 
 
-def _latency(histogram: Histogram | None) -> dict[str, float | None]:
+def _latency(histogram: Histogram | None) -> Latency:
     if histogram is None:
-        return dict.fromkeys(("count", "p50", "p90", "p99", "max"))
+        return {"count": None, "p50": None, "p90": None, "p99": None, "max": None}
     return {
         "count": histogram.count,
         "p50": histogram.quantile(0.5),
@@ -166,7 +186,7 @@ def _latency(histogram: Histogram | None) -> dict[str, float | None]:
     }
 
 
-def _phase(phase: Phase) -> Report:
+def _phase(phase: Phase) -> PhaseOfReport:
     return {
         "phase": phase.phase,
         "fault": phase.fault,
@@ -190,7 +210,7 @@ def _measures(snapshot: Snapshot, fault: FaultWindow) -> Mapping[str, float | No
     return snapshot.fault_measures.get(fault.id) or snapshot.fault_measures.get(fault.name) or {}
 
 
-def _fault(fault: FaultWindow, snapshot: Snapshot) -> Report:
+def _fault(fault: FaultWindow, snapshot: Snapshot) -> FaultOfReport:
     recovered = fault_measure(snapshot, fault, "recovered")
     violations = snapshot.fault_violations.get(fault.id)
     return {
@@ -222,7 +242,7 @@ def _instant(micros: float | None) -> str | None:
     return None if micros is None else rfc3339(round(micros))
 
 
-def _sums(partitions: tuple[PartitionCoverage, ...]) -> Report:
+def _sums(partitions: tuple[PartitionCoverage, ...]) -> CoverageSums:
     records = sum(p.records for p in partitions)
     expired = sum(p.expired for p in partitions)
     invisible = sum(p.invisible for p in partitions)
@@ -230,7 +250,7 @@ def _sums(partitions: tuple[PartitionCoverage, ...]) -> Report:
     return {"records": records, "expired": expired, "invisible": invisible, "offsets_spanned": spanned}
 
 
-def published(part: object) -> Report:
+def published(part: object) -> Any:
     """Return a part of the snapshot by the contract's names. A field `X_us` is published as the instant `X`."""
     return {
         _PUBLISHED.get(name, name.removesuffix("_us")): rfc3339(value)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from validator.model.snapshot import Histogram
 from validator.model.wording import plural
 from validator.publish import series, svg
 from validator.publish.history import LATENCIES, History
+from validator.publish.report_types import FaultOfReport, PartitionOfReport, Report
 from validator.publish.sentences import number
 from validator.publish.svg import Band, Line, Stack
 from validator.publish.times import parse_rfc3339
@@ -59,7 +60,7 @@ class PhaseLatency:
     latency: Mapping[str, Histogram]
 
 
-def timeline(report: Mapping[str, Any], history: History) -> str:
+def timeline(report: Report, history: History) -> str:
     """Return four plots over time, or a sentence if no history was kept."""
     if len(history.points) < 2:
         return _section("Timeline", _note("No history was kept: the run has fewer than two batches on record."))
@@ -123,7 +124,7 @@ def _distributions(told: Sequence[tuple[str, Histogram]]) -> str:
     return "".join(figures)
 
 
-def coverage(report: Mapping[str, Any]) -> str:
+def coverage(report: Report) -> str:
     """Return the record sums in a sentence, and the share of each partition that was read."""
     sums = report["coverage"]["sums"]
     balance = "balance" if report["coverage"]["complete"] else "do NOT balance"
@@ -150,7 +151,7 @@ def coverage(report: Mapping[str, Any]) -> str:
     return _section("Coverage", _note(said) + table)
 
 
-def _partition(part: Mapping[str, Any]) -> str:
+def _partition(part: PartitionOfReport) -> str:
     spanned = part["high_watermark"] - part["first_offset"]
     share = 1.0 if spanned <= 0 else min(1.0, (part["next_offset"] - part["first_offset"]) / spanned)
     # Truncated, not rounded: a partition that is not read to its end must not be shown as 100 %.
@@ -159,19 +160,19 @@ def _partition(part: Mapping[str, Any]) -> str:
         '<svg class="share" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
         f'<rect class="grid" width="100" height="10"/><rect class="t3" width="{share * 100:.1f}" height="10"/></svg>'
     )
-    numbers = ("lag_events", "first_offset", "next_offset", "high_watermark", "expired")
+    offsets = (part["first_offset"], part["next_offset"], part["high_watermark"])
     cells = [
         f"<td>{escape(part['topic'])}</td><td>{escape(part['role'])}</td>",
         f'<td class="n">{part["partition"]}</td>',
     ]
     cells += [
         f'<td class="n">{percent}</td><td>{bar}</td>',
-        *(f'<td class="n">{number(part[n])}</td>' for n in numbers),
+        *(f'<td class="n">{number(n)}</td>' for n in (part["lag_events"], *offsets, part["expired"])),
     ]
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def _bands(faults: Iterable[Mapping[str, Any]], last: float) -> list[Band]:
+def _bands(faults: Iterable[FaultOfReport], last: float) -> list[Band]:
     bands = []
     for fault in faults:
         if fault["start"] is not None:

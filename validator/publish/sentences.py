@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from validator.model.classes import VIOLATES, Guarantee, ViolationClass
 from validator.model.snapshot import ViolationRecord
 from validator.model.wording import plural
+from validator.publish.report_types import FaultOfReport, PhaseOfReport, Report
 
 VIOLATION_SENTENCES: Final[dict[ViolationClass, tuple[str, str]]] = {
     ViolationClass.MISSING: (
@@ -70,7 +71,7 @@ def ratio(value: float | None) -> str:
     return "-" if value is None else f"{math.floor(value * 1_000_000) / 1_000_000:.6f}".rstrip("0").rstrip(".")
 
 
-def headline(report: dict[str, Any]) -> str:
+def headline(report: Report) -> str:
     """Return the outcome in one sentence."""
     guarantee = report["guarantee"].replace("_", " ")
     said = {
@@ -86,7 +87,7 @@ def breaks(violation: ViolationClass, guarantee: str) -> bool:
     return violation in VIOLATES[Guarantee(guarantee)]
 
 
-def what_broke(report: dict[str, Any]) -> list[str]:
+def what_broke(report: Report) -> list[str]:
     """Return a sentence for each class with a confirmed violation; classes that break the declared guarantee first."""
     lines: list[tuple[bool, str]] = []
     for violation, (one, several) in VIOLATION_SENTENCES.items():
@@ -100,7 +101,7 @@ def what_broke(report: dict[str, Any]) -> list[str]:
     return [line for _, line in sorted(lines, key=lambda entry: entry[0])]
 
 
-def attribution(faults: list[dict[str, Any]], name: str, count: int) -> str:
+def attribution(faults: list[FaultOfReport], name: str, count: int) -> str:
     """Return a sentence on how many of the ``count`` violations of a class occurred in or after which fault. It is
     empty if there is no fault, or if none is attributed and the violations of some fault are not known."""
     shares = [(fault, (fault["violations"] or {}).get(name) or 0) for fault in faults]
@@ -135,7 +136,7 @@ def listed(classes: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def outstanding(report: dict[str, Any]) -> list[str]:
+def outstanding(report: Report) -> list[str]:
     """Return a sentence for each kind of outstanding contribution that is not a violation."""
     found = [(report["contributions"].get(name), said) for name, said in OUTSTANDING.items()]
     lines = [f"{plural(count, 'event')} {'is' if count == 1 else 'are'} {said}." for count, said in found if count]
@@ -147,29 +148,29 @@ def outstanding(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def fault_sentences(report: dict[str, Any]) -> list[str]:
+def fault_sentences(faults: Sequence[FaultOfReport]) -> list[str]:
     """Return a sentence for each fault: its time, its cost, and its violations."""
     lines = []
-    concurrent = _concurrent_faults(report["faults"])
-    for fault in report["faults"]:
+    concurrent = _concurrent_faults(faults)
+    for fault in faults:
         until = f"healed {clock(fault['healed'])}" if fault["healed"] else "not healed"
         parts = [f"{fault['name'] or fault['kind']} ({fault['kind']} on {fault['target']})", f"{clock(fault['start'])}"]
         costs = [
-            f"{words} {number(fault[key])} s"
-            for key, words in (
-                ("failure_cost_seconds", "raised the latency by"),
-                ("downtime_seconds", "stopped the output for"),
-                ("recovery_seconds", "recovered after"),
+            f"{words} {number(seconds)} s"
+            for words, seconds in (
+                ("raised the latency by", fault["failure_cost_seconds"]),
+                ("stopped the output for", fault["downtime_seconds"]),
+                ("recovered after", fault["recovery_seconds"]),
             )
-            if fault[key] is not None
+            if seconds is not None
         ]
         costs += [
-            f"{words} {number(fault[key])} times that before ({short}{_why_above_one(key, fault[key])})"
-            for key, words, short in (
-                ("throughput_penalty_ratio", "throughput", "TPF"),
-                ("latency_penalty_ratio", "mean latency", "LPF"),
+            f"{words} {number(factor)} times that before ({short}{_why_above_one(short, factor)})"
+            for words, short, factor in (
+                ("throughput", "TPF", fault.get("throughput_penalty_ratio")),
+                ("mean latency", "LPF", fault.get("latency_penalty_ratio")),
             )
-            if fault.get(key) is not None
+            if factor is not None
         ]
         costs += ["has not recovered"] if fault["recovered"] is False else []
         broken = [f"{count:,} {name.replace('_', ' ')}" for name, count in (fault["violations"] or {}).items() if count]
@@ -195,38 +196,38 @@ def fault_sentences(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _baseline(fault: dict[str, Any]) -> str:
+def _baseline(fault: FaultOfReport) -> str:
     """Return the control phase of the comparison, which is not always the whole phase before the fault; empty for an
     earlier report, which lacks it."""
     start, end = fault.get("control_start"), fault.get("control_end")
     return f" Compared with control from {clock(start)} to {clock(end)}." if start and end else ""
 
 
-def _concurrent_faults(faults: list[dict[str, Any]]) -> dict[str, list[str]]:
+def _concurrent_faults(faults: Sequence[FaultOfReport]) -> dict[str, list[str]]:
     """Return id of a fault -> names of the faults that were active at the same time. Times are RFC 3339 in UTC with one
     length, so they sort as text."""
     found: dict[str, list[str]] = {}
-    injected = sorted((fault for fault in faults if fault["start"]), key=lambda fault: str(fault["start"]))
-    for number_, fault in enumerate(injected):
-        for later in islice(injected, number_ + 1, None):
-            if fault["healed"] and later["start"] >= fault["healed"]:
+    injected = sorted(((fault["start"], fault) for fault in faults if fault["start"]), key=lambda entry: entry[0])
+    for number_, (_, fault) in enumerate(injected):
+        for start, later in islice(injected, number_ + 1, None):
+            if fault["healed"] and start >= fault["healed"]:
                 break
             found.setdefault(fault["id"], []).append(later["name"] or later["kind"])
             found.setdefault(later["id"], []).append(fault["name"] or fault["kind"])
     return found
 
 
-def _why_above_one(key: str, ratio: float) -> str:
+def _why_above_one(factor: str, ratio: float) -> str:
     """Return the possible reasons if a fault seems to have raised the throughput; else an empty text.
 
     The phase can be too short, because results of windows come in bursts: a short phase may have one burst too many.
     """
-    if key != "throughput_penalty_ratio" or ratio < _RAISED_MIN:
+    if factor != "TPF" or ratio < _RAISED_MIN:
         return ""
     return ": buffered output was drained, the input rate rose, or the phase was too short"
 
 
-def phase_sentences(report: dict[str, Any]) -> list[str]:
+def phase_sentences(report: Report) -> list[str]:
     """Return a sentence for each of the newest phases: time, throughput, latency."""
     lines = []
     for phase in report["phases"][-PHASES_SHOWN:]:
@@ -245,7 +246,7 @@ def phase_sentences(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def resolution(measured: dict[str, Any]) -> str:
+def resolution(measured: FaultOfReport | PhaseOfReport) -> str:
     """Return a sentence on the precision of the instants behind the figures, if topics have CreateTime."""
     seconds = measured.get("resolution_seconds", 0)
     if seconds is None:
@@ -258,7 +259,7 @@ def clock(time: str | None) -> str:
     return "-" if time is None else time[:19].replace("T", " ")
 
 
-def settled_positions(report: dict[str, Any]) -> list[str]:
+def settled_positions(report: Report) -> list[str]:
     """Return a sentence for each range of undecodable records that an operator or the pipeline itself settled."""
     said = []
     for one in report.get("settled_positions") or []:

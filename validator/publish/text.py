@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from validator.model.snapshot import ViolationRecord
 from validator.model.terminal import plain, shell_word
@@ -17,6 +17,7 @@ from validator.publish.effective import EFFECTIVE_TITLE, SETTINGS_TITLE, effecti
 from validator.publish.findings import Finding, findings
 from validator.publish.history import History
 from validator.publish.next_steps import STATE
+from validator.publish.report_types import Report
 from validator.publish.sentences import (
     clock,
     fault_sentences,
@@ -37,7 +38,7 @@ IDS_SHOWN: Final = 8
 
 
 def render(
-    report: dict[str, Any],
+    report: Report,
     violations: Sequence[ViolationRecord] = (),
     history: History | None = None,
     state: str = STATE,
@@ -51,7 +52,7 @@ def render(
     lines += _section(SETTINGS_TITLE, [f"{name:<22}{value}" for name, value in effective_settings(report)])
     lines += _section("Outstanding", outstanding(report))
     lines += _section("Settled undecodable records", settled_positions(report))
-    lines += _section("Faults", fault_sentences(report))
+    lines += _section("Faults", fault_sentences(report["faults"]))
     lines += _section("Phases", phase_sentences(report))
     lines += ["", "Counts"]
     lines += _columns(
@@ -73,7 +74,7 @@ def render(
 
 
 def summary(
-    report: dict[str, Any],
+    report: Report,
     violations: Sequence[ViolationRecord],
     history: History | None = None,
     state: str = STATE,
@@ -90,9 +91,7 @@ def _joined(lines: Iterable[str]) -> str:
     return "\n".join(plain(line).rstrip() for line in lines) + "\n"
 
 
-def _summary(
-    report: dict[str, Any], violations: Sequence[ViolationRecord], history: History | None, state: str
-) -> list[str]:
+def _summary(report: Report, violations: Sequence[ViolationRecord], history: History | None, state: str) -> list[str]:
     found = findings(report, violations, history, state)
     lines = [*_wrap(headline(report), "")]
     when = f"As of {clock(report.get('time'))} UTC" if report.get("time") else "No time is known"
@@ -106,7 +105,7 @@ def _summary(
     return lines
 
 
-def _verdicts(report: dict[str, Any]) -> list[str]:
+def _verdicts(report: Report) -> list[str]:
     spans = list(report["verdicts_over"])
     lines = [f"  {'guarantee':<16}{'whole run':<12}" + "".join(f"last {span:<8}" for span in spans)]
     for name, verdict in report["verdicts"].items():
@@ -162,7 +161,7 @@ def _columns(left: list[tuple[str, str]], right: list[tuple[str, str]]) -> list[
     return lines
 
 
-def _reliability(report: dict[str, Any]) -> list[tuple[str, str]]:
+def _reliability(report: Report) -> list[tuple[str, str]]:
     reliability = report["reliability"]
     delay = report["validator"]["detection_delay_seconds"]
     return [
@@ -175,15 +174,15 @@ def _reliability(report: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _latencies(report: dict[str, Any]) -> list[tuple[str, str]]:
+def _latencies(report: Report) -> list[tuple[str, str]]:
     return [
-        (f"latency {name} {quantile}, s", number(measured.get(quantile)))
+        (f"latency {name} {quantile}, s", number(seconds))
         for name, measured in report["latency_seconds"].items()
-        for quantile in ("p50", "p99")
+        for quantile, seconds in (("p50", measured["p50"]), ("p99", measured["p99"]))
     ]
 
 
-def _coverage(report: dict[str, Any]) -> list[str]:
+def _coverage(report: Report) -> list[str]:
     coverage = report["coverage"]
     lines = ["", "Coverage"]
     sums = coverage.get("sums")

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from validator.model.wording import plural
 from validator.publish import svg
 from validator.publish.report_plots import TONES
+from validator.publish.report_types import FaultOfReport, Report
 from validator.publish.sentences import clock, listed, number
 from validator.publish.svg import Shade, Stack
 from validator.publish.times import parse_rfc3339, rfc3339
@@ -42,7 +43,7 @@ class _Bar:
     counts: Mapping[str, int]
 
 
-def classes_by_window(report: Mapping[str, Any], windows: Windows) -> str:
+def classes_by_window(report: Report, windows: Windows) -> str:
     """Return the section of this name; empty if no window was judged."""
     if not windows:
         return ""
@@ -109,7 +110,7 @@ def label_of(bar: _Bar, bars: Sequence[_Bar]) -> str:
     return said[11:] if first[:10] == last[:10] else said[5:16]
 
 
-def _shades(faults: Sequence[Mapping[str, Any]], now: str | None, bars: Sequence[_Bar]) -> list[Shade]:
+def _shades(faults: Sequence[FaultOfReport], now: str | None, bars: Sequence[_Bar]) -> list[Shade]:
     shades = []
     for fault in faults:
         span = _active_span(fault, now)
@@ -119,7 +120,7 @@ def _shades(faults: Sequence[Mapping[str, Any]], now: str | None, bars: Sequence
     return shades
 
 
-def _active_span(fault: Mapping[str, Any], now: str | None) -> tuple[int, int] | None:
+def _active_span(fault: FaultOfReport, now: str | None) -> tuple[int, int] | None:
     """Return the start and the end (now if not healed) of a fault, in microseconds; None if it never began."""
     if fault["start"] is None:
         return None
@@ -128,7 +129,7 @@ def _active_span(fault: Mapping[str, Any], now: str | None) -> tuple[int, int] |
     return start, parse_rfc3339(end) if end else start
 
 
-def _table(report: Mapping[str, Any], bad: Windows, size_us: int) -> str:
+def _table(report: Report, bad: Windows, size_us: int) -> str:
     """Return the table of the worst windows with violations, in the order of time."""
     worst = sorted(sorted(bad, key=lambda start: (-_broken(bad[start]), start))[:ROWS_MAX])
     used = [name for name in VIOLATION_TONES if any(counts.get(name) for counts in bad.values())]

@@ -5,18 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from validator.measure.output import second_after
 from validator.model.snapshot import Histogram
 from validator.publish.report_plots import PhaseLatency
+from validator.publish.report_types import PhaseOfReport, Report
 from validator.publish.sentences import clock
 from validator.publish.times import parse_rfc3339
 from validator.stream import counters, measuring
 from validator.stream.run_record import RunRecord
 
 
-def phase_latencies(state: Path, report: Mapping[str, Any]) -> tuple[PhaseLatency, ...]:
+def phase_latencies(state: Path, report: Report) -> tuple[PhaseLatency, ...]:
     """Latencies of the measured phases of ``report``, in time order, or of the whole run if there are no phases.
 
     ``state``: the state folder. The sidecar writes `measures.json` every 10 s and at its end, so the last phase of an
@@ -30,7 +30,7 @@ def phase_latencies(state: Path, report: Mapping[str, Any]) -> tuple[PhaseLatenc
     found = []
     for phase in report["phases"]:
         # This phase was not measured: it is older than the kept output, or its boundary was reported too late.
-        if phase.get("results") is None:
+        if phase.get("results") is None or phase["start"] is None:
             continue
         end_s = second_after(parse_rfc3339(phase["end"])) if phase["end"] else sys.maxsize
         output = series.total(second_after(parse_rfc3339(phase["start"])), end_s)
@@ -49,6 +49,6 @@ def _run_latency(state: Path) -> Mapping[str, Histogram]:
     return {name: tally.frozen() for name, tally in record.latency.items()}
 
 
-def _name(phase: Mapping[str, Any]) -> str:
+def _name(phase: PhaseOfReport) -> str:
     fault = f", {phase['fault']}" if phase["fault"] else ""
     return f"{phase['phase']}{fault}, from {clock(phase['start'])[11:]}"

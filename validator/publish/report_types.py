@@ -1,0 +1,239 @@
+"""The types of `report.json` and `violations.json`, as docs/CONTRACT.md describes them.
+
+Instants are RFC 3339 in UTC, durations are seconds. None: a measure that is absent, which is never 0. A key that is
+not required was added after the first release of this schema, so reports of an earlier version lack it.
+"""
+
+from __future__ import annotations
+
+from typing import NotRequired, TypedDict
+
+Counts = dict[str, int | None]
+"""Name in the contract -> number; None if it was not counted."""
+
+
+class Latency(TypedDict):
+    """A distribution of latencies: the number of values and quantiles in seconds."""
+
+    count: int | None
+    p50: float | None
+    p90: float | None
+    p99: float | None
+    max: float | None
+
+
+class EngineSettings(TypedDict, total=False):
+    """The engine's settings; None: not stated, or the engine has no such setting."""
+
+    commit_interval_seconds: float | None
+    transaction_timeout_seconds: float | None
+    checkpoint_mode: str | None
+    session_timeout_seconds: float | None
+    heartbeat_interval_seconds: float | None
+
+
+class EffectiveGuarantee(EngineSettings):
+    """The guarantee and the settings that the engine really runs with, from the file of `engine.effective`."""
+
+    declared: str
+    effective: str | None
+    engine: str | None
+    evidence: list[str]
+    finding: str | None
+    problem: str | None
+
+
+class UnconsumedOverdue(TypedDict):
+    """Contributions that are due, and that the engine's consumer group has not consumed."""
+
+    contributions: int
+    since: str | None
+
+
+class Reliability(TypedDict):
+    """Ratios over the settled cells, and the throughput of exact results."""
+
+    handled_ratio: float | None
+    exact_ratio: float | None
+    reliable_throughput_per_second: float | None
+
+
+class PhaseOfReport(TypedDict):
+    """One phase of the run: control, failure or recovery."""
+
+    phase: str
+    fault: str | None
+    start: str | None
+    end: str | None
+    contributions: NotRequired[Counts | None]
+    results: NotRequired[int | None]
+    observed_contributions: NotRequired[int | None]
+    latency_seconds: dict[str, Latency]
+    throughput_per_second: float | None
+    resolution_seconds: NotRequired[float | None]
+
+
+class FaultOfReport(TypedDict):
+    """One fault with its times, its measures and the violations that are attributed to it."""
+
+    id: str
+    name: str
+    kind: str
+    target: str
+    start: str | None
+    verified: str | None
+    heal_started: str | None
+    healed: str | None
+    failure_cost_seconds: float | None
+    downtime_seconds: float | None
+    recovery_seconds: float | None
+    recovered: bool | None
+    throughput_penalty_ratio: NotRequired[float | None]
+    latency_penalty_ratio: NotRequired[float | None]
+    control_start: NotRequired[str | None]
+    control_end: NotRequired[str | None]
+    resolution_seconds: NotRequired[float | None]
+    absent_because: NotRequired[list[str]]
+    expects: NotRequired[list[str]]
+    over_because: NotRequired[str | None]
+    violations: dict[str, int] | None
+
+
+class ViolationCounts(TypedDict):
+    """State of violations -> class -> number; and class -> instant since which one of it is confirmed."""
+
+    confirmed: dict[str, int]
+    retracted: dict[str, int]
+    suspected: dict[str, int]
+    first_confirmed: NotRequired[dict[str, str | None]]
+
+
+class SettledRange(TypedDict):
+    """A range of undecodable records that hides nothing. ``by``: `ack`, or the rejected topic that names it."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    records: int
+    by: str
+    reason: str
+
+
+class PartitionOfReport(TypedDict):
+    """The record sum of one partition, and how far it was read."""
+
+    role: str
+    topic: str
+    partition: int
+    first_offset: int
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    records: int
+    expired: int
+    invisible: int
+    newest_event_time: str | None
+    read_through: str | None
+    lag_events: int
+
+
+class CoverageSums(TypedDict):
+    """``records + expired + invisible == offsets_spanned``, over all partitions."""
+
+    records: int
+    expired: int
+    invisible: int
+    offsets_spanned: int
+
+
+class Coverage(TypedDict):
+    """How much of the topics was read, and whether the sums agree."""
+
+    complete: bool
+    sums: CoverageSums
+    partitions: list[PartitionOfReport]
+
+
+class DetectionDelay(TypedDict):
+    """Seconds from the instant at which a violation became provable to its confirmation."""
+
+    p50: float | None
+    p99: float | None
+    max: float | None
+
+
+class SidecarStatus(TypedDict):
+    """The sidecar itself."""
+
+    version: str
+    batches: int
+    batch_seconds: float
+    input_events_per_second: float | None
+    detection_delay_seconds: DetectionDelay
+    restarts: int
+    state_bytes: dict[str, int]
+
+
+class Report(TypedDict):
+    """`report.json`: the whole run after one committed batch."""
+
+    schema: int
+    pipeline: str
+    time: str | None
+    guarantee: str
+    outcome: str
+    verdicts: dict[str, str]
+    verdicts_over: dict[str, dict[str, str | None]]
+    reasons: list[str]
+    effective_guarantee: NotRequired[EffectiveGuarantee | None]
+    contributions: Counts
+    unconsumed_overdue: NotRequired[UnconsumedOverdue]
+    results: Counts
+    inputs: Counts
+    late_records: Counts
+    cells: Counts
+    reliability: Reliability
+    latency_seconds: dict[str, Latency]
+    latency_resolution_seconds: NotRequired[float]
+    latency_absent_because: NotRequired[str | None]
+    phases: list[PhaseOfReport]
+    faults: list[FaultOfReport]
+    violations: ViolationCounts
+    violations_unacknowledged: NotRequired[int]
+    settled_positions: NotRequired[list[SettledRange]]
+    coverage: Coverage
+    input_watermark: NotRequired[str | None]
+    waiting_for: NotRequired[list[str]]
+    validator: SidecarStatus
+
+
+ViolationOfReport = TypedDict(
+    "ViolationOfReport",
+    {
+        "id": str,
+        "class": str,
+        "state": str,
+        "window_start": str | None,
+        "key": str,
+        "count": int,
+        "ids": list[str],
+        "first": str | None,
+        "changed": str | None,
+        "phase": str,
+        "fault": str | None,
+        "acknowledged": str | None,
+        "explanation": str,
+    },
+)
+"""One violation: a cell and a class, with a bounded sample of ids as evidence."""
+
+
+class ViolationsReport(TypedDict):
+    """`violations.json`: the newest violations. ``counts``: state -> total number of contributions and results."""
+
+    schema: int
+    pipeline: str
+    time: str | None
+    counts: dict[str, int]
+    violations: list[ViolationOfReport]
