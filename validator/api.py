@@ -166,4 +166,4 @@ def _run(command: Sequence[str], timeout_seconds: float | None) -> tuple[int, st
                 except subprocess.TimeoutExpired:
                     process.kill()
     lines = message.strip().splitlines()
-    return process.returncode, lines[-1] if lines else "it said nothing"
+    return process.returncode, lines[-1] if lines else "it wrote no message"

@@ -106,4 +106,4 @@ def seconds(options: dict[str, str], name: str) -> float | None:
 
 
 def _words(guarantee: Guarantee) -> str:
-    return guarantee.replace("_", " ")
+    return guarantee.replace("_", "-")

@@ -290,7 +290,7 @@ OF_A_FILTER = {
         "oracle.where.one_of (from --set oracle.where): a list is not a scalar; write texts, numbers, true or false."
     ),
     "oracle.where={path: status, one_of: [paid], below: 5}": (
-        "oracle.where.below (from --set oracle.where): one_of is there already; leave one of the two out."
+        "oracle.where.below (from --set oracle.where): one_of is given already; leave one of the two out."
     ),
     "oracle.where={path: total, at_least: many}": (
         "oracle.where.at_least (from --set oracle.where): 'many' is not a number; write a number, as in 10 or 0.5."

@@ -116,7 +116,7 @@ def test_the_demo_reports_the_violations_of_its_kill(tmp_path: Path) -> None:
         assert "Pipeline demo breaks its guarantee, exactly once." in said
         assert re.search(r"[1-9][\d,]* duplicates: [^.]*\. All after fault kill-the-engine on", said)
         assert re.search(r"at_least_once +pass", said)
-        assert "The validator's books balance." in said
+        assert "The coverage sums balance." in said
         memory = re.search(r"Memory: at most ([\d.]+) GiB in (\d+) processes\.$", said)
         assert memory is not None, said
         # The demo itself, the broker, the sidecar with its JVM, and the load or the engine.

@@ -52,4 +52,4 @@ def test_a_killed_join_loses_nothing(
     assert report["verdicts"]["exactly_once"] == ("fail" if counted.duplicates else "pass")
     assert (report["outcome"], status) == ("pass", 0), report["reasons"]
     assert report["effective_guarantee"]["effective"] == "at_least_once"
-    assert "runs at least once" in (effective.mismatch("exactly_once") or "")
+    assert "runs at-least-once" in (effective.mismatch("exactly_once") or "")

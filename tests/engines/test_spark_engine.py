@@ -70,7 +70,7 @@ def test_a_kill_before_the_commit_repeats_exactly_the_written_results(broker: Em
     assert effective.guarantee == "at_least_once", effective
     assert "transactional.id not set in the producers, acks all" in effective.evidence
     assert effective.commit_interval_seconds == 0.5
-    assert "runs at least once" in (effective.mismatch("exactly_once") or "")
+    assert "runs at-least-once" in (effective.mismatch("exactly_once") or "")
 
     counted, _ = assert_sidecar_agrees(
         tmp_path / "sidecar", broker.bootstrap_servers, effective, input_topic=topics.input, output=topics.output,

@@ -73,7 +73,7 @@ def test_a_killed_worker_repeats_exactly_the_uncommitted_events(broker: Embedded
     assert max(counts.values()) == 2
     assert effective.guarantee == "at_least_once", effective
     assert "the spout works AT_LEAST_ONCE" in effective.evidence
-    assert "runs at least once" in (effective.mismatch("exactly_once") or "")
+    assert "runs at-least-once" in (effective.mismatch("exactly_once") or "")
 
     counted, _ = assert_sidecar_agrees(
         tmp_path / "sidecar", broker.bootstrap_servers, effective, input_topic=topics.input, output=topics.output,

@@ -259,15 +259,15 @@ def refusals(cluster: Cluster) -> dict[str, tuple[Config, str]]:
         ),
         "plaintext to TLS": (
             cluster.config({}),
-            f"the listener speaks TLS, and security.protocol is PLAINTEXT: {protocol}",
+            f"the listener uses TLS, and security.protocol is PLAINTEXT: {protocol}",
         ),
         "TLS to plaintext": (
             cluster.config(good, f"kafka.bootstrap_servers={plain}"),
-            f"the listener speaks no TLS, and security.protocol is SASL_SSL: {protocol}",
+            f"the listener does not use TLS, and security.protocol is SASL_SSL: {protocol}",
         ),
         "no SASL to SASL": (
             cluster.config({**tls_only, "security.protocol": "SSL"}),
-            f"the listener wants SASL, and security.protocol is SSL: {protocol}",
+            f"the listener requires SASL, and security.protocol is SSL: {protocol}",
         ),
         "SASL to none": (
             cluster.config({**good, "security.protocol": "SASL_PLAINTEXT"}, f"kafka.bootstrap_servers={plain}"),
@@ -276,7 +276,7 @@ def refusals(cluster: Cluster) -> dict[str, tuple[Config, str]]:
         "no certificate": (
             cluster.config(mutual, listener="MUTUAL"),
             (
-                "the broker wants a certificate of the client (mutual TLS): keep security.protocol SSL, and set "
+                "the broker requires a certificate of the client (mutual TLS): keep security.protocol SSL, and set "
                 "ssl.certificate.location and ssl.key.location in kafka.options"
             ),
         ),

@@ -78,7 +78,7 @@ def test_a_full_disk_is_reported_with_its_state(pipeline: Pipeline, monkeypatch:
     with pytest.raises(CannotVerify) as refused:
         pipeline.once()
     assert re.fullmatch(
-        rf".* the state {pipeline.state()} \([\d,]+ bytes .* [\d,]+ bytes\): .* start the sidecar again, .*",
+        rf".* the state {pipeline.state()} \([\d,]+ bytes .* [\d,]+ bytes\): .* start the sidecar again; .*",
         str(refused.value),
     )
     monkeypatch.undo()

@@ -109,7 +109,7 @@ def test_an_active_fault_shades_up_to_the_newest_window_and_one_outside_shades_n
 def test_a_run_without_violations_says_so_and_shows_the_judged_windows() -> None:
     section = classes_by_window(build(clean()), ten())
     assert len(plots(section)) == 1
-    assert "No violation" in section
+    assert "None of them has a violation" in section
     assert classes_by_window(build(clean()), {}) == ""
 
 
@@ -123,7 +123,7 @@ def test_a_long_run_keeps_every_violation_in_few_bars_and_lists_the_worst() -> N
     assert len(listed) == ROWS_MAX
     assert {row[1] for row in listed} == {"7"}
     assert [row[0] for row in listed] == sorted(row[0] for row in listed)
-    assert "980 windows more with violations" in section
+    assert "980 further windows with violations" in section
     for picture in plots(section):
         for rect in picture.findall("rect"):
             assert 0 <= float(rect.get("y", "")) <= svg.HEIGHT

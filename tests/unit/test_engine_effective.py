@@ -134,7 +134,7 @@ def test_only_a_guarantee_weaker_than_declared_is_a_finding() -> None:
     effective = flink_guarantee.effective_of("exactly_once", 1000, clients)
     assert effective.mismatch("at_least_once") is None
     assert effective.mismatch("exactly_once") == (
-        "flink is declared exactly once but runs at least once: checkpoints exactly_once every 1000 ms; "
+        "flink is declared exactly-once but runs at-least-once: checkpoints exactly_once every 1000 ms; "
         "transactional.id not set in the sinks' producers; isolation.level read_committed in the source; acks all."
     )
 

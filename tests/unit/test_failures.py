@@ -70,7 +70,7 @@ def test_a_full_disk_is_reported_with_path_and_bytes(
     full = SimpleNamespace(f_bavail=1, f_frsize=4096, f_files=100, f_favail=50, f_blocks=9, f_bfree=1)
     monkeypatch.setattr(os, "statvfs", lambda _: full)
     assert re.fullmatch(
-        rf".* {re.escape(str(state))} \([\d,]+ bytes .* 2 bytes\): .* start the sidecar again, .*",
+        rf".* {re.escape(str(state))} \([\d,]+ bytes .* 2 bytes\): .* start the sidecar again; .*",
         known_sentence(error, state) or "",
     )
 

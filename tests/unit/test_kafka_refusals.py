@@ -70,7 +70,7 @@ def test_a_message_that_only_resembles_a_refusal_is_not_classified(text: str, op
 
 def test_a_handshake_that_fails_leaves_the_protocol_and_names_the_ciphers() -> None:
     assert str(refusal([ALERT], TLS)) == (
-        "client and broker have no common cipher or TLS version, or the broker wants a certificate of the client "
+        "client and broker have no common cipher or TLS version, or the broker requires a certificate of the client "
         "(mutual TLS): compare ssl.cipher.suites and ssl.enabled.protocols of the broker, or keep security.protocol "
         "SASL_SSL, and set ssl.certificate.location and ssl.key.location in kafka.options"
     )
@@ -82,5 +82,5 @@ def test_a_handshake_that_fails_leaves_the_protocol_and_names_the_ciphers() -> N
 def test_a_key_store_that_cannot_be_read_has_advice_of_its_own() -> None:
     assert str(refusal(["Failed to parse ssl.keystore.location PKCS#12 file: /s.p12: mac verify failure"], {})) == (
         "the client's key store in ssl.keystore.location cannot be read: check that ssl.keystore.password is its "
-        "password, and that the file is there and is PKCS#12"
+        "password, and that the file exists and is PKCS#12"
     )

@@ -52,7 +52,7 @@ def test_false_alarms_and_silence_are_reported() -> None:
     wrong = canary_status(replace(SEEN, false_alarms=3), NOON_US)
     assert wrong is not None
     assert wrong.found == "1, 3 false alarms"
-    assert "accused the canary 3 times" in wrong.doubt
+    assert "reported 3 violations that its canary had not planted" in wrong.doubt
     silent = canary_status(replace(SEEN, judged_us=NOON_US - 301 * SECOND), NOON_US)
     assert silent is not None
     assert silent.found == "silent"

@@ -34,7 +34,7 @@ RUNS_WITH = {
     "heartbeat_interval_seconds": 1.5,
 }
 WEAK = Effective("flink", "at_least_once", ("transactional.id not set", "acks all"), **RUNS_WITH)  # type: ignore[arg-type]
-FINDING = "flink is declared exactly once but runs at least once: transactional.id not set; acks all."
+FINDING = "flink is declared exactly-once but runs at-least-once: transactional.id not set; acks all."
 
 
 def test_the_file_of_the_testbed_is_a_finding_in_every_form_and_changes_no_verdict(tmp_path: Path) -> None:

@@ -60,8 +60,8 @@ def test_the_reports_offer_to_accept_all_violations_of_a_class() -> None:
     last = story()[-1]
     report, violations = build(last), newest(last)
     whole = 'streamproof ack STATE --class duplicate --fault kill-one-worker --reason "WHY"'
-    assert f"    Accept all of this class and fault:\n      {whole}\n" in text.render(report, violations)
-    assert f"<dt>accept all</dt><dd><code>{escape(whole)}</code>" in html.render(report, violations)
+    assert f"    Acknowledge all of this class and fault:\n      {whole}\n" in text.render(report, violations)
+    assert f"<dt>acknowledge all</dt><dd><code>{escape(whole)}</code>" in html.render(report, violations)
 
 
 def test_an_incomplete_extent_says_so() -> None:

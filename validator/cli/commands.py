@@ -56,7 +56,7 @@ def validate(given: argparse.Namespace) -> int:
     """Run the sidecar. Returns the exit status of the verdict."""
     for option in ("leave_open", "at_rest"):
         if getattr(given, option) and not given.once:
-            raise UsageError(f"validate: --{option.replace('_', '-')} means nothing without --once; add --once.")
+            raise UsageError(f"validate: --{option.replace('_', '-')} applies only to --once; add --once.")
     # Until the sidecar sets its own handlers, SIGTERM ends the command with status 130, as Ctrl-C does.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -245,7 +245,7 @@ def ack(given: argparse.Namespace) -> int:
     if many and given.violation is not None:
         raise UsageError("ack: it takes a violation, or --class and --fault; leave one of the two out.")
     if not many and given.violation is None:
-        raise UsageError("ack: name a violation, many with --class or --fault, or a --position.")
+        raise UsageError("ack: name a violation, select several with --class or --fault, or use --position.")
     if not many:
         room.acknowledge(state, given.violation, given.reason)
         print(f"{plain(given.violation)} is acknowledged: it stays in the record and leaves the alert.")
@@ -264,9 +264,9 @@ def _settle(state: Path, position: str, reason: str) -> int:
     one = settling.settle(state, position, reason)
     many = plural(one.records, "undecodable record")
     print(
-        f"Settled: {many} of {plain(one.place.topic)}-{one.place.partition}. The sidecar takes this up with its next "
-        f"batch; from then on {'it explains' if one.records == 1 else 'they explain'} no violation and "
-        f"{'leaves' if one.records == 1 else 'leave'} no verdict unknown."
+        f"Settled: {many} of {plain(one.place.topic)}-{one.place.partition}. The sidecar applies this in its next "
+        f"batch. From then on {'the record makes' if one.records == 1 else 'the records make'} no verdict unknown, and "
+        f"{'explains' if one.records == 1 else 'explain'} no violation."
     )
     return PASS
 

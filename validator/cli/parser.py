@@ -63,7 +63,7 @@ def build() -> argparse.ArgumentParser:
         shared,
         "backup",
         "copy a state, also while its sidecar runs",
-        epilog="The copy is what a SIGKILL at one instant would have left; a sidecar can continue from it.\n\n"
+        epilog="The copy equals the state after a SIGKILL at one instant; a sidecar can continue from it.\n\n"
         "exit status: 0 copied; 2 no state, or the folder is not empty; 3 the copy failed",
     )
     copy.add_argument("state", metavar="STATE", help="the state folder")
@@ -188,7 +188,7 @@ def _faults(commands: Any, shared: argparse.ArgumentParser) -> None:
         shared,
         "faults",
         "plan, run and heal faults",
-        epilog="plan prints the timeline of the seed; run injects its faults and heals each, whatever happens;\n"
+        epilog="plan prints the timeline of the seed; run injects its faults and heals each, even if it is stopped;\n"
         "heal cleans up after a killed run; list shows what this host supports; proxy forwards the\n"
         "connections of the targets that are links.\n\n"
         "exit status: 0 done; 2 bad usage or configuration, or a refused fault; 3 not verified, not healed or not\n"
@@ -248,7 +248,7 @@ def _explain(commands: Any, shared: argparse.ArgumentParser) -> None:
 
 def _ack(commands: Any, shared: argparse.ArgumentParser) -> None:
     summary = "acknowledge violations: they stay in the record and leave the alert; settle undecodable records"
-    later = "Later confirmations are open again, even in a violation that was acknowledged."
+    later = "An acknowledged violation is open again if more of it is confirmed later."
     classes = [name.value for name in ViolationClass]
     parser = _command(commands, shared, "ack", summary, epilog=later)
     parser.add_argument("state", metavar="STATE", help="the state folder")
@@ -266,7 +266,7 @@ def _ack(commands: Any, shared: argparse.ArgumentParser) -> None:
 
 
 def _config(commands: Any, shared: argparse.ArgumentParser) -> None:
-    config = _command(commands, shared, "config", "check, describe or begin a configuration", epilog=None)
+    config = _command(commands, shared, "config", "check, describe or create a configuration", epilog=None)
     actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
     check = _command(actions, shared, "check", "list the problems of a configuration", epilog=None)
     check.add_argument("config", metavar="CONFIG", help="the YAML file")
@@ -298,7 +298,7 @@ def _dashboards(commands: Any, shared: argparse.ArgumentParser) -> None:
         actions,
         shared,
         "push",
-        "update a Grafana's folder, dashboards and alert rules to those rendered here",
+        "replace the folder, dashboards and alert rules in a Grafana by the rendered ones",
         epilog="environment: GRAFANA_TOKEN (a service account's), or GRAFANA_USER and GRAFANA_PASSWORD",
     )
     push.add_argument("--grafana", required=True, metavar="URL", help="address of the Grafana")
@@ -312,7 +312,7 @@ def _dashboards(commands: Any, shared: argparse.ArgumentParser) -> None:
         " repeated",
     )
     push.add_argument(
-        "--ca-file", type=Path, metavar="FILE", help="PEM certificates that sign those of the sidecars' ports"
+        "--ca-file", type=Path, metavar="FILE", help="PEM file with the CA certificates for the sidecars' ports"
     )
     push.add_argument("--token-file", type=Path, metavar="FILE", help="file with the token of the sidecars' ports")
     push.add_argument("--dry-run", action="store_true", help="say what would change, and change nothing")
@@ -336,7 +336,7 @@ def _dashboards(commands: Any, shared: argparse.ArgumentParser) -> None:
             action="append",
             default=[],
             metavar="NAME",
-            help="alert also when the sidecar of this pipeline was never seen; may be given several times",
+            help="also alert if Prometheus has never scraped a sidecar of this pipeline; may be given several times",
         )
 
 

@@ -62,7 +62,8 @@ def _isolation(config: Config) -> CheckResult:
     isolation = config.kafka.isolation_level
     if isolation == "read_uncommitted" and config.guarantee is Guarantee.EXACTLY_ONCE:
         text = (
-            "read_uncommitted counts what aborted transactions wrote: a correct engine then seems to write duplicates"
+            "read_uncommitted also counts records of aborted transactions: a correct engine then seems to write "
+            "duplicates"
         )
         return note("isolation", text)
     return ok("isolation", isolation)
@@ -117,7 +118,10 @@ def _timestamps(config: Config, admin: AdminClient, existing: Iterable[str]) -> 
                 text, fix = missing_right("DESCRIBE_CONFIGS", resource_name, config.kafka.options)
             else:
                 text, fix = f"the settings of {resource.name} cannot be read ({error.args[0].str()})", "try again"
-            yield note("timestamps", f"{text}, so that latency is measured from the instants of reading; {fix}")
+            yield note(
+                "timestamps",
+                f"{text}, so latency is measured from the instants at which the sidecar reads the records; {fix}",
+            )
     created = sorted(name for name, kind in kinds.items() if kind == "CreateTime")
     if created:
         text = (
@@ -146,7 +150,7 @@ def _kept(config: Config, brokers: Brokers, existing: Mapping[str, Topic]) -> It
         if lookup.log_start_offset > 0:
             text = f"the log of partition {place.partition} begins at offset {lookup.log_start_offset}"
             found.append(note(f"retention of {place.topic}", f"{text}: earlier records have expired"))
-    yield from found or [ok("retention", "no topic is compacted, or expires before it can be verified")]
+    yield from found or [ok("retention", "no topic is compacted, and none expires before it can be verified")]
 
 
 def _group(config: Config, brokers: Brokers, admin: AdminClient) -> Iterator[CheckResult]:
@@ -193,7 +197,7 @@ def _state(folder: Path) -> Iterator[CheckResult]:
         text = f"it is on {mount.point} ({mount.type}): docs/state.md says which network file systems are supported"
         yield note("state", text)
     if nearest != folder:
-        yield ok("state", f"{folder} will be made")
+        yield ok("state", f"{folder} will be created")
     elif _held(folder / state_folder.LOCK):
         fix = "stop that one, or give this one a state.path of its own"
         yield problem("state", f"another sidecar is running on {folder}", fix)
@@ -243,13 +247,13 @@ def _port(config: Config) -> CheckResult:
     except AccessError as error:
         return CheckResult("problem", "metrics", str(error))
     if port == 0:
-        return ok("metrics", "a free port will be taken")
+        return ok("metrics", "the sidecar takes a free port")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((address, port))
         except OSError as error:
-            fix = "end what listens there, or set metrics.port to another or to 0"
-            return problem("metrics", f"port {port} on {address} cannot be had ({error.strerror})", fix)
+            fix = "stop the process that listens there, or set metrics.port to another port or to 0"
+            return problem("metrics", f"port {port} on {address} is not available ({error.strerror})", fix)
     return ok("metrics", f"port {port} on {address} is free")

@@ -191,7 +191,7 @@ def _recovery(
     if not band.is_steady:
         reasons.append(
             f"no recovery: the control phase's output comes in bursts, {band.mean:.4g} contributions a second with a "
-            f"deviation of {band.deviation:.4g} over {detector.moving_seconds} s: there is no rate to come back to"
+            f"deviation of {band.deviation:.4g} over {detector.moving_seconds} s: there is no steady rate to return to"
         )
         return None, None
     # An incomplete second would look like a drop.

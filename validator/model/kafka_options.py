@@ -253,7 +253,7 @@ def _from_jaas(given: dict[str, str]) -> None:
         return
     module, entry = _jaas_entry(text)
     if module not in _MODULES.values():
-        raise OptionsRefused(f"sasl.jaas.config: the Python client has nothing like {module}", _LIKE_OTHERS)
+        raise OptionsRefused(f"sasl.jaas.config: the Python client has no equivalent of {module}", _LIKE_OTHERS)
     if module == _MODULES["OAUTHBEARER"]:
         names = {jaas: name for name, jaas in _OIDC.items()}
         extensions = [f"{n.removeprefix('extension_')}={v}" for n, v in entry.items() if n.startswith("extension_")]
@@ -264,7 +264,7 @@ def _from_jaas(given: dict[str, str]) -> None:
         names = {"username": "sasl.username", "password": "sasl.password"}
     for jaas, value in entry.items():
         if jaas not in names:
-            raise OptionsRefused(f"sasl.jaas.config: the Python client has nothing like {jaas}", _LIKE_OTHERS)
+            raise OptionsRefused(f"sasl.jaas.config: the Python client has no equivalent of {jaas}", _LIKE_OTHERS)
         name = names[jaas]
         if given.setdefault(name, value) != value:
             raise OptionsRefused(f"{name} and {jaas} of sasl.jaas.config differ", "leave one out")
@@ -321,7 +321,7 @@ def _check_sasl(given: dict[str, str]) -> None:
         problem = (
             "sasl.mechanism is missing"
             if mechanism is None
-            else f"the Java and the Python client do not both have SASL {mechanism}"
+            else f"the two clients do not both support SASL {mechanism}"
         )
         raise OptionsRefused(problem, f"set sasl.mechanism to one of {', '.join(_MECHANISMS)}")
     needed = ["sasl.username", "sasl.password"]

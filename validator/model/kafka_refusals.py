@@ -139,7 +139,7 @@ def refusal_of_kind(kind: str, options: Mapping[str, str], **named: str) -> Refu
         )
         if has_certificate
         else (
-            "the broker wants a certificate of the client (mutual TLS)",
+            "the broker requires a certificate of the client (mutual TLS)",
             (
                 f"keep security.protocol {protocol}, and set ssl.certificate.location and ssl.key.location in "
                 "kafka.options"
@@ -155,7 +155,7 @@ def refusal_of_kind(kind: str, options: Mapping[str, str], **named: str) -> Refu
         ),
         "no_sasl": (f"the listener offers no SASL, and security.protocol is {protocol}", protocols),
         "token": (
-            "no token for SASL OAUTHBEARER could be got from sasl.oauthbearer.token.endpoint.url",
+            "no token for SASL OAUTHBEARER could be obtained from sasl.oauthbearer.token.endpoint.url",
             "correct sasl.oauthbearer.client.id, client.secret and token.endpoint.url in kafka.options",
         ),
         "credentials": (
@@ -176,9 +176,9 @@ def refusal_of_kind(kind: str, options: Mapping[str, str], **named: str) -> Refu
             "the certificate of the broker is not trusted",
             "name the certificate of the CA that signed it in ssl.ca.location in kafka.options",
         ),
-        "plaintext": (f"the listener speaks no TLS, and security.protocol is {protocol}", protocols),
-        "tls": (f"the listener speaks TLS, and security.protocol is {protocol}", protocols),
-        "sasl": (f"the listener wants SASL, and security.protocol is {protocol}", protocols),
+        "plaintext": (f"the listener does not use TLS, and security.protocol is {protocol}", protocols),
+        "tls": (f"the listener uses TLS, and security.protocol is {protocol}", protocols),
+        "sasl": (f"the listener requires SASL, and security.protocol is {protocol}", protocols),
         "client_expired": (
             "the certificate of the client has expired",
             "renew the one that ssl.certificate.location in kafka.options names",
@@ -197,10 +197,10 @@ def refusal_of_kind(kind: str, options: Mapping[str, str], **named: str) -> Refu
         ),
         "unreadable_key_store": (
             "the client's key store in ssl.keystore.location cannot be read",
-            "check that ssl.keystore.password is its password, and that the file is there and is PKCS#12",
+            "check that ssl.keystore.password is its password, and that the file exists and is PKCS#12",
         ),
         "resolve": (f"there is no host {named.get('host', 'of that name')}", "check kafka.bootstrap_servers"),
-        "nobody": ("nothing listens there", "check kafka.bootstrap_servers"),
+        "nobody": ("nothing listens on that address", "check kafka.bootstrap_servers"),
         "closed": (
             f"the broker closes every connection, and security.protocol is {protocol}",
             f"{protocols}, if the broker is up",

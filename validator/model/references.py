@@ -83,7 +83,7 @@ class _Expansion:
         if self._left < 0:
             self.problems.append(
                 f"{place}: the references of the document stand for more than {EXPANDED_MAX:,} characters; "
-                "shorten what they hold."
+                "shorten their values."
             )
         return value
 

@@ -98,7 +98,7 @@ def _text(item: Any) -> str:
     try:
         return canonical(item)
     except ValueError as error:
-        raise broken_rule(f"{item!r} {error}", "write it as JSON has it") from None
+        raise broken_rule(f"{item!r} {error}", "write it as in JSON") from None
 
 
 def _number(value: Any) -> Decimal:
@@ -152,7 +152,7 @@ class Where(Frozen):
     def _one_form(self) -> Self:
         bounds = [name for name in ("at_least", "below") if getattr(self, name) is not None]
         if self.one_of is not None and bounds:
-            raise broken_rule_at(bounds[0], "one_of is there already", "leave one of the two out")
+            raise broken_rule_at(bounds[0], "one_of is given already", "leave one of the two out")
         if self.one_of is None and not bounds:
             raise broken_rule_at("one_of", "it is missing", "write one_of, at_least or below")
         if self.one_of == ():

@@ -43,12 +43,12 @@ def canary_status(measures: CanaryMeasures | None, now_us: int) -> CanaryStatus 
         told = f" (by class: {', '.join(missed)})" if missed else ""
         said.append(
             f"The sidecar found only a share of {ratio(recall)} of the violations that its canary planted{told}: "
-            "violations of the pipeline may go unseen too, and a pass means little."
+            "violations of the pipeline may be missed, too, and a pass proves little."
         )
     if alarms:
         said.append(
-            f"The sidecar accused the canary {plural(alarms, 'time')} although the canary was right: the violations "
-            "that it reports of the pipeline may be false alarms too."
+            f"The sidecar reported {plural(alarms, 'violation')} that its canary had not planted: the violations "
+            "that it reports for the pipeline may be false alarms, too."
         )
     if is_silent:
         said.append(

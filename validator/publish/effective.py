@@ -18,8 +18,8 @@ from validator.model.classes import Guarantee
 from validator.publish.report_types import EffectiveGuarantee, EngineSettings, Report
 
 BYTES_MAX: Final = 65_536
-EFFECTIVE_TITLE: Final = "The engine, as it runs"
-SETTINGS_TITLE: Final = "What the engine runs with"
+EFFECTIVE_TITLE: Final = "Effective guarantee of the engine"
+SETTINGS_TITLE: Final = "Settings of the engine"
 _NOT_STATED: Final = "not stated"
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -104,7 +104,7 @@ def effective_lines(report: Report) -> list[str]:
     said = sentence(block)
     if block is None or said is None:
         return []
-    return [f"FINDING: {said} The verdict does not count it."] if block["finding"] else [said]
+    return [f"FINDING: {said} It does not change the verdict."] if block["finding"] else [said]
 
 
 def effective_settings(report: Report) -> list[tuple[str, str]]:
@@ -146,4 +146,4 @@ def _unknown(declared: Guarantee, problem: str) -> EffectiveGuarantee:
 
 
 def _words(guarantee: Guarantee) -> str:
-    return guarantee.value.replace("_", " ")
+    return guarantee.value.replace("_", "-")

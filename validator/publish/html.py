@@ -122,9 +122,9 @@ def _finding(finding: Finding, state: str) -> str:
     listed = "".join(f"<dt>{name}</dt><dd>{escape(said)}</dd>" for name, said in lines)
     note = " (STATE is the state folder)" if state == STATE else ""
     commands = (
-        ("story", finding.command, note),
-        ("accept", finding.acknowledge, note),
-        ("accept all", finding.acknowledge_all, f" ({finding.acknowledge_reach})"),
+        ("history", finding.command, note),
+        ("acknowledge", finding.acknowledge, note),
+        ("acknowledge all", finding.acknowledge_all, f" ({finding.acknowledge_reach})"),
     )
     given = "".join(
         f"<dt>{name}</dt><dd><code>{escape(line)}</code>{after}</dd>" for name, line, after in commands if line

@@ -43,7 +43,7 @@ def acknowledge_all_command(records: Iterable[ViolationRecord], state: str) -> s
 def acknowledged_scope(command: str) -> str:
     """Return in words which violations a command of `acknowledge_all_command` removes from the alert. They may be more
     than the listed ones."""
-    return "of this class and fault" if " --fault" in command else "of this class, whatever the fault"
+    return "of this class and fault" if " --fault" in command else "of this class, with any fault or none"
 
 
 def extent(records: Iterable[ViolationRecord], count: int) -> str | None:
@@ -57,7 +57,7 @@ def extent(records: Iterable[ViolationRecord], count: int) -> str | None:
         return None
     starts, keys = sorted({start for start, _ in cells}), {key for _, key in cells}
     if HIDDEN in keys:
-        return f"{plural(len(starts), 'window')} from {clock(starts[0])} UTC on, keys are hidden"
+        return f"{plural(len(starts), 'window')} from {clock(starts[0])} UTC on; keys are hidden"
     of = plural(len(keys), "key")
     if len(starts) == 1:
         said = f"the window that starts at {clock(starts[0])} UTC, {of}"

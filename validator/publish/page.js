@@ -118,9 +118,9 @@ function findings(update) {
     if (f.blamed) line("fault", f.blamed);
     if (f.tolerated) line("note", `${words(report.guarantee)} tolerates it.`);
     line("do", f.advice);
-    if (f.command) line("story", ...command(f.violation, f.command));
-    if (f.acknowledge) line("accept", ...command(f.violation, f.acknowledge), f.acknowledge_all ? " (this one)" : "");
-    if (f.acknowledge_all) line("accept all", ...command(f.violation, f.acknowledge_all), ` (${f.acknowledge_reach})`);
+    if (f.command) line("history", ...command(f.violation, f.command));
+    if (f.acknowledge) line("acknowledge", ...command(f.violation, f.acknowledge), f.acknowledge_all ? " (this one)" : "");
+    if (f.acknowledge_all) line("acknowledge all", ...command(f.violation, f.acknowledge_all), ` (${f.acknowledge_reach})`);
     line("runbook", runbook(update.runbook));
     card.append(list);
     return keyed(card, f.violation);

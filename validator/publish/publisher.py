@@ -84,8 +84,8 @@ class EndpointError(Exception):
     exit_status = 2
 
     def __init__(self, address: str, port: int, reason: str) -> None:
-        fix = "end what listens there, or set metrics.port to another or to 0"
-        super().__init__(f"metrics.port {port} on {address} cannot be listened on ({reason}); {fix}.")
+        fix = "stop the process that listens there, or set metrics.port to another port or to 0"
+        super().__init__(f"metrics.port {port}: the sidecar cannot listen on {address} ({reason}); {fix}.")
 
 
 class Publisher:
@@ -326,7 +326,7 @@ class Publisher:
 def _runs_with(report: Report) -> list[str]:
     """Return the engine's settings, a table in the report, as one sentence."""
     said = ", ".join(f"{name} {value}" for name, value in effective_settings(report))
-    return [f"It runs with {said}."] if said else []
+    return [f"Settings: {said}."] if said else []
 
 
 def _runbook(name: str, _: Request) -> Answer:

@@ -84,10 +84,10 @@ def timeline(report: Report, history: History) -> str:
         plot = svg.over_time(f"{title}: {_summary(drawn) or 'all 0'}", times, drawn, bands, marks)
         figures.append(_figure(title, plot + (_note(f"0 throughout: {', '.join(flat)}.") if flat else "")))
     said = (
-        "Times are UTC. Shaded: a fault is active. Dashed: the sidecar restarted. Throughput and latency are of the"
-        " stretch between two points."
+        "Times are UTC. Shaded: a fault is active. Dashed: the sidecar restarted. Throughput and latency are means"
+        " over the time since the previous point."
     )
-    older = " Points older than ten minutes stand for 30 seconds, older than two hours for five minutes."
+    older = " A point older than ten minutes covers 30 seconds, one older than two hours five minutes."
     return _section("Timeline", _note(said + older) + f'<div class="plots">{"".join(figures)}</div>')
 
 
@@ -104,7 +104,10 @@ def latency_by_phase(phases: Sequence[PhaseLatency]) -> str:
             parts.append(f'{head}<div class="plots">{_distributions(told)}</div>')
     if not parts:
         return ""
-    said = "Results by upper bound of their bucket, seconds. All results of one second count for the same phase."
+    said = (
+        "Number of results by the upper bound of their latency, in seconds."
+        " All results of one second count for the same phase."
+    )
     left = len(measured) - len(newest)
     are = "is" if left == 1 else "are"
     more = f" {plural(left, 'earlier phase')} {are} left out." if left else ""
@@ -129,7 +132,7 @@ def coverage(report: Report) -> str:
     sums = report["coverage"]["sums"]
     balance = "balance" if report["coverage"]["complete"] else "do NOT balance"
     said = (
-        f"The validator's books {balance}: {plural(sums['records'], 'record')} read, "
+        f"The coverage sums {balance}: {plural(sums['records'], 'record')} read, "
         f"{number(sums['expired'])} expired, {plural(sums['invisible'], 'offset')} without a visible record, "
         f"{number(sums['offsets_spanned'])} spanned."
     )

@@ -22,8 +22,8 @@ VIOLATION_SENTENCES: Final[dict[ViolationClass, tuple[str, str]]] = {
         "duplicates: events were counted more than once",
     ),
     ViolationClass.MISPLACED: (
-        "event was counted in a window or for a key where it does not belong",
-        "events were counted in a window or for a key where they do not belong",
+        "event was counted in a window or for a key to which it does not belong",
+        "events were counted in a window or for a key to which they do not belong",
     ),
     ViolationClass.UNKNOWN_ID: (
         "id in a result belongs to no input event",
@@ -115,7 +115,7 @@ def attribution(faults: list[FaultOfReport], name: str, count: int) -> str:
         said = ", ".join(told)
         return f" {said[0].upper()}{said[1:]}."
     untold = not faults or any(fault["violations"] is None for fault in faults)
-    return "" if untold else " None of them after a fault."
+    return "" if untold else " None of them occurred after a fault."
 
 
 def some_ids(record: ViolationRecord, most: int) -> str:
@@ -165,7 +165,7 @@ def fault_sentences(faults: Sequence[FaultOfReport]) -> list[str]:
             if seconds is not None
         ]
         costs += [
-            f"{words} {number(factor)} times that before ({short}{_why_above_one(short, factor)})"
+            f"{words} {number(factor)} times that of the control phase ({short}{_why_above_one(short, factor)})"
             for words, short, factor in (
                 ("throughput", "TPF", fault.get("throughput_penalty_ratio")),
                 ("mean latency", "LPF", fault.get("latency_penalty_ratio")),

@@ -207,22 +207,22 @@ class Server:
 
     async def _answer(self, asked: _ParsedRequest) -> Answer | Stream:
         if asked.method not in METHODS:
-            said = "Nothing here can be changed; ask with GET or HEAD.\n"
+            said = "This server accepts only GET and HEAD.\n"
             raise RequestRefused(HTTPStatus.METHOD_NOT_ALLOWED, said, {"Allow": ", ".join(METHODS)})
         if not self._access.accepts_host(asked.host):
-            said = "This name of the host is not accepted; add it to metrics.allowed_hosts.\n"
+            said = "This host name is not accepted; add it to metrics.allowed_hosts.\n"
             raise RequestRefused(HTTPStatus.MISDIRECTED_REQUEST, said)
         try:
             admitted = self._access.admits(asked.path, asked.authorization)
         except AccessError:
             raise RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, "The token's file cannot be read.\n") from None
         if not admitted:
-            said = "This needs the token of metrics.authorization.\n"
+            said = "This path requires the token of metrics.authorization.\n"
             raise RequestRefused(HTTPStatus.UNAUTHORIZED, said, {"WWW-Authenticate": CHALLENGE})
         route = self._routes.get(asked.path)
         if route is None:
             known = ", ".join(sorted(self._routes))
-            raise RequestRefused(HTTPStatus.NOT_FOUND, f"There is nothing here; see {known}.\n")
+            raise RequestRefused(HTTPStatus.NOT_FOUND, f"This path does not exist; see {known}.\n")
         return await asyncio.to_thread(route, Request(asked.query, asked.accept))
 
 
@@ -319,7 +319,7 @@ async def _read_request(reader: asyncio.StreamReader, first: bytes) -> _ParsedRe
     line, *lines = head.decode("latin-1").lstrip("\r\n").removesuffix("\r\n\r\n").split("\r\n")
     asked = line.split(" ")
     if len(asked) != 3 or asked[2] not in ("HTTP/1.1", "HTTP/1.0") or not _TOKEN.fullmatch(asked[0]):
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, "This is not a request of HTTP/1.1.\n")
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, "This is not an HTTP/1.1 request.\n")
     headers: dict[str, str] = {}
     for text in lines:
         name, colon, value = text.partition(":")

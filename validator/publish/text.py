@@ -134,9 +134,9 @@ def _where_to_look(found: list[Finding]) -> list[str]:
     for finding in found:
         lines += _wrap(f"{finding.violation.replace('_', ' ')}: {finding.advice}", "  ")
         offered = (
-            ("One event's story", finding.command),
-            ("Accept this one", finding.acknowledge),
-            (f"Accept all {finding.acknowledge_reach}", finding.acknowledge_all),
+            ("The history of one event", finding.command),
+            ("Acknowledge this violation", finding.acknowledge),
+            (f"Acknowledge all {finding.acknowledge_reach}", finding.acknowledge_all),
         )
         for purpose, command in offered:
             lines += [f"    {purpose}:", f"      {command}"] if command else []
@@ -194,7 +194,7 @@ def _coverage(report: Report) -> list[str]:
             f"{plural(sums['offsets_spanned'], 'offset')} spanned."
         )
         lines += _wrap(sentence, "  ")
-    lines += ["  The validator's books balance." if coverage["complete"] else "  The validator's books do NOT balance."]
+    lines += ["  The coverage sums balance." if coverage["complete"] else "  The coverage sums do NOT balance."]
     waiting = report.get("waiting_for") or []
     lines += _wrap(f"Topics that do not exist yet: {', '.join(waiting)}.", "  ") if waiting else []
     return lines

@@ -60,7 +60,7 @@ def classes_by_window(report: Report, windows: Windows) -> str:
         f" counts.{merged} Shaded: a fault was active, by the brokers' clock, during the time of the window."
     )
     plots = broken + _figure("All contributions", svg.stacks(_all_label(bars), *_all_parts(bars), shades))
-    table = _table(report, bad, size_us) if bad else '<p class="dim">No violation is in any of them.</p>'
+    table = _table(report, bad, size_us) if bad else '<p class="dim">None of them has a violation.</p>'
     return (
         f'<section id="windows"><h2>Classes per window</h2><p class="dim">{escape(said)}</p>'
         f'<div class="plots">{plots}</div>{table}</section>'
@@ -133,7 +133,7 @@ def _table(report: Report, bad: Windows, size_us: int) -> str:
     """Return the table of the worst windows with violations, in the order of time."""
     worst = sorted(sorted(bad, key=lambda start: (-_broken(bad[start]), start))[:ROWS_MAX])
     used = [name for name in VIOLATION_TONES if any(counts.get(name) for counts in bad.values())]
-    heads = ["window", *(listed([name]) for name in used), "expected", "fault in force"]
+    heads = ["window", *(listed([name]) for name in used), "expected", "active fault"]
     kinds = ["", *["n"] * (len(used) + 1), ""]
     head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in zip(heads, kinds, strict=True))
     rows = []
@@ -148,7 +148,7 @@ def _table(report: Report, bad: Windows, size_us: int) -> str:
         )
         rows.append(f"<tr>{''.join(inside)}</tr>")
     left = len(bad) - len(worst)
-    said = f"The worst {len(worst)}; {plural(left, 'window')} more with violations." if left else ""
+    said = f"These are the worst {len(worst)}; {plural(left, 'further window')} with violations." if left else ""
     more = f'<p class="dim">{said}</p>' if said else ""
     table = f"<table class='stack'><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     return f'<h3>Windows with violations</h3><div class="scroll">{table}</div>{more}'

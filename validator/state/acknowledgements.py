@@ -100,8 +100,7 @@ def acknowledge(state: Path, violation: str, reason: str) -> Acknowledgement:
         raise UnknownViolation(f"violation {violation} is retracted: nothing is left to acknowledge")
     if found.state == "suspected":
         raise UnknownViolation(
-            f"violation {violation} is only suspected, so that no alert is about it: acknowledge it once it is "
-            "confirmed"
+            f"violation {violation} is only suspected, so no alert concerns it: acknowledge it once it is confirmed"
         )
     entry = _entry(found, reason)
     _append(state, [entry])

@@ -95,7 +95,7 @@ def _read(location: str) -> str:
     try:
         return Path(location).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise OptionsRefused(f"{location} cannot be read ({error.strerror})", "name a PEM file that can") from None
+        raise OptionsRefused(f"{location} cannot be read ({error.strerror})", "name a readable PEM file") from None
 
 
 def why_refused(config: Config, client_messages: ClientMessages) -> Refusal | None:

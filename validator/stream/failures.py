@@ -28,7 +28,7 @@ _QUOTA: Final = "Disk quota exceeded"
 _READ_ONLY: Final = "Read-only file system"
 _ROOM_BYTES: Final = 64 * 2**20
 """A disk with less free space than this counts as full."""
-_GOES_ON: Final = "start the sidecar again, it continues from here"
+_GOES_ON: Final = "start the sidecar again; it continues from here"
 _ELSEWHERE: Final = "or, if Spark wrote there, set spark.local.dir in spark.options to another folder"
 _SENTENCES: Final = {
     re.compile(pattern): sentence
@@ -153,8 +153,9 @@ def no_room(state: Path) -> str:
         free = f"{shutil.disk_usage(state).free:,} bytes are free there"
         held = sum(path.stat().st_size for path in state.rglob("*") if path.is_file())
     except OSError:
-        return f"no room is left for the state {state}: free some and {_GOES_ON}"
-    return f"no room is left for the state {state} ({free}, and the state has {held:,} bytes): free some and {_GOES_ON}"
+        return f"no space is left for the state {state}: free some space and {_GOES_ON}"
+    sizes = f"{free}, and the state has {held:,} bytes"
+    return f"no space is left for the state {state} ({sizes}): free some space and {_GOES_ON}"
 
 
 def _says(causes: Iterable[BaseException], numbers: Container[int | None], phrase: str) -> bool:
@@ -182,10 +183,10 @@ def _is_in_folder(path: Path, state: Path) -> bool:
 def _full(path: Path | None, state: Path) -> str:
     """The sentence for a full disk or quota. ``path``: the file that could not be written, if known."""
     if path is not None and not _is_in_folder(path, state):
-        return f"no room is left on the disk of {path}{_free(path)}: free some, {_ELSEWHERE}, and {_GOES_ON}"
+        return f"no space is left on the disk of {path}{_free(path)}: free some space, {_ELSEWHERE}, and {_GOES_ON}"
     if path is None and _has_room(state):
         return (
-            f"no room was left on a disk, but the disk of the state {state} has room{_free(state)}: free some on the "
+            f"no space was left on a disk, but the disk of the state {state} has room{_free(state)}: free some on the "
             f"disk of spark.local.dir (/tmp if it is not set) and {_GOES_ON}"
         )
     return no_room(state)
@@ -232,7 +233,7 @@ def why_jvm_ended(within_seconds: float = 0.0) -> str | None:
     if status < 0:
         how = f"{signal.Signals(-status).name} ended it"
     if status == -signal.SIGKILL:
-        how += ", as the kernel does where memory runs out"
+        how += ", as by the kernel when memory runs out"
     return f"the Spark JVM ended ({how}): {_GOES_ON}"
 
 

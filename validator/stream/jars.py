@@ -122,7 +122,7 @@ def find_java() -> JavaInstallation:
             raise JavaNotFoundError(
                 "Java does not start, because the working directory was deleted: cd to one that exists."
             )
-        raise JavaNotFoundError(f"{executable} (from {origin}) does not say its version: {_JAVA_FIX}")
+        raise JavaNotFoundError(f"{executable} (from {origin}) prints no version: {_JAVA_FIX}")
     major = int(match["major"])
     if not JAVA_MAJOR_MIN <= major <= JAVA_MAJOR_MAX:
         raise JavaNotFoundError(f"{executable} (from {origin}) is Java {major}, which is not supported: {_JAVA_FIX}")
@@ -227,8 +227,8 @@ def _fetch(missing: list[LockedJar], cache: Path) -> None:
             actual = _sha256(arrived)
             if actual != jar.sha256:
                 raise JarChecksumError(
-                    f"The fetched {jar.coordinates} has sha256 {actual} where the lock file wants {jar.sha256}; "
-                    "it was not kept: a mirror on the way serves another file."
+                    f"The fetched {jar.coordinates} has sha256 {actual}, but the lock file requires {jar.sha256}; "
+                    "it was discarded: a mirror serves another file."
                 )
         for jar in missing:
             _place(folder / "out" / jar.relative_path, cache / jar.relative_path)
@@ -283,7 +283,7 @@ def ivy_jar() -> Path:
         raise JarDownloadError("PySpark, whose Ivy fetches the jars, is not installed: run scripts/setup.")
     found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar"))
     if not found:
-        raise JarDownloadError(f"The PySpark at {spec.origin} ships no Ivy: install the one of requirements.lock.")
+        raise JarDownloadError(f"The PySpark at {spec.origin} ships no Ivy: install the PySpark of requirements.lock.")
     return found[-1]
 
 

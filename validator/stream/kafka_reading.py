@@ -289,7 +289,7 @@ def _after(message: Message, wanted: Range, reached: int) -> int:
         return int(message.offset() or 0)
     place = f"{wanted.topic}-{wanted.partition}"
     if code in _TOPIC_RECREATED:
-        raise _NotThere(f"records expired before they could be read: {place} has none at offset {reached} any more")
+        raise _NotThere(f"records expired before they could be read: {place} has none at offset {reached} now")
     if code in _UNKNOWN:
         raise _unknown(wanted)
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:

@@ -85,7 +85,7 @@ def _translate_damage(tables: StateTables) -> Iterator[None]:
         reason = " ".join(str(error).split())[:300]
         raise StateDamaged(
             f"the tables of the state {tables.state} cannot be read: files in it are missing or broken ({reason}): "
-            "bring the folder back from a copy, or give state.path a new folder"
+            "restore the folder from a backup, or give state.path a new folder"
         ) from error
 
 

@@ -472,7 +472,7 @@ def _group_problem(progress: IngestProgress) -> str:
         if committed is not None and committed > frontier.high_watermark:
             return (
                 f"; the committed offset {committed} of {place.topic}-{place.partition} is past the end of the log "
-                f"({frontier.high_watermark}) and counts as none: it is of an earlier topic of that name"
+                f"({frontier.high_watermark}) and counts as none: it belongs to an earlier topic of that name"
             )
     return ""
 

@@ -164,7 +164,7 @@ def saved_cells(state: Path, rules: Rules, time_rules: TimeRules) -> SavedCells 
     except FileNotFoundError:
         return None
     except _DAMAGED as error:
-        return f"{path} cannot be read ({error}): all facts of the retention are read in its place"
+        return f"{path} cannot be read ({error}): the start reads all retained facts instead"
 
 
 def _saved(body: memoryview, rules: Rules, time_rules: TimeRules) -> SavedCells | None:
