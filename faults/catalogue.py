@@ -91,9 +91,7 @@ _ALL: Final = (
     Kind("process_pause", "process", NoParameters, "SIGSTOP, then SIGCONT"),
     Kind("restart_loop", "process", RestartLoopParameters, "SIGKILL, repeated each time that the process runs again"),
     Kind("node_loss", "process", NoParameters, "SIGKILL to all processes of a host at once"),
-    Kind(
-        "clock_skew", "process", ClockParameters, "the wall clock is off, by an agent or libfaketime", linux_only=True
-    ),
+    Kind("clock_skew", "process", ClockParameters, "an agent or libfaketime moves the wall clock", linux_only=True),
     Kind("broker_kill", "broker", NoParameters, "SIGKILL to a broker; healed when it answers clients again"),
     Kind("broker_pause", "broker", NoParameters, "SIGSTOP to a broker, then SIGCONT"),
     Kind("broker_demote", "broker", DemoteParameters, "other brokers lead the partitions that a broker leads"),
@@ -156,7 +154,7 @@ _ALL: Final = (
     Kind("pod_cpu_pressure", "pods", PodCpuParameters, "processors of pods are kept busy"),
     Kind("pod_memory_pressure", "pods", PodMemoryParameters, "memory of pods is held"),
     Kind("pod_disk_slow", "pods", PodDiskParameters, "calls on files of a volume are delayed"),
-    Kind("pod_clock_skew", "pods", PodClockParameters, "the clock of pods is off"),
+    Kind("pod_clock_skew", "pods", PodClockParameters, "the clock of pods is moved"),
 )
 KINDS: Final = {kind.name: kind for kind in _ALL}
 """Name -> kind."""

@@ -164,7 +164,7 @@ def _run(config: FaultConfig, seed: int | None) -> int:
     with _stopped_by_signals() as stop:
         run_timeline(config, planned, say, stop)
     if stop.is_set():
-        say("stopped; all is healed")
+        say("stopped; all faults are healed")
         return _INTERRUPTED
     return _PASS
 

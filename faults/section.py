@@ -123,7 +123,7 @@ def _reason(problem: ErrorDetails) -> str:
             least = plural(details["min_length"], "entry", "entries")
             return f"needs at least {least} and has {details['actual_length']}"
         case "union_tag_not_found":
-            return "has no type; docs/faults.md shows which there are, such as process or link"
+            return "has no type; docs/faults.md lists the types, such as process or link"
         case "union_tag_invalid":
             return f"{details['tag']!r} is not a type of target; use one of {details['expected_tags']}"
     return problem["msg"].removeprefix("Value error, ").rstrip(".")

@@ -250,4 +250,4 @@ def _check_free(network: IPv4Network) -> None:
         known = IPv4Network("0.0.0.0/0" if destination == "default" else destination, strict=False)
         # Short prefixes are ignored: a default route may also be written as two halves.
         if known.prefixlen >= _ROUTE_BITS_LEAST and known.overlaps(network):
-            raise OSError(0, f"this host has a route to {destination} already; take another network than {network}")
+            raise OSError(0, f"this host has a route to {destination} already; name a network other than {network}")

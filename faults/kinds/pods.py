@@ -84,7 +84,7 @@ class Pods:
             except FaultRefused:
                 continue  # a failed request says nothing about the fault; healing reports the failure
             if seen is None or not _holds(seen, "AllInjected"):
-                what = "its object was deleted" if seen is None else "Chaos Mesh no longer says AllInjected"
+                what = "its object was deleted" if seen is None else "Chaos Mesh no longer reports AllInjected"
                 raise ended_early(f"{self._fault.name} on {name}", what)
 
     def is_active(self) -> bool:
@@ -112,7 +112,7 @@ class Pods:
 
     def probe_detail(self) -> str:
         """The failures that Chaos Mesh reports in the objects, by target; empty if there are none."""
-        return "; ".join(f"{name}: Chaos Mesh says {said}" for name, said in self._probe_detail.items() if said)
+        return "; ".join(f"{name}: Chaos Mesh reports {said}" for name, said in self._probe_detail.items() if said)
 
     def _would_hit(self, ready: int) -> int:
         if isinstance(self._pods, int):

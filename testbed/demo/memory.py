@@ -49,7 +49,7 @@ class MemoryPeak:
     def line(self) -> str:
         """Return one line of text about the peak."""
         if self.peak is None:
-            return "How much memory it took is not known: this system has no /proc."
+            return "The memory use is not known: this system has no /proc."
         kind = "" if self.peak.pss else " (resident sizes: shared pages are counted more than once)"
         return f"Memory: at most {self.peak.bytes / 2**30:.1f} GiB in {self.peak.processes} processes{kind}."
 

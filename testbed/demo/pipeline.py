@@ -244,13 +244,15 @@ class Demo:
         )
         stack.callback(load.kill)
         length = f"for {self._plan.seconds} s{self._plan.further_time}"
-        self._screen.say(f"{EVENTS_PER_SECOND:,} events/s go in {length}; the engine counts them")
+        self._screen.say(f"{EVENTS_PER_SECOND:,} events/s are sent {length}; the engine counts them")
         self._start_prometheus(stack)
         return load
 
     def _start_prometheus(self, stack: ExitStack) -> None:
         if shutil.which("prometheus") is None:
-            self._screen.say("Prometheus is not installed here, so none is started; /metrics is served all the same")
+            self._screen.say(
+                "Prometheus is not installed here, so the demo starts none; the sidecar still serves /metrics"
+            )
             return
         while (url := self._the_sidecar().url()) is None:
             self._look()

@@ -62,7 +62,7 @@ def check_targets(config: FaultConfig, engine: str, source: str) -> None:
             masters = _either(name for name in ROLES if _has_master(name))
             raise FaultRefused(
                 f"{source}: {spec.kind} is to hit the master, and {engine} has none, since its workers are equals; hit "
-                f"a worker, as --plan ospbench-worker does, or take --engine {masters}."
+                f"a worker, as --plan ospbench-worker does, or use --engine {masters}."
             )
         _check_size(spec, source)
 

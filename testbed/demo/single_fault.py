@@ -105,7 +105,7 @@ class DemoFault:
             self._engine.send_signal(0, signal.SIGCONT)
         self._await_stopped(pid, stopped=False)
         self._publish("healed")
-        self._say("healed: the engine goes on (SIGCONT)")
+        self._say("healed: the engine continues (SIGCONT)")
 
     def _await_stopped(self, pid: int, *, stopped: bool) -> None:
         deadline = time.monotonic() + _VERIFY_SECONDS_MAX
@@ -129,7 +129,7 @@ class DemoFault:
         }
         self._producer.produce("faults", json.dumps(record), key=self._id)
         if self._producer.flush(_VERIFY_SECONDS_MAX) and not self._stop.is_set():
-            raise FaultFailed("The faults topic took no record: the broker does not answer.")
+            raise FaultFailed("The faults topic accepted no record: the broker does not answer.")
 
 
 def _is_stopped(pid: int) -> bool:

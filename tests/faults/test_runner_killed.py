@@ -156,7 +156,7 @@ MOST_EXTENDED = [kind if kind in _SHORT else pytest.param(kind, marks=pytest.mar
 def test_a_stopped_runner_heals_its_faults(full: Stage, run: Run, kind: str) -> None:
     is_healthy = signs_of_health(full)[kind]
     runner = run(kind)
-    assert "stopped; all is healed" in runner.stop()
+    assert "stopped; all faults are healed" in runner.stop()
     assert runner.process.returncode == 130
     assert is_healthy()
     assert full.unhealed() == []
@@ -169,7 +169,7 @@ def test_a_stopped_runner_heals_before_it_ends(full: Stage, run: Run, number: si
     runner.process.send_signal(number)
     out, _ = runner.process.communicate(timeout=WITHIN_SECONDS)
     assert runner.process.returncode == 130
-    assert "stopped; all is healed" in out
+    assert "stopped; all faults are healed" in out
     assert state_of(full.pid("w0")) != "T"
     assert full.unhealed() == []
 

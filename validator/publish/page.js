@@ -184,7 +184,7 @@ function tiles(report, canary) {
   const lines = [["events expected", c.expected], ["processed", c.processed], ["late, handled", c.late],
     ["missing", c.missing, "bad"], ["duplicate", c.duplicate, "bad"], ["incorrect", c.incorrect, "bad"], ["overdue", c.overdue, "warn"],
     ["pending", c.pending], ["exact ratio", ratio(report.reliability.exact_ratio)],
-    [named ? `latency p99 from ${words(named)}, whole run, s${within(report)}` : "latency", named ? delay[named].p99 : null], ["validator lag, offsets", lag]];
+    [named ? `latency p99 from ${words(named)}, whole run, s${within(report)}` : "latency", named ? delay[named].p99 : null], ["sidecar lag, offsets", lag]];
   if (canary) lines.push(["canary: share of planted found", canary.found, canary.doubt ? "bad" : ""]);
   fill("tiles", lines.map(([name, value, tone]) => {
     const tile = make("div", undefined, "tile" + (tone && value !== null && value !== 0 ? ` ${tone}` : ""));
@@ -219,7 +219,7 @@ function faults(report) {
   }));
   const now = report.faults.filter((f) => f.start !== null && f.healed === null).map((f) => `${f.name || f.kind} on ${f.target} since ${near(f.start)} UTC`);
   tell("shaded", report.faults.length === 0 ? "No fault was injected." : "Shaded: a fault is active. Dashed: the sidecar restarted. "
-    + (now.length ? `In force now: ${now.join(", ")}.` : "None is in force now."));
+    + (now.length ? `In force now: ${now.join(", ")}.` : "No fault is active now."));
 }
 function violations(list, open) {
   const c = list.counts, most = list.violations.slice(0, LISTED_MOST), shownNow = most.slice(0, all ? LISTED_MOST : LISTED), more = at("more");
