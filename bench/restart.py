@@ -193,7 +193,7 @@ class _SyntheticRunner(BatchRunner):
                 oracle,
                 timing.max_disorder + timing.allowed_lateness,
                 progress.lookup_us + timing.max_ahead,
-                with_first_event=bool(progress.hiding),
+                with_first_event=bool(progress.partitions_with_hidden_start),
             ),
         ]
         return completed(

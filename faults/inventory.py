@@ -56,13 +56,15 @@ def _found(name: str, target: Target, state: Path) -> str:
 
 
 def _process(target: LocalProcess) -> str:
-    seen = processes.leader_of(target)
-    if seen is None:
+    status = processes.leader_of(target)
+    if status is None:
         named_in = "" if target.pid is not None else f", according to {processes.where_named(target)}"
         return f"does not run{named_in}"
-    if seen.is_stopped:
-        return f"process {seen.pid} is stopped"
-    return f"process {seen.pid} runs" + ("" if processes.is_ready(target) else f", and {target.ready} does not answer")
+    if status.is_stopped:
+        return f"process {status.pid} is stopped"
+    return f"process {status.pid} runs" + (
+        "" if processes.is_ready(target) else f", and {target.ready} does not answer"
+    )
 
 
 def _container(target: ContainerTarget) -> str:

@@ -199,14 +199,14 @@ def _contents(folder: Path) -> _Contents:
         except ValueError:
             continue
         if isinstance(line, dict):
-            _take(contents, number, line)
+            _read_line(contents, number, line)
     return contents
 
 
-def _take(contents: _Contents, number: int, line: dict[str, Any]) -> None:
+def _read_line(contents: _Contents, number: int, line: dict[str, Any]) -> None:
     what = line.get("what")
     if what == "begun":
-        _begin(contents, number, line)
+        _begin_entry(contents, number, line)
         return
     fault_id = str(line.get("id"))
     if fault_id in contents.unread:
@@ -221,14 +221,14 @@ def _take(contents: _Contents, number: int, line: dict[str, Any]) -> None:
         # An unknown line is ignored, so that the faults that were begun can still be healed.
         return
     try:
-        _add(entry, what, line)
+        _add_to_entry(entry, what, line)
     except (ValueError, LookupError, TypeError) as error:
         # With incomplete facts, the fault could be healed wrongly and still count as healed.
         contents.unread[fault_id] = UnreadableFault(number, _first_problem_line(error))
         del contents.entries[fault_id]
 
 
-def _begin(contents: _Contents, number: int, line: dict[str, Any]) -> None:
+def _begin_entry(contents: _Contents, number: int, line: dict[str, Any]) -> None:
     try:
         fault = Fault.from_json(line["fault"])
         facts = Facts.model_validate_json(line["facts"])
@@ -238,7 +238,7 @@ def _begin(contents: _Contents, number: int, line: dict[str, Any]) -> None:
     contents.entries[fault.id] = Entry(fault, facts)
 
 
-def _add(entry: Entry, what: str, line: dict[str, Any]) -> None:
+def _add_to_entry(entry: Entry, what: str, line: dict[str, Any]) -> None:
     if what == "facts":
         entry.facts = Facts.model_validate_json(line["facts"])
     elif what == "over":

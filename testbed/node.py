@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from faults.backends import relay, relay_namespace
-from faults.backends.processes import see
+from faults.backends.processes import status_of
 from faults.errors import FaultRefused
 from testbed.checkout import python_path, streamproof
 from testbed.demo.stop import Stop
@@ -118,11 +118,11 @@ def _lives(pid: int, started: str) -> bool:
     """Whether the process ``pid`` exists and started at ``started``, since a process id can be reused. ``started`` may
     be unknown.
     """
-    seen = see(pid)
-    return seen is not None and started in ("", seen.started)
+    status = status_of(pid)
+    return status is not None and started in ("", status.started)
 
 
 def _own_name() -> str:
-    own = see(os.getpid())
+    own = status_of(os.getpid())
     assert own is not None
     return f"{_PREFIX}{own.pid}-{own.started}"

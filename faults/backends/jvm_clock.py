@@ -19,7 +19,7 @@ FRESH_SECONDS: Final = 2.0
 def has_reported(clock_file: Path, pid: int) -> bool:
     """Whether the agent of this process has written its file. A file that an earlier process with the same id left does
     not count."""
-    seen = processes.see(pid)
+    seen = processes.status_of(pid)
     try:
         return seen is not None and not processes.started_after(_report_of(clock_file, pid), seen)
     except FileNotFoundError:

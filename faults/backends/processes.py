@@ -30,7 +30,7 @@ _START = 'echo $$ >"$0.new" && mv "$0.new" "$0" && exec "$@"'
 
 
 @dataclass(frozen=True)
-class Seen:
+class ProcessStatus:
     """An existing process. A zombie counts as ended."""
 
     pid: int
@@ -39,21 +39,21 @@ class Seen:
     is_stopped: bool
 
 
-def see(pid: int) -> Seen | None:
+def status_of(pid: int) -> ProcessStatus | None:
     """The process ``pid`` as it is now; None if it does not exist."""
-    return _see_in_proc(pid) if sys.platform == "linux" else see_with_ps(pid)
+    return _status_from_proc(pid) if sys.platform == "linux" else status_from_ps(pid)
 
 
-def _see_in_proc(pid: int) -> Seen | None:
+def _status_from_proc(pid: int) -> ProcessStatus | None:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else Seen(pid, int(fields[2]), fields[19], fields[0] in "Tt")
+    return None if fields[0] in "ZX" else ProcessStatus(pid, int(fields[2]), fields[19], fields[0] in "Tt")
 
 
-def see_with_ps(pid: int) -> Seen | None:
+def status_from_ps(pid: int) -> ProcessStatus | None:
     """As :func:`see`, on any POSIX system. ``started`` has a resolution of one second."""
     command = ["ps", "-o", "state=", "-o", "pgid=", "-o", "lstart=", "-p", str(pid)]
     answer = subprocess.run(
@@ -61,16 +61,16 @@ def see_with_ps(pid: int) -> Seen | None:
     ).stdout.split(maxsplit=2)
     if len(answer) < 3 or answer[0][0] in "ZX":
         return None
-    return Seen(pid, int(answer[1]), answer[2].strip(), answer[0][0] in "Tt")
+    return ProcessStatus(pid, int(answer[1]), answer[2].strip(), answer[0][0] in "Tt")
 
 
-def group_of(group: int) -> list[Seen]:
+def group_of(group: int) -> list[ProcessStatus]:
     """All processes of a process group."""
     if sys.platform == "linux":
         pids = [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
     else:
         pids = [int(pid) for pid in subprocess.check_output(["ps", "-A", "-o", "pid="], text=True).split()]
-    return [seen for pid in pids if (seen := see(pid)) is not None and seen.group == group]
+    return [status for pid in pids if (status := status_of(pid)) is not None and status.group == group]
 
 
 def pid_of(target: LocalProcess) -> int | None:
@@ -111,10 +111,10 @@ def _is_locked_by(pid: int, file: Path) -> bool:
     return False
 
 
-def leader_of(target: LocalProcess) -> Seen | None:
+def leader_of(target: LocalProcess) -> ProcessStatus | None:
     """The target's process as it is now; None if it does not exist."""
     pid = pid_of(target)
-    return None if pid is None else see(pid)
+    return None if pid is None else status_of(pid)
 
 
 def members(name: str, target: LocalProcess) -> tuple[KnownProcess, ...]:
@@ -127,44 +127,44 @@ def members(name: str, target: LocalProcess) -> tuple[KnownProcess, ...]:
         raise FaultRefused(f"{name}: process {leader.pid} {why_another}; write the file again.")
     found = group_of(leader.group) if target.group else [leader]
     ours = {os.getpid(), os.getppid()}
-    if ours & {seen.pid for seen in found}:
+    if ours & {status.pid for status in found}:
         raise FaultRefused(f"{name}: this would hit the fault runner itself; run the target in a group of its own.")
-    return tuple(KnownProcess(target=name, pid=seen.pid, started=seen.started) for seen in found)
+    return tuple(KnownProcess(target=name, pid=status.pid, started=status.started) for status in found)
 
 
-def _why_another(target: LocalProcess, seen: Seen) -> str | None:
+def _why_another(target: LocalProcess, status: ProcessStatus) -> str | None:
     """Why the process is not the one whose id was written to the target's file; None if there is no such reason."""
     if target.pid_file is None:
         return None
     recorded = _STARTED.match(target.pid_file.read_text(encoding="utf-8"))
     if recorded is not None and sys.platform == "linux":
-        if recorded[1] != seen.started:
+        if recorded[1] != status.started:
             return f"is not the one in {target.pid_file}, which names another start time"
-    elif started_after(target.pid_file, seen):
+    elif started_after(target.pid_file, status):
         return f"started after {target.pid_file} was written, so it is not the one in the file, or the clock was set"
     return None
 
 
-def started_after(file: Path, seen: Seen) -> bool:
+def started_after(file: Path, status: ProcessStatus) -> bool:
     """Whether the process started after the file was written, by the present wall clock."""
     if sys.platform == "linux":
         up_seconds = time.clock_gettime(time.CLOCK_BOOTTIME)
-        started = time.time() - up_seconds + int(seen.started) / os.sysconf("SC_CLK_TCK")
+        started = time.time() - up_seconds + int(status.started) / os.sysconf("SC_CLK_TCK")
     else:
-        started = time.mktime(time.strptime(seen.started))
+        started = time.mktime(time.strptime(status.started))
     return started > file.stat().st_mtime + _STALE_SECONDS
 
 
 def is_alive(process: KnownProcess) -> bool:
     """Whether this process exists. A later process with the same id does not count."""
-    seen = see(process.pid)
-    return seen is not None and seen.started == process.started
+    status = status_of(process.pid)
+    return status is not None and status.started == process.started
 
 
 def is_stopped(process: KnownProcess) -> bool:
     """Whether this process exists and is stopped by a signal."""
-    seen = see(process.pid)
-    return seen is not None and seen.started == process.started and seen.is_stopped
+    status = status_of(process.pid)
+    return status is not None and status.started == process.started and status.is_stopped
 
 
 def send(process: KnownProcess, number: signal.Signals) -> None:
@@ -213,8 +213,8 @@ def start(name: str, target: LocalProcess, log: Path) -> subprocess.Popen[bytes]
 
 def is_ready(target: LocalProcess) -> bool:
     """Whether the target runs, is not stopped, and accepts a connection at its ``ready`` address, if it has one."""
-    seen = leader_of(target)
-    if seen is None or seen.is_stopped:
+    status = leader_of(target)
+    if status is None or status.is_stopped:
         return False
     if target.ready is None:
         return True

@@ -101,9 +101,9 @@ class _OnNamespaces:
                 assert self.impairment is not None
                 ProxyControl(self._state).impair(name, self.impairment)
             else:
-                self._add(target)
+                self._add_impairment(target)
 
-    def _add(self, target: NamespaceTarget) -> None:
+    def _add_impairment(self, target: NamespaceTarget) -> None:
         for at in self._devices(target):
             namespaces.add_rule(at, *self._rule())
 
@@ -140,11 +140,11 @@ class _OnNamespaces:
                 return
             if target.relay is not None:
                 self._relay(name)  # Raises Unreachable if no relay runs: then the device does not exist.
-            self._take_off(target)
+            self._remove_impairment(target)
 
         for_each(self._targets, heal_one)
 
-    def _take_off(self, target: NamespaceTarget) -> None:
+    def _remove_impairment(self, target: NamespaceTarget) -> None:
         for_each(self._devices(target), namespaces.remove_rule)
 
     def is_healed(self) -> bool:
@@ -196,7 +196,7 @@ class NamespacePartition(_OnNamespaces):
                 if namespaces.connect_seconds(target.namespace, peer, _CONNECT_SECONDS_MAX) is None:
                     raise FaultRefused(f"{name}: the peer {peer} takes no connection from inside; fix that first.")
 
-    def _add(self, target: NamespaceTarget) -> None:
+    def _add_impairment(self, target: NamespaceTarget) -> None:
         for at in self._devices(target):
             namespaces.cut(at, self._peers, "src" if at.namespace is None else "dst")
 
@@ -302,17 +302,17 @@ class NamespaceLoss(_OnNamespaces):
     def _why_no_rule(self) -> str | None:
         return packet_filter.why_no_loss()
 
-    def _add(self, target: NamespaceTarget) -> None:
+    def _add_impairment(self, target: NamespaceTarget) -> None:
         if self._filter is not None:
             packet_filter.drop_packets(self._filter, target.namespace, target.device, self._percent, self._name)
         else:
-            super()._add(target)
+            super()._add_impairment(target)
 
-    def _take_off(self, target: NamespaceTarget) -> None:
+    def _remove_impairment(self, target: NamespaceTarget) -> None:
         if self._filter is not None:
             packet_filter.remove(self._filter, target.namespace, self._name)
         else:
-            super()._take_off(target)
+            super()._remove_impairment(target)
 
     def _rule(self) -> tuple[str, ...]:
         return (_NETEM, "loss", f"{self._percent:g}%")

@@ -50,7 +50,7 @@ class Poison:
         """Check that the topics exist, and put this process into the facts as the sender. Raises FaultRefused."""
         for name, target in self._targets.items():
             TopicClient(name, target).partitions()
-        us = processes.see(os.getpid())
+        us = processes.status_of(os.getpid())
         assert us is not None
         self.facts = Facts(processes=(KnownProcess(target="fault runner", pid=us.pid, started=us.started),))
 

@@ -44,9 +44,9 @@ class _Pressing:
             [sys.executable, "-I", "-S", "-c", script, *arguments], stdin=subprocess.PIPE, start_new_session=True
         )
         self._children.append(child)
-        seen = processes.see(child.pid)
-        if seen is not None:
-            known = KnownProcess(target="machine", pid=child.pid, started=seen.started)
+        status = processes.status_of(child.pid)
+        if status is not None:
+            known = KnownProcess(target="machine", pid=child.pid, started=status.started)
             self.facts = Facts(processes=(*self.facts.processes, known))
 
     def maintain(self) -> None:

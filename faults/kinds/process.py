@@ -136,8 +136,8 @@ class Pause(OnProcesses):
 
 
 def _is_running(known: KnownProcess) -> bool:
-    seen = processes.see(known.pid)
-    return seen is not None and seen.started == known.started and not seen.is_stopped
+    status = processes.status_of(known.pid)
+    return status is not None and status.started == known.started and not status.is_stopped
 
 
 class Kill(OnProcesses):

@@ -56,7 +56,7 @@ class DiskSlow:
         """Create the groups, and move the processes into them."""
         for name, target in self._targets.items():
             self._groups[name].make(block_throttle.disk_of(target.path), self._rate)
-        self._take(self.facts.processes)
+        self._move_into_groups(self.facts.processes)
 
     def maintain(self) -> None:
         """Move a process that has replaced the target's process into the group. Children are in the group already."""
@@ -68,7 +68,7 @@ class DiskSlow:
             with suppress(FaultRefused, FileNotFoundError):  # it is ending, or its id is not in the file yet
                 found = processes.members(name, process)
                 self._know(found)
-                self._take(found)
+                self._move_into_groups(found)
 
     def _know(self, found: Sequence[KnownProcess]) -> None:
         """Add the processes to the facts, each with the control group to which healing returns it."""
@@ -77,7 +77,7 @@ class DiskSlow:
             processes=(*self.facts.processes, *found), control_groups={**self.facts.control_groups, **homes}
         )
 
-    def _take(self, found: Iterable[KnownProcess]) -> None:
+    def _move_into_groups(self, found: Iterable[KnownProcess]) -> None:
         for known in found:
             if processes.is_alive(known):
                 self._groups[known.target].take(known.pid)

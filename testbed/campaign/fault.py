@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
-from faults.backends.processes import see
+from faults.backends.processes import status_of
 from faults.config import KafkaSection
 from faults.fault import State, new_id, record
 from faults.topic import FaultsTopicWriter
@@ -100,7 +100,7 @@ class RunFault:
         self._publish("injected")
         for number in reversed(numbers):
             self._engine.kill(number)
-        self._await(lambda: not any(see(pid) for pid in pids), "was killed and is still running")
+        self._await(lambda: not any(status_of(pid) for pid in pids), "was killed and is still running")
         self._publish("verified")
         self._stop.wait(self._lasts)
         if self._stop.is_set():
@@ -189,5 +189,5 @@ class RunFault:
 
 
 def _is_stopped(pid: int) -> bool:
-    seen = see(pid)
-    return seen is not None and seen.is_stopped
+    status = status_of(pid)
+    return status is not None and status.is_stopped

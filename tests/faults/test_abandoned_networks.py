@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.backends.processes import see
+from faults.backends.processes import status_of
 from testbed import node
 from testbed.demo.folder import DemoFolder
 from tests.faults.stage import ROOT, wait_until
@@ -46,7 +46,7 @@ def test_the_next_demo_removes_the_network_of_a_killed_one(tmp_path: Path) -> No
             assert (_NAMESPACES / name).exists(), "its owner lives"
         finally:
             owner.kill()
-    wait_until(lambda: see(int(relay)) is None, "the relay has died with its owner")
+    wait_until(lambda: status_of(int(relay)) is None, "the relay has died with its owner")
     assert (_NAMESPACES / name).exists()
     # Threads of the killed relay may still be ending. Until they end, its device is up and the network is in use.
     wait_until(lambda: device_of(name) is None, "the device has gone with the relay")
@@ -73,7 +73,7 @@ def made(name: str) -> Iterator[Path]:
 
 def test_an_owner_is_identified_by_its_id_and_start_time() -> None:
     """The process id may belong to another process by now."""
-    own = see(os.getpid())
+    own = status_of(os.getpid())
     assert own is not None
     with made(f"streamproof-{own.pid}-{own.started}") as mine, made(f"streamproof-{own.pid}-1") as others:
         the_next_demo_starts()

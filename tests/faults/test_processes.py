@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.backends.processes import see, see_with_ps
+from faults.backends.processes import status_from_ps, status_of
 from faults.errors import FaultRefused, NotHealed, NotVerified
 from faults.facts import Facts
 from faults.kinds.registry import injection
@@ -322,19 +322,19 @@ def _run(stage: Stage, *faults: dict[str, object], **more: object) -> None:
 def test_ps_and_proc_report_the_same_process(stage: Stage) -> None:
     stage.add_worker("w0")
     pid = stage.pid("w0")
-    by_ps, by_us = see_with_ps(pid), see(pid)
+    by_ps, by_us = status_from_ps(pid), status_of(pid)
     assert by_ps is not None
     assert by_us is not None
     assert (by_ps.pid, by_ps.group, by_ps.is_stopped) == (by_us.pid, by_us.group, by_us.is_stopped) == (pid, pid, False)
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: state_of(pid) == "T", "it stops")
-    stopped = see_with_ps(pid)
+    stopped = status_from_ps(pid)
     assert stopped is not None
     assert stopped.is_stopped
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not is_alive(pid), "it dies")
-    assert see_with_ps(pid) is None
-    assert see(pid) is None
+    assert status_from_ps(pid) is None
+    assert status_of(pid) is None
 
 
 def test_another_process_with_the_same_id_is_not_touched(stage: Stage) -> None:
@@ -366,7 +366,7 @@ def test_a_file_that_is_older_than_the_process_with_its_id_is_refused(stage: Sta
 def test_a_file_with_the_start_of_its_process_is_accepted_after_a_clock_step(stage: Stage) -> None:
     stage.add_worker("w0")
     file, pid = stage.folder / "w0.pid", stage.pid("w0")
-    written, seen = file.stat().st_mtime, see(pid)
+    written, seen = file.stat().st_mtime, status_of(pid)
     assert seen is not None
     file.write_text(f"{pid} {seen.started}\n")
     os.utime(file, (written - 3600, written - 3600))  # as after a clock that was set forward

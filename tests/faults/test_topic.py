@@ -49,7 +49,7 @@ def windows_of(tmp_path: Path, broker: EmbeddedBroker, topic: str, count: int) -
     reader, reading = FaultsTopicReader(config, print), replace(reading_of(config), memory_bytes=None)
 
     def are_whole() -> bool:
-        records.take(reader.poll(reading))
+        records.add(reader.poll(reading))
         return len(records.windows()) == count and all(w.healed_us is not None for w in records.windows())
 
     wait_until(are_whole, "the windows are on the topic")

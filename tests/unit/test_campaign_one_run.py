@@ -60,7 +60,7 @@ def test_the_sidecar_gets_the_effective_settings_of_a_real_engine(
     read_guarantee = effective_guarantee(config.engine.effective, Guarantee.EXACTLY_ONCE)
     assert read_guarantee is not None
     assert read_guarantee["effective"] == "at_least_once"
-    assert "at least once" in str(read_back.mismatch)
+    assert "at-least-once" in str(read_back.mismatch)
 
 
 def test_the_reference_engine_has_no_effective_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

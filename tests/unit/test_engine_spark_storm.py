@@ -64,7 +64,7 @@ def test_spark_is_never_more_than_at_least_once() -> None:
     assert before_the_first_result.guarantee == "at_least_once"
     sentence = before_the_first_result.mismatch("exactly_once")
     assert sentence is not None
-    assert "at least once: the sink KafkaSourceProvider" in sentence
+    assert "at-least-once: the sink KafkaSourceProvider" in sentence
     transactional = ClientConfig("ProducerConfig", {"acks": "-1", "transactional.id": "x"})
     assert spark.effective_of(query, (transactional,)).guarantee == "at_least_once"
     assert spark.effective_of(query, (ClientConfig("ProducerConfig", {"acks": "1"}),)).guarantee == "at_most_once"

@@ -92,8 +92,8 @@ def test_a_recreated_topic_hides_no_fault_of_the_previous_one(tmp_path: Path) ->
 def test_faults_of_one_instant_have_the_same_order_for_any_order_of_reading() -> None:
     rows = [fault_row("injected", 7, offset, fault=f"fault-{offset}") for offset in range(12)]
     straight, turned = FaultRecords(), FaultRecords()
-    straight.take(rows)
-    turned.take(reversed(rows))
+    straight.add(rows)
+    turned.add(reversed(rows))
     assert [window.id for window in straight.windows()] == [f"fault-{offset}" for offset in range(12)]
     assert turned.windows() == straight.windows()
 
@@ -116,10 +116,10 @@ def test_a_table_of_an_earlier_version_gets_expected_classes_from_the_topic(tmp_
 def test_the_number_of_faults_is_bounded_and_unhealed_ones_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fault_records, "FAULTS_MAX", 3)
     records = FaultRecords()
-    records.take([fault_row("injected", 1, 0, fault="open")])
+    records.add([fault_row("injected", 1, 0, fault="open")])
     for fault in range(2, 7):
-        records.take([fault_row("injected", fault * 10, fault, fault=str(fault))])
-        records.take([fault_row("healed", fault * 10 + 1, fault + 100, fault=str(fault))])
+        records.add([fault_row("injected", fault * 10, fault, fault=str(fault))])
+        records.add([fault_row("healed", fault * 10 + 1, fault + 100, fault=str(fault))])
     assert [window.id for window in records.windows()] == ["open", "5", "6"]
 
 
@@ -140,7 +140,7 @@ def test_the_expected_classes_of_a_plan_are_in_the_table(tmp_path: Path) -> None
 )
 def test_the_reason_of_an_early_end_is_in_the_window(parameters: object, why: str | None) -> None:
     records = FaultRecords()
-    records.take([fault_row("injected", 25, 0), fault_row("heal_started", 27, 1, parameters=json.dumps(parameters))])
+    records.add([fault_row("injected", 25, 0), fault_row("heal_started", 27, 1, parameters=json.dumps(parameters))])
     assert [window.over_because for window in records.windows()] == [why]
-    records.take([fault_row("injected", 25, 2, "2", parameters=json.dumps({"over_because": "of the injection"}))])
+    records.add([fault_row("injected", 25, 2, "2", parameters=json.dumps({"over_because": "of the injection"}))])
     assert records.windows()[1].over_because is None

@@ -304,14 +304,14 @@ def test_a_rejected_topic_named_ack_settles_no_more_than_another() -> None:
     known.absorb(rows)
     known.absorb(facts(named))
     for one in known.settle([]):
-        marked.take(Settlement.from_json(json.loads(one.to_mark().removeprefix(positions.MARK))))
+        marked.apply(Settlement.from_json(json.loads(one.to_mark().removeprefix(positions.MARK))))
     for each in (known, Positions.from_json(known.to_json(0)), marked):
         assert each.unsettled(rows).num_rows == 1
         assert {one.by for one in each.settlements} == {"ack"}
     by_operator = {"topic": "orders", "partition": 3, "stretches": [[17, 17, 1]], "by": "ack", "reason": "a probe"}
     known = Positions()
     known.absorb(rows)
-    known.take(Settlement.from_json(by_operator))
+    known.apply(Settlement.from_json(by_operator))
     assert known.unsettled(rows).num_rows == 0, "a mark of an earlier version"
 
 

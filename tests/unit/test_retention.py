@@ -347,7 +347,7 @@ def test_an_operator_settles_positions_folded_by_retention(tmp_path: Path) -> No
     known, others = Positions(), {7 * MINUTE_US: 1, 8 * MINUTE_US: 3}
     for offset, left in ((None, {window_us: 6}), (6, {window_us: 9}), (9, {}), (3, {}), (1, {})):
         if offset is not None:
-            known.take(Settlement(place, (Stretch(offset, offset, 1),), "a probe"))
+            known.apply(Settlement(place, (Stretch(offset, offset, 1),), "a probe"))
         found = lateness_of(run.tables, known, run.retired.through_epoch)
         assert found.possible == {("input", 0): others | left}
 

@@ -68,7 +68,7 @@ class _Loader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             if anchor not in self._anchored:
                 raise DocumentRefused(f"alias *{_shown(anchor)} has no complete anchor before it", event.start_mark)
-            self._take(*self._anchored[anchor], event.start_mark)
+            self._count(*self._anchored[anchor], event.start_mark)
             return super().compose_node(parent, index)
         if anchor in self.anchors:
             raise DocumentRefused(f"anchor &{_shown(anchor)} occurs twice", event.start_mark)
@@ -78,14 +78,14 @@ class _Loader(yaml.SafeLoader):
         self._deepest = depth
         self._depth += isinstance(event, yaml.CollectionStartEvent)
         length = len(event.value) if isinstance(event, yaml.ScalarEvent) else 0
-        self._take(1 + length // _CHARACTERS_OF_A_VALUE, 0, event.start_mark)
+        self._count(1 + length // _CHARACTERS_OF_A_VALUE, 0, event.start_mark)
         node = super().compose_node(parent, index)
         if anchor is not None:
             self._anchored[anchor] = (self._values - values, self._deepest - depth)
         self._depth, self._deepest = depth, max(deepest, self._deepest)
         return node
 
-    def _take(self, values: int, levels: int, mark: Any) -> None:
+    def _count(self, values: int, levels: int, mark: Any) -> None:
         """Count ``values`` that are nested ``levels`` deep at this place, once for each use."""
         self._values += values
         self._deepest = max(self._deepest, self._depth + levels)

@@ -204,12 +204,12 @@ class IngestProgress:
         now = clock(self.frontiers, lookup_us=self.lookup_us, watermark_us=self.watermark_us, run_end=run_end)
         # Until a partition with a hidden start has an event, the hidden events can have any time: nothing is in scope.
         retired = tuple((r.at_us, r.horizon_us) for r in self.retirements)
-        horizon = FOREVER_US if self.hiding else now.horizon_us
+        horizon = FOREVER_US if self.partitions_with_hidden_start else now.horizon_us
         settled = sum(self.settled.values())
         return replace(now, horizon_us=horizon, retired=retired, settled=settled, outages=self.outages)
 
     @property
-    def hiding(self) -> tuple[PartitionId, ...]:
+    def partitions_with_hidden_start(self) -> tuple[PartitionId, ...]:
         """Input partitions with a hidden start of which no event was read yet."""
         return tuple(
             place

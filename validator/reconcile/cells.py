@@ -373,7 +373,7 @@ class Cells(Columns):
                 continue
             where = rows[mine]
             if self.newest is not None and side is Side.OUTPUT:
-                self.newest.take(where, facts.filter(pa.array(mine)))
+                self.newest.fold(where, facts.filter(pa.array(mine)))
             else:
                 for part, values in sums.items():
                     np.add.at(self.array(f"{name}_{part}"), where, values[mine])

@@ -58,7 +58,7 @@ class Newest:
     def topics(self, names: Sequence[str]) -> None:
         self._topics = {name: number for number, name in enumerate(names)}
 
-    def take(self, rows: Ints, facts: pa.Table) -> None:
+    def fold(self, rows: Ints, facts: pa.Table) -> None:
         """Fold in facts of outputs. ``rows``: their cells."""
         cells = self._cells
         of_key = cells["window_start_us"][rows] == OF_KEY

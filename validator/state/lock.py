@@ -51,7 +51,7 @@ def acquire(state: Path, *, wait: Callable[[], bool] | None = None) -> StateLock
     """
     take(state)
     _refuse_local_locks(state)
-    descriptor = _opened(state / LOCK)
+    descriptor = _open_lock_file(state / LOCK)
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -105,7 +105,7 @@ def _refuse_local_locks(state: Path) -> None:
         )
 
 
-def _opened(path: Path) -> int:
+def _open_lock_file(path: Path) -> int:
     """Open the lock file. A link or a file of another user is refused: writing through it could destroy other data."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)

@@ -81,7 +81,7 @@ class Settlement:
         return BY_OPERATOR if self.rejected is None else self.rejected
 
     @property
-    def vouches(self) -> bool:
+    def is_by_operator(self) -> bool:
         """Whether an operator vouches that these records did not advance an engine's event time.
 
         Such a settlement changes the lateness that facts prove.
@@ -89,7 +89,7 @@ class Settlement:
         return self.rejected is None
 
     @property
-    def rests_on(self) -> str | None:
+    def depends_on_topic(self) -> str | None:
         """The topic on whose records the settlement depends, or `ANY_TOPIC`; None if an operator settled them."""
         if self.rejected is None or self.place.topic != self.rejected:
             return self.rejected
@@ -132,20 +132,20 @@ class Settlement:
 class Positions:
     """Positions of undecodable records of one state.
 
-    ``hidden``: records that are not settled. ``settled_stretches``: settled ones. ``vouched``: those settled by
-    operators. ``tied``: the other settled ones, by the topic on which their settlement depends. ``settled``: number of
-    settled records. ``settlements``: the newest settlements. ``named``: positions that rejected records name but that
-    have no undecodable record so far, with the records that name each. ``log_resets``: pairs (batch, offset). That
-    batch found the log recreated or cut back, so offsets from there on belong to other records. ``examples``: for each
-    partition, also of outputs, the offset of a record that does not decode. ``batch``: the newest batch considered.
-    ``fresh``: partitions with new undecodable records since the last `settle`. ``taken``: number of operators'
-    settlements that the last `settle` considered.
+    ``hidden``: records that are not settled. ``settled_stretches``: settled ones. ``settled_by_operator``: those that
+    operators settled. ``settled_by_topic``: the other settled ones, by the topic on which their settlement depends.
+    ``settled``: number of settled records. ``settlements``: the newest settlements. ``named``: positions that rejected
+    records name but that have no undecodable record so far, with the records that name each. ``log_resets``: pairs
+    (batch, offset). That batch found the log recreated or cut back, so offsets from there on belong to other records.
+    ``examples``: for each partition, also of outputs, the offset of a record that does not decode. ``batch``: the
+    newest batch considered. ``fresh``: partitions with new undecodable records since the last `settle`.
+    ``considered``: number of operators' settlements that the last `settle` considered.
     """
 
     hidden: dict[PartitionId, tuple[Stretch, ...]] = field(default_factory=dict)
     settled_stretches: dict[PartitionId, tuple[Stretch, ...]] = field(default_factory=dict)
-    vouched: dict[PartitionId, tuple[Stretch, ...]] = field(default_factory=dict)
-    tied: dict[tuple[PartitionId, str], tuple[Stretch, ...]] = field(default_factory=dict)
+    settled_by_operator: dict[PartitionId, tuple[Stretch, ...]] = field(default_factory=dict)
+    settled_by_topic: dict[tuple[PartitionId, str], tuple[Stretch, ...]] = field(default_factory=dict)
     settled: dict[PartitionId, int] = field(default_factory=dict)
     settlements: list[Settlement] = field(default_factory=list)
     named: dict[Position, tuple[Position, ...]] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class Positions:
     examples: dict[PartitionId, int] = field(default_factory=dict)
     batch: int = field(default=-1, compare=False)
     fresh: set[PartitionId] = field(default_factory=set, compare=False)
-    taken: int = field(default=0, compare=False)
+    considered: int = field(default=0, compare=False)
 
     def absorb(self, facts: pa.Table) -> None:
         """Add the undecodable records of fact rows. Undecodable results are violations and cannot be settled."""
@@ -184,13 +184,13 @@ class Positions:
         ``acknowledged``: all settlements in the operators' journal.
         """
         fresh, self.fresh = self.fresh, set()
-        chosen = [one for number, one in enumerate(acknowledged) if number >= self.taken or one.place in fresh]
-        self.taken = len(acknowledged)
+        chosen = [one for number, one in enumerate(acknowledged) if number >= self.considered or one.place in fresh]
+        self.considered = len(acknowledged)
         found = []
         for one in chosen:
             part = self._within_hidden(one)
             if part.stretches:
-                self.take(part)
+                self.apply(part)
                 found.append(part)
         named: dict[tuple[PartitionId, str, str | None], list[Stretch]] = {}
         for (place, offset), namers in list(self.named.items()) if fresh else ():
@@ -209,18 +209,20 @@ class Positions:
         for (place, topic, about), stretches in named.items():
             reason = f"named by a record on {topic}" if about is None else "it names an undecodable record"
             found.append(Settlement(place, joined(stretches), reason, topic, about))
-            self.take(found[-1])
+            self.apply(found[-1])
         return found
 
-    def take(self, one: Settlement) -> None:
+    def apply(self, one: Settlement) -> None:
         """Apply a settlement."""
         place = one.place
         self.hidden[place] = _less(self.hidden.get(place, ()), sorted(one.stretches))
         self.settled_stretches[place] = joined((*self.settled_stretches.get(place, ()), *one.stretches))
-        if one.rests_on is None:
-            self.vouched[place] = joined((*self.vouched.get(place, ()), *one.stretches))
+        if one.depends_on_topic is None:
+            self.settled_by_operator[place] = joined((*self.settled_by_operator.get(place, ()), *one.stretches))
         else:
-            self.tied[place, one.rests_on] = joined((*self.tied.get((place, one.rests_on), ()), *one.stretches))
+            self.settled_by_topic[place, one.depends_on_topic] = joined(
+                (*self.settled_by_topic.get((place, one.depends_on_topic), ()), *one.stretches)
+            )
         self.settled[place] = self.settled.get(place, 0) + one.records
         self.settlements = [*self.settlements, one][-SETTLEMENTS_KEPT:]
 
@@ -231,19 +233,21 @@ class Positions:
         may decode now.
         """
         again = set(topics)
-        for (place, topic), stretches in list(self.tied.items()):
+        for (place, topic), stretches in list(self.settled_by_topic.items()):
             if topic in again or topic == ANY_TOPIC:
-                del self.tied[place, topic]
+                del self.settled_by_topic[place, topic]
                 self.hidden[place] = joined((*self.hidden.get(place, ()), *stretches))
                 self.settled_stretches[place] = _less(self.settled_stretches.get(place, ()), stretches)
                 self.settled[place] -= sum(stretch.records for stretch in stretches)
         self.settlements = [
-            one for one in self.settlements if one.place.topic not in again and one.rests_on not in {*again, ANY_TOPIC}
+            one
+            for one in self.settlements
+            if one.place.topic not in again and one.depends_on_topic not in {*again, ANY_TOPIC}
         ]
-        for of_place in (self.hidden, self.settled_stretches, self.vouched, self.settled, self.examples):
+        for of_place in (self.hidden, self.settled_stretches, self.settled_by_operator, self.settled, self.examples):
             for place in [place for place in of_place if place.topic in again]:
                 del of_place[place]
-        self.tied = {key: kept for key, kept in self.tied.items() if key[0].topic not in again}
+        self.settled_by_topic = {key: kept for key, kept in self.settled_by_topic.items() if key[0].topic not in again}
         self._keep_names(lambda _, namer: namer[0].topic not in again)
 
     def reset_log(self, place: PartitionId, offset: int, batch: int) -> None:
@@ -252,11 +256,11 @@ class Positions:
         Offsets from there on belong to other records. Records that were settled there stay counted.
         """
         self.log_resets[place] = (*self.log_resets.get(place, ()), (batch, offset))
-        for of_place in (self.hidden, self.settled_stretches, self.vouched):
+        for of_place in (self.hidden, self.settled_stretches, self.settled_by_operator):
             if place in of_place:
                 of_place[place] = _less(of_place[place], (_from(offset),))
-        for key in [key for key in self.tied if key[0] == place]:
-            self.tied[key] = _less(self.tied[key], (_from(offset),))
+        for key in [key for key in self.settled_by_topic if key[0] == place]:
+            self.settled_by_topic[key] = _less(self.settled_by_topic[key], (_from(offset),))
         if self.examples.get(place, -1) >= offset:
             del self.examples[place]
         self._keep_names(lambda *ends: all(where != place or at < offset for where, at in ends))
@@ -282,7 +286,7 @@ class Positions:
         of an event before it rejects the event. Rows that retention folded
         (`validator.reconcile.lateness.lateness_rows`) count no records but have stretches.
         """
-        if not self.vouched:
+        if not self.settled_by_operator:
             return facts
         is_bad = pc.and_(pc.equal(facts["status"], UNDECODABLE), pc.equal(facts["side"], Side.INPUT.value))
         rows = pc.indices_nonzero(is_bad.combine_chunks() if isinstance(is_bad, pa.ChunkedArray) else is_bad)
@@ -290,13 +294,13 @@ class Positions:
         columns = ("topic", "partition", "first_offset", "last_offset", "records", "stretches")
         few = facts.select(columns).take(rows).to_pylist()
         for number, row in zip(rows.to_pylist(), few, strict=True):
-            vouched = self.vouched.get(PartitionId(row["topic"], row["partition"]))
-            if vouched is None or not (row["records"] or row["stretches"]):
+            settled_by_operator = self.settled_by_operator.get(PartitionId(row["topic"], row["partition"]))
+            if settled_by_operator is None or not (row["records"] or row["stretches"]):
                 # Expired offsets, or a row that an earlier version folded.
                 continue
             whole = [{"first": row["first_offset"], "last": row["last_offset"], "records": row["records"]}]
             left = joined(Stretch(of["first"], of["last"], of["records"]) for of in row["stretches"] or whole)
-            left = _less(left, vouched)
+            left = _less(left, settled_by_operator)
             keeps[number] = bool(left)
             firsts[number] = left[0].first if left else firsts[number]
         at = facts.schema.get_field_index("first_offset")
@@ -308,7 +312,9 @@ class Positions:
         return {
             "batch": batch,
             "hidden": [[p.topic, p.partition, [list(s) for s in kept]] for p, kept in sorted(self.hidden.items())],
-            "vouched": [[p.topic, p.partition, [list(s) for s in kept]] for p, kept in sorted(self.vouched.items())],
+            "vouched": [
+                [p.topic, p.partition, [list(s) for s in kept]] for p, kept in sorted(self.settled_by_operator.items())
+            ],
             "gone": [
                 [p.topic, p.partition, [list(s) for s in kept]] for p, kept in sorted(self.settled_stretches.items())
             ],
@@ -319,7 +325,10 @@ class Positions:
                 for (p, o), namers in self.named.items()
                 for n, at in namers
             ],
-            "tied": [[p.topic, p.partition, t, [list(s) for s in kept]] for (p, t), kept in sorted(self.tied.items())],
+            "tied": [
+                [p.topic, p.partition, t, [list(s) for s in kept]]
+                for (p, t), kept in sorted(self.settled_by_topic.items())
+            ],
             "anew": [
                 [p.topic, p.partition, [list(at) for at in found]] for p, found in sorted(self.log_resets.items())
             ],
@@ -335,7 +344,7 @@ class Positions:
         known = cls(
             hidden=stretches("hidden"),
             settled_stretches=stretches("gone"),
-            vouched=stretches("vouched"),
+            settled_by_operator=stretches("vouched"),
             settled={PartitionId(t, p): count for t, p, count in kept["settled"]},
             settlements=[Settlement.from_json(one) for one in kept["settlements"]],
             log_resets={
@@ -346,15 +355,16 @@ class Positions:
         for at, by in kept["named"]:
             known._name((PartitionId(*at[:2]), at[2]), (PartitionId(*by[:2]), by[2]))
         if "tied" in kept:
-            known.tied = {
+            known.settled_by_topic = {
                 (PartitionId(t, p), on): tuple(Stretch(*one) for one in found) for t, p, on, found in kept["tied"]
             }
         else:
             # An earlier version did not record `tied`: settlements that are not an operator's may depend on any topic.
             left = {
-                place: _less(found, known.vouched.get(place, ())) for place, found in known.settled_stretches.items()
+                place: _less(found, known.settled_by_operator.get(place, ()))
+                for place, found in known.settled_stretches.items()
             }
-            known.tied = {(place, ANY_TOPIC): found for place, found in left.items() if found}
+            known.settled_by_topic = {(place, ANY_TOPIC): found for place, found in left.items() if found}
         return known
 
     def _within_hidden(self, one: Settlement) -> Settlement:
@@ -390,7 +400,7 @@ def positions_of(tables: StateTables, known: Positions, where: ds.Expression | N
                 topic, partition, offset = mark.removeprefix(LOG_RESET).rsplit("/", 2)
                 rows.append((batch, 0, (PartitionId(topic, int(partition)), int(offset), batch)))
     says: tuple[Callable[[Any], None], ...] = (
-        lambda what: known.reset_log(*what), known.absorb, known.take, known.forget
+        lambda what: known.reset_log(*what), known.absorb, known.apply, known.forget
     )  # fmt: skip
     for batch, kind, mark in sorted(rows, key=lambda row: row[:2]):
         says[kind](mark)

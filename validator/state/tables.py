@@ -304,9 +304,9 @@ class StateTables:
         create_absent(self.state)
         for table in Table:
             with _MAKING[table]:
-                self._take(table)
+                self._commit_turn(table)
 
-    def _take(self, table: Table) -> None:
+    def _commit_turn(self, table: Table) -> None:
         """Commit the turn of this object to ``table``."""
         for _ in range(_TAKE_TRIES):
             known = self._newest(table)

@@ -365,11 +365,11 @@ class BatchRunner:
         self.record.batch_done(time.monotonic() - began, read, self.now_us())
         self.publish()
         reach("after_publishing")
-        retired, vouched = self.retired, any(one.vouches for one in settled)
+        retired, by_operator = self.retired, any(one.is_by_operator for one in settled)
         self._retire()
         self._recorded = self.progress.batch
         # A retirement or a vouching settlement makes earlier saved cells useless for the next start.
-        if self.saver is not None and (self.saver.is_due or vouched or self.retired is not retired):
+        if self.saver is not None and (self.saver.is_due or by_operator or self.retired is not retired):
             self._save()
         self._check_limits()
 
@@ -443,7 +443,7 @@ class BatchRunner:
         stage = Stage(
             readers_of(self.config, self.sources, canary),
             limit_us=progress.lookup_us + self.config.timing.max_ahead,
-            with_first_event=bool(progress.hiding),
+            with_first_event=bool(progress.partitions_with_hidden_start),
             read_us={
                 n: progress.lookup_us for n, s in enumerate(self._read) if s.topic in self.record.record_times.topics
             },

@@ -31,7 +31,7 @@ class FaultRecords:
     def __init__(self) -> None:
         self._rows: dict[RecordKey, Row] = {}
 
-    def take(self, rows: Iterable[Row]) -> None:
+    def add(self, rows: Iterable[Row]) -> None:
         """Add records, in any order. Beyond `FAULTS_MAX` faults, the oldest healed ones are dropped."""
         for row in rows:
             self._rows[_record_key(row)] = row

@@ -138,7 +138,7 @@ class Generations:
         """
         self._record = self._restored()
         try:
-            verdict = self._one_after_another(spark)
+            verdict = self._run_generations(spark)
         except (Py4JError, ConnectionError):
             if self._runner is not None and not self._stop.is_set():
                 self._isolation.note_jvm_end(self._runner)
@@ -170,7 +170,7 @@ class Generations:
             self._say(damage)
         return record
 
-    def _one_after_another(self, spark: SparkSession) -> Verdict:
+    def _run_generations(self, spark: SparkSession) -> Verdict:
         time_rules = TimeRules(self._config.timing.max_disorder, self._config.timing.idle_after)
         self._saver = Saver(self._state, self._rules, time_rules, self._say)
         troubles = 0
@@ -186,7 +186,7 @@ class Generations:
                 if not sources:
                     self.cut_short = self._once and self._stop.is_set()
                     return self._verdict(recovered.progress, judging)
-                progress, lookups = self._opened(recovered.progress, sources, topics, asked_us)
+                progress, lookups = self._open_generation(recovered.progress, sources, topics, asked_us)
                 if self._outage_note.noted and progress.batch >= 0:
                     progress = progress.with_outages((progress.lookup_us, asked_us))
                 if self._brokers.topics(topics) != topics:
@@ -204,7 +204,7 @@ class Generations:
                 continue
             reported = ""
             self._begun = self._begun or lookups
-            outcome = self._queried(spark, recovered, judging, sources, progress, lookups, asked_us)
+            outcome = self._run_generation(spark, recovered, judging, sources, progress, lookups, asked_us)
             assert self._runner is not None
             runner = self._runner
             if outcome is None or self._stop.is_set():
@@ -250,7 +250,7 @@ class Generations:
             return ", and ".join(f"topic {topic} was deleted while it was read" for topic in deleted)
         return known_sentence(outcome, self._state) or why_ended(outcome, self._config.kafka.options)
 
-    def _opened(
+    def _open_generation(
         self, progress: IngestProgress, sources: list[Source], topics: dict[str, Topic], lookup_us: int
     ) -> tuple[IngestProgress, dict[PartitionId, Lookup]]:
         found, lookups = initial_progress(progress, self._config, self._brokers, sources, topics, lookup_us)
@@ -268,7 +268,7 @@ class Generations:
         found = with_faults_topic(found, self._config, self._brokers.topics(names, optional=names))
         return found.with_policies(policies, lookups), lookups
 
-    def _queried(
+    def _run_generation(
         self,
         spark: SparkSession,
         recovered: Recovered,
@@ -328,7 +328,7 @@ class Generations:
                 workers.warm_up()
         self._read_faults()
         if in_parts:
-            return self._queried_in_parts(runner, lookups)
+            return self._run_in_parts(runner, lookups)
         frame = planning_frame(
             spark,
             config,
@@ -347,7 +347,7 @@ class Generations:
             meanwhile=self._meanwhile,
         )
 
-    def _queried_in_parts(self, runner: BatchRunner, lookups: Mapping[PartitionId, Lookup]) -> BaseException | None:
+    def _run_in_parts(self, runner: BatchRunner, lookups: Mapping[PartitionId, Lookup]) -> BaseException | None:
         """Read a batch that did not fit into memory in parts."""
         outcome = self._isolation.run(runner, self._stop, lookups)
         if not self._isolation.wanted and not self._isolation.skipped:

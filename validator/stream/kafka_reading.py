@@ -126,7 +126,7 @@ class Reading:
         columns = _Columns(wanted.partition, decoder)
         most = _HELD_BYTES_MAX // (8 if self.low_memory else 1)
         for messages, offsets in self.messages(wanted):
-            columns.take(messages, offsets)
+            columns.add(messages, offsets)
             if columns.held_records >= _RECORDS_MAX or columns.held_bytes >= most:
                 yield columns.batch()
         if columns.held_records:
@@ -313,7 +313,7 @@ class _Columns:
         self._chunks: list[list[pa.Array]] = []
         self.held_records = self.held_bytes = 0
 
-    def take(self, messages: Sequence[Message], offsets: Offsets) -> None:
+    def add(self, messages: Sequence[Message], offsets: Offsets) -> None:
         """Copy the fields of ``messages`` that the decoder reads."""
         values = _within(pa.array(map(Message.value, messages), pa.binary()), self._most_of_value)
         found: dict[str, pa.Array] = {

@@ -171,7 +171,7 @@ def _reload_settled(
 def _undoes(mark: str) -> bool:
     """Whether facts before such a mark have a different meaning after it."""
     settled = Settlement.of_mark(mark)
-    return mark.startswith((RETIRED, REREAD)) or (settled is not None and settled.vouches)
+    return mark.startswith((RETIRED, REREAD)) or (settled is not None and settled.is_by_operator)
 
 
 def _recovered(tables: StateTables, rules: TimeRules, oracle: Oracle) -> Recovered:

@@ -281,7 +281,7 @@ def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums:
     sentences.extend(
         f"no event of {place.topic}-{place.partition} was read yet, so the age of the events before its start is not "
         "known: every cell is out of scope until one is read"
-        for place in progress.hiding
+        for place in progress.partitions_with_hidden_start
     )
     for place, frontier in sorted(progress.frontiers.items()):
         if frontier.expired:

@@ -118,7 +118,7 @@ class RunRecord:
 
     def faults_read(self, rows: Iterable[Mapping[str, object]]) -> None:
         """Add rows of the faults table."""
-        self.fault_records.take(rows)
+        self.fault_records.add(rows)
         self.faults = self.fault_records.windows()
 
     def batch_done(self, seconds: float, input_events: int, now_us: int) -> None:
