@@ -112,7 +112,7 @@ def test_a_pipeline_is_checked_against_a_real_broker(broker: EmbeddedBroker, tmp
     assert findings["timestamps"].status == "note"
     assert findings["timestamps"].text.startswith(f"{click}: CreateTime, ")
     assert findings["consumer group"].text.startswith(f"{absent} does not exist;")
-    assert findings["state"].text == f"{tmp_path / 'state'} will be made."
+    assert findings["state"].text == f"{tmp_path / 'state'} will be created."
     assert findings["retention"].status == "ok"
 
 
