@@ -17,9 +17,9 @@ from validator.stream.failpoints import NAMES
 STEPS = (
     "batch_begun:2",
     "before_facts:1",
+    "after_judging:1",
     "after_facts:1",
     "after_facts:1:jvm",
-    "after_judging:1",
     "after_violations:1:jvm",
     "after_verdicts:1",
     "before_publishing:1",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +24,10 @@ class MemoryTables(StateTables):
         if version > self._versions.get((table, writer), -1):
             self._versions[table, writer] = version
             self.appended.append((table, rows.select(SCHEMAS[table].names).cast(SCHEMAS[table])))
+
+    def begin_append(self, rows: pa.Table, table: Table, *, writer: str, version: int) -> Future[None]:
+        with ThreadPoolExecutor(1) as threads:
+            return threads.submit(self.append, rows, table, writer=writer, version=version)
 
     def scan(
         self, table: Table, columns: Sequence[str] | None = None, where: ds.Expression | None = None

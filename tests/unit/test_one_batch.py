@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from tests.unit.fed_run import Fed, FedRun
@@ -210,6 +213,38 @@ def test_a_kill_at_any_step_of_a_batch_loses_and_repeats_nothing(
         played(run, number)
     assert on_record(tables) == on_record(expected)
     assert run.shown().violations == undisturbed.shown().violations
+
+
+@pytest.mark.parametrize("failed_in", range(len(HISTORY)))
+def test_nothing_is_recorded_of_a_batch_whose_facts_were_not_stored(
+    failed_in: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cells are judged while the facts are written."""
+    undisturbed, expected = run_in_memory(tmp_path / "undisturbed")
+    run, tables = run_in_memory(tmp_path)
+    for number in range(len(HISTORY)):
+        played(undisturbed, number)
+    for number in range(failed_in):
+        played(run, number)
+    before, progress, stored = len(tables.appended), run.runner.progress, tables.append
+
+    def full(rows: pa.Table, table: Table, *, writer: str, version: int) -> None:
+        if table is Table.FACTS:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        stored(rows, table, writer=writer, version=version)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tables, "append", full)
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            played(run, failed_in)
+        run.runner.save()
+    assert len(tables.appended) == before
+    assert run.runner.progress == progress
+    run.restart()
+    run.feed([], after_us=1)
+    for number in range(failed_in + 1, len(HISTORY)):
+        played(run, number)
+    assert on_record(tables) == on_record(expected)
 
 
 def test_totals_equal_a_recount_of_the_tables_also_after_a_retraction(tmp_path: Path) -> None:

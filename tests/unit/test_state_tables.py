@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -40,6 +42,40 @@ def test_small_files_are_compacted_without_changing_a_row(tmp_path: Path, monkey
     assert _batches(tables) == _batches(StateTables(tmp_path)) == list(range(45))
     rows = [row for part in tables.scan(Table.FACTS) for row in part.to_pylist()]
     assert all(row["ids"] == [{"id": row["batch"], "offset": 0}] for row in rows)
+
+
+def test_a_scan_has_the_rows_of_an_append_that_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_write, written = threading.Event(), StateTables.append
+
+    def slow(self: StateTables, *args: Any, **options: Any) -> None:
+        assert may_write.wait(60)
+        written(self, *args, **options)
+
+    monkeypatch.setattr(StateTables, "append", slow)
+    tables = StateTables(tmp_path)
+    begun = tables.begin_append(
+        facts(fact("input", [1], batch=1, lookup_us=1, epoch=0)), Table.FACTS, writer="w", version=1
+    )
+    with ThreadPoolExecutor(1) as threads:
+        found = threads.submit(_batches, tables)
+        with pytest.raises(TimeoutError):
+            found.result(0.1)
+        assert not begun.done()
+        may_write.set()
+        assert found.result(60) == [1]
+    assert begun.result() is None
+
+
+def test_a_scan_after_a_failed_append_has_the_rows_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = StateTables(tmp_path)
+    _append(tables, 1)
+    monkeypatch.setattr(tables, "_commit", lambda *_: 1 / 0)
+    begun = tables.begin_append(
+        facts(fact("input", [2], batch=2, lookup_us=2, epoch=0)), Table.FACTS, writer="w", version=2
+    )
+    assert _batches(tables) == [1]
+    with pytest.raises(ZeroDivisionError):
+        begun.result()
 
 
 def test_compaction_beside_appends_and_deletions_changes_no_row(

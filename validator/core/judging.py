@@ -56,10 +56,10 @@ _SETTLED_SHARE: Final = 8
 
 
 class Facts(Protocol):
-    """The facts of a state that were appended so far."""
+    """The facts of a state, up to those that were added last."""
 
     def add(self, facts: pa.Table) -> None:
-        """Add the facts of a batch that was appended."""
+        """Add the facts of a batch, whose append to the facts table has begun."""
 
     def facts_of_windows(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
         """Yield tables with all facts since ``oldest_batch`` of windows that start within ``first_us`` to ``last_us``,
@@ -242,8 +242,8 @@ class Judging:
     ) -> Effects:
         """Judge one batch, and return its effects. The next step counts them as recorded.
 
-        ``facts``: those of the batch, already appended to the facts table. ``progress``: the progress of reading after
-        the batch. ``run_end``: what the batch assumes about the pipeline.
+        ``facts``: those of the batch, whose append to the facts table has begun. ``progress``: the progress of reading
+        after the batch. ``run_end``: what the batch assumes about the pipeline.
         """
         offsets = partition_offsets_of(progress, reports_unconsumed=self.rules.reports_unconsumed)
         self.absorb(
@@ -266,7 +266,7 @@ class Judging:
     ) -> CellTotals:
         """Fold ``facts`` of one batch into the cells, judge the cells by ``clock``, and return the totals.
 
-        ``facts``: already appended to the facts table. ``offsets``: of input partitions. ``suspects``: totals ->
+        ``facts``: their append to the facts table has begun. ``offsets``: of input partitions. ``suspects``: totals ->
         violation classes that unreadable records or a wrong configuration may explain. ``withdraws``: totals ->
         violation classes of which nothing is confirmed any more.
         """

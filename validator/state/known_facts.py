@@ -24,7 +24,7 @@ JOINED_BYTES: Final = 4 * 1024 * 1024
 
 
 class KnownFacts:
-    """The appended facts of a state."""
+    """The facts of a state, up to those that were added last."""
 
     def __init__(self, tables: StateTables | None, *, first_batch: int, room_bytes: int = BYTES_KEPT) -> None:
         """``first_batch``: the first batch that is passed to `add`. ``tables`` None: facts are only in memory."""
@@ -40,7 +40,7 @@ class KnownFacts:
         return self._from_batch
 
     def add(self, facts: pa.Table) -> None:
-        """Add the facts of an appended batch. If there is no room, the oldest facts leave memory."""
+        """Add the facts of a batch, whose append has begun. If there is no room, the oldest facts leave memory."""
         held = of_cells(facts).select(COMPARED_COLUMNS)
         self._bytes += held.nbytes
         # Small batches are joined: a table needs more memory and more time than its rows.

@@ -170,6 +170,8 @@ _TIDYING: Final = ThreadPoolExecutor(1, "compaction")
 
 It joins the files of one table at a time, so that batches keep a core. A process that ends waits for it.
 """
+_APPENDING: Final = ThreadPoolExecutor(1, "append")
+"""Writes the rows of `StateTables.begin_append`. A process that ends waits for it."""
 _ROWS_PER_PART: Final = 65_536
 """Rows that a commit hands to the Delta library at a time. The library copies each part a few times."""
 _MAKING: Final = {table: threading.Lock() for table in Table}
@@ -292,6 +294,7 @@ class StateTables:
         self.state = state
         self._open: dict[Table, DeltaTable] = {}
         self._turns: dict[Table, int] = {}
+        self._appended: dict[Table, Future[None]] = {}
         self._tidied: dict[Table, tuple[int, Future[None]]] = {}
 
     def take_over(self) -> None:
@@ -383,10 +386,21 @@ class StateTables:
                 self._commit(known, table, typed, [once])
                 self._tidy(table, known)
 
+    def begin_append(self, rows: pa.Table, table: Table, *, writer: str, version: int) -> Future[None]:
+        """Begin an `append` in another thread. `scan` of the table waits for its end.
+
+        The rows are stored once the future has a result. It has the exception if `append` raised one.
+        """
+        begun = self._appended[table] = _APPENDING.submit(self.append, rows, table, writer=writer, version=version)
+        return begun
+
     def scan(
         self, table: Table, columns: Sequence[str] | None = None, where: ds.Expression | None = None
     ) -> Iterable[pa.Table]:
         """The rows of the newest version that match ``where``, in parts; none if the table does not exist."""
+        if table in self._appended:
+            # If the append failed, the caller of `begin_append` has its exception.
+            wait([self._appended[table]])
         with _MAKING[table]:
             known = self._newest(table)
             if known is None:

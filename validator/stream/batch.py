@@ -1,5 +1,7 @@
 """Processes a micro-batch exactly once, in this order: plan, look up, read, commit facts, derive rows, publish.
 
+The cells are judged while the facts are written. This changes only the memory, which the next generation rebuilds.
+
 If the sidecar is killed before the commit of the facts, nothing has happened. If it is killed after the commit, the
 next generation starts after this batch and derives the rows that the tables lack.
 """
@@ -331,23 +333,27 @@ class BatchRunner:
         rows += [mark_row(progress, one.to_mark(), self._retention) for one in settled]
         progress = replace(progress, settled=dict(self.positions.settled))
         reach("before_facts")
-        self.tables.append(pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=progress.batch)
-        reach("after_rest" if run_end.is_due else "after_facts")
-        self.committed_us = progress.lookup_us
+        begun = self.tables.begin_append(
+            pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=progress.batch
+        )
+        progress = progress.with_facts(found)
         if facts is not None:
             unexamined.add(self.record.unexamined, facts)
-        self.progress = progress.with_facts(found)
-        if settled and self.rules.asks_lateness:
-            self.judging.cells.lateness = lateness_of(self.tables, self.positions, self.retired.through_epoch)
-        if self.judging.is_overtaken_by(self.progress.clock().horizon_us):
-            raise NewGenerationWanted("a new partition's events begin later than cells that were settled")
-        effects = self.judging.step(
-            None if facts is None else self.positions.unsettled(facts),
-            self.progress,
-            self.suspicion,
-            run_end=run_end,
-        )
-        reach("after_judging")
+        # If the append fails, the cells in memory are ahead of the tables, and this generation ends. Nothing is
+        # recorded or published before the facts are stored.
+        try:
+            if settled and self.rules.asks_lateness:
+                self.judging.cells.lateness = lateness_of(self.tables, self.positions, self.retired.through_epoch)
+            if self.judging.is_overtaken_by(progress.clock().horizon_us):
+                raise NewGenerationWanted("a new partition's events begin later than cells that were settled")
+            effects = self.judging.step(
+                None if facts is None else self.positions.unsettled(facts), progress, self.suspicion, run_end=run_end
+            )
+            reach("after_judging")
+        finally:
+            begun.result()
+            self.committed_us, self.progress = progress.lookup_us, progress
+        reach("after_rest" if run_end.is_due else "after_facts")
         self.read_faults()
         unreadable = self._unreadable.changed_violations(
             self.progress,

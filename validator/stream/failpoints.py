@@ -15,8 +15,8 @@ from pyspark import SparkContext
 NAMES: Final = (
     "batch_begun",
     "before_facts",
-    "after_facts",
     "after_judging",
+    "after_facts",
     "after_violations",
     "after_verdicts",
     "before_publishing",

@@ -110,6 +110,7 @@ class Generations:
             notices.resume(publisher.shown)
         self.cut_short = False
         self._rules = _rules_of(config)
+        self._time_rules = TimeRules(config.timing.max_disorder, config.timing.idle_after)
         self._record = RunRecord()
         self._sizes = TableSizes(self._state)
         self._runner: BatchRunner | None = None
@@ -171,15 +172,12 @@ class Generations:
         return record
 
     def _run_generations(self, spark: SparkSession) -> Verdict:
-        time_rules = TimeRules(self._config.timing.max_disorder, self._config.timing.idle_after)
-        self._saver = Saver(self._state, self._rules, time_rules, self._say)
+        self._saver = Saver(self._state, self._rules, self._time_rules, self._say)
         troubles = 0
         reported = ""
         while True:
-            recovered = recover(self._tables, time_rules, self._config.oracle, self._saved_cells(time_rules))
+            recovered, judging = self._recovered()
             self._saver.rereads, self._record.unexamined = recovered.rereads, recovered.unexamined
-            known = KnownFacts(self._tables, first_batch=recovered.progress.batch + 1)
-            judging = recovered.judging(known, self._rules)
             self._shown = None
             try:
                 sources, topics, asked_us = self._await_topics(recovered.progress, judging)
@@ -208,7 +206,7 @@ class Generations:
             assert self._runner is not None
             runner = self._runner
             if outcome is None or self._stop.is_set():
-                return self._ended(runner)
+                return self._ended(runner, outcome)
             if isinstance(outcome, StateTaken):
                 raise outcome
             if isinstance(outcome, NewGenerationWanted):
@@ -232,8 +230,14 @@ class Generations:
             self._say(f"starting again from the committed frontiers: {while_it_retries(why)}")
             self._stop.wait(min(5.0, 0.2 * 2**troubles))
 
-    def _saved_cells(self, time_rules: TimeRules) -> SavedCells | None:
-        found = saved_cells(self._state, self._rules, time_rules)
+    def _recovered(self) -> tuple[Recovered, Judging]:
+        """The state of the tables, and the judging that continues it."""
+        recovered = recover(self._tables, self._time_rules, self._config.oracle, self._saved_cells())
+        known = KnownFacts(self._tables, first_batch=recovered.progress.batch + 1)
+        return recovered, recovered.judging(known, self._rules)
+
+    def _saved_cells(self) -> SavedCells | None:
+        found = saved_cells(self._state, self._rules, self._time_rules)
         if isinstance(found, str):
             self._say(found)
             return None
@@ -323,9 +327,6 @@ class Generations:
         self._outage_note.clear()
         if is_first:
             self._note_run(generation)
-            if not self._once:
-                # Otherwise the first batch with records takes as long as the workers need to start.
-                workers.warm_up()
         self._read_faults()
         if in_parts:
             return self._run_in_parts(runner, lookups)
@@ -344,6 +345,7 @@ class Generations:
             once=self._once,
             trigger_us=config.spark.trigger,
             stop=self._stop,
+            begun=workers.warm_up if is_first else None,
             meanwhile=self._meanwhile,
         )
 
@@ -369,14 +371,18 @@ class Generations:
                 "as consumed (is engine.consumer_group right?)"
             )
 
-    def _ended(self, runner: BatchRunner) -> Verdict:
+    def _ended(self, runner: BatchRunner, outcome: BaseException | None) -> Verdict:
         self.cut_short = self._once and self._stop.is_set()
         if self._once and not self.cut_short:
             self._examples.wait()
             runner.conclude(self._begun, leave_open=self._leave_open, at_rest=self._at_rest)
         self._ledger_writer.write_now(self._record)
         runner.save()
-        return self._verdict(runner.progress, runner.judging)
+        if outcome is None or self._shown is not None:
+            return self._verdict(runner.progress, runner.judging)
+        # The batch that failed may have been judged although its facts were not stored.
+        recovered, judging = self._recovered()
+        return self._verdict(recovered.progress, judging)
 
     def _await_topics(self, progress: IngestProgress, judging: Judging) -> tuple[list[Source], dict[str, Topic], int]:
         """The sources whose topics exist, these topics, and an instant (microseconds) before they were listed.
