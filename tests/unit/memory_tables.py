@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,8 +26,9 @@ class MemoryTables(StateTables):
             self.appended.append((table, rows.select(SCHEMAS[table].names).cast(SCHEMAS[table])))
 
     def begin_append(self, rows: pa.Table, table: Table, *, writer: str, version: int) -> Future[None]:
-        with ThreadPoolExecutor(1) as threads:
-            return threads.submit(self.append, rows, table, writer=writer, version=version)
+        begun = super().begin_append(rows, table, writer=writer, version=version)
+        wait([begun])
+        return begun
 
     def scan(
         self, table: Table, columns: Sequence[str] | None = None, where: ds.Expression | None = None
