@@ -143,7 +143,7 @@ def read_report(state: str | Path) -> Report:
     folder = Path(state)
     content = json.loads((folder / REPORT_FILE).read_text(encoding="utf-8"))
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise ValueError(f"{folder / REPORT_FILE} was written by another version of streamproof: use that one")
+        raise ValueError(f"{folder / REPORT_FILE} was written by another version of streamproof: use that version")
     try:
         listed = json.loads((folder / VIOLATIONS_FILE).read_text(encoding="utf-8"))["violations"]
     except FileNotFoundError:

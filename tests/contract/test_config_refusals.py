@@ -153,7 +153,7 @@ RULES = {
     ),
     "oracle.time_zone=Europe/Berlin": (
         "oracle.time_zone (from --set oracle.time_zone): windows aligned to local time are not built yet; "
-        "write UTC, with an offset where the windows are shifted by a constant."
+        "write UTC, and set offset if the windows are shifted by a constant."
     ),
     "outputs.0.fields={key: page, window_start: w, ids: [{path: a, input: click}]}": (
         "outputs[0].fields.ids (from --set outputs.0.fields): inputs with id spaces of their own are not built yet for "
@@ -233,8 +233,8 @@ OF_A_JOIN = {
         "inputs: a join of more than two inputs is not built yet; keep click and update only."
     ),
     "outputs.0.fields.ids=[clickIds, updateIds]": (
-        "outputs[0].fields.ids (from --set outputs.0.fields.ids): it does not say of which input the ids at clickIds "
-        "are; write {path: clickIds, input: ...} with click and update."
+        "outputs[0].fields.ids (from --set outputs.0.fields.ids): the input of the ids at clickIds must be "
+        "one of click and update; write {path: clickIds, input: TOPIC}."
     ),
     "outputs.0.fields.ids=[{path: clickIds, input: click}]": (
         "outputs[0].fields.ids (from --set outputs.0.fields.ids): the ids of update are missing; "
@@ -244,12 +244,12 @@ OF_A_JOIN = {
         "outputs[0].evidence (from --set outputs.0): a join's results cannot have evidence id; use ids."
     ),
     "late.1.input=null": (
-        "late[1].input (from --set late.1.input): a join must know from which input the events of this topic are; "
-        "name one of click and update, and give each a topic of its own."
+        "late[1].input (from --set late.1.input): the input of these events must be one of click and update; "
+        "name it, and use a separate topic for each input."
     ),
     "rejected=[{topic: dead, input: other, fields: {id: id, key: page, event_time: timestamp}}]": (
-        "rejected[0].input (from --set rejected): a join must know from which input the events of this topic are; "
-        "name one of click and update, and give each a topic of its own."
+        "rejected[0].input (from --set rejected): the input of these events must be one of click and update; "
+        "name it, and use a separate topic for each input."
     ),
 }
 
@@ -299,7 +299,7 @@ OF_A_FILTER = {
         "oracle.where.at_least (from --set oracle.where): True is not a number; write a number, as in 10 or 0.5."
     ),
     "oracle.where={path: total, at_least: .inf}": (
-        "oracle.where.at_least (from --set oracle.where): inf is not a number that a record can be compared with; "
+        "oracle.where.at_least (from --set oracle.where): inf is not finite, or is too large or too small to compare; "
         "write a number, as in 10 or 0.5."
     ),
     "oracle.where={path: total, at_least: 5, below: 5}": (
@@ -323,15 +323,15 @@ OF_A_FILTER = {
     ),
     "outputs.0.fields={key: customer, id: order}": (
         "outputs[0].fields.event_time (from --set outputs.0.fields): oracle filter needs it; "
-        "name the path of the time of its event in a result."
+        "name the path of the event's time in a result."
     ),
     "outputs.0.fields={key: customer, id: order, window_start: w}": (
         "outputs[0].fields.window_start (from --set outputs.0.fields): oracle filter does not use it; "
-        "leave it out, and name the time of its event as event_time."
+        "leave it out, and set event_time to the path of the event's time."
     ),
     "outputs.0.fields={key: customer, id: order, event_time: t, window_end: w}": (
         "outputs[0].fields.window_end (from --set outputs.0.fields): oracle filter does not use it; "
-        "leave it out, and name the time of its event as event_time."
+        "leave it out, and set event_time to the path of the event's time."
     ),
     "outputs.0.fields={key: customer, id: order, event_time: $offset}": (
         "outputs[0].fields.event_time (from --set outputs.0.fields): $offset is not a time; "
@@ -339,7 +339,7 @@ OF_A_FILTER = {
     ),
     "oracle={kind: tumbling_window, size: 10s}": (
         "outputs[0].fields.event_time: oracle tumbling_window does not use it; "
-        "leave it out, and name the window's start as window_start."
+        "leave it out, and set window_start to the path of the window's start."
     ),
 }
 
@@ -352,7 +352,7 @@ def test_an_invalid_filter_is_refused_with_the_valid_form(assignment: str) -> No
 @pytest.mark.parametrize(("at", "unit"), [("{path: t, unit: s}", "s"), ("$timestamp", "ms")])
 def test_a_bucket_is_a_multiple_of_the_unit_of_a_results_time(at: str, unit: str) -> None:
     fields = f"outputs.0.fields={{key: customer, id: order, event_time: {at}}}"
-    said = "0.5ms is not a multiple of the unit of outputs[0].fields.event_time; write a whole number of"
+    said = "0.5ms is not a multiple of the unit of outputs[0].fields.event_time; write a multiple of 1"
     assert problems("oracle.bucket=0.5ms", fields, example="filter") == (
         f"c.yaml: oracle.bucket (from --set oracle.bucket): {said} {unit}.",
     )
@@ -386,16 +386,16 @@ OF_A_RUNNING_AGGREGATE = {
         "leave it out."
     ),
     "outputs.0={topic: output, emission: cumulative, evidence: id, fields: {key: page, id: a}}": (
-        "outputs[0].evidence (from --set outputs.0): with emission cumulative each result would replace the ids before "
-        "it; use ids, or emission final."
+        "outputs[0].evidence (from --set outputs.0): with emission cumulative, a result with one id would replace the "
+        "earlier ids of its key; use evidence ids, or emission final."
     ),
     "outputs.1={topic: other, emission: cumulative, fields: {key: page, ids: a}}": (
-        "outputs[1].emission (from --set outputs.1): outputs of which only some are cumulative are not built yet; "
+        "outputs[1].emission (from --set outputs.1): emission cumulative for only some outputs is not built yet; "
         "give every output the same emission."
     ),
     "timing.late_policy=drop": (
-        "timing.late_policy (from --set timing.late_policy): late policy drop is not built without windows, where "
-        "nothing closes; write report."
+        "timing.late_policy (from --set timing.late_policy): late policy drop is not built for a running aggregate, "
+        "which has no windows that close; write report."
     ),
     "outputs.0.fields={key: page, ids: [{path: a, input: click}]}": (
         "outputs[0].fields.ids (from --set outputs.0.fields): inputs with id spaces of their own are not built yet for "

@@ -220,7 +220,7 @@ def refusals(cluster: Cluster) -> dict[str, tuple[Config, str]]:
         return {**mutual, "ssl.certificate.location": str(made.certificate), "ssl.key.location": str(made.key)}
 
     tls_only = {name: value for name, value in good.items() if name.startswith("ssl.")}
-    trust = "name the certificate of the CA that signed it in ssl.ca.location in kafka.options"
+    trust = "set ssl.ca.location in kafka.options to a file with the certificate of the CA that signed it"
     protocol = "set security.protocol in kafka.options to the protocol of the listener"
     plain = cluster.pipeline.servers
     return {
@@ -235,7 +235,7 @@ def refusals(cluster: Cluster) -> dict[str, tuple[Config, str]]:
             cluster.config(good, listener="OAUTH"),
             (
                 "the listener does not offer SASL mechanism SCRAM-SHA-512 (it offers OAUTHBEARER): "
-                "set sasl.mechanism in kafka.options to one that it offers"
+                "set sasl.mechanism in kafka.options to a mechanism that the listener offers"
             ),
         ),
         "untrusted": (
@@ -253,25 +253,25 @@ def refusals(cluster: Cluster) -> dict[str, tuple[Config, str]]:
         "host": (
             cluster.config(good, host="localhost"),
             (
-                "the certificate of the broker is not for the host name that is used: "
-                "use the name in the certificate in kafka.bootstrap_servers and in the brokers' advertised.listeners"
+                "the certificate of the broker does not match the host name that the client uses: "
+                "use the certificate's host name in kafka.bootstrap_servers and in the brokers' advertised.listeners"
             ),
         ),
         "plaintext to TLS": (
             cluster.config({}),
-            f"the listener uses TLS, and security.protocol is PLAINTEXT: {protocol}",
+            f"the listener uses TLS, but security.protocol is PLAINTEXT: {protocol}",
         ),
         "TLS to plaintext": (
             cluster.config(good, f"kafka.bootstrap_servers={plain}"),
-            f"the listener does not use TLS, and security.protocol is SASL_SSL: {protocol}",
+            f"the listener does not use TLS, but security.protocol is SASL_SSL: {protocol}",
         ),
         "no SASL to SASL": (
             cluster.config({**tls_only, "security.protocol": "SSL"}),
-            f"the listener requires SASL, and security.protocol is SSL: {protocol}",
+            f"the listener requires SASL, but security.protocol is SSL: {protocol}",
         ),
         "SASL to none": (
             cluster.config({**good, "security.protocol": "SASL_PLAINTEXT"}, f"kafka.bootstrap_servers={plain}"),
-            f"the listener offers no SASL, and security.protocol is SASL_PLAINTEXT: {protocol}",
+            f"the listener offers no SASL, but security.protocol is SASL_PLAINTEXT: {protocol}",
         ),
         "no certificate": (
             cluster.config(mutual, listener="MUTUAL"),
@@ -283,15 +283,15 @@ def refusals(cluster: Cluster) -> dict[str, tuple[Config, str]]:
         "foreign certificate": (
             cluster.config(with_client(foreign), listener="MUTUAL"),
             (
-                "the certificate of the client is refused by the broker: "
-                "name one that is valid and signed by a CA of the broker in ssl.certificate.location in kafka.options"
+                "the broker refuses the certificate of the client: "
+                "set ssl.certificate.location in kafka.options to a valid certificate of a CA that the broker trusts"
             ),
         ),
         "expired certificate": (
             cluster.config(with_client(cluster.broker.authority, expired=True), listener="MUTUAL"),
             (
                 "the certificate of the client has expired: "
-                "renew the one that ssl.certificate.location in kafka.options names"
+                "renew the certificate that ssl.certificate.location in kafka.options names"
             ),
         ),
     }

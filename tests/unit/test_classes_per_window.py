@@ -109,7 +109,7 @@ def test_an_active_fault_shades_up_to_the_newest_window_and_one_outside_shades_n
 def test_a_run_without_violations_says_so_and_shows_the_judged_windows() -> None:
     section = classes_by_window(build(clean()), ten())
     assert len(plots(section)) == 1
-    assert "None of them has a violation" in section
+    assert "No window has a violation" in section
     assert classes_by_window(build(clean()), {}) == ""
 
 

@@ -71,7 +71,7 @@ def test_a_message_that_only_resembles_a_refusal_is_not_classified(text: str, op
 def test_a_handshake_that_fails_leaves_the_protocol_and_names_the_ciphers() -> None:
     assert str(refusal([ALERT], TLS)) == (
         "client and broker have no common cipher or TLS version, or the broker requires a certificate of the client "
-        "(mutual TLS): compare ssl.cipher.suites and ssl.enabled.protocols of the broker, or keep security.protocol "
+        "(mutual TLS): check ssl.cipher.suites and ssl.enabled.protocols of the broker, or keep security.protocol "
         "SASL_SSL, and set ssl.certificate.location and ssl.key.location in kafka.options"
     )
     wanted = refusal(["SSL routines::tlsv13 alert certificate required"], TLS)

@@ -129,8 +129,8 @@ WHOLE: Final[dict[bytes | None, str]] = {
     value(other=","): "is not JSON: expecting property name enclosed in double quotes at character 51",
     value().replace(b'"', b"'"): "is not JSON: expecting property name enclosed in double quotes at character 1",
     b"\xc2\xa0" + value(): "is not JSON: expecting value at character 0",
-    value(other=',"x":' + "[" * 500 + "]" * 500): "is nested more than 500 deep",
-    b"[" * 999: "is nested more than 500 deep",
+    value(other=',"x":' + "[" * 500 + "]" * 500): "is nested more than 500 levels deep",
+    b"[" * 999: "is nested more than 500 levels deep",
     value(other=',"x":' + "1" * 1001): "holds a number of more than 1,000 characters",
     value(other=',"x":1.' + "1" * 1001): "holds a number of more than 1,000 characters",
 }
@@ -153,8 +153,8 @@ FIELDS: Final = {
     value(id_='"\\ud800"'): ("id", "holds half of a surrogate pair, which is not a character"),
     value(id_="1e1000000"): ("id", "is a number of more than 1,000 digits"),
     value(id_="1e-99999999999999999999"): ("id", "is a number of more than 1,000 digits"),
-    value(other=', "id": 7'): ("id", "is ambiguous: its object has the name 'id' more than once"),
-    value(other=', "\\u0069d": 7'): ("id", "is ambiguous: its object has the name 'id' more than once"),
+    value(other=', "id": 7'): ("id", "is ambiguous: the name 'id' occurs more than once in one object"),
+    value(other=', "\\u0069d": 7'): ("id", "is ambiguous: the name 'id' occurs more than once in one object"),
     value(at="1767225600"): ("event_time", "is a number, and no unit is configured"),
     value(at="true"): ("event_time", "is a boolean"),
     value(at='"yesterday"'): ("event_time", "is a text that is not an ISO 8601 time"),
@@ -255,7 +255,7 @@ def test_results_decode_from_parts_of_the_record() -> None:
     record = Record(b'{"end":"1970-01-01T00:00:10","more":[3]}', b"a", [("ids", b' [1, "b"] ')], 5_000_000)
     assert RecordDecoder(topic, window_us=5_000_000).decode(record) == Result("a", 5_000_000, ([1, "b"], [3]))
     assert RecordDecoder(topic, window_us=6_000_000).decode(record) == Undecodable(
-        "window_end", "end", "is not one window's length after window_start"
+        "window_end", "end", "is not window_start plus the size of the window"
     )
     for header in (b"1", b"[1", b"", b"[1] 2", b"\xff"):
         found = RecordDecoder(topic).decode(record._replace(headers=[("ids", header)]))
@@ -348,7 +348,7 @@ REFUSED: Final = {
     "Thu, 01 Jan 2026 00:00:00 GMT": "a date with the name of a day or a month",
     "01/02/2026 10:00": "a date with slashes or dots",
     "2026-13-01T00:00:00": "a date that does not exist",
-    "2026-01-01T23:59:60Z": "a time of day that does not exist, a leap second",
+    "2026-01-01T23:59:60Z": "a time of day that does not exist (leap second)",
     "2026-01-01T24:00:00.5": "a time of day that does not exist",
     "2026-01-01T24:00:01": "a time of day that does not exist",
     "2026-01-01T00:00:00+19:00": "a zone offset that does not exist",

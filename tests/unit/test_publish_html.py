@@ -54,7 +54,7 @@ def test_the_report_draws_the_timeline_with_its_faults(story_of_run: tuple[Snaps
         assert len(picture.findall("rect[@class='band']")) == 2
         assert len(picture.findall("path[@class='mark']")) == 1
         assert FAULT in [text.text for text in picture.findall("text")]
-    assert "0 throughout: misplaced, unknown id, undecodable." in page
+    assert "Always 0: misplaced, unknown id, undecodable." in page
 
 
 def test_nothing_is_drawn_outside_of_its_plot(story_of_run: tuple[Snapshot, History]) -> None:
@@ -134,7 +134,7 @@ def test_coverage_is_truncated_and_not_rounded() -> None:
     page = report_plots.coverage(build(clean()))
     # 1005 of 1010 offsets are 99.504 %
     assert "99.5 %" in page
-    assert "1,050 records read, 0 expired, 5 offsets without a visible record, 1,055 spanned" in page
+    assert "1,050 records read, 0 expired, 5 offsets without a visible record, 1,055 offsets spanned" in page
     nearly = replace(clean().coverage[0], next_offset=999_999, high_watermark=1_000_000, first_offset=0)
     assert "99.9 %" in report_plots.coverage(build(replace(clean(), coverage=(nearly,))))
 

@@ -86,7 +86,7 @@ def test_the_report_of_a_state_has_the_start_and_commands_to_copy(
     capsys.readouterr()
     assert main(["report", str(tmp_path)]) == 1
     said = " ".join(capsys.readouterr().out.split())
-    assert "First confirmed at 2026-01-31 11:55:00 UTC. Concerned: 3 windows" in said
+    assert "First confirmed at 2026-01-31 11:55:00 UTC. Affected: 3 windows" in said
     # violations.json shows that the page's commands have ids that exist in this state.
     listed = json.loads((tmp_path / "violations.json").read_text())["violations"]
     known = {record["ids"][0] for record in listed}
@@ -117,7 +117,7 @@ def test_the_control_phase_of_a_fault_is_shown() -> None:
     assert known["faults"][0]["control_start"] == "2026-01-31T11:59:00.000000Z"
     assert known["faults"][0]["control_end"] == "2026-01-31T11:59:30.000000Z"
     assert (
-        "Compared with control from 2026-01-31 11:59:00 to 2026-01-31 11:59:30." in fault_sentences(known["faults"])[0]
+        "the control phase from 2026-01-31 11:59:00 to 2026-01-31 11:59:30." in fault_sentences(known["faults"])[0]
     )
     without = build(broken())
     assert without["faults"][0]["control_start"] is None

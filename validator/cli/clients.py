@@ -130,7 +130,7 @@ def running_jvm() -> Iterator[Any]:
             return_proc=True,
         )
     except (OSError, ValueError, Py4JError) as error:
-        raise jars.PrerequisiteError(f"no JVM could be started ({error}): see the finding on Java.") from error
+        raise jars.PrerequisiteError(f"no JVM could be started ({error}): see the line `java` above.") from error
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
     try:
         yield gateway.jvm

@@ -62,7 +62,7 @@ def validate(given: argparse.Namespace) -> int:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     config = load(given.config, given.assignments)
     sidecar = _optional_module(
-        "validator.stream.sidecar", "validate: the sidecar is not part of this installation; reinstall it."
+        "validator.stream.sidecar", "validate: the sidecar is not part of this installation; reinstall streamproof."
     )
     lines: Lines = given.lines
     lines.set_pipeline(config.pipeline)
@@ -106,13 +106,13 @@ def _for_the_owner_only() -> Iterator[None]:
 
 def demo(given: argparse.Namespace) -> int:
     """Run the demonstration. Returns the exit status of its verdict."""
-    refusal = "demo: the testbed is not part of this installation; run it from a checkout of streamproof."
+    refusal = "demo: the testbed is not part of this installation; run `demo` from a checkout of streamproof."
     return int(_optional_module("testbed.demo.command", refusal).run(given))
 
 
 def generate(given: argparse.Namespace) -> int:
     """Generate a load, and print the summary as JSON."""
-    refusal = "generate: the generator is not part of this installation; run it from a checkout of streamproof."
+    refusal = "generate: the generator is not part of this installation; run `generate` from a checkout of streamproof."
     config = _optional_module("generator.config", refusal).load(given.config, given.assignments)
     summary = _optional_module("generator.run", refusal).generate(config, on_progress=_progress(sys.stderr))
     plain = asdict(summary) if is_dataclass(summary) and not isinstance(summary, type) else summary
@@ -122,13 +122,13 @@ def generate(given: argparse.Namespace) -> int:
 
 def faults(given: argparse.Namespace) -> int:
     """Plan, run or heal faults, or list their kinds."""
-    refusal = "faults: the fault runner is not part of this installation; run it from a checkout of streamproof."
+    refusal = "faults: the fault runner is not part of this installation; run `faults` from a checkout of streamproof."
     return int(_optional_module("faults.command", refusal).run(given))
 
 
 def campaign(given: argparse.Namespace) -> int:
     """Run a campaign. Returns 0 if it is complete."""
-    refusal = "campaign: the testbed is not part of this installation; run it from a checkout of streamproof."
+    refusal = "campaign: the testbed is not part of this installation; run `campaign` from a checkout of streamproof."
     return int(_optional_module("testbed.campaign.command", refusal).run(given))
 
 
@@ -154,7 +154,7 @@ def report(given: argparse.Namespace) -> int:
     for option in ("since", "until"):
         if getattr(given, option) is not None:
             raise UsageError(
-                f"report: --{option} is not built yet, since report.json holds whole-run totals; leave it out."
+                f"report: --{option} is not built yet, because report.json has only whole-run totals; leave it out."
             )
     state = Path(given.state)
     read = _read_json(state, REPORT_FILE)
@@ -163,8 +163,8 @@ def report(given: argparse.Namespace) -> int:
         raise UsageError(f"{state / REPORT_FILE}: there is no report; {fix}.")
     found = report_of(read)
     if found is None:
-        problem = f"its schema is {read.get('schema')} and this version reads {SCHEMA}"
-        raise UsageError(f"{state / REPORT_FILE}: {problem}; use the streamproof that wrote it.")
+        problem = f"its schema is {read.get('schema')} and this version of streamproof reads {SCHEMA}"
+        raise UsageError(f"{state / REPORT_FILE}: {problem}; use the version of streamproof that wrote it.")
     beside: list[object] = [] if given.format == "json" else [_records(state)]
     if given.format in {"html", "text"}:
         beside += [history.read(state), given.state]
@@ -183,7 +183,7 @@ def _records(state: Path) -> tuple[ViolationRecord, ...]:
         return records_of(read)
     except DAMAGED as error:
         raise UsageError(
-            f"{state / VIOLATIONS_FILE}: it is damaged ({error!r}); let the sidecar commit a batch, which rewrites it."
+            f"{state / VIOLATIONS_FILE}: it is damaged ({error!r}); run the sidecar for one batch to rewrite it."
         ) from None
 
 
@@ -195,9 +195,7 @@ def _read_json(state: Path, name: str) -> dict[str, Any] | None:
     except NotADirectoryError:
         raise UsageError(f"{state}: it is a file; name the state folder.") from None
     except ValueError:
-        raise UsageError(
-            f"{state / name}: it is not JSON; let the sidecar commit a batch, which rewrites it."
-        ) from None
+        raise UsageError(f"{state / name}: it is not JSON; run the sidecar for one batch to rewrite it.") from None
     return read if isinstance(read, dict) else None
 
 
@@ -231,30 +229,30 @@ def ack(given: argparse.Namespace) -> int:
     """Acknowledge one violation or all violations of a class or a fault, or settle undecodable records."""
     state = Path(given.state)
     if not given.reason.strip():
-        raise UsageError("ack: --reason is empty; say why the violation needs no alert.")
+        raise UsageError("ack: --reason is empty; give the reason for the acknowledgement or settlement.")
     if not state.is_dir():
         raise UsageError(f"{state}: there is no such folder; name the state folder.")
     room = _optional_module(
-        "validator.state.acknowledgements", "ack: it is not part of this installation; reinstall streamproof."
+        "validator.state.acknowledgements", "ack: the command is not part of this installation; reinstall streamproof."
     )
     many = given.violation_class is not None or given.fault is not None
     if given.position is not None:
         if many or given.violation is not None:
-            raise UsageError("ack: --position excludes a violation, --class and --fault; leave those out.")
+            raise UsageError("ack: --position cannot be combined with a violation, --class or --fault; omit them.")
         return _settle(state, given.position, given.reason)
     if many and given.violation is not None:
-        raise UsageError("ack: it takes a violation, or --class and --fault; leave one of the two out.")
+        raise UsageError("ack: a violation cannot be combined with --class or --fault; leave one of them out.")
     if not many and given.violation is None:
         raise UsageError("ack: name a violation, select several with --class or --fault, or use --position.")
     if not many:
         room.acknowledge(state, given.violation, given.reason)
-        print(f"{plain(given.violation)} is acknowledged: it stays in the record and leaves the alert.")
+        print(f"{plain(given.violation)} is acknowledged: it stays in the report and no longer raises the alert.")
         return PASS
     taken = room.acknowledge_all(state, given.reason, violation_class=given.violation_class, fault=given.fault)
     inside = sum(entry.count for entry in taken)
     inside_all = plural(inside, "contribution or result", "contributions or results")
-    stay = "It stays in the record and leaves" if len(taken) == 1 else "They stay in the record and leave"
-    print(f"Acknowledged: {plural(len(taken), 'violation')} with {inside_all}. {stay} the alert.")
+    stay = "It stays" if len(taken) == 1 else "They stay"
+    print(f"Acknowledged: {plural(len(taken), 'violation')} with {inside_all}. {stay} in the report, without an alert.")
     return PASS
 
 
@@ -265,8 +263,8 @@ def _settle(state: Path, position: str, reason: str) -> int:
     many = plural(one.records, "undecodable record")
     print(
         f"Settled: {many} of {plain(one.place.topic)}-{one.place.partition}. The sidecar applies this in its next "
-        f"batch. From then on {'the record makes' if one.records == 1 else 'the records make'} no verdict unknown, and "
-        f"{'explains' if one.records == 1 else 'explain'} no violation."
+        f"batch. Then {'the record does' if one.records == 1 else 'the records do'} not make a verdict unknown, or "
+        "keep a violation suspected."
     )
     return PASS
 
@@ -298,7 +296,7 @@ def config(given: argparse.Namespace) -> int:
 
 def dashboards(given: argparse.Namespace) -> int:
     """Render, check or push dashboards and rules."""
-    refusal = "dashboards: they are not part of this installation; run it from a checkout of streamproof."
+    refusal = "dashboards: the command is not part of this installation; run it from a checkout of streamproof."
     return int(_optional_module("dashboards.command", refusal).run(given))
 
 

@@ -60,7 +60,7 @@ def _pyspark() -> CheckResult:
     except metadata.PackageNotFoundError:
         return problem("pyspark", "it is not installed", f"install pyspark=={wanted}")
     if have != wanted:
-        return problem("pyspark", f"{have} does not fit the jars", f"install pyspark=={wanted}")
+        return problem("pyspark", f"version {have} does not match the sidecar's jars", f"install pyspark=={wanted}")
     return ok("pyspark", have)
 
 
@@ -70,7 +70,7 @@ def _jars() -> CheckResult:
     absent = [jar.coordinates for jar in locked if not (cache / jar.relative_path).is_file()]
     if absent:
         are = "is" if len(absent) == 1 else "are"
-        return note("jars", f"{len(absent)} of {len(locked)} {are} not in {cache}: the first start fetches them")
+        return note("jars", f"{len(absent)} of {len(locked)} jars {are} not in {cache}: the next start downloads them")
     return ok("jars", f"all {len(locked)} in {cache}")
 
 
@@ -81,7 +81,7 @@ def _open_files() -> CheckResult:
     fix = f"raise it with `ulimit -n {FILES_MIN}`"
     if hard != resource.RLIM_INFINITY and hard < FILES_MIN:
         fix = f"let the administrator raise the hard limit to {FILES_MIN}"
-    return problem("open files", f"at most {limit}, and a long run needs {FILES_MIN}", fix)
+    return problem("open files", f"the limit is {limit}, and a long run needs {FILES_MIN}", fix)
 
 
 def _memory() -> CheckResult:
@@ -102,7 +102,7 @@ def _native_code() -> Iterator[CheckResult]:
     if JAVA_TEMPORARY.is_dir() and os.statvfs(JAVA_TEMPORARY).f_flag & getattr(os, "ST_NOEXEC", 0):
         yield note(
             "native code",
-            f"{JAVA_TEMPORARY} is mounted noexec, where Java unpacks native code: `explain` needs a mount with exec "
+            f"Java unpacks native code in {JAVA_TEMPORARY}, which is mounted noexec: `explain` needs a mount with exec "
             f"(Docker: --tmpfs {JAVA_TEMPORARY}:exec)",
         )
 
@@ -111,6 +111,6 @@ def disk(folder: Path) -> CheckResult:
     """The finding on free disk space for ``folder``, which must exist."""
     free = shutil.disk_usage(folder).free
     if free < DISK_MIN_BYTES:
-        fix = "free some, or set state.path elsewhere"
-        return problem("disk", f"{free / (1 << 20):.0f} MiB are free for the state", fix)
+        fix = "free disk space, or set state.path to another disk"
+        return problem("disk", f"{free / (1 << 20):.0f} MiB are free, and the state needs 1 GiB", fix)
     return ok("disk", f"{free / (1 << 30):.0f} GiB are free for the state")

@@ -43,8 +43,8 @@ def build() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="streamproof",
         parents=[shared],
-        description="Checks, live and from the outside, that a stream pipeline keeps its exactly-once claim: reads\n"
-        "its input and output topics, and says which events are missing, duplicated or incorrect.",
+        description="Checks, live and from the outside, whether a stream pipeline keeps its guarantee: reads\n"
+        "its input and output topics, and reports which events are missing, duplicated or incorrect.",
         epilog=f"first steps:\n  streamproof demo\n  streamproof config example clickstream > pipeline.yaml\n"
         f"  streamproof doctor pipeline.yaml\n  streamproof validate pipeline.yaml\n\n{EXITS}",
     )
@@ -62,8 +62,8 @@ def build() -> argparse.ArgumentParser:
         commands,
         shared,
         "backup",
-        "copy a state, also while its sidecar runs",
-        epilog="The copy equals the state after a SIGKILL at one instant; a sidecar can continue from it.\n\n"
+        "copy a state, even while its sidecar runs",
+        epilog="The copy is consistent: a sidecar can continue from it, as it can after a SIGKILL.\n\n"
         "exit status: 0 copied; 2 no state, or the folder is not empty; 3 the copy failed",
     )
     copy.add_argument("state", metavar="STATE", help="the state folder")
@@ -74,7 +74,7 @@ def build() -> argparse.ArgumentParser:
         commands,
         shared,
         "doctor",
-        "check what this machine or a pipeline lacks, and say how to fix it",
+        "check that a sidecar can run on this machine and read a pipeline, and say how to fix problems",
         epilog="exit status: 0 no problem; 2 bad usage or configuration; 3 a problem was found; 130 interrupted",
     )
     doctor.add_argument("config", nargs="?", metavar="CONFIG", help="also check the pipeline of this file")
@@ -110,27 +110,27 @@ def _validate(commands: Any, shared: argparse.ArgumentParser) -> None:
         commands,
         shared,
         "validate",
-        "check a pipeline: until stopped, or with --once to the ends of its topics",
+        "check a pipeline until you stop it, or with --once up to the current ends of its topics",
         epilog="The state folder keeps the progress: a second start continues where the first one ended.\n"
-        "SIGTERM and Ctrl-C end the run with the verdict so far; an interrupted --once never passes: status 130.\n"
+        "SIGTERM and Ctrl-C end the run with the verdict so far. An interrupted --once never passes (status 130).\n"
         f"\n{EXITS}",
     )
     parser.add_argument("config", metavar="CONFIG", help="the pipeline's YAML file")
     parser.add_argument(
         "--once",
         action="store_true",
-        help="read to the ends of the topics as they are now, close every window, judge and end; "
-        "for a pipeline at rest",
+        help="read the topics up to their current ends, close every window, give the verdict and end; "
+        "use it for a pipeline at rest, whose topics do not grow",
     )
     parser.add_argument(
         "--leave-open",
         action="store_true",
-        help="with --once: leave windows open that the input watermark has not passed",
+        help="with --once: do not close windows whose end the input watermark has not passed",
     )
     parser.add_argument(
         "--quiet",
         action="store_true",
-        help="print no verdicts, new violation classes or status lines, and with --once no summary",
+        help="do not print verdicts, new violation classes, status lines or, with --once, the summary",
     )
     parser.add_argument(
         "--log-format",
@@ -157,14 +157,14 @@ def _demo(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workload",
         metavar="W",
-        help="sst: clicks counted per page and window; mst: joined with updates; or the kind of another oracle",
+        help="sst: clicks counted per page and window; mst: clicks joined with updates; or another kind of oracle",
     )
     parser.add_argument(
-        "--fault", metavar="F", help="fault to inject: kill (default), pause, none, or a kind of `faults list`"
+        "--fault", metavar="F", help="fault to inject: kill (default), pause, none, or a kind that `faults list` shows"
     )
-    parser.add_argument("--faults", metavar="FILE", help="a chaos day: the schedule or plan of a fault file")
-    parser.add_argument("--plan", metavar="NAME", help="a chaos day: a named plan, such as pgval-crash")
-    parser.add_argument("--faster", type=float, metavar="N", help="with --plan: its phases are shorter by this factor")
+    parser.add_argument("--faults", metavar="FILE", help="chaos day: run the schedule or plan of this fault file")
+    parser.add_argument("--plan", metavar="NAME", help="chaos day: run this named plan, such as pgval-crash")
+    parser.add_argument("--faster", type=float, metavar="N", help="with --plan: divide the length of its phases by N")
     parser.add_argument("--seconds", type=_positive, metavar="N", help="how long the load runs")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of load and fault (default: 1)")
     parser.add_argument("--open", action="store_true", help="open the status page in a browser")
@@ -188,7 +188,7 @@ def _faults(commands: Any, shared: argparse.ArgumentParser) -> None:
         shared,
         "faults",
         "plan, run and heal faults",
-        epilog="plan prints the timeline of the seed; run injects its faults and heals each, even if it is stopped;\n"
+        epilog="plan prints the timeline of the seed; run injects the faults and heals each, even if interrupted;\n"
         "heal cleans up after a killed run; list shows what this host supports; proxy forwards the\n"
         "connections of the targets that are links.\n\n"
         "exit status: 0 done; 2 bad usage or configuration, or a refused fault; 3 not verified, not healed or not\n"
@@ -197,7 +197,7 @@ def _faults(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("plan", "run", "heal", "list", "proxy"), metavar="ACTION", help="what to do")
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="the faults' YAML file; list needs none")
     parser.add_argument("--seed", type=int, metavar="S", help="seed to use instead of the file's")
-    parser.add_argument("--render", action="store_true", help="with plan: the objects of Chaos Mesh, as YAML")
+    parser.add_argument("--render", action="store_true", help="with plan: print the Chaos Mesh objects as YAML")
 
 
 def _campaign(commands: Any, shared: argparse.ArgumentParser) -> None:
@@ -205,13 +205,13 @@ def _campaign(commands: Any, shared: argparse.ArgumentParser) -> None:
         commands,
         shared,
         "campaign",
-        "many runs over engines, workloads, guarantees and faults, and one table",
-        epilog="exit status: 0 every selected run has a result; 2 bad usage or plan; 3 some have none;\n"
+        "run many combinations of engine, workload, guarantee and fault, and write one table of results",
+        epilog="exit status: 0 every selected run has a result; 2 bad usage or plan; 3 some runs have none;\n"
         "130 interrupted",
     )
     parser.add_argument("plan", metavar="PLAN", help="the campaign's YAML file, see docs/campaigns.md")
     parser.add_argument("--resume", action="store_true", help="continue where an earlier campaign of the plan ended")
-    parser.add_argument("--dry-run", action="store_true", help="print matrix and expected time, and do nothing")
+    parser.add_argument("--dry-run", action="store_true", help="print the matrix and the expected time; run nothing")
     parser.add_argument(
         "--only",
         action="append",
@@ -222,7 +222,7 @@ def _campaign(commands: Any, shared: argparse.ArgumentParser) -> None:
 
 
 def _report(commands: Any, shared: argparse.ArgumentParser) -> None:
-    parser = _command(commands, shared, "report", "the verdict of a run, from its state")
+    parser = _command(commands, shared, "report", "print the report of a run from its state")
     parser.add_argument("state", metavar="STATE", help="the state folder (state.path of the configuration)")
     parser.add_argument(
         "--format", choices=("text", "json", "html", "junit"), default="text", help="form of the report (default: text)"
@@ -236,33 +236,33 @@ def _explain(commands: Any, shared: argparse.ArgumentParser) -> None:
         commands,
         shared,
         "explain",
-        "the history of one event or cell: what was read, expected and decided",
-        epilog="exit status: 0 printed; 2 bad usage or no state; 3 the state has no record of it; 130 interrupted",
+        "print the history of one event or cell: what the sidecar read, expected and decided",
+        epilog="exit status: 0 printed; 2 bad usage or no state; 3 event or cell not found; 130 interrupted",
     )
     parser.add_argument("state", metavar="STATE", help="the state folder")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--id", metavar="ID", help="id of the event")
-    cell = "start of the window (RFC 3339; - for a cell without a window) and key"
+    cell = "start of the window (RFC 3339 time, or - for a cell without a window) and key"
     which.add_argument("--cell", nargs=2, metavar=("WINDOW", "KEY"), help=cell)
 
 
 def _ack(commands: Any, shared: argparse.ArgumentParser) -> None:
-    summary = "acknowledge violations: they stay in the record and leave the alert; settle undecodable records"
-    later = "An acknowledged violation is open again if more of it is confirmed later."
+    summary = "acknowledge violations, so that they no longer raise the alert, or settle undecodable records"
+    later = "An acknowledged violation is open again if further contributions or results of it are confirmed."
     classes = [name.value for name in ViolationClass]
     parser = _command(commands, shared, "ack", summary, epilog=later)
     parser.add_argument("state", metavar="STATE", help="the state folder")
-    parser.add_argument("violation", nargs="?", metavar="VIOLATION", help="its id, as violations.json has it")
-    of_class = f"all of this class that are confirmed now: {', '.join(classes)}"
+    parser.add_argument("violation", nargs="?", metavar="VIOLATION", help="id of a violation, from violations.json")
+    of_class = f"all violations of this class that are confirmed now: {', '.join(classes)}"
     parser.add_argument("--class", dest="violation_class", choices=classes, metavar="C", help=of_class)
-    parser.add_argument("--fault", metavar="F", help="all that are confirmed now and attributed to this fault")
-    at = "settle the undecodable input, late or rejected records at TOPIC/PARTITION/OFFSET[-OFFSET]"
+    parser.add_argument("--fault", metavar="F", help="violations that are confirmed now and attributed to this fault")
+    at = "settle the undecodable records of an input, late or rejected topic at TOPIC/PARTITION/OFFSET[-OFFSET]"
     parser.add_argument(
         "--position",
         metavar="P",
-        help=f"{at}; use it only if no such record is an event that needed a result or moved the engine's event time",
+        help=f"{at}; use it only if none of them is an event that needed a result or moved the engine's event time",
     )
-    parser.add_argument("--reason", required=True, metavar="TEXT", help="why it needs no alert")
+    parser.add_argument("--reason", required=True, metavar="TEXT", help="reason for the acknowledgement or settlement")
 
 
 def _config(commands: Any, shared: argparse.ArgumentParser) -> None:
@@ -288,8 +288,8 @@ def _dashboards(commands: Any, shared: argparse.ArgumentParser) -> None:
         actions,
         shared,
         "check",
-        "run every expression against a Prometheus",
-        epilog="exit status: 0 all understood; 1 not",
+        "run every expression of the dashboards and rules against a Prometheus",
+        epilog="exit status: 0 Prometheus accepted every expression; 1 it refused some; 3 a request failed",
     )
     check.add_argument(
         "--prometheus", default="http://localhost:9090", metavar="URL", help="default: http://localhost:9090"
@@ -302,14 +302,13 @@ def _dashboards(commands: Any, shared: argparse.ArgumentParser) -> None:
         epilog="environment: GRAFANA_TOKEN (a service account's), or GRAFANA_USER and GRAFANA_PASSWORD",
     )
     push.add_argument("--grafana", required=True, metavar="URL", help="address of the Grafana")
-    push.add_argument("--datasource", metavar="UID", help="the Prometheus that alerts query, if there are several")
+    push.add_argument("--datasource", metavar="UID", help="data source that alerts query, if Grafana has several")
     push.add_argument(
         "--faults",
         action="append",
         default=[],
         metavar="SOURCE",
-        help="write the faults that this state folder or sidecar (http:// or https://) reports as annotations; may be"
-        " repeated",
+        help="write annotations for the faults of this state folder or sidecar (http:// or https://); may be repeated",
     )
     push.add_argument(
         "--ca-file", type=Path, metavar="FILE", help="PEM file with the CA certificates for the sidecars' ports"

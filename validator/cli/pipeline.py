@@ -78,7 +78,7 @@ def _topics(config: Config, seen: Mapping[str, Topic | BrokersRefuse | None]) ->
         elif found is not None:
             yield CheckResult("problem", f"topic {topic}", f"{found}.")
         elif place.startswith("faults"):
-            yield note(f"topic {topic}", "it does not exist yet; faults are reported once it does")
+            yield note(f"topic {topic}", "it does not exist yet; the sidecar reports faults when the topic exists")
         else:
             yield problem(f"topic {topic}", "it does not exist", f"create it or fix {place}")
 
@@ -125,8 +125,8 @@ def _timestamps(config: Config, admin: AdminClient, existing: Iterable[str]) -> 
     created = sorted(name for name, kind in kinds.items() if kind == "CreateTime")
     if created:
         text = (
-            f"{', '.join(created)}: CreateTime, so latency is measured from the instants at which the sidecar reads "
-            "the records, to within one or two batches; set message.timestamp.type=LogAppendTime for exact instants"
+            f"{', '.join(created)}: timestamps are CreateTime, so latency is measured from when the sidecar reads "
+            "the records, accurate to one or two batches; set message.timestamp.type=LogAppendTime for exact values"
         )
         yield note("timestamps", text)
     elif kinds:
@@ -150,13 +150,13 @@ def _kept(config: Config, brokers: Brokers, existing: Mapping[str, Topic]) -> It
         if lookup.log_start_offset > 0:
             text = f"the log of partition {place.partition} begins at offset {lookup.log_start_offset}"
             found.append(note(f"retention of {place.topic}", f"{text}: earlier records have expired"))
-    yield from found or [ok("retention", "no topic is compacted, and none expires before it can be verified")]
+    yield from found or [ok("retention", "no topic is compacted, and no record expires before it can be verified")]
 
 
 def _group(config: Config, brokers: Brokers, admin: AdminClient) -> Iterator[CheckResult]:
     group = config.engine.consumer_group
     if group is None:
-        yield note("consumer group", "engine.consumer_group is not set: an engine that is behind will look overdue")
+        yield note("consumer group", "engine.consumer_group is not set: if the engine is behind, events become overdue")
         return
     try:
         # A list of groups omits a group that the sidecar may not describe, so the permission is checked first.
@@ -168,9 +168,8 @@ def _group(config: Config, brokers: Brokers, admin: AdminClient) -> Iterator[Che
         # The groups are listed and not described, because versions of Kafka answer differently for an absent group.
         listed = admin.list_consumer_groups(request_timeout=TIMEOUT_SECONDS).result().valid
     except KafkaException as error:
-        yield problem(
-            "consumer group", f"groups cannot be listed ({error.args[0].str()})", "fix that or leave the group out"
-        )
+        listing = f"groups cannot be listed ({error.args[0].str()})"
+        yield problem("consumer group", listing, "fix that, or leave out engine.consumer_group")
         return
     states = {entry.group_id: entry.state for entry in listed}
     if states.get(group) in (None, ConsumerGroupState.DEAD):
@@ -183,7 +182,7 @@ def _group(config: Config, brokers: Brokers, admin: AdminClient) -> Iterator[Che
 def _state(folder: Path) -> Iterator[CheckResult]:
     nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if nearest.is_dir() and not os.access(nearest, os.W_OK | os.X_OK):
-        yield problem("state", f"{nearest} may not be written", "change its permissions, or set state.path elsewhere")
+        yield problem("state", f"{nearest} is not writable", "change its permissions, or set another state.path")
         return
     try:
         state_folder.check(folder)
@@ -194,20 +193,20 @@ def _state(folder: Path) -> Iterator[CheckResult]:
     yield disk(nearest)
     mount = mount_of(nearest)
     if mount is not None and NETWORK_TYPES.match(mount.type):
-        text = f"it is on {mount.point} ({mount.type}): docs/state.md says which network file systems are supported"
+        text = f"the folder is on {mount.point} ({mount.type}); docs/state.md lists the supported network file systems"
         yield note("state", text)
     if nearest != folder:
         yield ok("state", f"{folder} will be created")
     elif _held(folder / state_folder.LOCK):
-        fix = "stop that one, or give this one a state.path of its own"
+        fix = "stop that sidecar, or set another state.path"
         yield problem("state", f"another sidecar is running on {folder}", fix)
     elif folder.stat().st_mode & 0o077 and state_folder.is_state(folder):
         yield note(
             "state",
-            f"{folder} is writable and free; users other than its owner can access it (chmod 700 prevents that)",
+            f"{folder} is writable, and no sidecar uses it; other users can access it (chmod 700 prevents that)",
         )
     else:
-        yield ok("state", f"{folder} is writable and free")
+        yield ok("state", f"{folder} is writable, and no sidecar uses it")
 
 
 def _identity(config: Config) -> Iterator[CheckResult]:
@@ -254,6 +253,6 @@ def _port(config: Config) -> CheckResult:
         try:
             listener.bind((address, port))
         except OSError as error:
-            fix = "stop the process that listens there, or set metrics.port to another port or to 0"
+            fix = "stop the process that listens there, or set metrics.port to another port or to 0 (any free port)"
             return problem("metrics", f"port {port} on {address} is not available ({error.strerror})", fix)
     return ok("metrics", f"port {port} on {address} is free")

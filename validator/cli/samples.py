@@ -141,7 +141,7 @@ def _topic_findings(config: Config, place: str, name: str, topic: _Topic) -> Ite
         yield note(subject, _too_large(name, topic))
     elif not topic.count:
         record = "committed " if config.kafka.isolation_level == "read_committed" else ""
-        yield note(subject, f"no {record}record is visible, so it is not known whether {place}.topic fits its records")
+        yield note(subject, f"no {record}record is visible, so the fields of {place} could not be checked")
     if topic.bad:
         last = topic.bad[-1]
         why = last.undecodable
@@ -149,7 +149,7 @@ def _topic_findings(config: Config, place: str, name: str, topic: _Topic) -> Ite
         what = "its value" if why.field is None else f"field {why.field} (path {why.path})"
         of_them = f"of the newest {topic.count}"
         share = f"{len(topic.bad)} {of_them} do not decode" if topic.good else f"none {of_them} decodes"
-        sentence = f"{share}: at {name}-{last.partition} offset {last.offset} {what} {why.reason}"
+        sentence = f"{share}: at {name}-{last.partition} offset {last.offset}, {what} {why.reason}"
         check_what = f"{place}.fields.{why.field}" if why.field is not None else place
         yield note(subject, sentence) if topic.good else problem(subject, sentence, f"check {check_what}")
     if not topic.good:
@@ -162,7 +162,7 @@ def _topic_findings(config: Config, place: str, name: str, topic: _Topic) -> Ite
         field_name = config.oracle.result_time if place.startswith("outputs") else "event_time"
         yield note(
             subject,
-            f"{_time(last.instant_us)} is more than 10 years from now: unless it is history, the unit of "
+            f"{_time(last.instant_us)} is more than 10 years before or after now: unless it is historical, the unit of "
             f"{place}.fields.{field_name} is wrong",
         )
 
@@ -175,10 +175,11 @@ def _too_large(name: str, topic: _Topic) -> str:
     ]
     some = ", ".join(places[:_PARTITIONS_SHOWN])
     left = len(places) - _PARTITIONS_SHOWN
+    one_of = "one of " if len(places) > 1 else ""
     more = f" and {plural(left, 'more partition')}" if left > 0 else ""
     return (
-        f"one of the newest records {topic.too_large}: it is in {some}{more}. The sidecar skips a record that does not "
-        "fit into its memory, and its verdict is then unknown"
+        f"one of the newest records {topic.too_large}: it is in {one_of}{some}{more}. The sidecar skips a record that "
+        "does not fit into its memory, and the verdict is then unknown"
     )
 
 

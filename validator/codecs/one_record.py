@@ -182,7 +182,7 @@ def parsed(raw: bytes) -> Json:
     decoder = _decoder
     if len(raw) > LONGEST_NUMBER:
         if raw.count(b"{") + raw.count(b"[") > DEEPEST and _depth(raw) > DEEPEST:
-            raise _Refused(f"is nested more than {DEEPEST} deep")
+            raise _Refused(f"is nested more than {DEEPEST} levels deep")
         if _LONG_RUN in raw.translate(_NUMBER_BYTES):
             decoder = _careful_decoder
     start = 0 if text[:1] == "{" else len(text) - len(text.lstrip(_SPACES))
@@ -191,7 +191,7 @@ def parsed(raw: bytes) -> Json:
     except json.JSONDecodeError as error:
         raise _Refused(_not_json(raw, error)) from None
     except RecursionError:
-        raise _Refused(f"is nested more than {DEEPEST} deep") from None
+        raise _Refused(f"is nested more than {DEEPEST} levels deep") from None
     if end < len(text) and text[end:].strip(_SPACES):
         raise _Refused(f"has content after its first JSON value, at character {end}")
     return value
@@ -236,7 +236,7 @@ def _plain_number(text: str) -> str:
     except InvalidOperation:
         raise _Refused(f"is a number of more than {LONGEST_NUMBER:,} digits") from None
     _, digits, exponent = number.as_tuple()
-    assert isinstance(exponent, int), "JSON has no infinity"
+    assert isinstance(exponent, int), "infinity and NaN are not JSON numbers"
     if max(len(digits) + exponent, -exponent) > LONGEST_NUMBER:
         raise _Refused(f"is a number of more than {LONGEST_NUMBER:,} digits")
     plain = format(number, "f")
@@ -280,7 +280,7 @@ def _id(value: Json, id_type: str) -> int | str:
         if _SMALLEST_ID <= number <= _LARGEST_ID:
             return number
     if id_type == "integer":
-        raise _Refused("is not an integer of 64 bits, as id_type asks for")
+        raise _Refused("is not a 64-bit integer, but id_type is integer")
     return text
 
 
@@ -313,7 +313,7 @@ def _instant(value: Json, unit: str | None, rounding: Rounding) -> int:
         if type(value) is str and not (len(value) <= LONGEST_NUMBER and _NUMBER.fullmatch(value)):
             is_time = isinstance(instant_of_text(value), int)
             raise _Refused(
-                f"is an ISO 8601 time, and the unit {unit} is configured"
+                f"is an ISO 8601 time, but the unit {unit} is configured"
                 if is_time
                 else "is a text that is not a number"
             )
@@ -365,7 +365,7 @@ class _Field:
             if not isinstance(value, dict):
                 raise _Refused("is absent")
             if type(value) is _Repeating and name in value.repeated:
-                raise _Refused(f"is ambiguous: its object has the name {name!r} more than once")
+                raise _Refused(f"is ambiguous: the name {name!r} occurs more than once in one object")
             value = value.get(name, _ABSENT)
         if value is _ABSENT:
             raise _Refused("is absent")
@@ -578,7 +578,7 @@ class RecordDecoder:
                 at = self._end
                 end = at.instant(record, root, self._rounding)
                 if self.window_us is not None and end != time + self.window_us:
-                    raise _Refused("is not one window's length after window_start")
+                    raise _Refused("is not window_start plus the size of the window")
             lists: list[list[int | str]] = [] if one is None else [[one]]
             for at in self._lists:
                 lists.append(at.ids(record, root, self.id_type, self._reader))

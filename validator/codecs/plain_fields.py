@@ -131,7 +131,7 @@ class Read(NamedTuple):
         if place in self.lists:
             return self.lists[place]
         if not _is_part(place):
-            assert self.table is not None, "a field of the value was asked for"
+            assert self.table is not None, "a field of the value needs a table"
             return leaf(self.table, place)
         whole = len(self.rows) == self.batch.num_rows
         batch = self.batch if whole else self.batch.take(pa.array(self.rows))

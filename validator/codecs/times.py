@@ -115,7 +115,7 @@ def _instant_of_any_form(text: str, rounding: Rounding) -> int | str:
     out_of_range = int(hour) > 23 or int(minute or 0) > 59 or int(second or 0) > 59
     # ISO 8601 allows 24:00:00 as the end of a day.
     if out_of_range and (int(hour) != 24 or seconds != 86_400 or (fraction and fraction.strip("0"))):
-        return "is a text with a time of day that does not exist" + (", a leap second" if second == "60" else "")
+        return "is a text with a time of day that does not exist" + (" (leap second)" if second == "60" else "")
     if zone:
         offset = _offset(zone.partition("[")[0].strip())
         if offset is None:

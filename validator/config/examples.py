@@ -32,9 +32,9 @@ late:                              # where the engine writes late events
   - topic: lateOutput
     fields: {id: clickId, key: page, event_time: clickTimestamp}
 
-rejected: []                       # dead-letter topics, in the form of late
+rejected: []                       # dead-letter topics, in the same form as late
 faults: {topic: faults}            # where a chaos tool reports its faults
-engine: {consumer_group: null}     # the engine's group: unconsumed events are not missing
+engine: {consumer_group: null}     # the engine's group; if set, unconsumed events are not missing
 
 oracle: {kind: tumbling_window, size: 60s, offset: 0s, time_zone: UTC, closed: left}
 
@@ -45,11 +45,11 @@ timing:
   allowed_lateness: 0s             # how long the engine accepts late events
   lateness_scope: partition
   idle_after: 10s                  # an idle partition stops holding back the watermark
-  max_ahead: 1h                    # an event further ahead moves no watermark
-  overdue_after: 30s               # no answer this long after closing: overdue
-  missing_after: 120s              # no answer this long after closing: missing
+  max_ahead: 1h                    # an event further ahead of the clock does not move the watermark
+  overdue_after: 30s               # no result this long after the window closed: overdue
+  missing_after: 120s              # no result this long after the window closed: missing
   clock_skew: 100ms
-  late_policy: report              # events dropped as late: report them as missing, or drop them
+  late_policy: report              # events that the engine drops as late: missing (report) or tolerated (drop)
 
 measures:                          # what a fault costs (docs/report.md)
   latency: window_close            # last_input | window_close | first_input
@@ -115,7 +115,7 @@ metrics: {address: 0.0.0.0, port: 9464}
 
 JOIN: Final = """\
 # Clicks are joined with updates of their page in windows of one minute (PGVal's MST workload). A result has the ids of
-# both; click 7 and update 7 are two events, so every list of ids and every late topic says whose they are.
+# both; click 7 and update 7 are two events, so every list of ids and every late topic names its input.
 #   click        {"id": 7, "page": "/help", "timestamp": "1970-01-01T00:00:03.250"}
 #   update       {"id": 7, "page": "/help", "timestamp": "1970-01-01T00:00:30.000", "updatedBy": ""}
 #   output       {"page": "/help", "windowStart": "1970-01-01T00:00:00.000", "clickIds": [7], "updateIds": [7]}
@@ -134,7 +134,7 @@ outputs:
       key: page
       window_start: windowStart
       ids: [{path: clickIds, input: click}, {path: updateIds, input: update}]
-late:                                # a topic for each input, since a record must say whose id it has
+late:                                # one topic per input, since an id alone does not say which input it is from
   - topic: lateOutput
     input: click
     fields: {id: clickId, key: page, event_time: clickTimestamp}
@@ -151,7 +151,7 @@ state: {path: ./state/click-updates}
 """
 
 FILTER: Final = """\
-# Of all orders those that are paid or refunded are copied to another topic, with id, customer and time.
+# Orders that are paid or refunded are copied to another topic, with id, customer and time.
 #   orders       {"order": "o-17", "customer": 4, "status": "paid", "ordered_at": "2026-01-01T10:00:00.250Z"}
 #   paid-orders  {"order": "o-17", "customer": 4, "ordered_at": "2026-01-01T10:00:00.250Z", "total": 12.5}
 pipeline: paid-orders
@@ -166,7 +166,7 @@ outputs:
     fields: {key: customer, event_time: ordered_at, id: order}
 oracle:
   kind: filter                         # passthrough and map have the same form, without where
-  bucket: 10s                          # how closely a result's time must agree with its event's
+  bucket: 10s                          # a result's time must be in the same bucket as its event's time
   where: {path: status, one_of: [paid, refunded]}    # or bounds: {path: total, at_least: 10, below: 100}
 state: {path: ./state/paid-orders}
 """

@@ -63,8 +63,8 @@ SET_ELSEWHERE: Final[dict[str, str]] = {
     "bootstrap.servers": "write kafka.bootstrap_servers",
     "isolation.level": "write kafka.isolation_level",
     "auto.offset.reset": "write start",
-    "group.id": "leave it out, the sidecar joins no group",
-    "enable.auto.commit": "leave it out, the sidecar commits no offsets",
+    "group.id": "leave it out, since the sidecar joins no group",
+    "enable.auto.commit": "leave it out, since the sidecar commits no offsets",
 }
 """Client options that the sidecar sets itself -> what to write instead."""
 
@@ -105,7 +105,7 @@ class Kafka(Frozen):
     def _fits_both_clients(cls, options: dict[str, str], info: ValidationInfo) -> dict[str, str]:
         for name in options:
             if name in SET_ELSEWHERE:
-                raise broken_rule(f"{name} is not set here", SET_ELSEWHERE[name])
+                raise broken_rule(f"{name} cannot be set here", SET_ELSEWHERE[name])
         try:
             librdkafka_options(options)
         except OptionsRefused as error:
@@ -263,7 +263,7 @@ class Authorization(Frozen):
                 wanted = (
                     f"write at least {TOKEN_MIN} ASCII characters without blanks, such as from `openssl rand -hex 32`"
                 )
-                raise broken_rule("the token can be guessed or cannot be sent", wanted)
+                raise broken_rule("the token is too short or has characters that cannot be sent", wanted)
         return self
 
 
@@ -360,8 +360,8 @@ class Config(Frozen):
         seen: dict[str, str] = {}
         for place, topic in self.topics_by_place():
             if topic in seen:
-                problem = f"topic {topic} is already {seen[topic]}"
-                raise broken_rule_at(place, problem, "name each topic once")
+                problem = f"topic {topic} is already used in {seen[topic]}"
+                raise broken_rule_at(place, problem, "use each topic only once")
             seen[topic] = place
         return self
 
@@ -369,7 +369,7 @@ class Config(Frozen):
     def _parts_fit(self) -> Config:
         inputs = {event_input.topic for event_input in self.inputs}
         if len({event_input.duplicates for event_input in self.inputs}) > 1:
-            raise broken_rule_at("inputs[1].duplicates", MIXED_DUPLICATES.problem, "give every input the same")
+            raise broken_rule_at("inputs[1].duplicates", MIXED_DUPLICATES.problem, "use the same value for every input")
         width = len(self.inputs[0].fields.key)
         keyed = [(f"inputs[{i}]", item.fields.key) for i, item in enumerate(self.inputs)]
         keyed += [(f"outputs[{i}]", item.fields.key) for i, item in enumerate(self.outputs)]
@@ -377,12 +377,12 @@ class Config(Frozen):
         keyed += [(f"rejected[{i}]", item.fields.key) for i, item in enumerate(self.rejected)]
         for place, key in keyed:
             if len(key) != width:
-                problem = f"it has {plural(len(key), 'field')} and that of inputs[0] has {width}"
+                problem = f"it has {plural(len(key), 'field')} and the key of inputs[0] has {width}"
                 raise broken_rule_at(f"{place}.fields.key", problem, "give every key the same number of fields")
         for i, late in enumerate(self.late):
             if late.fields.position is not None:
                 problem = "only a rejected record can name its input record by position"
-                raise broken_rule_at(f"late[{i}].fields.position", problem, "name the topic under rejected")
+                raise broken_rule_at(f"late[{i}].fields.position", problem, "list the topic under rejected")
         for i, output in enumerate(self.outputs):
             for path in output.fields.ids or ():
                 if path.input is not None and path.input not in inputs:
@@ -395,7 +395,7 @@ class Config(Frozen):
         self.oracle.reading(Reads.of_topics(self.inputs, self.outputs))
         if self.state.retention <= self.timing.missing_after:
             problem = f"{format_duration(self.state.retention)} is not above timing.missing_after"
-            raise broken_rule_at("state.retention", problem, "keep facts for longer than a verdict takes")
+            raise broken_rule_at("state.retention", problem, "raise it, since a verdict needs the facts for that long")
         if self.canary is not None:
             self.canary.check_rounds(self.timing.missing_after)
         return self

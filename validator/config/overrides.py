@@ -127,7 +127,7 @@ def _put(node: Any, place: tuple[str, ...], override: Override) -> Any:
     head, rest = place[0], place[1:]
     if isinstance(node, list):
         if not head.isdigit() or int(head) > len(node):
-            problem = f"{head!r} is not a position in a list of {len(node)}"
+            problem = f"{head!r} is not a position in a list of length {len(node)}"
             raise OverrideError([f"{override.origin}: {problem}; use 0 to {len(node)}."])
         position = int(head)
         copy = [*node, None] if position == len(node) else list(node)
@@ -139,4 +139,4 @@ def _put(node: Any, place: tuple[str, ...], override: Override) -> Any:
             return [_put(None, rest, override)]
         children[head] = _put(children.get(head), rest, override)
         return children
-    raise OverrideError([f"{override.origin}: {head!r} would be inside a plain value; set the whole value instead."])
+    raise OverrideError([f"{override.origin}: {head!r} is below a plain value, which has no keys; set that value."])

@@ -34,9 +34,9 @@ JSON Schema for editors.
   UTC).
 - **Paths** of files are relative to the configuration file.
 - **`${NAME}`** is replaced by an environment variable, **`${file:PATH}`** by the content of a file without its last
-  line end. Both work in any text. They are replaced after the YAML was parsed, so that their content cannot add a key;
-  it is not expanded again. A missing variable or file is an error, and so is a file above 1 MiB, or more than 8 MiB in
-  total. `$${` is a plain `${`. Use them for secrets. The value of an option whose name contains `password`, `secret`,
+  line end. Both work in any text. They are replaced after the YAML was parsed, so that their content cannot add a key.
+  The content is not expanded again. Errors are: a missing variable or file, a file above 1 MiB, more than 8 MiB in
+  total. Use both for secrets. `$${` is a plain `${`. The value of an option whose name contains `password`, `secret`,
   `jaas`, `key`, `token` or `credential` is shown as `***` everywhere.
 - **Overrides**: the environment (`STREAMPROOF__TIMING__IDLE_AFTER=5s`) overrides the file, and `--set
   timing.idle_after=5s` overrides both. Values are YAML. For options and settings that are texts, the value is the
@@ -65,8 +65,8 @@ zero bytes; other bytes than UTF-8; a byte order mark; more or fewer fields than
 inside a field that does not begin with one |
 | value, if all fields are `$` fields | any bytes; they are not read | zero bytes |
 | null value | on an output: a tombstone, counted and ignored; with emission `cumulative` and a key that is in \
-`$key` or headers, it withdraws the newest result of that key | on inputs, late and rejected topics: no deletion \
-proves that an event was handled |
+`$key` or headers, it withdraws the newest result of that key | on inputs, late and rejected topics: a deletion \
+does not prove that an event was handled |
 | field | at its path through objects; names are compared by their characters (`\\u0041` is `A`) | absent, \
 null, below an \
 array; a member name on its path that is repeated in its object. Repeated names elsewhere have no effect |
@@ -82,15 +82,15 @@ same id and \
 the same key, and so are `"true"` and `true` | half of a surrogate pair |
 | key | as an id; of several fields, the list of them | array, object |
 | `ids` | array of ids, also empty; `$key` or `$header.NAME` that holds a JSON array; a field of CSV, cut at each \
-`list_delimiter` | null, absent, no array; \
+`list_delimiter` | null, absent, not an array; \
 an item \
 that is null, an array or an object |
-| time with a unit | number, or text of a JSON number (`"1767225600.25"`), exact; in all times fractions of a \
-microsecond are rounded \
-down, but in event times with `closed: right` they are rounded up | boolean; text with white space, `+` or \
+| time with a unit | number, or text of a JSON number (`"1767225600.25"`), exact. Fractions of a \
+microsecond in any time are rounded \
+down; in event times with `closed: right` they are rounded up | boolean; text with white space, `+` or \
 leading zeros; more than 2^62 microseconds from 1970 |
-| `where.path` of a filter | as a key; with `at_least` or `below` a number, or text of a JSON number | absent, \
-null, array, object; with bounds any other text, boolean |
+| `where.path` of a filter | as a key; with `at_least` or `below`: a number, or text of a JSON number | absent, \
+null, array, object; with `at_least` or `below`: any other text, boolean |
 | `$timestamp` as a time | the record's timestamp | none (-1); more than 2^62 microseconds from 1970 |
 | time without a unit | text in one of the forms below, in the proleptic Gregorian calendar, years 0000 to 9999 \
 | number, \

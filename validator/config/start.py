@@ -41,14 +41,14 @@ def parse_start(value: Any) -> Any:
     if text.startswith("group:"):
         group = text.removeprefix("group:").strip()
         if not group:
-            raise broken_rule("group: names no consumer group", FIX)
+            raise broken_rule("group: has no consumer group after it", FIX)
         return Start(kind="group", group=group)
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
         raise broken_rule(f"{text!r} is not a valid start", FIX) from None
     if instant.tzinfo is None or "T" not in text.upper():
-        raise broken_rule(f"{text!r} has no time of day with a zone", FIX)
+        raise broken_rule(f"{text!r} needs a time of day and a time zone", FIX)
     return Start(kind="time", time_us=(instant - EPOCH) // timedelta(microseconds=1))
 
 

@@ -371,7 +371,7 @@ class Judging:
 
     def judged_of(self, rows: Ints) -> Judged:
         """Return the verdicts of the cells ``rows``, in rising order, by the clock of the last batch."""
-        assert self._clock is not None, "cells were judged before they are asked for"
+        assert self._clock is not None, "cells are judged before their verdicts are requested"
         if self.cells.newest is not None:
             return judge(self.cells, self._clock, self.rules).of(rows)
         return judge(self.cells.some(rows), self._clock, self.rules)

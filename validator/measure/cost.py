@@ -85,7 +85,7 @@ def cost_of(
     ``recovered_us``: recovery instants of the faults before it, by id.
     """
     if window.injected_us is None:
-        return FaultCost(absent_because=("the time of its injection was not reported",))
+        return FaultCost(absent_because=("not measured: the faults topic does not state when the fault was injected",))
     faults = injected(windows)
     until_s = until_us // SECOND_US
     start_s, healed = second_after(window.injected_us), healed_us(window)
@@ -103,7 +103,7 @@ def cost_of(
     if control is None:
         least = rules.control_seconds_least
         return FaultCost(
-            is_final=is_final, absent_because=(f"no control phase of {least} s with output came before it",)
+            is_final=is_final, absent_because=(f"no control phase of at least {least} s with output before the fault",)
         )
     known_s = second_after(until_us)
     end_s = known_s if next_s is None else min(next_s, known_s)
@@ -182,16 +182,16 @@ def _recovery(
     begin_s = max(extent.control_s, extent.control_end_s - rules.control_seconds_most, series.fine_from_s)
     first_s = extent.start_s - detector.moving_seconds + 1
     if begin_s > extent.control_end_s - rules.control_seconds_least or first_s < series.fine_from_s:
-        reasons.append("no recovery: the output around it is no longer kept per second")
+        reasons.append("recovery unknown: the output around the fault is no longer kept per second")
         return None, None
     band = band_of(series.contributions(begin_s, extent.control_end_s), detector)
     if band is None:
-        reasons.append(f"no recovery: the control phase has less than two rates over {detector.moving_seconds} s")
+        reasons.append(f"recovery unknown: the control phase is too short for 2 rates over {detector.moving_seconds} s")
         return None, None
     if not band.is_steady:
         reasons.append(
-            f"no recovery: the control phase's output comes in bursts, {band.mean:.4g} contributions a second with a "
-            f"deviation of {band.deviation:.4g} over {detector.moving_seconds} s: there is no steady rate to return to"
+            f"recovery unknown: the output of the control phase has no steady rate (mean {band.mean:.4g} contributions "
+            f"a second, standard deviation {band.deviation:.4g}, over {detector.moving_seconds} s)"
         )
         return None, None
     # An incomplete second would look like a drop.
@@ -203,7 +203,7 @@ def _recovery(
     if mark is not None:
         return extent.start_s + mark, True
     if not is_final:
-        reasons.append(f"no recovery yet: the rate has not stayed in the band for {detector.stable_seconds} s")
+        reasons.append(f"not recovered yet: the rate has not stayed in the band for {detector.stable_seconds} s")
         return None, None
     # The next fault is the reason only if it was injected before the waiting time was over. Otherwise the reason would
     # depend on whether that fault is known yet.
@@ -221,8 +221,8 @@ def _latency(output: Output | None, rules: CostRules) -> Spread | None:
 def _latency_cost(before: Output, after: Output | None, rules: CostRules, reasons: list[str]) -> float | None:
     usual, worst = _latency(before, rules), _latency(after, rules)
     if usual is None or worst is None:
-        where = "the control phase" if usual is None else "failure and recovery"
-        reasons.append(f"no failure cost: no latency by {rules.latency} was measured in {where}")
+        where = "the control phase" if usual is None else "the failure and recovery phases"
+        reasons.append(f"failure cost unknown: no latency by {rules.latency} was measured in {where}")
         return None
     # A fault never makes an engine faster: a value below control is chance.
     return max(0.0, (worst.max_us - usual.max_us) / 1e6)
@@ -236,7 +236,7 @@ def _downtime(extent: _Extent, before: Output, series: Series, measured_s: int, 
         extent.control_end_s * SECOND_US - before.last_us,
     )
     if GAPS_MIN * max(usual_us, *edges_us) > (extent.control_end_s - extent.control_s) * SECOND_US:
-        reasons.append("no downtime: the control phase is too short to show how long the output usually pauses")
+        reasons.append("downtime unknown: the control phase is too short to show how long the output usually pauses")
         return None
     last = series.last_before(extent.start_s)
     outputs = [*([last] if last is not None else []), *series.between(extent.start_s, measured_s)]
@@ -257,11 +257,11 @@ def _throughput_penalty(
 ) -> float | None:
     seconds = end_s - extent.start_s
     if seconds * SECOND_US < max(SECOND_US, before.gap_us):
-        reasons.append("no throughput penalty: the failure phase is shorter than the usual pause of the output")
+        reasons.append("throughput penalty unknown: the failure phase is shorter than the usual pause of the output")
         return None
     usual = before.contributions / (extent.control_end_s - extent.control_s)
     if usual == 0:
-        reasons.append("no throughput penalty: the results of the control phase hold no ids")
+        reasons.append("throughput penalty unknown: the results of the control phase hold no ids")
         return None
     return (failing.contributions if failing is not None else 0) / seconds / usual
 
@@ -270,9 +270,9 @@ def _latency_penalty(before: Output, failing: Output | None, rules: CostRules, r
     usual, now = _latency(before, rules), _latency(failing, rules)
     if usual is None or now is None:
         where = "the control phase" if usual is None else "the failure phase"
-        reasons.append(f"no latency penalty: no latency by {rules.latency} was measured in {where}")
+        reasons.append(f"latency penalty unknown: no latency by {rules.latency} was measured in {where}")
         return None
     if usual.mean_us == 0:
-        reasons.append(f"no latency penalty: the latency by {rules.latency} was 0 in the control phase")
+        reasons.append(f"latency penalty unknown: the latency by {rules.latency} was 0 in the control phase")
         return None
     return now.mean_us / usual.mean_us

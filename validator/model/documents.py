@@ -67,7 +67,7 @@ class _Loader(yaml.SafeLoader):
         anchor: str | None = event.anchor
         if self.check_event(yaml.AliasEvent):
             if anchor not in self._anchored:
-                raise DocumentRefused(f"alias *{_shown(anchor)} has no complete anchor before it", event.start_mark)
+                raise DocumentRefused(f"alias *{_shown(anchor)} is undefined or inside its anchor", event.start_mark)
             self._count(*self._anchored[anchor], event.start_mark)
             return super().compose_node(parent, index)
         if anchor in self.anchors:
@@ -159,7 +159,7 @@ def parse(text: str, *, texts: Iterable[KeyPath] = ()) -> Any:
         raise
     except (ValueError, OverflowError):
         # PyYAML's conversions of numbers and escapes do not check what they convert: `0x_`, "\UFFFFFFFF".
-        raise DocumentRefused("a number or an escape that has no value") from None
+        raise DocumentRefused("a number or an escape sequence that is not valid") from None
 
 
 def _with_texts(node: yaml.Node | None, place: KeyPath) -> yaml.Node | None:

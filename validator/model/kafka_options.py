@@ -49,16 +49,16 @@ _PEM_KEY: Final = "name PEM files in ssl.certificate.location and ssl.key.locati
 _REFUSED: Final = {
     **dict.fromkeys(
         ("sasl.client.callback.handler.class", "sasl.login.class", "ssl.engine.factory.class"),
-        ("it names a Java class, which the Python client cannot run", _LIKE_OTHERS),
+        ("it names a Java class, which the Python client cannot run", f"leave it out, and {_LIKE_OTHERS}"),
     ),
     "ssl.cipher.suites": (
-        "the two clients have different names for cipher suites",
+        "the Python and the Java client have different names for cipher suites",
         "leave it out, and set ssl.cipher.suites on the brokers",
     ),
-    "sasl.oauthbearer.config": ("only the Python client has it", "set sasl.oauthbearer.method to oidc"),
+    "sasl.oauthbearer.config": ("only the Python client has it", "leave it out, and use sasl.oauthbearer.method oidc"),
     "enable.sasl.oauthbearer.unsecure.jwt": (
         "only the Python client has it",
-        "set sasl.oauthbearer.method to oidc",
+        "leave it out, and use sasl.oauthbearer.method oidc",
     ),
 }
 """Options that only one client supports -> the problem, and the fix."""
@@ -174,7 +174,7 @@ def _rename(given: dict[str, str], name: str, other: str) -> None:
     if name in given:
         value = given.pop(name)
         if given.get(other, value) != value:
-            raise OptionsRefused(f"{name} and {other} are two names of one option and differ", "leave one out")
+            raise OptionsRefused(f"{name} and {other} name one option, but have different values", "leave one out")
         given[other] = value
 
 
@@ -211,14 +211,14 @@ def _check_tls(given: dict[str, str]) -> None:
     if verification not in ("true", "1", "t"):
         raise OptionsRefused(
             "enable.ssl.certificate.verification: the Java client always verifies certificates",
-            "leave it out and name the CA in ssl.ca.location; where only the host name does not fit, set "
+            "leave it out and name the CA in ssl.ca.location; if only the host name does not match, also set "
             "ssl.endpoint.identification.algorithm to none",
         )
     algorithm = given.get("ssl.endpoint.identification.algorithm")
     if algorithm is not None:
         given["ssl.endpoint.identification.algorithm"] = algorithm = algorithm.lower() or "none"
         if algorithm not in ("https", "none"):
-            raise OptionsRefused("ssl.endpoint.identification.algorithm has no such value", "use https or none")
+            raise OptionsRefused("ssl.endpoint.identification.algorithm has an unknown value", "use https or none")
     for first, second in (
         ("ssl.ca.location", "ssl.ca.pem"),
         ("ssl.certificate.location", "ssl.certificate.pem"),
@@ -236,7 +236,7 @@ def _check_tls(given: dict[str, str]) -> None:
         raise OptionsRefused("a key of the client needs its certificate", "add ssl.certificate.location")
     if given.get("ssl.certificate.pem", "").count("-----BEGIN CERTIFICATE-----") > 1:
         raise OptionsRefused(
-            "ssl.certificate.pem: the Python client sends its first certificate only",
+            "ssl.certificate.pem: the Python client sends only the first certificate in it",
             "write the chain to a file and name it in ssl.certificate.location",
         )
 
@@ -245,7 +245,7 @@ def _from_jaas(given: dict[str, str]) -> None:
     handler = given.pop("sasl.login.callback.handler.class", None)
     if handler is not None and handler not in _TOKEN_HANDLERS:
         problem = "sasl.login.callback.handler.class: it names a Java class, which the Python client cannot run"
-        raise OptionsRefused(problem, _LIKE_OTHERS)
+        raise OptionsRefused(problem, f"leave it out, and {_LIKE_OTHERS}")
     if handler is not None:
         given.setdefault("sasl.oauthbearer.method", "oidc")
     text = given.pop("sasl.jaas.config", None)
@@ -303,7 +303,7 @@ def _jaas_entry(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _unreadable_jaas() -> OptionsRefused:
-    fix = 'write MODULE required NAME="VALUE" ...; or use sasl.username and sasl.password'
+    fix = 'write it as `MODULE required NAME="VALUE" ...;`, or use sasl.username and sasl.password'
     return OptionsRefused("sasl.jaas.config cannot be read", fix)
 
 
@@ -321,7 +321,7 @@ def _check_sasl(given: dict[str, str]) -> None:
         problem = (
             "sasl.mechanism is missing"
             if mechanism is None
-            else f"the two clients do not both support SASL {mechanism}"
+            else f"the Python and Java clients do not both support SASL {mechanism}"
         )
         raise OptionsRefused(problem, f"set sasl.mechanism to one of {', '.join(_MECHANISMS)}")
     needed = ["sasl.username", "sasl.password"]
@@ -330,17 +330,18 @@ def _check_sasl(given: dict[str, str]) -> None:
         _check_oidc(given)
     for name in needed:
         if not given.get(name):
-            raise OptionsRefused(f"{name} is missing, which SASL {mechanism} needs", "add it")
+            raise OptionsRefused(f"SASL {mechanism} needs {name}, which is missing", "add it")
 
 
 def _check_oidc(given: dict[str, str]) -> None:
     if given.get("sasl.oauthbearer.method", "").lower() != "oidc":
-        problem = "sasl.oauthbearer.method: both clients can get tokens from a token endpoint only"
-        raise OptionsRefused(problem, "set it to oidc, with client.id, client.secret and token.endpoint.url")
+        problem = "sasl.oauthbearer.method: only oidc works in both the Python and the Java client"
+        fix = "set it to oidc, and set sasl.oauthbearer.client.id, sasl.oauthbearer.client.secret and " + _ENDPOINT
+        raise OptionsRefused(problem, fix)
     known = {*_OIDC, _ENDPOINT, "sasl.oauthbearer.method", "sasl.oauthbearer.extensions"}
     for name in given:
         if name.startswith("sasl.oauthbearer.") and name not in known and name not in JAVA_ONLY:
-            raise OptionsRefused(f"{name}: only one of the two clients has it", "leave it out")
+            raise OptionsRefused(f"{name}: the Python and Java clients do not both have it", "leave it out")
 
 
 def _java_tls(given: Mapping[str, str], read: Callable[[str], str]) -> dict[str, str]:

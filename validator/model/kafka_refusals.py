@@ -134,8 +134,8 @@ def refusal_of_kind(kind: str, options: Mapping[str, str], **named: str) -> Refu
     has_certificate = any(name in options for name in _CERTIFICATES)
     certificate_problem, certificate_fix = (
         (
-            "the certificate of the client is refused by the broker",
-            "name one that is valid and signed by a CA of the broker in ssl.certificate.location in kafka.options",
+            "the broker refuses the certificate of the client",
+            "set ssl.certificate.location in kafka.options to a valid certificate of a CA that the broker trusts",
         )
         if has_certificate
         else (
@@ -151,15 +151,15 @@ def refusal_of_kind(kind: str, options: Mapping[str, str], **named: str) -> Refu
     problem, fix = {
         "mechanism": (
             f"the listener does not offer SASL mechanism {mechanism} (it offers {named.get('offered') or 'none'})",
-            "set sasl.mechanism in kafka.options to one that it offers",
+            "set sasl.mechanism in kafka.options to a mechanism that the listener offers",
         ),
-        "no_sasl": (f"the listener offers no SASL, and security.protocol is {protocol}", protocols),
+        "no_sasl": (f"the listener offers no SASL, but security.protocol is {protocol}", protocols),
         "token": (
             "no token for SASL OAUTHBEARER could be obtained from sasl.oauthbearer.token.endpoint.url",
             "correct sasl.oauthbearer.client.id, client.secret and token.endpoint.url in kafka.options",
         ),
         "credentials": (
-            "the token is refused (SASL OAUTHBEARER)"
+            "the broker refuses the token (SASL OAUTHBEARER)"
             if mechanism == "OAUTHBEARER"
             else f"the password{user} is wrong, or there is no such user (SASL {mechanism})",
             "correct sasl.oauthbearer.* in kafka.options"
@@ -169,24 +169,24 @@ def refusal_of_kind(kind: str, options: Mapping[str, str], **named: str) -> Refu
         "expired": ("the certificate of the broker has expired", "renew it on the broker"),
         "not_yet": ("the certificate of the broker is not valid yet", "check the clocks of broker and sidecar"),
         "host": (
-            "the certificate of the broker is not for the host name that is used",
-            "use the name in the certificate in kafka.bootstrap_servers and in the brokers' advertised.listeners",
+            "the certificate of the broker does not match the host name that the client uses",
+            "use the certificate's host name in kafka.bootstrap_servers and in the brokers' advertised.listeners",
         ),
         UNTRUSTED: (
             "the certificate of the broker is not trusted",
-            "name the certificate of the CA that signed it in ssl.ca.location in kafka.options",
+            "set ssl.ca.location in kafka.options to a file with the certificate of the CA that signed it",
         ),
-        "plaintext": (f"the listener does not use TLS, and security.protocol is {protocol}", protocols),
-        "tls": (f"the listener uses TLS, and security.protocol is {protocol}", protocols),
-        "sasl": (f"the listener requires SASL, and security.protocol is {protocol}", protocols),
+        "plaintext": (f"the listener does not use TLS, but security.protocol is {protocol}", protocols),
+        "tls": (f"the listener uses TLS, but security.protocol is {protocol}", protocols),
+        "sasl": (f"the listener requires SASL, but security.protocol is {protocol}", protocols),
         "client_expired": (
             "the certificate of the client has expired",
-            "renew the one that ssl.certificate.location in kafka.options names",
+            "renew the certificate that ssl.certificate.location in kafka.options names",
         ),
         "client_certificate": (certificate_problem, certificate_fix),
         "handshake": (
             f"client and broker have no common cipher or TLS version, or {certificate_problem}",
-            f"compare ssl.cipher.suites and ssl.enabled.protocols of the broker, or {certificate_fix}",
+            f"check ssl.cipher.suites and ssl.enabled.protocols of the broker, or {certificate_fix}",
         ),
         "topic": missing_right("READ", f"topic {named.get('names', '')}", options),
         "group": missing_right("DESCRIBE", f"group {named.get('names', '')}", options),
@@ -199,11 +199,11 @@ def refusal_of_kind(kind: str, options: Mapping[str, str], **named: str) -> Refu
             "the client's key store in ssl.keystore.location cannot be read",
             "check that ssl.keystore.password is its password, and that the file exists and is PKCS#12",
         ),
-        "resolve": (f"there is no host {named.get('host', 'of that name')}", "check kafka.bootstrap_servers"),
-        "nobody": ("nothing listens on that address", "check kafka.bootstrap_servers"),
+        "resolve": (f"host {named.get('host', 'of the broker')} cannot be resolved", "check kafka.bootstrap_servers"),
+        "nobody": ("nothing listens on the address of the broker", "check kafka.bootstrap_servers"),
         "closed": (
-            f"the broker closes every connection, and security.protocol is {protocol}",
-            f"{protocols}, if the broker is up",
+            f"the broker closes every connection, perhaps because security.protocol {protocol} is wrong",
+            f"if the broker is up, {protocols}",
         ),
     }[kind]
     return Refusal(kind, problem, fix)

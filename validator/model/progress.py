@@ -87,7 +87,7 @@ class IngestProgress:
         self, batch: int, lookup_us: int, lookups: Mapping[PartitionId, Lookup], ends: Mapping[PartitionId, int]
     ) -> IngestProgress:
         """Return the progress after a batch was planned to ``ends`` and the brokers were looked up at ``lookup_us``."""
-        assert lookup_us > self.lookup_us, "the sidecar's clock never falls"
+        assert lookup_us > self.lookup_us, "each lookup is later than the one before it"
         frontiers = dict(self.frontiers)
         for place, frontier in self.frontiers.items():
             if place in lookups:

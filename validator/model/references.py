@@ -82,7 +82,7 @@ class _Expansion:
         self._left -= len(value)
         if self._left < 0:
             self.problems.append(
-                f"{place}: the references of the document stand for more than {EXPANDED_MAX:,} characters; "
+                f"{place}: the references of the document expand to more than {EXPANDED_MAX:,} characters; "
                 "shorten their values."
             )
         return value

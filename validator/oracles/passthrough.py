@@ -79,7 +79,7 @@ class Passthrough(Oracle):
                 problem = (
                     f"{format_duration(self.bucket)} is not a multiple of the unit of outputs[{i}].fields.event_time"
                 )
-                raise broken_rule_at("oracle.bucket", problem, f"write a whole number of {unit}")
+                raise broken_rule_at("oracle.bucket", problem, f"write a multiple of 1 {unit}")
 
     def _floor(self, instants_us: Ints) -> Ints:
         return instants_us - instants_us % self.bucket
@@ -98,7 +98,7 @@ def _text(item: Any) -> str:
     try:
         return canonical(item)
     except ValueError as error:
-        raise broken_rule(f"{item!r} {error}", "write it as in JSON") from None
+        raise broken_rule(f"{item!r} {error}", "write a text or a number that JSON allows") from None
 
 
 def _number(value: Any) -> Decimal:
@@ -110,7 +110,7 @@ def _number(value: Any) -> Decimal:
     except InvalidOperation:
         raise broken_rule(f"{value!r} is not a number", fix) from None
     if not number.is_finite() or math.fabs(number.adjusted()) > _EXPONENT_MAX:
-        raise broken_rule(f"{value!r} is not a number that a record can be compared with", fix)
+        raise broken_rule(f"{value!r} is not finite, or is too large or too small to compare", fix)
     return number
 
 

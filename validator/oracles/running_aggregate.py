@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 MIXED_EMISSIONS: Final = Combination(
     ("outputs.emission",),
     "`cumulative` for some outputs but not for all",
-    "outputs of which only some are cumulative are not built yet",
+    "emission cumulative for only some outputs is not built yet",
 )
 DROP_WITHOUT_WINDOWS: Final = Combination(
     ("timing.late_policy",),
     "`drop` with `running_aggregate`",
-    "late policy drop is not built without windows, where nothing closes",
+    "late policy drop is not built for a running aggregate, which has no windows that close",
 )
 
 
@@ -91,8 +91,8 @@ class RunningAggregate(Oracle):
         for i, output in enumerate(outputs):
             place = f"outputs[{i}]"
             if output.emission == "cumulative" and output.evidence == "id":
-                problem = "with emission cumulative each result would replace the ids before it"
-                raise broken_rule_at(f"{place}.evidence", problem, "use ids, or emission final")
+                problem = "with emission cumulative, a result with one id would replace the earlier ids of its key"
+                raise broken_rule_at(f"{place}.evidence", problem, "use evidence ids, or emission final")
             if (output.emission == "cumulative") != (outputs[0].emission == "cumulative"):
                 fix = "give every output the same emission"
                 raise broken_rule_at(f"{place}.emission", MIXED_EMISSIONS.problem, fix)

@@ -220,14 +220,14 @@ class Oracle(Frozen):
     def check_times(self, outputs: Sequence[Output]) -> None:
         """Raise PydanticCustomError for results that do not name their cells as this oracle needs, and for emission
         `cumulative` with windows."""
-        used, words = self.result_time, {"window_start": "window's start", "event_time": "time of its event"}
+        used, words = self.result_time, {"window_start": "window's start", "event_time": "event's time"}
         what = words.get(used or "", "")
         also = "window_end" if used == "window_start" else None
         for i, output in enumerate(outputs):
             place = f"outputs[{i}].fields"
             for name in ("event_time", "window_start", "window_end"):
                 if name not in (used, also) and getattr(output.fields, name) is not None:
-                    fix = "leave it out" + (f", and name the {what} as {used}" if used is not None else "")
+                    fix = "leave it out" + (f", and set {used} to the path of the {what}" if used is not None else "")
                     raise broken_rule_at(f"{place}.{name}", f"oracle {self.kind} does not use it", fix)
             if used is not None and getattr(output.fields, used) is None:
                 fix = f"name the path of the {what} in a result"

@@ -32,7 +32,7 @@ class SlidingWindow(Windows):
     @model_validator(mode="after")
     def _overlaps(self) -> Self:
         if self.slide > self.size:
-            problem = f"{format_duration(self.slide)} is above the size: events between two windows would be in none"
+            problem = f"{format_duration(self.slide)} is above the size: events between windows would be in no window"
             raise broken_rule_at("slide", problem, f"write at most {format_duration(self.size)}")
         if self.offset >= self.slide:
             problem = f"{format_duration(self.offset)} is not below the slide"

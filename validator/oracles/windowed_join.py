@@ -97,15 +97,15 @@ class WindowedJoin(Windows):
             paths = output.fields.ids or ()
             for path in paths:
                 if path.input not in sides.values():
-                    problem = f"it does not say of which input the ids at {path.path} are"
-                    raise broken_rule_at(place, problem, f"write {{path: {path.path}, input: ...}} with {both}")
+                    problem = f"the input of the ids at {path.path} must be one of {both}"
+                    raise broken_rule_at(place, problem, f"write {{path: {path.path}, input: TOPIC}}")
             for topic in sides.values():
                 if topic not in [path.input for path in paths]:
                     raise broken_rule_at(place, f"the ids of {topic} are missing", f"add {{path: ..., input: {topic}}}")
         for place, late in declared.set_aside:
             if late.input not in sides.values():
-                problem = "a join must know from which input the events of this topic are"
-                raise broken_rule_at(f"{place}.input", problem, f"name one of {both}, and give each a topic of its own")
+                problem = f"the input of these events must be one of {both}"
+                raise broken_rule_at(f"{place}.input", problem, "name it, and use a separate topic for each input")
 
     def classes(
         self, id_counts: IdCounts, flags: Flags, texts: Sequence[str], *, collapse: bool, drops_late: bool

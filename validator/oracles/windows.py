@@ -64,7 +64,7 @@ class Windows(Oracle):
             fix = f"write an offset below {format_duration(self.size)}"
             raise broken_rule_at("offset", f"{format_duration(self.offset)} is not below the size", fix)
         if self.time_zone not in UTC_NAMES:
-            fix = "write UTC, with an offset where the windows are shifted by a constant"
+            fix = "write UTC, and set offset if the windows are shifted by a constant"
             raise broken_rule_at("time_zone", LOCAL_TIME.problem, fix)
         return self
 

@@ -85,7 +85,7 @@ class Certificate:
                 self._seen = seen
                 self._context = self._read()
         except AccessError as error:
-            self._say(f"{error} The certificate that was read before stays in use.")
+            self._say(f"{error} The sidecar keeps the previous certificate in use.")
         return self._context
 
     def _changed(self) -> tuple[int, ...]:
@@ -105,8 +105,8 @@ class Certificate:
             which = f"{self._files.cert_file} and {self._files.key_file}"
             reason = error.strerror or type(error).__name__
             raise AccessError(
-                f"metrics.tls_server_config: {which} cannot be used ({reason}); name a PEM certificate chain and its "
-                "unencrypted key."
+                f"metrics.tls_server_config: {which} cannot be used ({reason}); set cert_file to a PEM certificate "
+                "chain and key_file to its unencrypted key."
             ) from None
         return context
 
@@ -122,11 +122,11 @@ def token_of(authorization: Authorization) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not ASCII text"
         raise AccessError(
-            f"metrics.authorization.credentials_file: {path} cannot be read ({reason}); fix that."
+            f"metrics.authorization.credentials_file: {path} cannot be read ({reason}); make it readable ASCII text."
         ) from None
     if len(token) < TOKEN_MIN:
-        said = f"{path} holds no token of at least {TOKEN_MIN} characters"
-        fix = "write one, such as from `openssl rand -hex 32`"
+        said = f"the token in {path} has fewer than {TOKEN_MIN} characters"
+        fix = "write a longer token, for example the output of `openssl rand -hex 32`"
         raise AccessError(f"metrics.authorization.credentials_file: {said}; {fix}.")
     return token
 

@@ -43,17 +43,17 @@ def canary_status(measures: CanaryMeasures | None, now_us: int) -> CanaryStatus 
         told = f" (by class: {', '.join(missed)})" if missed else ""
         said.append(
             f"The sidecar found only a share of {ratio(recall)} of the violations that its canary planted{told}: "
-            "violations of the pipeline may be missed, too, and a pass proves little."
+            "the sidecar may also miss violations of the pipeline, so the verdict pass is not reliable."
         )
     if alarms:
         said.append(
             f"The sidecar reported {plural(alarms, 'violation')} that its canary had not planted: the violations "
-            "that it reports for the pipeline may be false alarms, too."
+            "that the sidecar reports for the pipeline may also be false alarms."
         )
     if is_silent:
         said.append(
-            f"No round of the canary was judged since {clock(rfc3339(measures.judged_us))} UTC: whether the sidecar "
-            "finds violations is not known."
+            f"No round of the canary has been judged since {clock(rfc3339(measures.judged_us))} UTC: it is not known "
+            "whether the sidecar finds violations."
         )
     found = "silent" if is_silent else "none judged yet" if recall is None else ratio(recall)
     found += f", {plural(alarms, 'false alarm')}" if alarms else ""

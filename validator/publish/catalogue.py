@@ -67,7 +67,7 @@ MOVED: Final = tuple(name for name in Contribution if name is not Contribution.E
 VIOLATION: Final = Label("class", tuple(ViolationClass), "class of a violation")
 PHASE: Final = Label("phase", PHASES, "phase of the run")
 TOPIC: Final = Label("topic", None, "a configured topic")
-FAULT: Final = Label("fault", None, "the plan's name of the fault")
+FAULT: Final = Label("fault", None, "name of the fault in its plan, or its kind if it has no name")
 KIND: Final = Label("kind", None, "kind of the fault")
 
 
@@ -77,9 +77,7 @@ def _canary(name: str, unit: str, meaning: str, labels: tuple[Label, ...] = ()) 
 
 
 CATALOGUE: Final[tuple[Metric, ...]] = (
-    Metric(
-        "events_total", "counter", "contributions", "Contributions by the class that they had first.", (CONTRIBUTION,)
-    ),
+    Metric("events_total", "counter", "contributions", "Contributions by their first class.", (CONTRIBUTION,)),
     Metric(
         "reclassified_total",
         "counter",
@@ -100,7 +98,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "violations_retracted_total",
         "counter",
         "violations",
-        "Confirmed violations that later evidence explained: the measured false alarms.",
+        "Confirmed violations that were retracted: later evidence explained them (the measured false alarms).",
         (VIOLATION,),
     ),
     Metric("violations_open", "gauge", "violations", "Confirmed violations that are not acknowledged.", (VIOLATION,)),
@@ -108,21 +106,21 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "violations_expected",
         "gauge",
         "violations",
-        "Confirmed violations of a fault whose plan expects their class, acknowledged or not.",
+        "Confirmed violations that are attributed to a fault whose plan expects their class, also acknowledged ones.",
         (VIOLATION,),
     ),
     Metric(
         "violations_unexpected",
         "gauge",
         "violations",
-        "Confirmed violations that are not acknowledged and that no fault's plan expects; alerts use this metric.",
+        "Confirmed violations that are neither acknowledged nor expected by a fault's plan; alerts use this metric.",
         (VIOLATION,),
     ),
     Metric(
         "outstanding_events",
         "gauge",
         "contributions",
-        "Expected contributions without a result or a late or rejected record, by their present state.",
+        "Expected contributions without a result, late record or rejected record, by their current state.",
         (Label("state", tuple(OUTSTANDING), "class of the outstanding contribution"),),
     ),
     Metric(
@@ -138,7 +136,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "1 for the verdict of a guarantee over the run, the last hour or the last day; 0 for the other verdicts.",
         (
             Label("guarantee", tuple(Guarantee), "a guarantee"),
-            Label("over", OVERS, "the stretch that is judged"),
+            Label("over", OVERS, "time span of the verdict"),
             Label("status", tuple(Verdict), "the verdict"),
         ),
     ),
@@ -146,7 +144,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "guarantee_declared",
         "gauge",
         "0 or 1",
-        "1 for the guarantee that the pipeline declares. Alerts concern this one. No series before the first batch.",
+        "1 for the guarantee that the pipeline declares. Alerts use this guarantee. No series before the first batch.",
         (Label("guarantee", tuple(Guarantee), "a guarantee"),),
         None,
     ),
@@ -154,9 +152,9 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "reliability_ratio",
         "gauge",
         "ratio 0-1",
-        "Handled contributions, or those processed exactly once, over all expected contributions of settled cells; NaN"
+        "Share of the expected contributions of settled cells that were handled, or processed exactly once; NaN"
         " until a cell is settled.",
-        (Label("measure", ("handled", "exact"), "which of the two"),),
+        (Label("measure", ("handled", "exact"), "handled, or processed exactly once"),),
         NAN,
     ),
     Metric("reliable_events_total", "counter", "contributions", "Distinct contributions processed."),
@@ -164,20 +162,20 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "latency_seconds",
         "histogram",
         "seconds",
-        "Time from the input that the definition names to the result; see `latency_resolution_seconds`.",
+        "Time from an input, selected by the label `definition`, to the result; see `latency_resolution_seconds`.",
         (Label("definition", DEFINITIONS, "which input counts as the start"), PHASE),
     ),
     Metric(
         "latency_resolution_seconds",
         "gauge",
         "seconds",
-        "Resolution of the instants from which latencies are computed: 0 if all topics have LogAppendTime.",
+        "Resolution of the times from which latencies are computed: 0 if all topics have LogAppendTime.",
     ),
     Metric(
         "detection_delay_seconds",
         "histogram",
         "seconds",
-        "Time from the instant at which a violation could first be proven to the commit of its confirmation.",
+        "Time until the confirmation of a violation is committed, from the first instant at which proof was possible.",
     ),
     Metric(
         "fault_active",
@@ -190,72 +188,73 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "fault_expects",
         "gauge",
         "0 or 1",
-        "1 while the plan of a fault expects the class: from its injection until some time after its healing.",
+        "1 while the plan of a fault expects the class: from the fault's injection until `measures.give_up_after`, plus"
+        " the time that confirming a loss takes, after its healing.",
         (Label("class", EXPECTABLE, "class of a violation, or `overdue`"),),
     ),
     Metric(
         "fault_failure_cost_seconds",
         "gauge",
         "seconds",
-        "Largest latency in the failure and recovery phases less the largest in the control phase.",
+        "Largest latency in the failure and recovery phases minus the largest latency in the control phase.",
         (FAULT, KIND),
     ),
     Metric(
         "fault_recovery_seconds",
         "gauge",
         "seconds",
-        "Time from the injection until the output rate was back in the band of the control phase.",
+        "Time from the injection until the output rate was back in the band around the rate of the control phase.",
         (FAULT, KIND),
     ),
     Metric(
         "fault_downtime_seconds",
         "gauge",
         "seconds",
-        "Longest gap of output less the longest gap of the control phase.",
+        "Longest time without output, minus the longest such time in the control phase.",
         (FAULT, KIND),
     ),
     Metric(
         "fault_recovered",
         "gauge",
         "0 or 1",
-        "Whether the output rate recovered after the fault; no series while that is undecided or cannot be measured.",
+        "1 if the output rate recovered after the fault, else 0; no series while undecided or not measurable.",
         (FAULT, KIND),
     ),
     Metric(
         "fault_throughput_penalty_ratio",
         "gauge",
         "ratio",
-        "Throughput of the failure phase over that of the control phase (TPF).",
+        "Throughput of the failure phase divided by that of the control phase (TPF).",
         (FAULT, KIND),
     ),
     Metric(
         "fault_latency_penalty_ratio",
         "gauge",
         "ratio",
-        "Mean latency of the failure phase over that of the control phase (LPF).",
+        "Mean latency of the failure phase divided by that of the control phase (LPF).",
         (FAULT, KIND),
     ),
     Metric(
         "fault_resolution_seconds",
         "gauge",
         "seconds",
-        "Resolution of the instants behind the measures of the fault: 0 if all topics have LogAppendTime; no series "
-        "if it is not known.",
+        "Resolution of the times from which the fault's measures are computed: 0 if all topics have LogAppendTime; "
+        "no series if the resolution is not known.",
         (FAULT, KIND),
     ),
-    Metric("read_lag_events", "gauge", "offsets", "Offsets that the sidecar has yet to read.", (TOPIC,)),
+    Metric("read_lag_events", "gauge", "offsets", "Offsets that the sidecar has not read yet.", (TOPIC,)),
     Metric(
         "read_lag_seconds",
         "gauge",
         "seconds",
-        "Age of the instant up to which every partition of the topic was read; NaN until each was read through once.",
+        "Age of the oldest read-through time of the topic's partitions; NaN until each partition was read through.",
         (TOPIC,),
     ),
     Metric(
         "input_watermark_timestamp_seconds",
         "gauge",
         "seconds since the epoch",
-        "Event time up to which the inputs are complete; NaN before every partition that counts has an event.",
+        "Event time up to which the inputs are complete; NaN until each input partition that is not idle has an event.",
         (),
         NAN,
     ),
@@ -268,11 +267,17 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         (),
         NAN,
     ),
-    Metric("coverage_complete", "gauge", "0 or 1", "1 while the sidecar accounts for every record."),
+    Metric(
+        "coverage_complete",
+        "gauge",
+        "0 or 1",
+        "1 while the sidecar has missed no record (expired, or in a recreated or truncated topic) and its coverage sums"
+        " balance, else 0.",
+    ),
     _canary(
         "recall_ratio",
         "ratio 0-1",
-        "Planted violations that were found in time over all planted ones, in the last 10 rounds of the canary. No"
+        "Share of the planted violations that the sidecar found in time, in the last 10 rounds of the canary. No"
         " series before the first round, or without a canary.",
     ),
     _canary(
@@ -290,12 +295,12 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
     _canary(
         "false_alarms",
         "violations",
-        "Violations in the last 10 rounds of the canary that it had not planted.",
+        "Violations that the sidecar reported and the canary had not planted, in the last 10 rounds of the canary.",
     ),
     _canary(
         "judged_timestamp_seconds",
         "seconds since the epoch",
-        "Instant at which the newest round of the canary was judged. Before the first, the start of the canary.",
+        "Instant at which the newest round of the canary was judged. At first it is the start of the canary.",
     ),
     _canary(
         "silent_after_seconds",
@@ -345,8 +350,8 @@ HEAD: Final = """\
 
 The sidecar serves these metrics at `/metrics` of `metrics.address:metrics.port`.
 
-- **Labels.** Every metric has the label `pipeline`. No label has an id, a key, an offset or a run.
-- **Start and restart.** Every class exists at 0 from the first scrape of a new state. After a restart `/metrics`
+- **Labels.** Every metric has the label `pipeline`. No label contains an id, a key, an offset or a run.
+- **Start and restart.** Every class starts at 0 with the first scrape of a new state. After a restart `/metrics`
   answers 503 until the totals are restored, so a counter never falls.
 - **Not measured yet.** The classes `inconsistent` and `wrong_value` stay at 0. In the report they are null in
   `results`.

@@ -56,21 +56,21 @@ def effective_guarantee(path: Path | None, declared: Guarantee) -> EffectiveGuar
         return None
     try:
         if not path.is_file():  # a pipe would block until it has a writer
-            return _unknown(declared, f"{path} does not exist or is not a file; the operator of the engine writes it")
+            return _unknown(declared, f"{path} does not exist or is not a file; the engine's operator must write it")
         with path.open("rb") as file:
             content = file.read(BYTES_MAX + 1)
         if len(content) > BYTES_MAX:
             return _unknown(
-                declared, f"{path} has more than {BYTES_MAX} bytes; name the file that the engine's operator writes"
+                declared, f"{path} has more than {BYTES_MAX} bytes; set engine.effective to the operator's file"
             )
         read = _EffectiveFile.model_validate_json(content)
     except OSError as error:
-        return _unknown(declared, f"{path} cannot be read ({error.strerror or error}); let the sidecar read it")
+        return _unknown(declared, f"{path} cannot be read ({error.strerror or error}); make it readable")
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         said = f"{where}: {first['msg']}" if where else first["msg"]
-        return _unknown(declared, f"{path} is damaged ({said}); write it again")
+        return _unknown(declared, f"{path} is damaged ({said}); the engine's operator must write it again")
     finding = None
     if read.guarantee not in (declared, Guarantee.EXACTLY_ONCE):  # exactly once implies the other guarantees
         because = f": {'; '.join(read.evidence)}" if read.evidence else ""
@@ -104,7 +104,7 @@ def effective_lines(report: Report) -> list[str]:
     said = sentence(block)
     if block is None or said is None:
         return []
-    return [f"FINDING: {said} It does not change the verdict."] if block["finding"] else [said]
+    return [f"FINDING: {said} This finding does not change the verdict."] if block["finding"] else [said]
 
 
 def effective_settings(report: Report) -> list[tuple[str, str]]:

@@ -25,7 +25,7 @@ from validator.state.tables import Table, has_rows, read
 
 _SIDE_PHRASES = {
     Side.INPUT.value: "read as an input event from",
-    Side.OUTPUT.value: "carried by the result",
+    Side.OUTPUT.value: "carried by a result in",
     Side.LATE.value: "set aside as late in",
     Side.REJECTED.value: "rejected in",
 }
@@ -48,7 +48,7 @@ def run(spark: SparkSession, state: Path, wanted: str | tuple[str, ...]) -> int:
         print(plain(line))
     if not story:
         what = f"with id {wanted}" if isinstance(wanted, str) else f"of cell {' '.join(wanted)}"
-        print(plain(f"{state}: no record {what} was read (or retention has dropped it)"), file=sys.stderr)
+        print(plain(f"{state}: no record {what} was read (or the state's retention dropped it)"), file=sys.stderr)
         return 3
     return 0
 
@@ -149,7 +149,7 @@ def _cell_lines(spark: SparkSession, state: Path, window_start_us: int | None, k
     if has_rows(state, Table.VERDICTS):
         for row in read(spark, state, Table.VERDICTS).where(own).orderBy("batch").limit(_ROWS_MAX).collect():
             counts = ", ".join(f"{row[name]} {name}" for name in CONTRIBUTIONS if row[name])
-            lines.append(f"  {rfc3339(row['lookup_us'])} batch {row['batch']}: judged {counts or 'empty'}")
+            lines.append(f"  {rfc3339(row['lookup_us'])} batch {row['batch']}: verdict: {counts or 'no contributions'}")
     if len(lines) == 1:
         lines.append("  not judged yet: the cell is open, or closed too recently to be overdue")
     if has_rows(state, Table.VIOLATIONS):
@@ -205,7 +205,7 @@ def _occurrences(rows: DataFrame) -> DataFrame:
 
 def _sentence(row: Row) -> str:
     owing = (
-        "; the condition of the oracle does not hold for it, so no result is expected"
+        "; the condition of the oracle does not hold for this event, so no result is expected"
         if row["status"] == UNOWED
         else ""
     )

@@ -24,8 +24,8 @@ from validator.publish.times import rfc3339
 ADVICE: Final[dict[ViolationClass, str]] = {
     ViolationClass.MISSING: "Compare the engine's restarts with the time of the loss: committing offsets before "
     "writing results loses in-flight events.",
-    ViolationClass.DUPLICATE: "Compare the engine's restarts with the time of the duplicates: an engine that restarts "
-    "repeats uncommitted work. Check that its sink is transactional or idempotent.",
+    ViolationClass.DUPLICATE: "Compare the engine's restarts with the time of the duplicates: after a restart, "
+    "an engine repeats uncommitted work. Check that its sink is transactional or idempotent.",
     ViolationClass.MISPLACED: "Compare the engine's window size, offset, time zone and key with `oracle` and "
     "`inputs[].fields` of the configuration.",
     ViolationClass.UNKNOWN_ID: "Look for another producer on the output topic, a wrong id field in the configuration, "
@@ -33,7 +33,7 @@ ADVICE: Final[dict[ViolationClass, str]] = {
     ViolationClass.INCONSISTENT: "The result contradicts its own ids: check the state that the engine restored last.",
     ViolationClass.UNDECODABLE: "Compare a record of the output topic with `outputs[].fields` of the configuration: "
     "was a new version of the engine deployed?",
-    ViolationClass.WRONG_VALUE: "The events are correct and the value is not: check the aggregation of the engine.",
+    ViolationClass.WRONG_VALUE: "The events are correct but the value is wrong: check the aggregation of the engine.",
 }
 """Class -> what to check first."""
 

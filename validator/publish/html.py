@@ -113,11 +113,11 @@ def _findings(found: Iterable[Finding], state: str) -> str:
 
 
 def _finding(finding: Finding, state: str) -> str:
-    since = f"first confirmed {clock(finding.since)} UTC" if finding.since else "before the kept history"
+    since = f"first confirmed {clock(finding.since)} UTC" if finding.since else "before the start of the kept history"
     lines = [("since", since)]
     lines += [("where", finding.where)] if finding.where else []
     lines += [("fault", finding.blamed)] if finding.blamed else []
-    lines += [("note", "The declared guarantee tolerates it.")] if finding.tolerated else []
+    lines += [("note", "The declared guarantee tolerates this class.")] if finding.tolerated else []
     lines += [("do", finding.advice)]
     listed = "".join(f"<dt>{name}</dt><dd>{escape(said)}</dd>" for name, said in lines)
     note = " (STATE is the state folder)" if state == STATE else ""
@@ -176,7 +176,7 @@ def _latencies(report: Report) -> str:
     rows = [[name.replace("_", " "), *_latency(measured)] for name, measured in report["latency_seconds"].items()]
     because, within = report.get("latency_absent_because"), report.get("latency_resolution_seconds")
     if within and not because:
-        because = f"Known to within {number(within)} s: topics have CreateTime."
+        because = f"The resolution of the latencies is {number(within)} s, because a topic has CreateTime."
     note = f"<p class='dim'>{escape(because)}</p>" if because else ""
     return _table("Latency in seconds", ("definition", *columns), rows) + note
 

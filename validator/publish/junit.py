@@ -61,10 +61,10 @@ def _violation(
     records = [record for record in violations if record.violation_class == violation.value]
     evidence = [plain(_evidence(record)) for record in records[:EVIDENCE_SHOWN]]
     if breaks(violation, report["guarantee"]):
-        message = f"{confirmed} confirmed, which {report['guarantee']} does not allow"
+        message = f"confirmed violations: {confirmed}; {report['guarantee']} does not allow this class"
         ET.SubElement(case, "failure", message=message).text = "\n".join(evidence)
     else:
-        text = f"{confirmed} confirmed, which {report['guarantee']} tolerates"
+        text = f"confirmed violations: {confirmed}; {report['guarantee']} tolerates this class"
         ET.SubElement(case, "system-out").text = "\n".join([text, *evidence])
 
 

@@ -43,7 +43,7 @@ def acknowledge_all_command(records: Iterable[ViolationRecord], state: str) -> s
 def acknowledged_scope(command: str) -> str:
     """Return in words which violations a command of `acknowledge_all_command` removes from the alert. They may be more
     than the listed ones."""
-    return "of this class and fault" if " --fault" in command else "of this class, with any fault or none"
+    return "of this class and fault" if " --fault" in command else "of this class, with or without a fault"
 
 
 def extent(records: Iterable[ViolationRecord], count: int) -> str | None:

@@ -88,6 +88,6 @@ def _why(report: Report) -> str:
     doubts: list[str] = report["reasons"][len(broken) :]
     told = {"fail": broken, "unknown": doubts}.get(report["outcome"], [])
     if not told:
-        return "no violation of it is confirmed, and nothing is in doubt"
+        return "no violation of the guarantee is confirmed, and nothing makes the verdict unknown"
     more = len(told) - 1
     return told[0].rstrip(".") + (f" (and {more} more: see the report)" if more else "")

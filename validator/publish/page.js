@@ -113,10 +113,10 @@ function findings(update) {
     const card = make("div", undefined, "finding" + (f.tolerated ? " tolerated" : "")), list = make("dl");
     const line = (head, ...what) => { const dd = make("dd"); dd.append(...what); list.append(make("dt", head), dd); };
     card.append(make("strong", f.count), ` ${f.sentence}.`);
-    line("since", ...(f.since ? since(f.since, now) : ["before the kept history"]));
+    line("since", ...(f.since ? since(f.since, now) : ["before the start of the kept history"]));
     if (f.where) line("where", f.where);
     if (f.blamed) line("fault", f.blamed);
-    if (f.tolerated) line("note", `${words(report.guarantee)} tolerates it.`);
+    if (f.tolerated) line("note", "The declared guarantee tolerates this class.");
     line("do", f.advice);
     if (f.command) line("history", ...command(f.violation, f.command));
     if (f.acknowledge) line("acknowledge", ...command(f.violation, f.acknowledge), f.acknowledge_all ? " (this one)" : "");

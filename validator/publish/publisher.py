@@ -84,7 +84,7 @@ class EndpointError(Exception):
     exit_status = 2
 
     def __init__(self, address: str, port: int, reason: str) -> None:
-        fix = "stop the process that listens there, or set metrics.port to another port or to 0"
+        fix = "stop the process that listens there, or set metrics.port to another port or to 0 (any free port)"
         super().__init__(f"metrics.port {port}: the sidecar cannot listen on {address} ({reason}); {fix}.")
 
 
@@ -257,7 +257,7 @@ class Publisher:
         try:
             return json_answer(changed_after(violations, after) if after else violations)
         except ValueError:
-            sentence = f"after={after!r} is not a time; use the `changed` of the newest violation that you have."
+            sentence = f"after={after!r} is not a time; use the value of `changed` of the newest violation you read."
             return json_answer({"error": sentence}, HTTPStatus.BAD_REQUEST)
 
     def _keep_history(self) -> None:

@@ -26,7 +26,7 @@ TONES: Final = {
     "wrong_value": "t3",
 }
 """Violation class -> class of the style sheet. A violation class has the same colour in all plots."""
-OUTSTANDING: Final = "Outstanding, not answered or not explained"
+OUTSTANDING: Final = "Contributions that are outstanding or not explained"
 TIMELINE: Final[tuple[tuple[str, Mapping[str, str]], ...]] = (
     ("Throughput, events per second", {"read_per_second": "t1", "processed_per_second": "t3"}),
     ("Latency, seconds", {"latency_p99_seconds": "t2", "latency_p50_seconds": "t1"}),
@@ -63,7 +63,7 @@ class PhaseLatency:
 def timeline(report: Report, history: History) -> str:
     """Return four plots over time, or a sentence if no history was kept."""
     if len(history.points) < 2:
-        return _section("Timeline", _note("No history was kept: the run has fewer than two batches on record."))
+        return _section("Timeline", _note("There is no timeline: the history has fewer than two batches of the run."))
     rows = series.rows(history)
     columns = dict(zip(series.COLUMNS, zip(*rows, strict=True), strict=True))
     times = [time for time in columns["time"] if time is not None]
@@ -82,12 +82,12 @@ def timeline(report: Report, history: History) -> str:
         if title.startswith("Latency") and history.definition:
             title = f"{title} from {history.definition.replace('_', ' ')}"  # noqa: PLW2901
         plot = svg.over_time(f"{title}: {_summary(drawn) or 'all 0'}", times, drawn, bands, marks)
-        figures.append(_figure(title, plot + (_note(f"0 throughout: {', '.join(flat)}.") if flat else "")))
+        figures.append(_figure(title, plot + (_note(f"Always 0: {', '.join(flat)}.") if flat else "")))
     said = (
         "Times are UTC. Shaded: a fault is active. Dashed: the sidecar restarted. Throughput and latency are means"
         " over the time since the previous point."
     )
-    older = " A point older than ten minutes covers 30 seconds, one older than two hours five minutes."
+    older = " A point older than ten minutes covers 30 seconds. A point older than two hours covers 5 minutes."
     return _section("Timeline", _note(said + older) + f'<div class="plots">{"".join(figures)}</div>')
 
 
@@ -105,8 +105,8 @@ def latency_by_phase(phases: Sequence[PhaseLatency]) -> str:
     if not parts:
         return ""
     said = (
-        "Number of results by the upper bound of their latency, in seconds."
-        " All results of one second count for the same phase."
+        "Number of results per latency bucket. A bucket is named by its upper bound, in seconds."
+        " All results of one second are counted in the same phase."
     )
     left = len(measured) - len(newest)
     are = "is" if left == 1 else "are"
@@ -130,11 +130,11 @@ def _distributions(told: Sequence[tuple[str, Histogram]]) -> str:
 def coverage(report: Report) -> str:
     """Return the record sums in a sentence, and the share of each partition that was read."""
     sums = report["coverage"]["sums"]
-    balance = "balance" if report["coverage"]["complete"] else "do NOT balance"
+    balance = "The coverage sums balance" if report["coverage"]["complete"] else "The coverage is NOT complete"
     said = (
-        f"The coverage sums {balance}: {plural(sums['records'], 'record')} read, "
+        f"{balance}: {plural(sums['records'], 'record')} read, "
         f"{number(sums['expired'])} expired, {plural(sums['invisible'], 'offset')} without a visible record, "
-        f"{number(sums['offsets_spanned'])} spanned."
+        f"{plural(sums['offsets_spanned'], 'offset')} spanned."
     )
     heads = (
         "topic",

@@ -95,7 +95,7 @@ def what_broke(report: Report) -> list[str]:
         if not count:
             continue
         breaking = breaks(violation, report["guarantee"])
-        tolerated = "" if breaking else f" {report['guarantee'].replace('_', ' ').capitalize()} tolerates it."
+        tolerated = "" if breaking else " The declared guarantee tolerates this class."
         after = attribution(report["faults"], violation.value, count)
         lines.append((not breaking, f"{plural(count, one, several)}.{after}{tolerated}"))
     return [line for _, line in sorted(lines, key=lambda entry: entry[0])]
@@ -144,7 +144,7 @@ def outstanding(report: Report) -> list[str]:
     # violations stand until a result answers the cell.
     told = (report["violations"]["confirmed"].get("missing") or 0) - (report["contributions"].get("missing") or 0)
     if lines and told > 0:
-        lines.append(f"Of these, {plural(told, 'event')} {'was' if told == 1 else 'were'} counted as lost earlier.")
+        lines.append(f"Of these, {plural(told, 'event')} {'was' if told == 1 else 'were'} confirmed as missing before.")
     return lines
 
 
@@ -160,7 +160,7 @@ def fault_sentences(faults: Sequence[FaultOfReport]) -> list[str]:
             for words, seconds in (
                 ("raised the latency by", fault["failure_cost_seconds"]),
                 ("stopped the output for", fault["downtime_seconds"]),
-                ("recovered after", fault["recovery_seconds"]),
+                ("the output rate recovered after", fault["recovery_seconds"]),
             )
             if seconds is not None
         ]
@@ -172,7 +172,7 @@ def fault_sentences(faults: Sequence[FaultOfReport]) -> list[str]:
             )
             if factor is not None
         ]
-        costs += ["has not recovered"] if fault["recovered"] is False else []
+        costs += ["the output rate has not recovered"] if fault["recovered"] is False else []
         broken = [f"{count:,} {name.replace('_', ' ')}" for name, count in (fault["violations"] or {}).items() if count]
         outcome = f"violations after it: {', '.join(broken)}" if broken else "no violation after it"
         if fault["violations"] is None:
@@ -200,7 +200,7 @@ def _baseline(fault: FaultOfReport) -> str:
     """Return the control phase of the comparison, which is not always the whole phase before the fault; empty for an
     earlier report, which lacks it."""
     start, end = fault.get("control_start"), fault.get("control_end")
-    return f" Compared with control from {clock(start)} to {clock(end)}." if start and end else ""
+    return f" Compared with the control phase from {clock(start)} to {clock(end)}." if start and end else ""
 
 
 def _concurrent_faults(faults: Sequence[FaultOfReport]) -> dict[str, list[str]]:
@@ -224,7 +224,7 @@ def _why_above_one(factor: str, ratio: float) -> str:
     """
     if factor != "TPF" or ratio < _RAISED_MIN:
         return ""
-    return ": buffered output was drained, the input rate rose, or the phase was too short"
+    return "; possible reasons: buffered output was drained, the input rate rose, or the phase was too short"
 
 
 def phase_sentences(report: Report) -> list[str]:
@@ -235,7 +235,7 @@ def phase_sentences(report: Report) -> list[str]:
         rate = phase["throughput_per_second"]
         measured = [] if rate is None else [f"{number(rate)} contributions a second"]
         measured += [
-            f"latency by {kind.replace('_', ' ')} at most {number(latency['max'])} s"
+            f"latency from {kind.replace('_', ' ')} at most {number(latency['max'])} s"
             for kind, latency in phase["latency_seconds"].items()
             if latency["count"]
         ]
@@ -251,7 +251,7 @@ def resolution(measured: FaultOfReport | PhaseOfReport) -> str:
     seconds = measured.get("resolution_seconds", 0)
     if seconds is None:
         return " The resolution of these figures is unknown: the sidecar read a backlog."
-    return f" Each time is known to within {number(seconds)} s." if seconds else ""
+    return f" The resolution of these figures is {number(seconds)} s." if seconds else ""
 
 
 def clock(time: str | None) -> str:

@@ -215,7 +215,8 @@ class Server:
         try:
             admitted = self._access.admits(asked.path, asked.authorization)
         except AccessError:
-            raise RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, "The token's file cannot be read.\n") from None
+            said = "metrics.authorization.credentials_file is not usable; `streamproof doctor` prints the reason.\n"
+            raise RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, said) from None
         if not admitted:
             said = "This path requires the token of metrics.authorization.\n"
             raise RequestRefused(HTTPStatus.UNAUTHORIZED, said, {"WWW-Authenticate": CHALLENGE})
@@ -326,7 +327,7 @@ async def _read_request(reader: asyncio.StreamReader, first: bytes) -> _ParsedRe
         name = name.lower()
         # Servers in a chain differ in how they read a repeated or folded header, or one with a space before its colon.
         if not colon or not _TOKEN.fullmatch(name) or "\n" in value or (name in headers and name in _NOT_REPEATABLE):
-            raise RequestRefused(HTTPStatus.BAD_REQUEST, "A header cannot be read.\n")
+            raise RequestRefused(HTTPStatus.BAD_REQUEST, "A header is malformed or repeated.\n")
         headers[name] = value.strip(" \t")
     await _read_body(reader, headers)
     method, target, version = asked
@@ -361,7 +362,7 @@ async def _read_body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -
     if not re.fullmatch(r"[0-9]{1,18}", length):
         raise RequestRefused(HTTPStatus.BAD_REQUEST, "The length of the body cannot be read.\n")
     if int(length) > BODY_BYTES:
-        raise RequestRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A body has at most {BODY_BYTES} bytes.\n")
+        raise RequestRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The body has more than {BODY_BYTES} bytes.\n")
     await reader.readexactly(int(length))
 
 

@@ -64,7 +64,7 @@ def render(
     lines += _columns(_reliability(report), _latencies(report))
     if report.get("latency_resolution_seconds"):
         lines += [
-            f"  Latencies are known to within {number(report['latency_resolution_seconds'])} s: topics have CreateTime."
+            f"  Resolution of latencies: {number(report['latency_resolution_seconds'])} s (a topic has CreateTime)."
         ]
     if report.get("latency_absent_because"):
         lines += _wrap(f"No latency: {report['latency_absent_because']}", "  ")
@@ -94,7 +94,7 @@ def _joined(lines: Iterable[str]) -> str:
 def _summary(report: Report, violations: Sequence[ViolationRecord], history: History | None, state: str) -> list[str]:
     found = findings(report, violations, history, state)
     lines = [*_wrap(headline(report), "")]
-    when = f"As of {clock(report.get('time'))} UTC" if report.get("time") else "No time is known"
+    when = f"As of {clock(report.get('time'))} UTC" if report.get("time") else "As of an unknown time"
     lines += [f"{when}, after {plural(report['validator']['batches'], 'batch', 'batches')}.", ""]
     lines += _verdicts(report)
     broken = what_broke(report)
@@ -124,8 +124,8 @@ def _broken(sentences: list[str], found: list[Finding]) -> list[str]:
     """Return each of ``sentences``, which are in the order of ``found``, with the first confirmation and the extent."""
     told = []
     for sentence, finding in zip(sentences, found, strict=True):
-        since = f"at {clock(finding.since)} UTC" if finding.since else "before the kept history"
-        told.append(f"{sentence} First confirmed {since}." + (f" Concerned: {finding.where}." if finding.where else ""))
+        since = f"at {clock(finding.since)} UTC" if finding.since else "before the start of the kept history"
+        told.append(f"{sentence} First confirmed {since}." + (f" Affected: {finding.where}." if finding.where else ""))
     return told
 
 
@@ -194,7 +194,7 @@ def _coverage(report: Report) -> list[str]:
             f"{plural(sums['offsets_spanned'], 'offset')} spanned."
         )
         lines += _wrap(sentence, "  ")
-    lines += ["  The coverage sums balance." if coverage["complete"] else "  The coverage sums do NOT balance."]
+    lines += ["  The coverage sums balance." if coverage["complete"] else "  The coverage is NOT complete."]
     waiting = report.get("waiting_for") or []
     lines += _wrap(f"Topics that do not exist yet: {', '.join(waiting)}.", "  ") if waiting else []
     return lines

@@ -23,5 +23,5 @@ def parse_rfc3339(text: str) -> int:
     """Return microseconds since the epoch. Raises ValueError if the text is not a time with a zone."""
     instant = datetime.fromisoformat(text.strip())
     if instant.tzinfo is None:
-        raise ValueError(f"{text!r} has no zone; write one, as in 2026-01-31T12:00:00Z")
+        raise ValueError(f"{text!r} has no time zone; write one, as in 2026-01-31T12:00:00Z")
     return (instant - EPOCH) // timedelta(microseconds=1)

@@ -57,10 +57,10 @@ def classes_by_window(report: Report, windows: Windows) -> str:
     merged = f" A bar stands for {each} windows." if each > 1 else ""
     said = (
         f"{plural(len(windows), 'window')} by their start (UTC, event time). The newest verdict of each cell"
-        f" counts.{merged} Shaded: a fault was active, by the brokers' clock, during the time of the window."
+        f" counts.{merged} Shaded windows: a fault was active during the window, by the brokers' clock."
     )
     plots = broken + _figure("All contributions", svg.stacks(_all_label(bars), *_all_parts(bars), shades))
-    table = _table(report, bad, size_us) if bad else '<p class="dim">None of them has a violation.</p>'
+    table = _table(report, bad, size_us) if bad else '<p class="dim">No window has a violation.</p>'
     return (
         f'<section id="windows"><h2>Classes per window</h2><p class="dim">{escape(said)}</p>'
         f'<div class="plots">{plots}</div>{table}</section>'
@@ -82,7 +82,7 @@ def _broken_plot(bars: Sequence[_Bar], bad: Windows, total: int, shades: Sequenc
     sums = [f"{number(sum(counts.get(name, 0) for counts in bad.values()))} {listed([name])}" for name in used]
     first, last = clock(rfc3339(min(bad))), clock(rfc3339(max(bad)))
     where = f"{len(bad):,} of {total:,} windows, from {first} to {last}"
-    label = f"Violations per window: {', '.join(sums)} in {where}. The table below has the worst."
+    label = f"Violations per window: {', '.join(sums)} in {where}. The table below lists the worst windows."
     stacks = [Stack(label_of(bar, bars), [bar.counts.get(name, 0) for name in used]) for bar in bars]
     drawn = svg.stacks(label, stacks, [(listed([name]), VIOLATION_TONES[name]) for name in used], shades)
     return _figure(f"Violations: {', '.join(sums)}", drawn)
@@ -148,7 +148,7 @@ def _table(report: Report, bad: Windows, size_us: int) -> str:
         )
         rows.append(f"<tr>{''.join(inside)}</tr>")
     left = len(bad) - len(worst)
-    said = f"These are the worst {len(worst)}; {plural(left, 'further window')} with violations." if left else ""
+    said = f"The worst {len(worst)} windows. Omitted: {plural(left, 'further window')} with violations." if left else ""
     more = f'<p class="dim">{said}</p>' if said else ""
     table = f"<table class='stack'><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     return f'<h3>Windows with violations</h3><div class="scroll">{table}</div>{more}'

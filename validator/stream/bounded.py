@@ -38,7 +38,7 @@ class Ended(Exception):
         if self.by_memory:
             reason = f"cannot be decompressed and decoded within {MEMORY_BYTES // 2**20} MiB of memory"
         elif status == -signal.SIGALRM:
-            reason = "took too long"
+            reason = "could not be read in time"
         super().__init__(reason or f"ended the process that read it with status {status}")
 
 
