@@ -44,8 +44,8 @@ def recordings() -> tuple[Recording, ...]:
         for over in ("5m", "30m", "1h", "6h")
     )
     meaning = (
-        "Confirmed violations that are not acknowledged and not expected by a fault plan, of the classes that break "
-        "the declared guarantee."
+        "Confirmed violations of the classes that break the declared guarantee, except acknowledged violations "
+        "and violations that a fault plan expects."
     )
     return (Recording(OPEN, breaking(), meaning), *ratios)
 
@@ -73,7 +73,7 @@ def _guarantee(settings: Settings) -> tuple[Alert, ...]:
             "{{ .Labels.pipeline }} breaks its guarantee: {{ .Labels.class }}",
             "Pipeline {{ .Labels.pipeline }} has {{ .Value | humanize }} confirmed"
             f" {plural('violation', 'violations')} of class {{{{ .Labels.class }}}} that"
-            f" {plural('is', 'are')} not acknowledged and that no planned fault explains; the guarantee that the"
+            f" {plural('is', 'are')} not acknowledged and that no fault plan expects. The guarantee that the"
             f" pipeline declares does not tolerate {plural('it', 'them')}.",
             pending_for="0s",
             keep_firing_for="5m",  # bridges the restart of a sidecar, which serves no metrics for about a minute
@@ -104,7 +104,7 @@ def _burn(
         f"In the last {long}, {{{{ .Value | humanizePercentage }}}} of the contributions of pipeline "
         f"{{{{ .Labels.pipeline }}}} broke its declared guarantee. This is more than {rate:g} times the share that its "
         f"objective of {settings.objective_ratio:.12g} allows. The share in the last {short} is above that limit, too. "
-        f"The numbers by class, including violations that fault plans expect, are the result of the query "
+        f"For the numbers by class, including violations that fault plans expect, run the query "
         f"sum by (pipeline, class) (increase({select('violations_confirmed_total', over=long)})).",
         pending_for=pending_for,
         keep_firing_for=keep_firing_for,
@@ -125,8 +125,8 @@ def _pipeline() -> tuple[Alert, ...]:
             "{{ .Labels.pipeline }} has a growing number of overdue contributions",
             "Pipeline {{ .Labels.pipeline }} has {{ .Value | humanize }}"
             f" {plural('contribution', 'contributions')} of class overdue, and the number is growing."
-            " When timing.missing_after has passed they become missing, unless an unreadable record may have made their"
-            " event late, or their result may have been in output that expired.",
+            " After timing.missing_after they become missing. A contribution does not become missing if a record that"
+            " could not be read may have made its event late, or if its result may have expired.",
             # This must fire before missing_after (default 120 s) has passed as well; later it is no early warning.
             pending_for="30s",
             keep_firing_for="10m",
@@ -178,9 +178,9 @@ def _not_healed() -> tuple[Alert, ...]:
             "critical",
             f"{active}\nand on (pipeline)\n{mutes}",
             f"{summary}, and mutes alerts",
-            f"{injected}. Meanwhile plans of faults on this pipeline mute the classes that streamproof_fault_expects"
-            " names: violations of these classes do not alert. If the fault is never healed, the mute ends after about"
-            f" {UNHEALED_US // (60 * MINUTE_US)} hours.",
+            f"{injected}. Until it is healed, the fault plans of this pipeline mute the classes in"
+            " streamproof_fault_expects: violations of these classes fire no alert. If the fault is never healed, the"
+            f" mute ends after about {UNHEALED_US // (60 * MINUTE_US)} hours.",
             pending_for="30m",
             labels={"effect": "mute"},
         ),
@@ -205,8 +205,8 @@ def _silence(settings: Settings) -> tuple[Alert, ...]:
             "critical",
             f"({' or '.join(expected)})\nunless\nmax by (pipeline) ({alive})",
             "{{ .Labels.pipeline }} is not monitored",
-            "The sidecar of pipeline {{ .Labels.pipeline }} serves no metrics now. It served some within the last day,"
-            " or the rules name this pipeline as expected. No violation of any class would be found.",
+            "The sidecar of pipeline {{ .Labels.pipeline }} serves no metrics now. It served metrics within the last"
+            " day, or the rules list it as required. If a violation of any class occurs, no alert reports it.",
             pending_for="5m",
             labels={"scope": "pipeline"},
         ),
@@ -215,7 +215,7 @@ def _silence(settings: Settings) -> tuple[Alert, ...]:
             "critical",
             f"absent({alive})",
             "no sidecar serves metrics",
-            "No streamproof sidecar of any pipeline serves metrics: no violation of any class would be found.",
+            "No streamproof sidecar serves metrics. If a violation of any class occurs, no alert reports it.",
             pending_for="10m",
             labels={"scope": "fleet"},
         ),
@@ -239,7 +239,7 @@ def _sidecar() -> tuple[Alert, ...]:
             f"{starts} > {STARTS_MOST}",
             "the sidecar of {{ .Labels.pipeline }} keeps restarting",
             f"The sidecar of pipeline {{{{ .Labels.pipeline }}}} was started {{{{ .Value | humanize }}}} times"
-            f" within {STARTS_WITHIN}. Between two starts no event is judged, and violations of any class are found"
+            f" within {STARTS_WITHIN}. While it restarts, it judges no event. It finds violations of any class"
             " late or never.",
             pending_for="0s",
         ),
@@ -268,8 +268,8 @@ def _sidecar() -> tuple[Alert, ...]:
             f"max by (pipeline, topic) ({lag}) > {BEHIND_SECONDS}",
             "the sidecar of {{ .Labels.pipeline }} is behind on {{ .Labels.topic }}",
             "The sidecar of pipeline {{ .Labels.pipeline }} is {{ .Value | humanizeDuration }} behind on topic"
-            f" {{{{ .Labels.topic }}}}, more than {BEHIND_SECONDS // 60}m: violations of any class are found that much"
-            " later.",
+            f" {{{{ .Labels.topic }}}}. The limit is {BEHIND_SECONDS // 60}m. It finds violations of any class later"
+            " by this delay.",
             pending_for="5m",
             keep_firing_for="5m",
         ),
@@ -279,7 +279,7 @@ def _sidecar() -> tuple[Alert, ...]:
             f"count by (pipeline, topic) ({recent_lag} != {recent_lag})",
             "the sidecar of {{ .Labels.pipeline }} cannot read {{ .Labels.topic }}",
             "The sidecar of pipeline {{ .Labels.pipeline }} has never read topic {{ .Labels.topic }} through to its"
-            " end. Until then no violation of class missing can be proven.",
+            " end. Until it has done so, it cannot confirm any violation of class missing.",
             pending_for="10m",
             labels={"cause": "unread_topic"},
         ),
@@ -288,7 +288,7 @@ def _sidecar() -> tuple[Alert, ...]:
             "critical",
             f"count by (pipeline) ({recent} != {recent})",
             "the sidecar of {{ .Labels.pipeline }} has committed no batch yet",
-            "The sidecar of pipeline {{ .Labels.pipeline }} runs but has committed no batch yet: no class is judged.",
+            "The sidecar of pipeline {{ .Labels.pipeline }} has committed no batch yet: it judges no violation class.",
             pending_for="10m",
             labels={"cause": "no_batch"},
         ),
@@ -342,8 +342,8 @@ def canary_alerts() -> tuple[Alert, ...]:
             # The newest of several processes counts, so that a replaced sidecar is not reported as silent.
             f"time() - max by (pipeline) ({judged}) > max by (pipeline) ({within})",
             "the canary of {{ .Labels.pipeline }} is silent",
-            "The canary of pipeline {{ .Labels.pipeline }} is configured, but no round was judged for"
-            " {{ .Value | humanizeDuration }}: whether the sidecar finds violations of any class is unknown.",
+            "The canary of pipeline {{ .Labels.pipeline }} is configured, but the sidecar judged no canary round for"
+            " {{ .Value | humanizeDuration }}: it is unknown whether the sidecar finds violations of any class.",
             pending_for="5m",
             labels={"cause": "silent"},
         ),

@@ -74,7 +74,7 @@ def _check(url: str, settings: Settings) -> int:
             print(f"empty    {answer.where}")
     absent = live.not_loaded(url, settings)
     if absent:
-        print(f"note     this Prometheus does not evaluate {', '.join(absent)}; add {site.RULES_FILE} to rule_files.")
+        print(f"note     this Prometheus lacks the alerts {', '.join(absent)}; add {site.RULES_FILE} to rule_files.")
     full = sum(answer.series > 0 for answer in answers)
     print(f"{len(answers)} expressions: {len(answers) - len(wrong)} valid, {full} with series now.")
     return FAIL if wrong else PASS

@@ -132,7 +132,7 @@ def _report(source: str, access: PortAccess) -> Report:
 
 
 def _another_form(source: str, said: object) -> GrafanaRefusal:
-    return GrafanaRefusal(f"--faults: {source} has no report of this version ({said}).")
+    return GrafanaRefusal(f"--faults: {source} has no report in the format of this version ({said}).")
 
 
 def _get(source: str, access: PortAccess) -> str:
@@ -148,8 +148,8 @@ def _get(source: str, access: PortAccess) -> str:
     verify = True if access.ca_file is None else str(access.ca_file)
     answer = requests.get(f"{source.rstrip('/')}/{REPORT_FILE}", timeout=TIMEOUT_SECONDS, auth=auth, verify=verify)
     if answer.status_code == 401:
-        fix = "give the file with its token with --token-file" if auth is None else "check --token-file"
-        raise GrafanaRefusal(f"--faults: {source} does not answer without its token; {fix}.")
+        fix = "give a file that contains the token with --token-file" if auth is None else "check --token-file"
+        raise GrafanaRefusal(f"--faults: {source} answers no request without its token; {fix}.")
     if answer.status_code == 421:
         fix = "give its IP address, or add the name to metrics.allowed_hosts"
         raise GrafanaRefusal(f"--faults: {source} does not accept this host name; {fix}.")

@@ -36,7 +36,7 @@ MEASURES: Final = {
     "fault_recovered": "recovered",
     "fault_throughput_penalty_ratio": "throughput penalty",
     "fault_latency_penalty_ratio": "latency penalty",
-    "fault_resolution_seconds": "times known to within",
+    "fault_resolution_seconds": "time resolution",
 }
 
 
@@ -45,7 +45,7 @@ def dashboard(settings: Settings) -> Dashboard:
     return Dashboard(
         UID,
         "streamproof: faults",
-        f"What faults did to one pipeline; fault windows are marked. {runbook_text(settings, RUNBOOKS)}",
+        f"Effects of faults on one pipeline; fault windows are marked. {runbook_text(settings, RUNBOOKS)}",
         (DATASOURCE, ONE_PIPELINE, PIPELINE_TAG, SIDECAR, SCHEME, DEFINITION),
         (
             Row("Faults", (_windows(), _costs())),
@@ -77,10 +77,10 @@ def _costs() -> Panel:
     return Panel(
         "table",
         "cost of each fault",
-        "Failure cost: largest latency during and after the fault minus the largest before. Downtime: longest gap "
-        "in the output beyond the usual gap. Recovery: from injection until the output rate was restored "
-        "(recovered: yes). Penalties: failure relative to control, for contributions per second and mean latency. "
-        "Empty: unknown.",
+        "Failure cost: largest latency during and after the fault minus the largest before it. Downtime: longest gap "
+        "in the output minus the longest gap before the fault. Recovery: from injection until the output rate was "
+        "restored (recovered: yes). Penalties: contributions per second and mean latency, each as its value during "
+        "the fault divided by its value before the fault. Empty cell: unknown.",
         tuple(Query(by("fault, kind", of(name), "max"), form="table") for name in MEASURES),
         width=24,
         columns={"fault": "fault", "kind": "kind", **headings},
@@ -127,8 +127,8 @@ def _phases() -> tuple[Panel, ...]:
         Panel(
             "stat",
             "99th percentile of latency",
-            "Of the results that were read in each phase, by the selected definition. It is known to within the time "
-            "that is also shown, which is 0 if the brokers date all records.",
+            "Latency of the results that were read in each phase, by the selected definition. Its resolution is also "
+            "shown: it is 0 if all topics have LogAppendTime.",
             (Query(slow, "{{phase}}", form="instant"), replace(RESOLUTION, form="instant")),
             unit="s",
             width=8,
@@ -153,15 +153,15 @@ def _effects() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "confirmed violations by phase",
-            "All violations ever confirmed; in control no fault was active.",
+            "All violations ever confirmed. In the phase control, no fault was active.",
             (Query(by("phase", of("violations_confirmed_total")), "{{phase}}", form="exemplars"),),
             links=TO_VIOLATIONS,
         ),
         Panel(
             "timeseries",
             "confirmed violations by class",
-            "All violations ever confirmed in failure and recovery, and those that fault plans expect, which alerts "
-            "exclude.",
+            "All violations ever confirmed in the phases failure and recovery. Those that fault plans expect are also "
+            "shown separately; alerts exclude them.",
             (
                 Query(
                     by("class", of("violations_confirmed_total", {"phase": ("failure", "recovery")})),

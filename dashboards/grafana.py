@@ -217,7 +217,7 @@ class Grafana:
             )
         if status == 403:
             what = f"{answer.request.method} {urlsplit(answer.url).path}"
-            raise GrafanaRefusal(f"{self.url}: the account may not {what}; give it the role Admin, or this permission.")
+            raise GrafanaRefusal(f"{self.url}: the account lacks permission for {what}; grant it, or the role Admin.")
         kind = GrafanaConflict if status in {409, 412} else GrafanaRefusal
         raise kind(f"{self.url}: Grafana refused with {status} ({said}); this Grafana version may be incompatible.")
 

@@ -162,7 +162,7 @@ def _histories(settings: Settings) -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "read lag",
-            "Age of the instant up to which the slowest topic was read through.",
+            "Now minus the instant up to which the sidecar has read its slowest topic.",
             (Query(by("pipeline", of("read_lag_seconds"), "max"), "{{pipeline}}"),),
             unit="s",
         ),

@@ -87,7 +87,7 @@ def _verdicts() -> tuple[Panel, ...]:
     declared = Panel(
         "stat",
         "declared",
-        "The guarantee that the pipeline declares; alerts are about this one.",
+        "The guarantee that the pipeline declares; alerts are about this guarantee.",
         (Query(f"{by('guarantee', of('guarantee_declared'), 'max')} == 1", "{{guarantee}}"),),
         width=6,
         height=5,
@@ -113,7 +113,7 @@ def _reliability() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "reliability",
-            "Over settled cells: handled = processed, or on a late or rejected topic; exact = processed exactly once.",
+            "Shares of settled contributions: handled = processed, late or rejected; exact = processed exactly once.",
             (Query(ratios, "{{measure}}"),),
             unit="percentunit",
         ),
@@ -141,7 +141,7 @@ def _reliability() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "retracted violations",
-            "Confirmed violations that later evidence explained: the measured false alarms.",
+            "Violations that the sidecar retracted because later evidence explained them: the measured false alarms.",
             (Query(by("class", of("violations_retracted_total")), "{{class}}"),),
             links=TO_VIOLATIONS,
         ),
@@ -189,9 +189,9 @@ def _latency() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "latency, by the selected definition",
-            "Broker time of a result minus that of the input that the definition names. On topics with CreateTime, the "
-            "difference of the instants at which the sidecar read both, known to within the time that the plot also "
-            "shows.",
+            "Broker time of a result minus the broker time of the input that the definition names. On topics with "
+            "CreateTime: the instant at which the sidecar read the result minus the instant at which it read the input."
+            " The plot also shows the resolution of this time.",
             (
                 *(
                     Query(quantile(q, "latency_seconds", OF_DEFINITION, "definition"), f"p{q * 100:g}")

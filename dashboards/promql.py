@@ -38,7 +38,7 @@ def select(name: str, match: Match | None = None, over: str = "") -> str:
         is_variable = values[0].startswith("$")
         strange = set(values) - set(known[label] or values)
         if strange and not is_variable:
-            raise UnknownSeriesError(f"{name} has no value {', '.join(sorted(strange))} of label {label}.")
+            raise UnknownSeriesError(f"label {label} of {name} has no value {', '.join(sorted(strange))}.")
         if is_variable:
             parts.append(f"{label}{_chosen(wanted)}")
         else:

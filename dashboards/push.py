@@ -15,8 +15,8 @@ from validator import __version__
 MESSAGE: Final = f"streamproof {__version__}"
 Change = Literal["created", "updated", "unchanged"]
 NO_KEEP_FIRING: Final = (
-    f"this Grafana ignores {KEEP_FIRING_FIELD}, which Grafana 12.0 introduced: an alert that may flap resolves and "
-    "fires again"
+    f"this Grafana does not support {KEEP_FIRING_FIELD} (Grafana 12.0 and later do), so an alert may resolve and "
+    "fire again repeatedly"
 )
 
 

@@ -96,7 +96,7 @@ def quantile(q: float, name: str, match: Match | None = None, labels: str = "pip
     return f"histogram_quantile({q:g}, sum by (le, {labels}) (rate({buckets})))"
 
 
-RESOLUTION: Final = Query(f"max({of('latency_resolution_seconds')})", "known to within")
+RESOLUTION: Final = Query(f"max({of('latency_resolution_seconds')})", "resolution")
 """How exactly latencies are known, beside each of them: 0 if the brokers date all records."""
 
 

@@ -32,8 +32,8 @@ In the committed rules the runbook is the page that the sidecar serves (`http://
 `https:` if its port has a certificate). While no sidecar is up, and in alerts that Grafana sends, the runbook is a path
 in this repository, which a pager cannot open. So publish `docs/runbooks`, and render the rules with `--runbooks`.
 
-`critical` alerts page; `warning` alerts are for working hours. Alerts on violations are about the guarantee that the
-pipeline declares (`guarantee:` in its configuration): a duplicate does not alert if the pipeline declares
+`critical` alerts page an operator; `warning` alerts are for working hours. Alerts on violations are about the guarantee
+that the pipeline declares (`guarantee:` in its configuration): a duplicate does not alert if the pipeline declares
 at-least-once.
 
 | alert | severity | fires when | for | kept for |
@@ -73,7 +73,7 @@ LIMITS: Final = """\
 - While a sidecar is silent, alerts about its pipeline resolve; `StreamproofSidecarSilent` replaces them.
 - "Kept for" is `keep_firing_for`: in Grafana's alerting since 12.0, in its provisioning files since 12.1.2. An older
   Grafana ignores it, so such an alert may flap; `streamproof dashboards push` says so.
-- A sidecar of an older version that does not serve `streamproof_guarantee_declared` fires no alert on violations.
+- If a sidecar of an earlier version does not serve `streamproof_guarantee_declared`, no alert on violations fires.
 - The dashboards' links to a sidecar of an earlier version, which does not serve the label `scheme` of
   `streamproof_build_info`, do not work. The links in alerts about such a sidecar begin with `http:`.
 - The dashboards work with every pipeline name, except names with a backtick or a line break: their queries quote the

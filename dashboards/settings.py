@@ -11,8 +11,8 @@ RUNBOOKS: Final = "docs/runbooks"
 """Path of the runbooks in this repository; sidecars serve them too. Set it to the address under which you publish them.
 """
 ADDRESS_ALONE: Final = (
-    "--grafana: the address must not contain @, ? or #, since every alert shows it; give one such as "
-    "http://localhost:3000, and credentials to `push` in GRAFANA_TOKEN, or GRAFANA_USER and GRAFANA_PASSWORD."
+    "--grafana: the address must not contain @, ? or #, since every alert shows it; give an address such as "
+    "http://localhost:3000, and set the credentials for `push` in GRAFANA_TOKEN, or GRAFANA_USER and GRAFANA_PASSWORD."
 )
 """Error text if :func:`has_secret_parts` is true. It does not contain the address, because that may have a password."""
 

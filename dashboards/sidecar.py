@@ -38,7 +38,7 @@ def dashboard(settings: Settings) -> Dashboard:
     return Dashboard(
         UID,
         "streamproof: sidecar health",
-        f"The sidecars themselves. {runbook_text(settings, RUNBOOKS)}",
+        f"Health of the sidecars. {runbook_text(settings, RUNBOOKS)}",
         (DATASOURCE, PIPELINES, *runbook_sources(settings)),
         (
             Row("Health", _health()),
@@ -123,7 +123,7 @@ def _keeping_up() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "read lag in time",
-            "Age of the instant up to which every partition of the topic was read.",
+            "Now minus the instant up to which the sidecar has read every partition of the topic.",
             (_each("read_lag_seconds", "max", "topic"),),
             unit="s",
         ),
@@ -157,7 +157,7 @@ def _keeping_up() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "retracted violations",
-            "Confirmed violations that later evidence explained; this must stay flat.",
+            "Violations that the sidecar retracted because later evidence explained them; the lines must stay flat.",
             (_each("violations_retracted_total", "sum", "class"),),
         ),
     )
@@ -169,7 +169,7 @@ def _canary() -> tuple[Panel, ...]:
         Panel(
             "stat",
             "planted violations found",
-            "Of the last 10 canary rounds; below 1, the absence of violations in reports is not reliable.",
+            "Share found in the last 10 canary rounds. Below 100%, a report without violations is not reliable.",
             (_each("canary_recall_ratio", "min"),),
             unit="percentunit",
             width=6,
@@ -186,7 +186,7 @@ def _canary() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "planted violations found, by class",
-            "Which class is missed. Without new rounds the lines stay constant.",
+            "Share found in the last 10 canary rounds, by class. Without new rounds the lines stay constant.",
             (_each("canary_class_recall_ratio", "min", "class"),),
             unit="percentunit",
             maximum=1,
@@ -194,8 +194,8 @@ def _canary() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "canary detection delay",
-            "The slowest of the last 10 rounds: time from the writing of a round to the verdict; for a missing result, "
-            "from the end of missing_after to the verdict.",
+            "Longest time in the last 10 rounds from the writing of a round until the sidecar found its violations. For"
+            " a missing result, the time starts when missing_after has passed.",
             (_each("canary_detection_delay_seconds", "max"),),
             unit="s",
         ),

@@ -94,10 +94,10 @@ _ALL: Final = (
     Kind("clock_skew", "process", ClockParameters, "an agent or libfaketime moves the wall clock", linux_only=True),
     Kind("broker_kill", "broker", NoParameters, "SIGKILL to a broker; healed when it answers clients again"),
     Kind("broker_pause", "broker", NoParameters, "SIGSTOP to a broker, then SIGCONT"),
-    Kind("broker_demote", "broker", DemoteParameters, "other brokers lead the partitions that a broker leads"),
-    Kind("leader_move", "topic", LeaderMoveParameters, "other brokers lead the partitions of a topic"),
-    Kind("transaction_hang", "topic", TransactionParameters, "a transaction that stays open, so that readers wait"),
-    Kind("poison", "topic", PoisonParameters, "records that do not decode, written to a topic"),
+    Kind("broker_demote", "broker", DemoteParameters, "the partitions that a broker leads get other leaders"),
+    Kind("leader_move", "topic", LeaderMoveParameters, "the partitions of a topic get other leaders"),
+    Kind("transaction_hang", "topic", TransactionParameters, "a transaction stays open: read_committed consumers wait"),
+    Kind("poison", "topic", PoisonParameters, "undecodable records are written to a topic"),
     Kind("sidecar_kill", "sidecar", NoParameters, "SIGKILL to the sidecar; healed when it runs again"),
     Kind("sidecar_pause", "sidecar", NoParameters, "SIGSTOP to the sidecar, then SIGCONT"),
     Kind("sidecar_restart", "sidecar", NoParameters, "SIGTERM to the sidecar; healed when it runs again"),
@@ -106,7 +106,7 @@ _ALL: Final = (
     Kind("container_restart", "container", ContainerRestartParameters, "Docker stops a container and starts it"),
     Kind("container_disconnect", "container", DisconnectParameters, "Docker disconnects a container from its networks"),
     Kind("net_delay", "link", DelayParameters, "the bytes of a link are delayed, with jitter"),
-    Kind("net_partition", "link", PartitionParameters, "a link passes no bytes, in both directions or in one"),
+    Kind("net_partition", "link", PartitionParameters, "a link holds all bytes back, in one direction or in both"),
     Kind("net_bandwidth", "link", BandwidthParameters, "a link passes a limited number of bytes per second"),
     Kind("net_reset", "link", NoParameters, "open and new connections of a link are reset"),
     Kind(
@@ -119,7 +119,7 @@ _ALL: Final = (
         "namespace_bandwidth",
         "namespace",
         NamespaceBandwidthParameters,
-        "a limited number of bytes per second leaves a namespace",
+        "the bytes per second that leave a namespace are limited",
         host_check=namespaces.why_no_tbf,
     ),
     Kind(
@@ -143,35 +143,35 @@ _ALL: Final = (
         "disk_slow",
         "folder",
         DiskSlowParameters,
-        "the disk is slow for the process that works in a folder, by blkio.throttle",
+        "blkio.throttle slows the disk for the process that works in a folder",
         host_check=block_throttle.why_not_here,
     ),
-    Kind("pod_kill", "pods", PodParameters, "pods are deleted at once; healed when as many are ready as before"),
+    Kind("pod_kill", "pods", PodParameters, "pods are deleted at once; healed when as many pods are ready as before"),
     Kind("pod_failure", "pods", PodParameters, "pods exist but do not run their containers"),
     Kind("pod_net_delay", "pods", PodDelayParameters, "packets of pods are delayed, with jitter"),
     Kind("pod_net_loss", "pods", PodLossParameters, "packets of pods are lost"),
     Kind("pod_net_partition", "pods", PodPartitionParameters, "packets between pods and others are dropped"),
     Kind("pod_cpu_pressure", "pods", PodCpuParameters, "processors of pods are kept busy"),
-    Kind("pod_memory_pressure", "pods", PodMemoryParameters, "memory of pods is held"),
+    Kind("pod_memory_pressure", "pods", PodMemoryParameters, "a process holds memory in pods"),
     Kind("pod_disk_slow", "pods", PodDiskParameters, "calls on files of a volume are delayed"),
     Kind("pod_clock_skew", "pods", PodClockParameters, "the clock of pods is moved"),
 )
 KINDS: Final = {kind.name: kind for kind in _ALL}
 """Name -> kind."""
 
-_NETEM: Final = "a link is a proxy of bytes and has no packets to lose; use namespace_loss or pod_net_loss"
-_RARE: Final = "a link is a proxy of bytes and has no packets, and this version cannot do it in a namespace"
-_TCP_DELAYS: Final = "under TCP, an application only sees a delay, which net_delay causes, too"
+_NETEM: Final = "the proxy of a link forwards bytes, not packets; use namespace_loss or pod_net_loss"
+_RARE: Final = "the proxy of a link forwards bytes, not packets, and namespaces have no such fault yet"
+_TCP_DELAYS: Final = "over TCP, an application sees only a delay, which net_delay also causes"
 UNSUPPORTED: Final = (
     UnsupportedKind("net_loss", f"{_NETEM}; {_TCP_DELAYS}"),
     UnsupportedKind("net_corrupt", f"{_RARE}; {_TCP_DELAYS}"),
     UnsupportedKind("net_duplicate", f"{_RARE}; TCP hides it from an application"),
     UnsupportedKind("net_reorder", f"{_RARE}; TCP hides it from an application"),
-    UnsupportedKind("disk_error", "it needs a device-mapper backend, which is not built"),
-    UnsupportedKind("clock_jump", "clock_skew lets the clock jump by its offset, and back when it is healed"),
+    UnsupportedKind("disk_error", "it needs a device-mapper backend, which is not supported"),
+    UnsupportedKind("clock_jump", "use clock_skew, which moves the clock by its offset, and back at its healing"),
 )
 UNSUPPORTED_BACKENDS: Final = {
-    "namespaces": "network namespaces need no backend of their own; give targets of type namespace",
-    "docker": "Docker needs no backend of its own; give targets of type container",
-    "kubernetes": "Kubernetes needs no backend of its own; give targets of type pods",
+    "namespaces": "network namespaces need no backend of their own; omit backend: and use targets of type namespace",
+    "docker": "Docker needs no backend of its own; omit backend: and use targets of type container",
+    "kubernetes": "Kubernetes needs no backend of its own; omit backend: and use targets of type pods",
 }

@@ -136,7 +136,7 @@ def objects_of(planned: Timeline) -> str:
         if isinstance(target, PodsTarget)
     ]
     if not shown_objects:
-        raise FaultConfigError(f"plan {planned.plan}: no fault of it hits pods, so that there is no object to show.")
+        raise FaultConfigError(f"plan {planned.plan}: no fault of the plan hits pods, so there is no object to show.")
     return "---\n".join(shown_objects).rstrip()
 
 
@@ -196,7 +196,7 @@ def _heal(config: FaultConfig, _: int | None) -> int:
     for name, target in config.targets.items():
         # A namespace that a running proxy serves is kept, since its device is up.
         if _is_relayed(target) and relay_namespace.remove_if_ours(target.namespace):
-            print(plain(f"{name}: removed the namespace {target.namespace}, which a killed proxy left empty."))
+            print(plain(f"{name}: removed the empty namespace {target.namespace} of a killed proxy."))
     return _PASS
 
 

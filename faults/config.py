@@ -66,7 +66,7 @@ class ScheduleSection(Section):
     @model_validator(mode="after")
     def _one_form(self) -> Self:
         if self.random is not None and self.model_fields_set & {"control", "recovery", "repeat", "periodic"}:
-            raise ValueError("random excludes control, recovery, repeat and periodic; its gap separates the faults")
+            raise ValueError("random excludes control, recovery, repeat and periodic; leave these out")
         if self.random is None and any(isinstance(spec.lasts, Range) for spec in self.faults):
             raise ValueError("for: {at_least, at_most} needs random; write one duration")
         return self

@@ -230,7 +230,7 @@ class _Healing:
                 "`streamproof faults heal CONFIG`."
             )
         if task.unreachable is not None:
-            return f"is not healed: {task.unreachable} It was retried for {seconds}; {advice}."
+            return f"is not healed: {task.unreachable} Healing was retried for {seconds}; {advice}."
         if task.call is not None and (not task.is_heal_done or task.is_pending_since(self._deadline)):
             return f"is not healed: healing timed out after {task.call.seconds:.0f} s; {advice}."
         detail = probe_detail_of(task.injected)

@@ -58,7 +58,7 @@ def _found(name: str, target: Target, state: Path) -> str:
 def _process(target: LocalProcess) -> str:
     status = processes.leader_of(target)
     if status is None:
-        named_in = "" if target.pid is not None else f", according to {processes.where_named(target)}"
+        named_in = "" if target.pid is not None else f" (file of its process id: {processes.where_named(target)})"
         return f"does not run{named_in}"
     if status.is_stopped:
         return f"process {status.pid} is stopped"
@@ -94,6 +94,6 @@ def _link(name: str, target: LinkTarget, state: Path) -> str:
     except FaultError:
         return f"{way}, and no proxy runs"
     if served is None or (served.listen, served.upstream) != (target.listen, target.upstream):
-        return f"{way}, and the proxy that runs does not serve it"
+        return f"{way}, and the running proxy does not serve this link"
     impaired = "" if served.impairment == Impairment() else ", impaired"
     return f"{way}, {plural(served.connections, 'connection')}{impaired}"

@@ -103,7 +103,7 @@ class Journal:
                 fcntl.flock(lock, fcntl.LOCK_EX | (fcntl.LOCK_NB if wait == "refuse" else 0))
             except BlockingIOError as error:
                 raise FaultRefused(
-                    f"{folder}: another fault run or its watchdog is at work here; wait for it or end it."
+                    f"{folder}: another fault run or its watchdog uses this folder; wait until it ends, or end it."
                 ) from error
             yield cls(folder)
 

@@ -35,7 +35,7 @@ class DelayParameters(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.jitter > self.delay / 2:
-            raise ValueError("jitter is more than half of delay, so that no probe could detect the fault")
+            raise ValueError("jitter is more than half of delay, so no probe could detect the fault; make it smaller")
         return self
 
 
@@ -81,7 +81,7 @@ class NamespaceDelayParameters(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.jitter > self.delay / 2:
-            raise ValueError("jitter is more than half of delay, so that no probe could detect the fault")
+            raise ValueError("jitter is more than half of delay, so no probe could detect the fault; make it smaller")
         return self
 
 
@@ -122,7 +122,7 @@ class _PodNetworkParameters(PodParameters):
     @model_validator(mode="after")
     def _has_peers(self) -> Self:
         if self.direction != "to" and not self.peers:
-            raise ValueError("direction from and both need peers, since Chaos Mesh must know whose packets to drop")
+            raise ValueError("direction: from and direction: both need peers, the labels of the pods at the other end")
         return self
 
 

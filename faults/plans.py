@@ -44,11 +44,11 @@ def _schedule(plan: NamedPlanSection) -> ScheduleSection:
     def fault(kinds: Mapping[str, str], pick: str | int, lasts: str = "0s", **parameters: object) -> list[object]:
         """``kinds``: type of target -> kind."""
         if plan.type not in kinds:
-            raise FaultRefused(f"{plan.name}: there is no kind for type: {plan.type}; use {' or '.join(kinds)}.")
+            raise FaultRefused(f"{plan.name}: the plan has no fault for type: {plan.type}; use {' or '.join(kinds)}.")
         target = plan.target.model_dump()
         if plan.type == "pods":
             if pick == "leader":
-                raise FaultRefused(f"{plan.name}: no pod is known to lead; use type: process or container.")
+                raise FaultRefused(f"{plan.name}: no pod is known to be the leader; use type: process or container.")
             if plan.target.name is None:
                 raise FaultRefused(f"{plan.name}: say which pods, as in target: {{name: workers}}.")
             parameters["pods"] = pick

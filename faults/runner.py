@@ -145,7 +145,7 @@ def _one(
             if not wait_until(partial(_shows, broken), config.limits.verified_within):
                 unseen = NotVerified(
                     f"{_where(fault)}: no probe showed it within {config.limits.verified_within:g} s"
-                    f"{probe_detail_of(injected)}; it was healed, and the run ended, since it would measure nothing."
+                    f"{probe_detail_of(injected)}; the fault was healed, and the run ended: it would measure nothing."
                 )
                 break
             record_state(entry, "verified", journal, topic)

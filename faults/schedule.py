@@ -124,7 +124,7 @@ def _check(fault: Fault, lasts_seconds: float) -> None:
         raise FaultRefused(f"{fault.kind} cannot be done on this host: {reason}.")
     if isinstance(fault.parameters, TransactionParameters) and lasts_seconds >= fault.parameters.timeout:
         raise FaultRefused(
-            f"{fault.kind}: the broker ends a transaction after timeout, {fault.parameters.timeout:g} s; "
+            f"{fault.kind}: the broker ends the transaction after its timeout of {fault.parameters.timeout:g} s; "
             "make for: shorter, or timeout longer."
         )
     if fault.kind not in _KILLS:
@@ -133,10 +133,10 @@ def _check(fault: Fault, lasts_seconds: float) -> None:
         assert isinstance(target, LocalProcess)
         if target.pid is not None or not (target.start or target.supervised):
             raise FaultRefused(
-                f"{fault.kind}: nothing could bring {name} back; give it pid_file, and start or supervised: true."
+                f"{fault.kind}: nothing could restart {name}; give it pid_file, and either start or supervised: true."
             )
         if target.supervised and lasts_seconds > 0 and fault.kind != "restart_loop":
             raise FaultRefused(
-                f"{fault.kind}: {name} is supervised and would come back before its time; leave out for:, "
+                f"{fault.kind}: the supervisor of {name} would restart it before for: is over; leave out for:, "
                 "or use restart_loop to keep it down."
             )

@@ -38,7 +38,7 @@ def _bytes(value: object) -> object:
         return value
     matched = re.fullmatch(r"([0-9]+)\s*(B|KB|MB|GB|KiB|MiB|GiB|)", value) if isinstance(value, str) else None
     if matched is None:
-        raise ValueError("a size is a whole number of bytes, or one with KB, MB, GB, KiB, MiB or GiB, as in 64MiB")
+        raise ValueError("a size is a whole number of bytes, or of KB, MB, GB, KiB, MiB or GiB, as in 64MiB")
     return int(matched[1]) * _SIZES[matched[2]]
 
 

@@ -58,8 +58,8 @@ def select(
 
     if selector.input is False and not any(target.input for target in config.targets.values()):
         raise FaultRefused(
-            f"{kind}: input: false needs to know what takes the input; mark those targets with input: true, or name "
-            "one to hit."
+            f"{kind}: input: false needs other targets with input: true; mark the consumers of the input, or name "
+            "the target to hit."
         )
     replicas = {
         name: target
@@ -69,10 +69,10 @@ def select(
     matching = {name: target for name, target in replicas.items() if selector.input in (None, target.input)}
     if selector.name is not None:
         if selector.name not in matching:
-            raise FaultRefused(f"{kind}: there is no {target_type} target named {selector.name}; see targets: .")
+            raise FaultRefused(f"{kind}: targets: has no {target_type} target named {selector.name}; fix the name.")
         picked = [selector.name]
     elif not matching:
-        raise FaultRefused(f"{kind}: there is no {target_type} target with {_wanted(selector)}; see targets: .")
+        raise FaultRefused(f"{kind}: targets: has no {target_type} target with {_wanted(selector)}; fix the selector.")
     elif kind == NODE_LOSS:
         picked = []
     elif selector.pick == "leader":
@@ -85,7 +85,7 @@ def select(
     names = tuple(name for name in config.targets if name in picked)
     twice = [name for name in names if is_hit(name)]
     if twice:
-        raise FaultRefused(f"{kind}: {', '.join(twice)} would be hit twice in one group; write two entries.")
+        raise FaultRefused(f"{kind}: {', '.join(twice)} would be hit twice in one group; use separate entries.")
     asked: frozenset[str] = frozenset()
     if selector.name is not None:
         asked = frozenset(names)
@@ -99,7 +99,7 @@ def _wanted(selector: Selector) -> str:
     wanted = [f"{key}: {value}" for key, value in selector.labels.items()]
     if selector.input is not None:
         wanted.append(f"input: {str(selector.input).lower()}")
-    return ", ".join(wanted) or "any label"
+    return ", ".join(wanted) or "any name or labels"
 
 
 def check_radius(config: FaultConfig, selections: Sequence[Selection]) -> None:
@@ -112,12 +112,10 @@ def check_radius(config: FaultConfig, selections: Sequence[Selection]) -> None:
     for replicas in [*(selection.replicas for selection in selections), *_losses(config, selections)]:
         if replicas <= hit and not replicas <= asked:
             names = ", ".join(name for name in config.targets if name in replicas)
-            raise FaultRefused(
-                f"{said}: it would hit all replicas ({names}); write pick: all, or a name, if you mean it."
-            )
+            raise FaultRefused(f"{said} would hit all replicas ({names}); write pick: all, or a name, if you mean it.")
     most, units = config.limits.targets_at_once, sum(selection.units for selection in selections)
     if most is not None and units > most:
-        raise FaultRefused(f"{said}: it would hit {units} targets, and limits.targets_at_once is {most}.")
+        raise FaultRefused(f"{said} would hit {units} targets, and limits.targets_at_once is {most}.")
 
 
 def _losses(config: FaultConfig, selections: Sequence[Selection]) -> Iterator[frozenset[str]]:
@@ -148,7 +146,7 @@ def _leader(kind: str, targets: Mapping[str, Target], is_hit: Callable[[str], bo
     leaders = [name for name in marked if not is_hit(name)]
     if len(leaders) != 1:
         left = " that no other fault of the group hits" if len(leaders) < len(marked) else ""
-        said = f"{', '.join(leaders)} are" if leaders else "none is"
+        said = f"found {', '.join(leaders)}" if leaders else "found none"
         raise FaultRefused(f"{kind}: pick: leader needs one target with leader: true{left}; {said}.")
     return leaders[0]
 
@@ -193,9 +191,9 @@ def _on_lost_hosts(
     found = (t.host for t in chosen.values() if isinstance(t, LocalProcess) and t.host and t.host not in barred)
     hosts = list(dict.fromkeys(found))
     if not hosts and barred:
-        raise FaultRefused(f"{NODE_LOSS}: all hosts that match take input; leave out input: false, or name one.")
+        raise FaultRefused(f"{NODE_LOSS}: all hosts that match take input; leave out input: false, or name a target.")
     if not hosts:
-        raise FaultRefused(f"{NODE_LOSS}: no target that matches has a host; give it one under targets: .")
+        raise FaultRefused(f"{NODE_LOSS}: no target that matches has a host; set host of such a target.")
     lost: list[str]
     if selector.pick == "leader":
         leaders = [t.host for t in chosen.values() if isinstance(t, LocalProcess) and t.leader and t.host]

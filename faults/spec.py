@@ -50,7 +50,7 @@ class Selector(Section):
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         if self.name is not None and (self.labels or self.input is not None or self.pick != "one"):
-            raise ValueError("a target by name takes no labels and no pick, and no input")
+            raise ValueError("a target by name cannot have labels, input or pick; leave these out")
         return self
 
 
@@ -97,7 +97,7 @@ class FaultSpec(Section):
             return data
         for absent in UNSUPPORTED:
             if data["kind"] == absent.name:
-                raise ValueError(f"{absent.name} is not built: {absent.reason}")
+                raise ValueError(f"{absent.name} is not supported: {absent.reason}")
         kind = KINDS.get(data["kind"])
         if kind is None:
             raise ValueError(f"{data['kind']!r} is not a kind of fault; `streamproof faults list` shows them")
@@ -168,9 +168,9 @@ class GroupSpec(Section):
     @model_validator(mode="after")
     def _starts(self) -> Self:
         if all(spec.after > 0 for spec in self.together):
-            raise ValueError("a group starts with its first fault; leave out after: of the fault that starts it")
+            raise ValueError("the first fault of a group starts at once; leave out after: of this fault")
         if "lasts" in self.model_fields_set and all(spec.own_seconds is not None for spec in self.together):
-            raise ValueError("each fault of the group has its own for; leave out that of the group")
+            raise ValueError("each fault of the group has its own for; leave out for: of the group")
         return self
 
 

@@ -147,7 +147,7 @@ class NamespaceTarget(Selectable):
     def _has_two_ends(cls, relay: IPv4Network | None) -> IPv4Network | None:
         if relay is not None and (relay.prefixlen != _RELAY_BITS or not relay.is_private):
             raise ValueError(
-                f"a relay has two ends: name a private network of {_RELAY_BITS} bits, as in 198.18.7.0/{_RELAY_BITS}"
+                f"name a private network with a prefix of {_RELAY_BITS} bits, as in 198.18.7.0/{_RELAY_BITS}"
             )
         return relay
 

@@ -116,7 +116,7 @@ class GeneratorConfig(Section):
         if self.disorder.share and self.disorder.within < self.step_ms:
             raise ValueError(
                 f"disorder.within is shorter than the {self.step_ms} ms between events, so no event could be out of "
-                "order"
+                "order; raise disorder.within or events_per_window"
             )
         if self.lateness.share and self.lateness.beyond < 1:
             raise ValueError("lateness.beyond must be at least 1ms if lateness.share is above 0")

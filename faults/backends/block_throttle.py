@@ -44,12 +44,12 @@ def why_not_here() -> str | None:
     if sys.platform != "linux":
         return "only Linux has control groups"
     if os.geteuid() != 0:
-        return "it makes a control group, which needs root"
+        return "the fault creates a control group, which needs root"
     root = _root()
     if root is None:
-        return "it needs blkio.throttle of cgroup 1, and this host has only cgroup 2, which is not supported"
+        return "blkio of cgroup 1 is not mounted on this host, and cgroup 2 is not supported"
     if not all((root / limit).exists() for limit in _LIMITS):
-        return "its kernel has no blkio.throttle"
+        return "the kernel of this host has no blkio.throttle"
     return None
 
 
@@ -172,7 +172,7 @@ def _write(folder: Path, size: int, group: str, timeout_seconds: float) -> float
         return timeout_seconds
     if writer.returncode:
         why = complaint.strip().rpartition("\n")[2] or "the writing process was killed"
-        raise FaultRefused(f"{folder}: no file can be written there as a probe ({why}).")
+        raise FaultRefused(f"{folder}: the probe cannot write a file there ({why}).")
     return float(said)
 
 

@@ -76,16 +76,16 @@ class Docker:
             status, headers, _ = self._send("GET", "/_ping")
             theirs = _parsed(headers.get("api-version", ""))
             if status != http.client.OK or theirs is None:
-                raise FaultRefused(f"{self._path}: the server there is not Docker; name its socket.")
+                raise FaultRefused(f"{self._path}: the server at this socket is not Docker; name Docker's socket.")
             if theirs < _OLDEST:
                 raise FaultRefused(
-                    f"{self._path}: its API is {_shown(theirs)}; streamproof needs {_shown(_OLDEST)} or newer."
+                    f"{self._path}: Docker's API is {_shown(theirs)}; streamproof needs {_shown(_OLDEST)} or newer."
                 )
             ours = min(theirs, _NEWEST)
             oldest = _parsed(str(self._json("GET", "/version").get("MinAPIVersion", "1.0"))) or ours
             if oldest > ours:
                 raise FaultRefused(
-                    f"{self._path}: it speaks API {_shown(oldest)} or newer; streamproof supports "
+                    f"{self._path}: Docker accepts API {_shown(oldest)} or newer; streamproof supports "
                     f"{_shown(_NEWEST)} at most; update streamproof."
                 )
             self._version = ours
@@ -98,7 +98,7 @@ class Docker:
         try:
             return self._container(said)
         except (KeyError, TypeError, AttributeError) as error:
-            raise FaultRefused(f"{self._path}: Docker describes {container} in an unknown way.") from error
+            raise FaultRefused(f"{self._path}: Docker's description of {container} has an unknown format.") from error
 
     def _container(self, said: dict[str, Any]) -> Container:
         state = said["State"]
@@ -172,9 +172,9 @@ class Docker:
             return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            advice = "start it, or name its socket"
+            advice = "start Docker, or name its socket"
             if isinstance(error, PermissionError):
-                advice = "run this as a member of the group that has the socket, or as root"
+                advice = "run the command as root, or as a member of the socket's group"
             raise Unreachable(f"{self._path}: no Docker answers there ({why}); {advice}.") from error
         finally:
             connection.close()

@@ -56,8 +56,8 @@ def _made(client: Callable[[Options], Client], given: Options, file: Path | None
     try:
         return client(given)
     except KafkaException as error:
-        where = "its options" if file is None else str(file)
-        raise FaultRefused(f"options_file: no client can be made with {where} ({error.args[0].str()}).") from error
+        where = "the options of the target" if file is None else f"the options in {file}"
+        raise FaultRefused(f"options_file: the Kafka client refuses {where} ({error.args[0].str()}).") from error
 
 
 def answers(broker: BrokerTarget) -> bool:

@@ -36,7 +36,7 @@ class Leaders:
     def __init__(self, addresses: str, options_file: Path | None) -> None:
         protocol = str(kafka.options(addresses, options_file).get("security.protocol", _PLAIN))
         if protocol.lower() != _PLAIN:
-            raise FaultRefused(f"{addresses}: leaders can be moved over plain listeners only, not over {protocol}.")
+            raise FaultRefused(f"{addresses}: leaders can be moved only over a PLAINTEXT listener, not {protocol}.")
         self._addresses = addresses
         self._admin = kafka.admin(addresses, options_file)
 
@@ -54,7 +54,7 @@ class Leaders:
         for number, broker in self._seen().brokers.items():
             if _resolved(f"{broker.host}:{broker.port}") & ours:
                 return int(number)
-        raise FaultRefused(f"{self._addresses}: the cluster advertises no broker there; give the advertised address.")
+        raise FaultRefused(f"{self._addresses}: the cluster advertises no broker there; name an advertised address.")
 
     def being_reassigned(self, partitions: Sequence[Partition]) -> list[Partition]:
         """The ``partitions`` that are being reassigned."""

@@ -41,7 +41,7 @@ def alter(addresses: str, replicas: Mapping[Partition, Sequence[int]]) -> None:
     for _ in answer.each():
         topic = answer.text()
         for _ in answer.each():
-            answer.check(f"{topic}/{answer.int32()}")
+            answer.check(f"the reassignment of {topic}/{answer.int32()}")
             answer.tags()
         answer.tags()
 
@@ -50,7 +50,7 @@ def being_reassigned(addresses: str, partitions: Sequence[Partition]) -> list[Pa
     """The ``partitions`` that are being reassigned. Raises FaultRefused."""
     topics = _by_topic({(topic, number): _int32(number) for topic, number in partitions})
     answer = _call(addresses, _LIST, _TIMEOUT + topics)
-    answer.check("the list of reassignments")
+    answer.check("the request for the list of reassignments")
     found = []
     for _ in answer.each():
         topic = answer.text()
@@ -152,7 +152,7 @@ def _call(addresses: str, request_of: tuple[int, int], body: bytes) -> _Answer:
         answer.tags()
         answer.int32()  # the throttle time
         return answer
-    raise Unreachable(f"{addresses}: no broker answered over a plain connection ({why}).")
+    raise Unreachable(f"{addresses}: no broker answered over a PLAINTEXT connection ({why}).")
 
 
 def _framed(connection: socket.socket) -> bytes:
@@ -167,7 +167,7 @@ def _framed(connection: socket.socket) -> bytes:
 
     size = struct.unpack(">i", exactly(4))[0]
     if not 0 <= size <= _ANSWER_BYTES_MAX:
-        raise ValueError("that is not a response of a Kafka broker")
+        raise ValueError("the response is not from a Kafka broker")
     return exactly(size)
 
 

@@ -63,7 +63,7 @@ def why_not_here() -> str | None:
     """Why there is no surrounding cluster; None if this process runs in one."""
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         return None
-    return "the runner does not run inside a cluster; give the target a server, such as the address of `kubectl proxy`."
+    return "the runner does not run inside a cluster; set the target's server, e.g. to the address of `kubectl proxy`."
 
 
 class Kubernetes:
@@ -129,8 +129,8 @@ class Kubernetes:
             status, text = answer.status, answer.read()
         except ssl.SSLCertVerificationError as error:
             raise FaultRefused(
-                f"{address}: its certificate is not accepted ({error.verify_message.rstrip('.')}); name the cluster's "
-                "CA as ca_file."
+                f"{address}: its certificate is not accepted ({error.verify_message.rstrip('.')}); set ca_file: to "
+                "the file with the cluster's CA."
             ) from error
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -174,7 +174,7 @@ def _token(file: Path) -> str:
     except OSError as error:
         raise FaultRefused(f"token_file: {file} cannot be read ({error.strerror}).") from error
     if not token.isascii() or not token or len(token.split()) > 1:
-        raise FaultRefused(f"token_file: {file} holds no token; write one word of ASCII characters to it.")
+        raise FaultRefused(f"token_file: {file} holds no token; write only the token to it (ASCII, no spaces).")
     return token.decode("ascii")
 
 

@@ -40,9 +40,9 @@ def why_not_here() -> str | None:
     if sys.platform != "linux":
         return "only Linux has network namespaces"
     if os.geteuid() != 0:
-        return "it changes a network namespace, which needs root"
+        return "faults of a network namespace need root"
     lacking = [program for program in ("ip", "tc", "unshare") if shutil.which(program) is None]
-    return f"it needs {' and '.join(lacking)}, which are not installed" if lacking else _tried("pfifo", "limit", "0")
+    return f"required programs are not installed: {' and '.join(lacking)}" if lacking else _tried("pfifo", "limit", "0")
 
 
 @functools.cache
@@ -198,7 +198,7 @@ def _tc(place: Device, *arguments: str) -> str:
     ran = subprocess.run(["tc", *inside, *arguments], check=False, capture_output=True, text=True)
     if ran.returncode:
         where = "" if place.namespace is None else f"namespace {place.namespace}: "
-        raise FaultRefused(f"{where}tc refused ({first_line(ran.stderr)}).")
+        raise FaultRefused(f"{where}tc failed ({first_line(ran.stderr)}).")
     return ran.stdout
 
 

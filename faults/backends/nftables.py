@@ -62,5 +62,5 @@ def _nft(namespace: str, command: str) -> str:
         ["ip", "netns", "exec", namespace, "nft", command], check=False, capture_output=True, text=True
     )
     if ran.returncode:
-        raise FaultRefused(f"namespace {namespace}: nft refused ({namespaces.first_line(ran.stderr)}).")
+        raise FaultRefused(f"namespace {namespace}: nft failed ({namespaces.first_line(ran.stderr)}).")
     return ran.stdout

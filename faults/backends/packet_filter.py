@@ -95,5 +95,5 @@ def _filter(program: str, namespace: str, *arguments: str) -> str:
     command = ["ip", "netns", "exec", namespace, program, *_WAIT, *arguments]
     ran = subprocess.run(command, check=False, capture_output=True, text=True)
     if ran.returncode:
-        raise FaultRefused(f"namespace {namespace}: iptables refused ({namespaces.first_line(ran.stderr)}).")
+        raise FaultRefused(f"namespace {namespace}: iptables failed ({namespaces.first_line(ran.stderr)}).")
     return ran.stdout

@@ -141,7 +141,7 @@ def _why_another(target: LocalProcess, status: ProcessStatus) -> str | None:
         if recorded[1] != status.started:
             return f"is not the one in {target.pid_file}, which names another start time"
     elif started_after(target.pid_file, status):
-        return f"started after {target.pid_file} was written, so it is not the one in the file, or the clock was set"
+        return f"started after {target.pid_file} was written: the file names an earlier process, or the clock was set"
     return None
 
 

@@ -38,7 +38,7 @@ def socket_path(state: Path) -> Path:
     """The control socket of the proxy of a state folder. Raises FaultRefused if the path is too long for a socket."""
     path = state / _SOCKET_FILE
     if len(os.fsencode(path)) > _PATH_BYTES_MAX and not _DESCRIPTORS.is_dir():
-        raise FaultRefused(f"{path}: is longer than a Unix socket's name may be; set state: to a shorter folder.")
+        raise FaultRefused(f"{path}: is too long for a Unix socket; set state: to a folder with a shorter path.")
     return path
 
 
@@ -64,8 +64,8 @@ async def serve(
     """
     if not links:
         raise FaultRefused(
-            "The configuration has no link target and no namespace with a relay, so that there is nothing for a proxy "
-            "to do."
+            "The configuration has no link target and no namespace with a relay, so the proxy has nothing to serve; "
+            "add one of them under targets."
         )
     state.mkdir(parents=True, exist_ok=True)
     path = socket_path(state)
@@ -144,9 +144,9 @@ class ProxyControl:
                 answer = json.loads(control.makefile("rb").read())
         except (OSError, ValueError) as error:
             raise Unreachable(
-                f"{self._path}: no proxy answers; start `streamproof faults proxy CONFIG` and lead the pipeline "
-                "through it."
+                f"{self._path}: no proxy answers; start `streamproof faults proxy CONFIG` and connect the "
+                "pipeline through it."
             ) from error
         if "error" in answer:
-            raise Unreachable(f"{self._path}: the proxy refused an order ({answer['error']}); restart it.")
+            raise Unreachable(f"{self._path}: the proxy refused a request ({answer['error']}); restart it.")
         return {name: LinkStatus.model_validate(status) for name, status in answer.items()}

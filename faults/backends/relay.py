@@ -51,7 +51,7 @@ def why_not_here() -> str | None:
     try:
         os.close(_device("sptrial%d"))
     except OSError as error:
-        return f"{_TUN} gives no device ({error.strerror})"
+        return f"{_TUN} cannot be used to create a TUN device ({error.strerror})"
     return None
 
 
@@ -101,7 +101,7 @@ class Relay:
     def _make(self) -> None:
         name, device = self._target.namespace, self._target.device
         if Path("/sys/class/net", self._outer).exists():
-            raise OSError(0, f"{self._outer} exists already: another relay has the network {self._network}")
+            raise OSError(0, f"device {self._outer} exists already: another relay has the network {self._network}")
         _check_free(self._network)
         relay_namespace.take(name)
         self._has_namespace = True

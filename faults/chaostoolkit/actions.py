@@ -69,10 +69,10 @@ def wait_until_judged(source: str, at_least_seconds: float = 0.0, timeout_second
         if time.monotonic() > deadline:
             why = [f"{count} {name}" for name, count in (undecided | {"suspected": suspected}).items() if count]
             if waited < at_least_seconds:
-                why.append(f"the report was made {waited:.1f} s after the call, not at least {at_least_seconds:g} s")
+                why.append(f"the report was made {waited:.1f} s after the call; at_least_seconds: {at_least_seconds:g}")
             raise NoAnswer(
-                f"{source}: not judged within {timeout_seconds:g} s ({', '.join(why)}); give it more time, or see why "
-                "in its report."
+                f"{source}: the sidecar has not decided within {timeout_seconds:g} s ({', '.join(why)}); set a "
+                "larger timeout_seconds, or see the reason in the sidecar's report."
             )
         pause.wait(_LOOK_SECONDS)
 
@@ -80,12 +80,12 @@ def wait_until_judged(source: str, at_least_seconds: float = 0.0, timeout_second
 def _only(config: FaultConfig, file: str, name: str | None) -> FaultConfig:
     if config.schedule is None or config.schedule.random is not None:
         raise FaultConfigError(
-            f"{file}: run_fault injects one fault of schedule.faults; use schedule: without random:, not plan:."
+            f"{file}: run_fault injects one fault of schedule.faults; use schedule:, without random: or plan:."
         )
     faults = config.schedule.faults
     named = {name_of(spec.parts[0]): spec for spec in faults}
     if name is None and len(faults) == 1:
         name = next(iter(named))
     if name is None or name not in named:
-        raise FaultConfigError(f"{file}: name one of its faults as `fault`: {', '.join(named)}.")
+        raise FaultConfigError(f"{file}: set the argument `fault` to one of: {', '.join(named)}.")
     return config.model_copy(update={"schedule": ScheduleSection(faults=(named[name],))})

@@ -61,7 +61,7 @@ def before_experiment_control(
         _LOG.info("streamproof: a dry run breaks nothing, so it publishes no fault windows")
         return
     if unknown or not bootstrap_servers:
-        wrong = f"it has no argument {' or '.join(unknown)}" if unknown else "it has no bootstrap_servers"
+        wrong = f"unknown argument {' or '.join(unknown)}" if unknown else "bootstrap_servers is not set"
         raise _interrupting(f"streamproof: the control faults.chaostoolkit.control: {wrong}; see docs/chaos-toolkit.")
     try:
         for classes in (expects or {}).values():
@@ -72,7 +72,7 @@ def before_experiment_control(
     except (FaultError, KafkaException, ValidationError) as error:
         raise _interrupting(f"streamproof: the faults topic cannot be used: {error}") from error
     except ValueError as error:
-        raise _interrupting(f"streamproof: expects: {error}; see docs/chaos-toolkit.") from error
+        raise _interrupting(f"streamproof: the argument expects: {error}; see docs/chaos-toolkit.") from error
     _state = _ControlState(writer, Windows(str(context["title"]), targets or {}, tuple(momentary), expects or {}))
 
 
@@ -121,8 +121,8 @@ def after_experiment_control(**_: Any) -> None:
     global _state
     if _state is not None and (left := _state.windows.open_names):
         _LOG.error(
-            "streamproof: the windows of %s stay open, since no rollback healed them; heal by hand, then write `healed`"
-            " to the faults topic (docs/CONTRACT.md), and use --rollback-strategy=always.",
+            "streamproof: the windows of %s stay open, since no rollback healed the faults; heal them by hand, then"
+            " write `healed` to the faults topic (docs/CONTRACT.md); next time, use --rollback-strategy=always.",
             ", ".join(left),
         )
     _state = None

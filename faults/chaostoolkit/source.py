@@ -62,5 +62,5 @@ def instant(text: str) -> datetime:
     """The time of an RFC 3339 text. Raises ValueError, also if it has no time zone."""
     found = datetime.fromisoformat(text)
     if found.tzinfo is None:
-        raise ValueError(f"{text}: it names no zone; write an RFC 3339 time such as 2026-01-31T12:00:00Z.")
+        raise ValueError(f"{text}: has no time zone; write an RFC 3339 time such as 2026-01-31T12:00:00Z.")
     return found

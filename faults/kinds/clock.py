@@ -50,7 +50,7 @@ class ClockSkew(OnProcesses):
         super().prepare()
         for name, target in self._targets.items():
             if target.clock_file is None:
-                raise FaultRefused(f"{name}: give the target clock_file, the file that its agent or libfaketime reads.")
+                raise FaultRefused(f"{name}: set clock_file to the file that the target's agent or libfaketime reads.")
         jvms = [known for known in self.facts.processes if jvm_clock.has_reported(self._file_of(known), known.pid)]
         with_agent = {known.target for known in jvms}
         others = [known for known in self.facts.processes if known.target not in with_agent]
@@ -59,20 +59,20 @@ class ClockSkew(OnProcesses):
             winning = sorted(name for name in variables if name.startswith("FAKETIME") and name not in _KNOWN)
             if winning:
                 raise FaultRefused(
-                    f"{known.target}: it was started with {', '.join(winning)}, which its clock follows instead of the "
-                    "file; start it without."
+                    f"{known.target}: environment variables take precedence over clock_file: {', '.join(winning)}; "
+                    "start the process without them."
                 )
             wanted = {_FILE_VARIABLE: str(self._file_of(known)), **_SWITCHES}
             if library is None or any(variables.get(name) != value for name, value in wanted.items()):
                 settings = " ".join(f"{name}={value}" for name, value in wanted.items())
                 raise FaultRefused(
-                    f"{known.target}: start it with LD_PRELOAD=(path of libfaketimeMT.so.1) {settings}, or, if it is a "
-                    "JVM, with our agent (docs/faults.md), and wait a second before the run."
+                    f"{known.target}: its clock cannot be moved; start it with LD_PRELOAD=(path of libfaketimeMT.so.1) "
+                    f"{settings}, or a JVM with our agent (docs/faults.md), and wait a second before the run."
                 )
             self._libraries[known.target] = library
         for name, target in self._targets.items():
             if target.clock_file is not None and not target.clock_file.is_file():
-                raise FaultRefused(f"{name}: there is no {target.clock_file}; make it, with +0 in it.")
+                raise FaultRefused(f"{name}: {target.clock_file} does not exist; create it with the content +0.")
         # In a process group with a JVM that has the agent, processes without the agent keep their clock.
         self.facts = self.facts.model_copy(update={"processes": (*jvms, *others), "libraries": self._libraries})
         for known in jvms:
@@ -82,7 +82,7 @@ class ClockSkew(OnProcesses):
                     f"{jvm_clock.FRESH_SECONDS:g} s; is it stopped?"
                 )
         if not self._is_off_by(0.0):
-            raise FaultRefused("clock_skew: a clock is off already; write +0 into its clock_file first.")
+            raise FaultRefused("clock_skew: a clock has an offset already; write +0 to its clock_file first.")
 
     def inject(self) -> None:
         """Write the offset to the clock files."""

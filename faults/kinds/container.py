@@ -37,8 +37,8 @@ class _OnContainers:
                 raise FaultRefused(f"{name}: the container {state}; fix that first.")
             if ours.has(seen.id, seen.layer):
                 raise FaultRefused(
-                    f"{name}: this would hit the fault runner itself, or take its network away; run the faults from "
-                    "elsewhere."
+                    f"{name}: the fault would hit the fault runner itself, or its network; run the fault runner "
+                    "outside this container."
                 )
             if seen.id in known:
                 raise FaultRefused(
@@ -107,7 +107,7 @@ class ContainerKill(_OnContainers):
         _check_health(name, seen)
         if seen.is_removed_at_end:
             raise FaultRefused(
-                f"{name}: Docker removes the container when it ends (--rm), so that nothing could start it again; make "
+                f"{name}: Docker removes the container when it ends (--rm), so it could not be started again; create "
                 "it without --rm."
             )
 
@@ -196,7 +196,7 @@ class ContainerDisconnect(_OnContainers):
         taken = {n: e for n, e in seen.endpoints.items() if self._network in (None, n)}
         for none in _NO_NETWORKS:
             if none in taken:
-                raise FaultRefused(f"{name}: the container is on the network {none}, which it cannot be taken off.")
+                raise FaultRefused(f"{name}: the container is on the network {none} and cannot leave it.")
         if not taken:
             if self._network is None:
                 raise FaultRefused(f"{name}: the container is not on any network of its own; hit another container.")

@@ -48,7 +48,7 @@ class DiskFull:
             if left < _NEARLY_FULL_BYTES and self._state.stat().st_dev == file.parent.stat().st_dev:
                 raise FaultRefused(
                     f"{name}: the journal in {self._state} is on the file system that would fill up; put state on "
-                    "another one, or leave a reserve."
+                    "another file system, or set a larger reserve."
                 )
 
     def inject(self) -> None:

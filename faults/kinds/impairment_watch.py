@@ -30,11 +30,11 @@ class ImpairmentWatch:
             served = self._proxy.status()
         except Unreachable:
             # A dead proxy cuts the link. Violations that the cut causes must not be attributed to a delay.
-            raise self._ended_early(", ".join(names), "the proxy does not answer any more and nothing passes") from None
+            raise self._ended_early(", ".join(names), "the proxy does not answer and no traffic passes") from None
         for name in names:
             status = served.get(name)
             if status is not None and status.is_lost:
-                raise self._ended_early(name, "the relay's device was deleted and nothing passes")
+                raise self._ended_early(name, "the relay's device was deleted and no traffic passes")
             if status is None or not is_applied(name, status):
                 raise self._ended_early(name, "the proxy was restarted")
 

@@ -48,7 +48,7 @@ class LeaderMove:
             cluster, known = self._leaders(name), self._known(name)
             cluster.reorder_replicas({p.place: p.led_by(p.to) for p in known})
             if not cluster.elect({p.place for p in known}):
-                raise FaultRefused(f"{name}: no other leader was elected; look whether its replicas are in sync.")
+                raise FaultRefused(f"{name}: no other leader was elected; check that its replicas are in sync.")
 
     def maintain(self) -> None:
         """Does nothing: the cluster keeps the new leader."""
@@ -100,7 +100,7 @@ class LeaderMove:
     def _looked(self, name: str, broker: int | None, demoted: frozenset[int]) -> Iterator[KnownPartition]:
         found = dict(self._wanted(name, broker))
         if not found:
-            raise FaultRefused(f"{name}: broker {broker} leads no partition, so that none can be moved.")
+            raise FaultRefused(f"{name}: broker {broker} leads no partition, so none can be moved.")
         for topic, number in self._leaders(name).being_reassigned(list(found)):
             raise FaultRefused(f"{name}: a reassignment of {topic}/{number} is under way; wait for its end.")
         for (topic, number), led in found.items():
@@ -135,7 +135,7 @@ class LeaderMove:
             return others[0]
         if self._parameters.to not in others:
             raise FaultRefused(
-                f"{name}: {place} could be led by {', '.join(map(str, others))}, not by {self._parameters.to}."
+                f"{name}: broker {self._parameters.to} cannot lead {place}; use one of {', '.join(map(str, others))}."
             )
         return self._parameters.to
 

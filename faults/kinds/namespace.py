@@ -65,11 +65,11 @@ class _OnNamespaces:
                 rule = namespaces.root_rule(at)
                 if rule.get("handle", "0:") != "0:":
                     raise FaultRefused(
-                        f"{name}: {at.device} has the queueing rule {rule.get('kind')} already; take it off first."
+                        f"{name}: {at.device} has the queueing rule {rule.get('kind')} already; remove it first."
                     )
             seconds = namespaces.connect_seconds(target.namespace, target.probe, _CONNECT_SECONDS_MAX)
             if seconds is None:
-                raise FaultRefused(f"{name}: {target.probe} takes no connection from inside; fix that first.")
+                raise FaultRefused(f"{name}: {target.probe} accepts no connection from the namespace; fix that first.")
             times[name] = seconds
         self.facts = Facts(round_trip_seconds=times)
 
@@ -84,7 +84,7 @@ class _OnNamespaces:
     def _relay(self, name: str) -> LinkStatus:
         served = ProxyControl(self._state).status().get(name)
         if served is None:
-            raise Unreachable(f"{name}: the running proxy does not relay it; restart it with the file of the run.")
+            raise Unreachable(f"{name}: the proxy has no relay for it; restart the proxy with the file of the run.")
         return served
 
     def _is_relays(self, target: NamespaceTarget) -> bool:
@@ -194,7 +194,7 @@ class NamespacePartition(_OnNamespaces):
         for name, target in self._targets.items():
             for peer in self._peers:
                 if namespaces.connect_seconds(target.namespace, peer, _CONNECT_SECONDS_MAX) is None:
-                    raise FaultRefused(f"{name}: the peer {peer} takes no connection from inside; fix that first.")
+                    raise FaultRefused(f"{name}: peer {peer} accepts no connection from the namespace; fix that first.")
 
     def _add_impairment(self, target: NamespaceTarget) -> None:
         for at in self._devices(target):

@@ -76,7 +76,7 @@ class _OnLinks:
                 raise FaultRefused(f"{name}: the link is impaired already; run `streamproof faults heal CONFIG` first.")
             echo = round_trip_seconds(status.probe_port, _PING, _ECHO_SECONDS_MAX)
             if echo is None:
-                raise FaultRefused(f"{name}: the proxy echoes nothing; restart it.")
+                raise FaultRefused(f"{name}: the proxy does not echo the probe's bytes; restart the proxy.")
             times[name] = echo
         self.facts = Facts(round_trip_seconds=times)
 
@@ -116,7 +116,7 @@ class _OnLinks:
     def _status(self, name: str) -> LinkStatus:
         status = self._proxy.status().get(name)
         if status is None:
-            raise Unreachable(f"{name}: the proxy serves it no more; restart it with the file of the run.")
+            raise Unreachable(f"{name}: the proxy no longer serves this link; restart it with the file of the run.")
         return status
 
     def _shows(self, status: LinkStatus) -> bool:

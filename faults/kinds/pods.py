@@ -48,7 +48,7 @@ class Pods:
         for name, target in self._targets.items():
             cluster = self._cluster(name)
             if cluster.get(self._collection(name), {"limit": "1"}) is None:
-                raise FaultRefused(f"{name}: the cluster knows no {KIND_OF[self._fault.kind]}; install Chaos Mesh.")
+                raise FaultRefused(f"{name}: the cluster has no CRD {KIND_OF[self._fault.kind]}; install Chaos Mesh.")
             cluster.create(self._collection(name), rendered(self._fault, name, target), _DRY)
             # The object does not exist yet, but the server checks permissions before existence.
             cluster.get(self._path(name))
@@ -61,8 +61,8 @@ class Pods:
                 )
             if self._would_hit(ready[name]) >= ready[name] and self._pods != "all":
                 raise FaultRefused(
-                    f"{name}: {self._pods} of {ready[name]} ready pods would be all replicas; write pods: all, if you "
-                    "mean it."
+                    f"{name}: pods: {self._pods} would hit all replicas (ready pods: {ready[name]}); "
+                    "write pods: all, if you mean it."
                 )
         self.facts = Facts(ready_pods=ready)
 

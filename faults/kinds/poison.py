@@ -89,9 +89,9 @@ class Poison:
         def finish(name: str) -> None:
             left = self._producers[name].flush(_FLUSH_SECONDS_MAX)
             if self._failed is not None:
-                raise FaultRefused(f"{name}: the broker did not acknowledge all ({self._failed}).")
+                raise FaultRefused(f"{name}: the broker did not acknowledge all records ({self._failed}).")
             if left:
-                raise Unreachable(f"{name}: the broker did not acknowledge all (it does not answer).")
+                raise Unreachable(f"{name}: the broker did not acknowledge all records (it does not answer).")
 
         for_each(self._producers, finish)
         self._producers.clear()

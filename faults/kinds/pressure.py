@@ -100,7 +100,7 @@ class MemoryPressure(_Pressing):
         if self._bytes > available * _AVAILABLE_SHARE_MAX:
             raise FaultRefused(
                 f"memory_pressure: {self._bytes} bytes are too many, since {available} are available and a fifth of "
-                "them must stay; take fewer."
+                "them must stay free; take fewer."
             )
 
     def inject(self) -> None:

@@ -75,7 +75,7 @@ class Pause(OnProcesses):
         for known in self.facts.processes:
             if processes.is_stopped(known):
                 raise FaultRefused(
-                    f"{known.target}: process {known.pid} is stopped already, maybe by another run; let it go on first."
+                    f"{known.target}: process {known.pid} is stopped already, maybe by another run; resume it first."
                 )
 
     def maintain(self) -> None:
@@ -132,7 +132,7 @@ class Pause(OnProcesses):
 
     def _ending_clause(self, name: str, pid: int) -> str:
         place = "another one runs in its place" if processes.is_ready(self._targets[name]) else "none runs in its place"
-        return f"process {pid} of {name} ended since it was paused, and {place}"
+        return f"process {pid} of {name} ended after it was paused, and {place}"
 
 
 def _is_running(known: KnownProcess) -> bool:
@@ -153,8 +153,8 @@ class Kill(OnProcesses):
         for name, target in self._targets.items():
             if target.start and not processes.is_command(target):
                 raise FaultRefused(
-                    f"{name}: its start command {target.start[0]} does not exist, so that nothing could bring it back; "
-                    "fix it."
+                    f"{name}: its start command {target.start[0]} does not exist, so nothing could restart the target; "
+                    "fix the command."
                 )
 
     def inject(self) -> None:

@@ -47,8 +47,8 @@ class DiskSlow:
             found += processes.members(name, _process_in(name, target))
             if not self._is_fast(target):
                 raise FaultRefused(
-                    f"{name}: to write and sync {self._probe_bytes} bytes in {target.path} takes nearly as long as it "
-                    "would with the limit; take fewer bytes_per_second."
+                    f"{name}: {self._probe_bytes} bytes are written and synced in {target.path} nearly as slowly "
+                    "without the limit as with it; set a lower bytes_per_second."
                 )
         self._know(found)
 
@@ -119,5 +119,5 @@ class DiskSlow:
 def _process_in(name: str, target: FolderTarget) -> ProcessTarget:
     """The process that works in the folder of a target. Raises FaultRefused if the target has no pid_file."""
     if target.pid_file is None:
-        raise FaultRefused(f"{name}: give the target pid_file, with the id of the process that works there.")
+        raise FaultRefused(f"{name}: set pid_file to the file with the id of the process that works there.")
     return ProcessTarget(type="process", pid_file=target.pid_file, group=target.group)

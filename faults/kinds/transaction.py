@@ -67,7 +67,7 @@ class TransactionHang:
             except KafkaException as error:
                 raise FaultRefused(f"{name}: no transaction could be opened ({error.args[0].str()}).") from error
             if not written:
-                raise FaultRefused(f"{name}: the broker took no record ({'; '.join(failed) or 'it does not answer'}).")
+                raise FaultRefused(f"{name}: the broker did not accept the record ({'; '.join(failed) or 'no reply'}).")
             offset = written[0].offset()
             assert offset is not None
             self._producers.append(writer)

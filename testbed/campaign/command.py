@@ -130,7 +130,7 @@ def _prepare(chosen: Sequence[Run]) -> None:
     delayed = [one for one in chosen if one.cell.fault in DELAYS]
     if delayed and (why_not := node.why_not_here()) is not None:
         raise PlanError(
-            f"{delayed[0].cell.fault}: {why_not}; use pauses, or select faults without delays with --only fault=...."
+            f"{delayed[0].cell.fault}: {why_not}; use pause faults, or select faults without delays: --only fault=NAME."
         )
     resolve(JARS_LOCK)
     resolve(SIDECAR_LOCK)

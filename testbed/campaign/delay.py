@@ -45,6 +45,6 @@ def delay(
 
     def check_relay() -> None:
         if not relay.process.is_running:
-            raise NotHealed("the packet relay has ended; the worker's network ends with the run.")
+            raise NotHealed("the packet relay has ended; the worker's network is removed at the end of the run.")
 
     run(config, timeline(config), say, stop, HealPolicy(config.limits.healed_within, check_relay))

@@ -154,7 +154,7 @@ class RunFault:
     def _stop_worker(self) -> int:
         pid = self._engine.instances[_WORKER].pid
         if pid is None:
-            raise FaultFailed(f"There is no worker of {self._engine.name} to pause: it has ended.")
+            raise FaultFailed(f"The worker of {self._engine.name} cannot be paused: it has ended.")
         self._engine.send_signal(_WORKER, signal.SIGSTOP)
         self._await(lambda: _is_stopped(pid), "did not stop after SIGSTOP")
         return pid

@@ -92,7 +92,7 @@ class CampaignJournal:
             if before.get(name) != value:
                 raise PlanError(
                     f"{name}: the runs in {self._folder} were made with {before.get(name)}, not {value}; restore "
-                    "it, or use another results folder."
+                    "the earlier value, or use another results folder."
                 )
 
     def begin(self, heading: Heading) -> None:

@@ -79,7 +79,7 @@ def matrix(plan: CampaignPlan) -> Matrix:
         for value in wanted:
             if all(getattr(cell, key) != value for cell in cells):
                 reasons = " ".join(dict.fromkeys(left_out))
-                raise PlanError(f"{key}s: no combination with {value} is possible in this plan; remove it. {reasons}")
+                raise PlanError(f"{key}s: no combination with {value} is possible; remove {value}. {reasons}")
     return Matrix(tuple(cells), tuple(dict.fromkeys(left_out)))
 
 
@@ -108,7 +108,7 @@ def only(chosen: Sequence[Run], texts: Sequence[str]) -> tuple[Run, ...]:
                 raise PlanError(f"--only {text}: the plan has no {key} {value}; it has {', '.join(sorted(known))}.")
         left = tuple(run for run in left if _value(run, key) in wanted)
     if not left:
-        raise PlanError(f"--only {' --only '.join(texts)}: no run of the plan matches all; remove one.")
+        raise PlanError(f"--only {' --only '.join(texts)}: no run of the plan matches all of them; remove one of them.")
     return left
 
 

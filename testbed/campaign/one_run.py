@@ -243,7 +243,7 @@ class OneRun:
             if report is not None and is_settled(report, sent, left_open):
                 return sent, True
             self._stop.pause(_LOOK_SECONDS)
-        self._say("not everything settled in time; the result says so")
+        self._say("not all events were judged in time; the result records this")
         return sent, False
 
     def _end_sidecar(self, sidecar: DemoSidecar) -> str:

@@ -121,7 +121,7 @@ class CampaignPlan(Section):
         if self.phases.control < CONTROL_WINDOWS_LEAST * self.window:
             raise ValueError(
                 f"phases.control is shorter than {CONTROL_WINDOWS_LEAST} windows and gives no baseline: the "
-                f"recovery detector averages the rate over {RATE_WINDOWS} windows; lengthen it"
+                f"recovery detector averages the rate over {RATE_WINDOWS} windows; lengthen phases.control"
             )
         if self.rate * self.window < PAGES:
             raise ValueError(f"rate is too low for an event of each of {PAGES} pages in every window; raise it")
@@ -133,8 +133,8 @@ class CampaignPlan(Section):
             raise ValueError("with parallelism 1 no instance can take over from a paused one; use 2 or 3")
         if self.missing_after <= self.phases.failure and set(self.faults) != {"none"}:
             raise ValueError(
-                f"missing_after must be above phases.failure ({self.phases.failure:g}s): results that a fault only "
-                "delays would be reported as missing; lengthen it"
+                f"missing_after must be above phases.failure ({self.phases.failure:g}s); otherwise results that a "
+                "fault only delays are reported as missing; lengthen missing_after"
             )
         for engine in self.engines:
             try:

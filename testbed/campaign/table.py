@@ -178,7 +178,7 @@ def _findings(done: Sequence[RunResult]) -> list[str]:
         if not found.settled:
             by.setdefault("Not everything that was sent was judged in time", []).append(found.run)
         if not found.coverage_complete:
-            by.setdefault("The sidecar did not see all of the topics", []).append(found.run)
+            by.setdefault("The sidecar could not account for every record of the topics", []).append(found.run)
     return [f"{what} ({', '.join(runs)})." for what, runs in by.items()]
 
 

@@ -34,7 +34,8 @@ def run(given: argparse.Namespace) -> int:
     screen.write(
         f"streamproof {version()}, demo with seed {plan.seed}: engine {plan.title}, {plan.faults}, "
         f"{plan.seconds} s of load{plan.further_time}\n"
-        "The pipeline claims exactly once. Ctrl-C ends the demo and removes all that it started.\n"
+        "The pipeline declares the guarantee exactly once. Ctrl-C ends the demo and removes everything that it "
+        "started.\n"
     )
     with stop_on_signals() as stop:
         with stop.at_once():

@@ -82,7 +82,7 @@ class DemoPlan:
         """How long the load lasts beyond its seconds, in words."""
         if not self.ends_load:
             return ""
-        return f"{' from the first result on' if self.is_real else ''} and the time that healing takes"
+        return f"{' after the first result' if self.is_real else ''}, plus the time that healing takes"
 
     @property
     def title(self) -> str:
@@ -90,7 +90,7 @@ class DemoPlan:
         kept = self.guarantee.replace("_", " ") + ("" if self.workload == "sst" else f", {self.workload}")
         if self.engine == "mutant":
             rates = ", ".join(f"{name}={rate:g}" for name, rate in self.mutations.items())
-            return f"mutant ({kept}, then {rates})"
+            return f"mutant ({kept}, with mutations {rates})"
         return f"{self.engine} ({kept})"
 
 
@@ -105,7 +105,7 @@ def plan_of(given: argparse.Namespace) -> DemoPlan:
     if given.faults is not None or given.plan is not None:
         return _run_scenario(given, name, details)
     if given.faster is not None:
-        raise DemoRefused("demo: --faster shortens a plan; name one with --plan, or leave it out.")
+        raise DemoRefused("demo: --faster shortens a plan; add --plan NAME, or omit --faster.")
     seconds = SECONDS_DEFAULT if given.seconds is None else given.seconds
     if seconds < SECONDS_MIN:
         raise DemoRefused(
@@ -123,7 +123,7 @@ def _check_baseline(plan: DemoPlan, seconds: int, *, is_scenario: bool) -> None:
     least = least_seconds(is_scenario=is_scenario)
     if seconds < least:
         raise DemoRefused(
-            f"demo: --seconds {seconds} leaves too little output of {plan.engine} before the fault to compare it with; "
+            f"demo: --seconds {seconds} is too short to measure the output of {plan.engine} before the fault; "
             f"use {least} or more."
         )
 
@@ -144,9 +144,9 @@ def _run_scenario(given: argparse.Namespace, name: str, details: str) -> DemoPla
     """Return the demo with the faults of a file or of a named plan. Also raises FaultConfigError, FaultRefused."""
     for option, value in (("--fault", given.fault), ("--seconds", given.seconds)):
         if value is not None:
-            raise DemoRefused(f"demo: {option} does not go with --faults or --plan, which set it; leave it out.")
+            raise DemoRefused(f"demo: {option} cannot be combined with --faults or --plan; omit {option}.")
     if given.faults is not None and (given.plan is not None or given.faster is not None):
-        raise DemoRefused("demo: --plan and --faster do not go with --faults; write plan: {name, faster} in the file.")
+        raise DemoRefused("demo: --faults excludes --plan and --faster; set plan: {name: X, faster: N} in FILE.")
     plan = _plan(given, name, details, fault="none", seconds=SECONDS_DEFAULT)
     if given.faults is not None:
         return _with_scenario(plan, given.faults, read(Path(given.faults)))
@@ -194,14 +194,14 @@ def epilogue(plan: DemoPlan, report: Report) -> tuple[str, ...]:
             "clicks in its memory have no result.",
         )
     elif report["outcome"] == "pass":
-        lines = ("Nothing was lost, counted again or invented: the claim held in this run.",)
+        lines = ("Nothing was lost, counted again or invented: the guarantee held in this run.",)
     if broken:
         lines += ("STATE above stands for the state folder of your pipeline. The demo removes its own at the end.",)
     if report["contributions"]["pending"]:
         lines += ("The events that are not due yet were sent last, only to close the windows before them.",)
     better = REGISTRY[plan.engine].guarantees if plan.is_real else GUARANTEES
     if plan.guarantee != "exactly_once" and "exactly_once" in better:
-        lines += (f"The same with transactions: streamproof demo --engine {plan.engine}:exactly_once",)
+        lines += (f"To run this demo with transactions: streamproof demo --engine {plan.engine}:exactly_once",)
     return lines
 
 

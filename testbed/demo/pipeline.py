@@ -289,7 +289,7 @@ class Demo:
             if self._report is not None and is_settled(self._report, expected, left_open):
                 return
             self._stop.pause()
-        self._screen.say(f"not everything settled within {patience:g} s; the report says what is outstanding")
+        self._screen.say(f"not all events were judged within {patience:g} s; the report shows what is outstanding")
 
     def _verdict(self) -> int:
         """Stop the sidecar with SIGTERM; print the last report that it wrote."""

@@ -38,8 +38,8 @@ def why_no_target(target_type: str, engine: str) -> str:
         )
     disks = _either(name for name in ROLES if disk_folder(name, Path()) is not None)
     return (
-        f"has none with {engine}, which keeps its windows in memory, its progress on the broker and nothing on disk; "
-        f"take --engine {disks}"
+        f"has no such target with {engine}, which keeps its windows in memory, its progress on the broker and nothing "
+        f"on disk; take --engine {disks}"
     )
 
 
@@ -61,8 +61,8 @@ def check_targets(config: FaultConfig, engine: str, source: str) -> None:
         if wanted == "process" and spec.target.pick == "leader" and not _has_master(engine):
             masters = _either(name for name in ROLES if _has_master(name))
             raise FaultRefused(
-                f"{source}: {spec.kind} is to hit the master, and {engine} has none, since its workers are equals; hit "
-                f"a worker, as --plan ospbench-worker does, or use --engine {masters}."
+                f"{source}: {spec.kind} with pick: leader needs a master, and {engine} has none, because its workers "
+                f"are equal; hit a worker, as --plan ospbench-worker does, or use --engine {masters}."
             )
         _check_size(spec, source)
 
@@ -73,13 +73,13 @@ def check_combination(
     """Check for faults that cannot be combined in one scenario."""
     if "namespace" in target_types and "link" in target_types:
         raise FaultRefused(
-            f"{source}: a worker in a network of its own does not reach the broker through the links; take faults of "
+            f"{source}: a worker in a network of its own does not reach the broker through the links; use faults of "
             f"links or of {node_name(engine)}, not both in one chaos day."
         )
     if has_two_brokers and not {"namespace", "link"}.isdisjoint(target_types):
         raise FaultRefused(
             f"{source}: links and a worker's own network reach only one broker, and moving leaders needs two; use "
-            "faults of links and networks or of leaders, not both in one chaos day."
+            "either faults of links and networks, or faults of leaders, not both in one chaos day."
         )
     if {"disk_full", "disk_slow"} <= set(kinds):
         raise FaultRefused(
@@ -98,10 +98,10 @@ def needs_second_broker(config: FaultConfig) -> bool:
 def _missing_on_host(kind: str, engine: str) -> str | None:
     """Return what this host lacks for a fault of ``kind``; None if it lacks nothing."""
     if KINDS[kind].target == "namespace" and (why_not := node.why_not_here()) is not None:
-        return f"a network of its own for a worker, which this host cannot give: {why_not}"
+        return f"a separate network for a worker, which this host cannot create: {why_not}"
     if kind == "disk_full" and (why_not := disk.why_not_here()) is not None:
         return (
-            f"a separate file system for {engine}, since the demo never fills your disk, and this host cannot mount "
+            f"a separate file system for {engine} (the demo never fills your own disk), but this host cannot mount "
             f"one: {why_not}"
         )
     if kind == "clock_skew":
@@ -110,7 +110,7 @@ def _missing_on_host(kind: str, engine: str) -> str | None:
         try:
             block_throttle.disk_of(Path(tempfile.gettempdir()))
         except FaultRefused as error:
-            return f"the demo's folder on a disk: {str(error).removesuffix('.')}; set TMPDIR to a folder on one"
+            return f"the demo's folder on a disk: {str(error).removesuffix('.')}; set TMPDIR to a folder on a disk"
     return None
 
 
@@ -137,6 +137,6 @@ def _has_master(engine: str) -> bool:
 def _check_size(spec: FaultSpec, source: str) -> None:
     if isinstance(spec.parameters, DiskParameters) and spec.parameters.reserve >= disk.SIZE_BYTES:
         raise FaultRefused(
-            f"{source}: disk_full leaves {spec.parameters.reserve} bytes free, and the demo's disk has "
-            f"{disk.SIZE_BYTES}; give it parameters: {{bytes: {disk.SIZE_BYTES}, reserve: 0}}."
+            f"{source}: disk_full leaves {spec.parameters.reserve} bytes free, but the demo's disk has only "
+            f"{disk.SIZE_BYTES} bytes in total; set parameters: {{bytes: {disk.SIZE_BYTES}, reserve: 0}}."
         )

@@ -153,7 +153,7 @@ def scenario_of(
     check_targets(config, engine, source)
     planned = _planned(config, own_seed)
     if not planned.steps:
-        raise FaultConfigError(f"{source}: its budgets leave room for no fault; raise length or down_at_most.")
+        raise FaultConfigError(f"{source}: its budgets allow no fault; raise length or down_at_most.")
     scenario = Scenario(source, base_config, engine, inputs, own_seed, workers, are_two, planned)
     check_combination(scenario.kinds, scenario.fault_kinds, engine, source, has_two_brokers=are_two)
     return scenario

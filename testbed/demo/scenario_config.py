@@ -88,11 +88,11 @@ def one(kind: str, seconds: float, engine: str, inputs: tuple[str, ...]) -> dict
     control."""
     for absent in UNSUPPORTED:
         if absent.name == kind:
-            raise FaultRefused(f"--fault {kind} is not built: {absent.reason}.")
+            raise FaultRefused(f"--fault {kind} is not supported: {absent.reason}.")
     if kind not in KINDS:
         raise FaultRefused(
             f"--fault {kind} is not a demo fault; use kill, pause, none or a kind that `streamproof faults list` "
-            "shows, such as net_delay, broker_kill or restart_loop; --faults FILE and --plan NAME have several."
+            "shows, such as net_delay, broker_kill or restart_loop; --faults FILE and --plan NAME run several faults."
         )
     control, lasts = control_seconds(seconds, is_scenario=True), min(seconds / 6, _LASTS_SECONDS_MAX)
     fault = {
@@ -131,8 +131,8 @@ def _workers(plan: str, engine: str) -> dict[str, Any]:
     at_once, most = _SIMULTANEOUS_WORKERS.get(plan, 1), roles(engine, WORKERS_MAX).count(role)
     if at_once > 1 and at_once >= most:
         raise FaultRefused(
-            f"--plan {plan} hits {at_once} workers at once, and the demo has {most} of {engine} at most, of which one "
-            "must be left; take a plan that hits fewer, such as vogel-kill-1."
+            f"--plan {plan} hits {at_once} workers at once, but the demo has at most {most} of {engine}, and one "
+            "must keep running; use a plan that hits fewer workers, such as vogel-kill-1."
         )
     if engine == "storm" and plan in _HELD_DOWN:
         return {"name": "storm-supervisor"}
@@ -155,6 +155,6 @@ def _delayed(plan: str, engine: str) -> dict[str, Any]:
     if len(link_names(engine)) > 1:
         return {}
     raise FaultRefused(
-        f"--plan {plan} delays the packets of one worker of {engine}, and this host cannot ({why_not}); "
-        f"--fault net_delay delays all that {engine} sends to the broker."
+        f"--plan {plan} delays the packets of one worker of {engine}, which this host cannot do ({why_not}); "
+        f"use --fault net_delay, which delays everything that {engine} sends to the broker."
     )

@@ -108,7 +108,7 @@ class ScenarioRun:
             disk.mount(self._folder / folder)
             stack.callback(disk.unmount, self._folder / folder)
             size = disk.SIZE_BYTES >> 20
-            self._say(f"{disk_name(self._scenario.engine)}: the engine's state is on a disk of its own, of {size} MiB")
+            self._say(f"{disk_name(self._scenario.engine)}: the engine's state is on a separate disk of {size} MiB")
 
     def start_links(self, brokers: DemoBrokers) -> OwnedProcess | None:
         """Write the fault configuration. If there are links, start the proxy and wait until it serves them."""
@@ -181,11 +181,11 @@ class ScenarioRun:
             if self._supervisor.failure is not None or self._stop.wait(_LOOK_SECONDS):
                 return
             if time.monotonic() > deadline:
-                raise EngineError(f"Not all of the pipeline was ready for the faults in {READY_SECONDS_MAX:g} s.")
+                raise EngineError(f"Not all processes of the pipeline were ready within {READY_SECONDS_MAX:g} s.")
         config, timeline = self._scenario.bound(self._context)
         for line in shown(timeline).splitlines():
             self._say(f"  {line}")
-        patience = HealPolicy(config.limits.healed_within, self._check_healer, advice="it ends with the demo")
+        patience = HealPolicy(config.limits.healed_within, self._check_healer, advice="the fault ends with the demo")
         run_timeline(config, timeline, self._report, self._stop, patience)
 
     def _report(self, line: str) -> None:

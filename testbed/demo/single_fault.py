@@ -92,7 +92,7 @@ class DemoFault:
     def _pause(self) -> None:
         pid = self._engine.instances[0].pid
         if pid is None:
-            raise FaultFailed("There is no engine to pause: it has ended.")
+            raise FaultFailed("The engine cannot be paused: it has ended.")
         self._say(f"FAULT: pausing the engine for {PAUSE_SECONDS:g} s (SIGSTOP)")
         self._publish("injected")
         self._engine.send_signal(0, signal.SIGSTOP)

@@ -31,8 +31,8 @@ def workers_needed(config: FaultConfig, engine: str, source: str) -> int:
     most = roles(engine, WORKERS_MAX).count("worker")
     if hit > 1 and hit >= most:
         raise FaultRefused(
-            f"{source}: it hits {hit} workers at once. One must be left, which needs {hit + 1} workers, and the demo "
-            f"has at most {most} of {engine}: hit fewer, or write pick: all to hit all."
+            f"{source}: its faults hit {hit} workers at once. One must keep running, which needs {hit + 1} workers, "
+            f"but the demo has at most {most} of {engine}: hit fewer workers, or write pick: all to hit all."
         )
     return workers_for(engine, max([hit, *(_number(selector) for selectors in of_process for selector in selectors)]))
 

@@ -146,7 +146,7 @@ class ProcessEngine(ABC):
                 raise EngineError(f"{self._log(i).stem} was not started.")
             while not self._is_ready(i):
                 if not process.is_running:
-                    raise EngineError(f"{process.name} ended with {process.returncode}:\n{process.last_lines()}")
+                    raise EngineError(f"{process.name} ended with status {process.returncode}:\n{process.last_lines()}")
                 if time.monotonic() > deadline:
                     raise EngineError(f"{process.name} was not ready in {timeout} s:\n{process.last_lines()}")
                 time.sleep(_CHECK_SECONDS)

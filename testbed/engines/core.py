@@ -209,7 +209,7 @@ class Core(ABC):
 
         A partition that is still recovering keeps its committed progress.
         """
-        assert not self._answers, "progress committed without its results would lose them"
+        assert not self._answers, "committing progress before its results are taken would lose them"
         return {partition: state.recovering or self._progress(state) for partition, state in self._partitions.items()}
 
     @property

@@ -46,10 +46,10 @@ def _fetch(folder: Path) -> Path:
         run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_FETCH_SECONDS_MAX)
         said = " | ".join((run.stderr or run.stdout).splitlines()[-3:])
     except subprocess.TimeoutExpired:
-        said = f"nothing within {_FETCH_SECONDS_MAX} s"
+        said = f"no result within {_FETCH_SECONDS_MAX} s"
     wheels = list(folder.glob("*.whl"))
     if len(wheels) != 1:
-        raise JarDownloadError(f"pip could not fetch the wheel that {WHEEL_LOCK.name} names; it said: {said}")
+        raise JarDownloadError(f"pip could not fetch the wheel that {WHEEL_LOCK.name} names: {said}")
     return wheels[0]
 
 

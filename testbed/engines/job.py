@@ -114,7 +114,7 @@ class Job:
             except RetryFromCommitted as reason:
                 retries += 1
                 if retries > _RETRIES_MAX:
-                    raise JobError(f"{_RETRIES_MAX} retries in a row came to nothing: {reason}") from reason
+                    raise JobError(f"{_RETRIES_MAX} retries in a row failed: {reason}") from reason
                 log(f"retry from the last commit: {reason}")
                 self._restart_from_committed(self._consumer.assignment())
         self._release_delayed(float("inf"))
@@ -316,7 +316,7 @@ class Job:
             progress = from_offset(offset, low)
             if progress.rebuild_from < low and self._settings.guarantee != "at_most_once":
                 raise JobError(
-                    f"{offset.topic}-{offset.partition} starts at {low}, but open windows need it from "
+                    f"{offset.topic}-{offset.partition} starts at offset {low}, but open windows need it from offset "
                     f"{progress.rebuild_from}: raise the retention of {offset.topic}."
                 )
             if self._settings.guarantee == "at_most_once":

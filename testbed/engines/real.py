@@ -119,7 +119,7 @@ def timeouts(profile: str, engine: str) -> Timeouts:
     if known is None:
         raise EngineRefused(f"There is no profile {profile} of timeouts; use local, {', '.join(PROFILES)}.")
     if engine not in known:
-        raise EngineRefused(f"The profile {profile} says nothing of {engine}; use it for {', '.join(known)}, or local.")
+        raise EngineRefused(f"Profile {profile} has no timeouts for {engine}; use it for {', '.join(known)}, or local.")
     return known[engine]
 
 
@@ -187,9 +187,7 @@ class RealEngine(ProcessEngine):
     def __init__(self, settings: RealEngineSettings, folder: Path, *, roles: Sequence[str]) -> None:
         """Raises EngineRefused if the engine or its job does not support ``settings``."""
         if settings.guarantee not in self.guarantees:
-            raise EngineRefused(
-                f"{self.name} cannot be asked for {settings.guarantee}; use {' or '.join(self.guarantees)}."
-            )
+            raise EngineRefused(f"{self.name} cannot provide {settings.guarantee}; use {' or '.join(self.guarantees)}.")
         if settings.workload not in self.workloads:
             raise EngineRefused(
                 f"{self.name} has no job for workload {settings.workload}; use {' or '.join(self.workloads)}, "

@@ -31,7 +31,7 @@ def parse_arguments(arguments: Sequence[str] | None, program: str) -> argparse.N
     parser = argparse.ArgumentParser(prog=f"python -m {program}")
     parser.add_argument("config", type=Path, help="JSON file of testbed.engines.settings.EngineSettings")
     parser.add_argument("--instance", type=int, default=0, help="number of this instance in its group")
-    parser.add_argument("--stop-at-end", action="store_true", help="process to the ends found at start, then exit 0")
+    parser.add_argument("--stop-at-end", action="store_true", help="read up to the end offsets at start, then exit 0")
     parser.add_argument("--close-at-end", action="store_true", help="with --stop-at-end: close open windows, too")
     return parser.parse_args(arguments)
 

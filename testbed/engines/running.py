@@ -58,7 +58,7 @@ class RunningCore(Core):
 
     def progress(self) -> dict[PartitionId, PartitionProgress]:
         """As in `Core`. New ids must have been taken."""
-        assert self._recovering or not self._has_changed, "progress committed without its results would lose them"
+        assert self._recovering or not self._has_changed, "committing before results are taken would lose them"
         return super().progress()
 
     def reset(self) -> None:

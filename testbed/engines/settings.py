@@ -144,9 +144,9 @@ class EngineSettings(BaseModel):
             if (getattr(self, name) is not None) != (self.operator == operator):
                 raise ValueError(f"{name} goes with operator {operator}: give both or neither")
         if self.slide_ms is not None and self.slide_ms > self.window_ms:
-            raise ValueError("slide_ms is above window_ms, so that events between two windows would be in none")
+            raise ValueError("slide_ms is above window_ms, so events between two windows would be in no window")
         if self.where is not None and self.operator != "passthrough":
-            raise ValueError("where needs operator passthrough: leave where out, or change the operator")
+            raise ValueError("setting where needs operator passthrough: omit the setting, or change the operator")
         if self.join is not None and self.operator != "tumbling":
             raise ValueError("join needs operator tumbling: leave join out, or change the operator")
         if self.emission != "final" and self.operator != "running_aggregate":

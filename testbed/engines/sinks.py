@@ -97,8 +97,8 @@ def to_offsets(progress: Commit) -> list[TopicPartition]:
         metadata = json.dumps(data, separators=(",", ":"))
         if len(metadata) > _METADATA_BYTES_MAX:
             raise DeliveryError(
-                f"{topic}-{partition}: {len(p.stragglers)} events of open sessions came behind the watermark, more "
-                "than a commit can hold: raise max_disorder_ms."
+                f"{topic}-{partition}: {len(p.stragglers)} events of open sessions arrived behind the watermark, more "
+                "than a commit can store: raise max_disorder_ms."
             )
         offsets.append(TopicPartition(topic, partition, p.next_offset, metadata))
     return offsets
@@ -239,7 +239,7 @@ class _Plain:
             if self._stopping():
                 raise DeliveryError(f"Outputs not acknowledged when the engine was asked to stop: {left}.")
         if self._failures:
-            raise DeliveryError(f"Outputs not produced: {len(self._failures)}, the first because: {self._failures[0]}")
+            raise DeliveryError(f"Outputs not produced: {len(self._failures)}; first reason: {self._failures[0]}")
 
     def _store(self, progress: Commit) -> None:
         changed = {p: at for p, at in progress.items() if self._committed.get(p) != at}

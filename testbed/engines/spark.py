@@ -94,7 +94,7 @@ def effective_of(query: RunningQuery, configs: tuple[ClientConfig, ...]) -> Effe
     first result."""
     producers = [c for c in configs if c.kind == "ProducerConfig"]
     consumers = [c for c in configs if c.kind == "ConsumerConfig"]
-    evidence = [f"the sink {query.sink.rpartition('.')[2]} commits nothing with the batch"]
+    evidence = [f"the sink {query.sink.rpartition('.')[2]} does not commit results with the batch"]
     if producers:
         transactional = "set" if all(p.transactional for p in producers) else "not set"
         acknowledged = "all" if all(p.acknowledged for p in producers) else "not all"

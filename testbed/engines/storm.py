@@ -124,7 +124,7 @@ class StormEngine(JvmEngine):
         while not self._is_ready(WORKER):
             for process in self._processes(None):
                 if not process.is_running:
-                    raise EngineError(f"{process.name} ended with {process.returncode}:\n{process.last_lines()}")
+                    raise EngineError(f"{process.name} ended with status {process.returncode}:\n{process.last_lines()}")
             if self._submitter.returncode not in (None, 0):
                 raise EngineError(f"The topology was not accepted:\n{self._submitter.last_lines()}")
             if time.monotonic() > deadline:
@@ -175,7 +175,7 @@ class StormEngine(JvmEngine):
         deadline = time.monotonic() + _DEATH_SECONDS_MAX
         while self._worker() == pid:
             if time.monotonic() > deadline:
-                raise EngineError(f"The worker of storm (process {pid}) was killed and is still there.")
+                raise EngineError(f"The worker of storm (process {pid}) was killed and is still running.")
             time.sleep(_CHECK_SECONDS)
         self._log_starts[WORKER] = self._log(WORKER).stat().st_size
 
@@ -214,7 +214,7 @@ def effective_of(log: str) -> Effective:
         engine="storm",
         guarantee=guarantee,
         evidence=(
-            f"the spout works {processing[2]}",
+            f"processing guarantee of the spout: {processing[2]}",
             f"ackers: {ackers}",
             f"transactional.id {'set' if all(p.transactional for p in producers) else 'not set'} in the producers",
             f"acks {'all' if all(p.acknowledged for p in producers) else 'not all'}",
@@ -246,7 +246,7 @@ def _with_message_timeout(settings: RealEngineSettings) -> RealEngineSettings:
         timeout = max(_MESSAGE_TIMEOUT_SECONDS, 5 * settings.window_ms / 1000)
     if timeout <= longest:
         raise EngineRefused(
-            f"storm acknowledges a window when the next window has its results, {longest:g} s after the window's start."
+            f"storm acknowledges a window only after the next window's results, {longest:g} s after the window's start."
             f" With a message timeout of {timeout:g} s, storm reads the window again before that; use shorter windows,"
             " or a longer timeout."
         )

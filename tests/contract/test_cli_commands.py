@@ -86,7 +86,7 @@ def test_every_command_of_the_contract_is_built_or_refused() -> None:
 def test_a_command_that_is_not_built_is_refused_with_any_arguments(streamproof: Command, refused: Any) -> None:
     ran = streamproof(refused.command, "run", "x.yaml", "--seed", "3")
     assert (ran.status, ran.out) == (2, "")
-    assert ran.err == f"streamproof: {refused.command} is not built yet; {refused.instead}.\n"
+    assert ran.err == f"streamproof: {refused.command} is not supported yet; {refused.instead}.\n"
 
 
 def test_config_init_is_refused(streamproof: Command) -> None:
@@ -178,7 +178,7 @@ def test_report_without_a_state_asks_for_one(streamproof: Command, tmp_path: Pat
 def test_report_of_a_part_of_a_run_is_refused(streamproof: Command, tmp_path: Path) -> None:
     ran = streamproof("report", state(tmp_path, clean()), "--since", "2026-01-31T12:00:00Z")
     assert (ran.status, ran.out) == (2, "")
-    assert "--since is not built yet" in ran.err
+    assert "--since is not supported yet" in ran.err
 
 
 @pytest.mark.parametrize("text", ['{"schema": 2}', "no json", "[]"])

@@ -48,29 +48,34 @@ def test_the_contracts_example_loads_with_the_contracts_defaults() -> None:
 KINDS = " or ".join((", ".join([*built()][:-1]), [*built()][-1]))
 
 NOT_BUILT_SENTENCES = {
-    "inputs.0.format=avro": "inputs[0].format (from --set inputs.0.format): avro is not built yet; use json or csv.",
-    "outputs.0.format=raw": "outputs[0].format (from --set outputs.0.format): raw is not built yet; use json or csv.",
+    "inputs.0.format=avro": (
+        "inputs[0].format (from --set inputs.0.format): avro is not supported yet; use json or csv."
+    ),
+    "outputs.0.format=raw": (
+        "outputs[0].format (from --set outputs.0.format): raw is not supported yet; use json or csv."
+    ),
     "late.0.format={kind: text}": (
-        "late[0].format (from --set late.0.format): text is not built yet; use json or csv."
+        "late[0].format (from --set late.0.format): text is not supported yet; use json or csv."
     ),
     "outputs.0.emission=cumulative": (
-        "outputs[0].emission (from --set outputs.0.emission): cumulative is not built yet for results with a window or "
+        "outputs[0].emission (from --set outputs.0.emission): cumulative is not supported yet for results with "
+        "a window or "
         "a time; use final or incremental."
     ),
     "outputs.0.evidence=digest": (
-        "outputs[0].evidence (from --set outputs.0.evidence): digest is not built yet; use ids or id."
+        "outputs[0].evidence (from --set outputs.0.evidence): digest is not supported yet; use ids or id."
     ),
     "timing.lateness_scope=topic": (
-        "timing.lateness_scope (from --set timing.lateness_scope): topic is not built yet; use partition."
+        "timing.lateness_scope (from --set timing.lateness_scope): topic is not supported yet; use partition."
     ),
     "oracle={kind: interval_join, within: 30s}": (
-        f"oracle.kind (from --set oracle): interval_join is not built yet; use {KINDS}."
+        f"oracle.kind (from --set oracle): interval_join is not supported yet; use {KINDS}."
     ),
     "oracle.values=[count]": (
-        "oracle.values (from --set oracle.values): checking of values is not built yet; leave it out."
+        "oracle.values (from --set oracle.values): checking of values is not supported yet; leave it out."
     ),
     "outputs.0.values={count: n}": (
-        "outputs[0].values (from --set outputs.0.values): checking of values is not built yet; leave it out."
+        "outputs[0].values (from --set outputs.0.values): checking of values is not supported yet; leave it out."
     ),
 }
 
@@ -93,14 +98,14 @@ FORMAT_SENTENCES = {
         "inputs[0].format.columns (from --set inputs.0.format): id is named twice; give each column a name of its own."
     ),
     "{kind: csv, columns: [a.b]}": (
-        "inputs[0].format.columns (from --set inputs.0.format): 'a.b' is not a name of a column; leave out dots and $."
+        "inputs[0].format.columns (from --set inputs.0.format): 'a.b' is not a valid column name; leave out dots and $."
     ),
     "{kind: csv, columns: [id], delimiter: '\"'}": (
         "inputs[0].format.delimiter (from --set inputs.0.format): it is a quote or a line end; "
         "use another character, such as ; or |."
     ),
     "{kind: csv, columns: [id], delimiter: ;}": (
-        "inputs[0].format.list_delimiter (from --set inputs.0.format): it is the delimiter; use another character."
+        "inputs[0].format.list_delimiter (from --set inputs.0.format): it equals delimiter; use another character."
     ),
 }
 
@@ -125,7 +130,7 @@ def test_a_setting_that_is_not_built_is_refused_with_one_sentence(assignment: st
 
 @pytest.mark.parametrize("kind", sorted(unbuilt()))
 def test_every_oracle_of_the_contract_is_built_or_refused(kind: str) -> None:
-    said = f"c.yaml: oracle.kind (from --set oracle.kind): {kind} is not built yet; use {KINDS}."
+    said = f"c.yaml: oracle.kind (from --set oracle.kind): {kind} is not supported yet; use {KINDS}."
     assert problems(f"oracle.kind={kind}") == (said,)
 
 
@@ -152,11 +157,12 @@ RULES = {
         "write an IANA name such as Europe/Berlin."
     ),
     "oracle.time_zone=Europe/Berlin": (
-        "oracle.time_zone (from --set oracle.time_zone): windows aligned to local time are not built yet; "
+        "oracle.time_zone (from --set oracle.time_zone): windows aligned to local time are not supported yet; "
         "write UTC, and set offset if the windows are shifted by a constant."
     ),
     "outputs.0.fields={key: page, window_start: w, ids: [{path: a, input: click}]}": (
-        "outputs[0].fields.ids (from --set outputs.0.fields): inputs with id spaces of their own are not built yet for "
+        "outputs[0].fields.ids (from --set outputs.0.fields): inputs with id spaces of their own are not "
+        "supported yet for "
         "this oracle; leave input out."
     ),
     "outputs.0.topic=click": (
@@ -224,13 +230,14 @@ OF_A_JOIN = {
     ),
     "oracle.join=outer": ("oracle.join (from --set oracle.join): 'outer' is not one of its values; use inner or left."),
     "oracle.right=click": (
-        "oracle.right (from --set oracle.right): a join of an input with itself is not built yet; name the other input."
+        "oracle.right (from --set oracle.right): a join of an input with itself is not supported yet; name the "
+        "other input."
     ),
     "oracle.right=updates": (
         "oracle.right (from --set oracle.right): updates is not an input topic; use one of click, update."
     ),
     "inputs.2={topic: third, fields: {id: id, key: page, event_time: timestamp}}": (
-        "inputs: a join of more than two inputs is not built yet; keep click and update only."
+        "inputs: a join of more than two inputs is not supported yet; keep click and update only."
     ),
     "outputs.0.fields.ids=[clickIds, updateIds]": (
         "outputs[0].fields.ids (from --set outputs.0.fields.ids): the input of the ids at clickIds must be "
@@ -359,7 +366,7 @@ def test_a_bucket_is_a_multiple_of_the_unit_of_a_results_time(at: str, unit: str
 
 
 def test_a_join_does_not_collapse_repeats() -> None:
-    said = "collapse is not built for a join, which counts an id once per cell anyway; leave it out."
+    said = "collapse is not supported for a join, which counts an id once per cell anyway; leave it out."
     [problem] = problems("inputs.0.duplicates=collapse", "inputs.1.duplicates=collapse", example="join")
     assert problem == f"c.yaml: inputs[0].duplicates (from --set inputs.0.duplicates): {said}"
 
@@ -371,7 +378,7 @@ def test_distinct_refuses_to_collapse_repeats_twice() -> None:
 
 
 def test_a_late_topic_of_one_input_needs_a_join() -> None:
-    said = "inputs with id spaces of their own are not built yet for this oracle; leave input out."
+    said = "inputs with id spaces of their own are not supported yet for this oracle; leave input out."
     assert problems("late.0.input=click") == (f"c.yaml: late[0].input (from --set late.0.input): {said}",)
 
 
@@ -390,15 +397,17 @@ OF_A_RUNNING_AGGREGATE = {
         "earlier ids of its key; use evidence ids, or emission final."
     ),
     "outputs.1={topic: other, emission: cumulative, fields: {key: page, ids: a}}": (
-        "outputs[1].emission (from --set outputs.1): emission cumulative for only some outputs is not built yet; "
+        "outputs[1].emission (from --set outputs.1): emission cumulative for only some outputs is not supported yet; "
         "give every output the same emission."
     ),
     "timing.late_policy=drop": (
-        "timing.late_policy (from --set timing.late_policy): late policy drop is not built for a running aggregate, "
+        "timing.late_policy (from --set timing.late_policy): late policy drop is not supported for a running "
+        "aggregate, "
         "which has no windows that close; write report."
     ),
     "outputs.0.fields={key: page, ids: [{path: a, input: click}]}": (
-        "outputs[0].fields.ids (from --set outputs.0.fields): inputs with id spaces of their own are not built yet for "
+        "outputs[0].fields.ids (from --set outputs.0.fields): inputs with id spaces of their own are not "
+        "supported yet for "
         "this oracle; leave input out."
     ),
 }
@@ -449,16 +458,18 @@ def test_contract_and_reference_mark_every_refused_setting() -> None:
     for setting, refused in refusals().items():
         # For kinds of oracle, the note is where the oracle is listed.
         key = setting.removesuffix(".kind").rpartition(".")[2]
-        row = rf"^\| `{key}` \|.*\*\*Not built yet:\*\* {re.escape(refused)}\. \|$"
+        row = rf"^\| `{key}` \|.*\*\*Not supported yet:\*\* {re.escape(refused)}\. \|$"
         assert re.search(row, reference, re.MULTILINE), setting
     contract = (ROOT / "docs" / "CONTRACT.md").read_text(encoding="utf-8").splitlines()
     for command in (*UNBUILT_COMMANDS, CONFIG_INIT):
-        assert any(f"streamproof {command.command} " in row and "**not built yet**" in row for row in contract), command
+        assert any(f"streamproof {command.command} " in row and "**not supported yet**" in row for row in contract), (
+            command
+        )
 
 
 def test_refused_settings_are_listed_in_one_table_only() -> None:
     sources = [*(ROOT / "validator" / "config").glob("*.py"), *(ROOT / "validator" / "settings").glob("*.py")]
-    said = re.compile(r'[(=,]\s*f?"[^"\n]*not built')
+    said = re.compile(r'[(=,]\s*f?"[^"\n]*not supported')
     assert {path.name for path in sources if said.search(path.read_text(encoding="utf-8"))} == {
         "built.py",
         "problems.py",

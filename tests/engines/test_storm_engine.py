@@ -72,7 +72,7 @@ def test_a_killed_worker_repeats_exactly_the_uncommitted_events(broker: Embedded
     assert handled & again
     assert max(counts.values()) == 2
     assert effective.guarantee == "at_least_once", effective
-    assert "the spout works AT_LEAST_ONCE" in effective.evidence
+    assert "processing guarantee of the spout: AT_LEAST_ONCE" in effective.evidence
     assert "runs at-least-once" in (effective.mismatch("exactly_once") or "")
 
     counted, _ = assert_sidecar_agrees(

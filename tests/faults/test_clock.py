@@ -77,7 +77,7 @@ def test_a_process_without_the_library_is_refused_with_its_start_command(stage: 
     with pytest.raises(FaultRefused, match=r"c: .*LD_PRELOAD=.*TIMESTAMP_FILE=.*/clock .*=1.* agent"):
         stage.during(fault, lambda: None)
     del stage.targets["c"]["clock_file"]
-    with pytest.raises(FaultRefused, match="c: give the target clock_file"):
+    with pytest.raises(FaultRefused, match="c: set clock_file"):
         stage.during(fault, lambda: None)
     assert (stage.folder / "clock").read_text() == "+0\n"
     clock.process.kill()
@@ -89,7 +89,7 @@ def test_a_clock_report_of_an_earlier_jvm_with_the_same_id_is_ignored(stage: Sta
     left = stage.folder / f"clock.{clock.process.pid}"
     left.write_text("1700000000000\n")
     os.utime(left, (1_700_000_000, 1_700_000_000))
-    with pytest.raises(FaultRefused, match="c: start it with LD_PRELOAD="):
+    with pytest.raises(FaultRefused, match=r"c: .* start it with LD_PRELOAD="):
         stage.during({"kind": "clock_skew", "target": "c", "parameters": {"offset": "10m"}}, lambda: None)
     clock.process.kill()
     clock.process.wait()
@@ -99,7 +99,7 @@ def test_a_clock_report_of_an_earlier_jvm_with_the_same_id_is_ignored(stage: Sta
 def test_a_clock_that_does_not_follow_its_file_is_refused(stage: Stage, variable: str) -> None:
     clock = Clock(stage, **{variable: "+0"})
     fault = {"kind": "clock_skew", "target": "c", "parameters": {"offset": "10m"}}
-    with pytest.raises(FaultRefused, match=f"c: .* {variable}, "):
+    with pytest.raises(FaultRefused, match=f"c: .* {variable}; "):
         stage.during(fault, lambda: None)
     clock.process.kill()
     clock.process.wait()

@@ -151,7 +151,7 @@ def test_a_partition_without_another_replica_in_sync_is_refused(
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"to": 7}, r"events: .*/0 .* 2, not by 7"),
+        ({"to": 7}, r"events: broker 7 .*/0; use one of 2\."),
         ({"partition": 9}, "events: .* partition 9; .* 0 to 2"),
     ],
 )
@@ -168,5 +168,5 @@ def test_a_listener_that_is_not_plain_is_refused(stage: Stage, cluster: Cluster,
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=u\nsasl.password=p\n"
     )
     stage.targets["events"]["options_file"] = "secret"
-    with pytest.raises(FaultRefused, match=r"plain listeners .* SASL_PLAINTEXT"):
+    with pytest.raises(FaultRefused, match="a PLAINTEXT listener, not SASL_PLAINTEXT"):
         stage.during({"kind": "leader_move", "target": "events"}, lambda: None)

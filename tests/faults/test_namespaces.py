@@ -221,7 +221,7 @@ def test_a_device_with_a_rule_of_its_own_is_refused_and_keeps_it(stage: Stage, n
 
 def test_a_namespace_that_does_not_exist_is_refused(stage: Stage, name: str) -> None:
     stage.targets["node"]["namespace"] = "nowhere"
-    with pytest.raises(FaultRefused, match="namespace nowhere: tc refused"):
+    with pytest.raises(FaultRefused, match="namespace nowhere: tc failed"):
         stage.during({"kind": "namespace_partition", "target": "node"}, lambda: None)
 
 

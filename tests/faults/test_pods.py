@@ -141,7 +141,7 @@ def during(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"has_chaos_mesh": False}, "no PodChaos; install Chaos Mesh"),
+        ({"has_chaos_mesh": False}, "no CRD PodChaos; install Chaos Mesh"),
         ({"ready_pods": 0}, "no pod in namespace shop"),
         ({"token": "secret"}, "refused GET .*: Unauthorized"),
         # An object that can be created but not removed would stay in the cluster.
@@ -165,7 +165,7 @@ def test_a_pod_fault_that_cannot_be_injected_is_refused_and_creates_no_object(
 def test_all_pods_are_selected_only_on_request(stage: Stage, cluster: Cluster, ready: int, pods: str | int) -> None:
     cluster.ready_pods = ready
     failure = {"kind": "pod_failure", "target": "workers"}
-    with pytest.raises(FaultRefused, match=f"workers: {pods} of {ready} .* all replicas"):
+    with pytest.raises(FaultRefused, match=f"workers: pods: {pods} .* all replicas .* {ready}"):
         stage.during({**failure, "parameters": {"pods": pods}}, lambda: None)
     assert cluster.made == []
     stage.during({**failure, "parameters": {"pods": "all"}}, lambda: None)
@@ -200,7 +200,7 @@ def test_an_unreachable_cluster_is_reported(stage: Stage, monkeypatch: pytest.Mo
 
 
 def test_a_direction_that_needs_the_other_side_is_refused_without_it(stage: Stage, cluster: Cluster) -> None:
-    with pytest.raises(FaultConfigError, match=r"direction from and both .*peers"):
+    with pytest.raises(FaultConfigError, match=r"direction: from and direction: both .*peers"):
         stage.write({"kind": "pod_net_partition", "target": "workers", "parameters": {"direction": "both"}})
 
 

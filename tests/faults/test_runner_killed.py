@@ -192,7 +192,7 @@ def test_heal_heals_faults_without_runner_and_watchdog(full: Stage, run: Run, ki
 
 def test_heal_leaves_a_running_run_alone(full: Stage, run: Run) -> None:
     run("process_pause")
-    assert "at work here" in faults(full.file, "heal", status=2)
+    assert "uses this folder" in faults(full.file, "heal", status=2)
     assert state_of(full.pid("w0")) == "T"
 
 

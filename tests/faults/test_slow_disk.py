@@ -156,7 +156,7 @@ def test_a_process_that_is_started_again_is_slow_too(stage: Stage, writer: Write
 
 def test_a_folder_whose_process_is_not_named_is_refused(stage: Stage, writer: Writer) -> None:
     del stage.targets["data"]["pid_file"]
-    with pytest.raises(FaultRefused, match="data: give the target pid_file"):
+    with pytest.raises(FaultRefused, match="data: set pid_file"):
         stage.during(FAULT, lambda: None)
     assert read(stage.folder / "st") == {}
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(900)
 
 def recreated(topic: str) -> str:
     """Return the report's sentence."""
-    return f"topic {topic} was deleted and recreated: how many of its records were never read is not known"
+    return f"topic {topic} was deleted and recreated: it is not known how many of its records were never read"
 
 
 def test_an_output_recreated_before_the_first_commit_of_facts_proves_no_loss(

@@ -75,7 +75,7 @@ def test_a_pipeline_with_an_open_transaction_is_not_at_rest_unless_declared(pipe
 
     run = pipeline.once(*PATIENT)
     assert (run.counts(), run.status) == ({"expected": 2, "processed": 1, "pending": 1}, 3)
-    assert f" {pipeline.input}-0 back from offset 2)" in run.report["reasons"][0]
+    assert f" {pipeline.input}-0 from offset 2 on)" in run.report["reasons"][0]
     run = pipeline.once(*PATIENT, at_rest=True)
     assert (run.counts(), run.status) == ({"expected": 2, "processed": 1, "missing": 1}, 1)
     producer.abort_transaction(30)

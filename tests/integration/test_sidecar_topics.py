@@ -84,7 +84,7 @@ def test_a_recreated_input_may_explain_later_excess(pipeline: Pipeline) -> None:
         assert (suspected["duplicate"], suspected["unknown_id"]) == (1, 1)
     again = pipeline.once(leave_open=True).report
     assert again["violations"]["confirmed"]["duplicate"] == again["violations"]["suspected"]["duplicate"] == 1
-    unknown = "was deleted and recreated: how many of its records were never read is not known"
+    unknown = "was deleted and recreated: it is not known how many of its records were never read"
     assert f"topic {pipeline.input} {unknown}" in again["reasons"]
 
 
@@ -111,7 +111,7 @@ def test_retention_that_overtakes_a_running_reader_makes_the_verdict_unknown(
         pipeline.answers(answer(range(3, 8), 0))
         go_on.set()
         report = live.until(lambda r: r["inputs"]["expired"] == 3 and r["contributions"]["expected"] == 5)
-        live.until_said("starting again from the committed frontiers")
+        live.until_said("the query restarts after the committed batches")
         # No input explains 3, 4 and 5 any more: the expired records may have been these events.
         report = live.until(lambda r: r["contributions"]["unknown_id"] == 3)
         assert counts(report) == {"expected": 5, "processed": 4, "unknown_id": 3, "pending": 1}
@@ -231,7 +231,7 @@ def test_a_failed_batch_is_not_the_end_of_a_run(pipeline: Pipeline, monkeypatch:
 
     monkeypatch.setattr(batch, "reach", reach)
     run = pipeline.once()
-    assert run.said[-1].startswith("starting again from the committed frontiers: py4j.protocol.Py4JJavaError")
+    assert run.said[-1].startswith("the query restarts after the committed batches: py4j.protocol.Py4JJavaError")
     assert run.counts() == {"expected": 1, "processed": 1}
     assert run.status == 0
 

@@ -273,7 +273,7 @@ AT_END = Frontier("input", "input", 0, "t", 0, 3, 0, 3, 3, 20)
         (
             AT_START,
             replace(AT_END, next_offset=2, last_stable_offset=2),
-            "an open transaction holds input-0 back from offset 2",
+            "an open transaction holds back input-0 from offset 2 on",
         ),
         (AT_START, replace(AT_END, next_offset=1), "input-0 has 2 offsets that were not read"),
     ],

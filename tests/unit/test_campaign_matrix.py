@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
         ({"phases": {"control": 30}}, "phases.control: a duration "),
         ({"faults": ["pause_above_timeout"], "phases": {"failure": "8s"}}, "kafka_streams is 6s; use 9s"),
         ({"timeouts": "vogel"}, "profile vogel of timeouts; use local, pgval"),
-        ({"engines": ["storm"], "timeouts": "shufflebench"}, "profile shufflebench says nothing"),
+        ({"engines": ["storm"], "timeouts": "shufflebench"}, "Profile shufflebench has no timeouts"),
         ({"parallelism": 1, "faults": ["pause_above_timeout"]}, "parallelism 1"),
         ({"rate": 6, "window": "500ms"}, "rate is too low for an event"),
         ({"workloads": ["mst"], "rate": 40}, "rate is too low for an update"),

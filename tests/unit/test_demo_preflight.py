@@ -24,7 +24,7 @@ from tests.unit.demo_scenarios import LEADER, WITHOUT_DISK, WORKER, in_file, pla
         ({"kind": "process_kill", "target": "web"}, {}, "demo with reference .* target web; .* refer"),
         ({"kind": "process_kill", "target": {"pick": 3}}, {}, " 4 workers, .* 3 of reference"),
         ({"kind": "process_kill", "target": {"pick": "100%"}}, {}, "hit all replicas"),
-        ({"kind": "clock_jump"}, {}, "clock_jump is not built"),
+        ({"kind": "clock_jump"}, {}, "clock_jump is not supported"),
     ],
 )
 def test_targets_that_the_demo_does_not_have_are_refused(
@@ -101,7 +101,7 @@ def test_a_demo_that_leaves_a_real_engine_no_control_phase_names_the_least(fault
 def test_an_unknown_fault_is_refused_with_the_command_that_lists_faults() -> None:
     with pytest.raises(FaultRefused, match=r"kill, pause, none .* `streamproof faults list` .*--faults .*--plan "):
         planned(fault="earthquake")
-    with pytest.raises(FaultRefused, match=r"--fault net_loss is not built: .*proxy"):
+    with pytest.raises(FaultRefused, match=r"--fault net_loss is not supported: .*proxy"):
         planned(fault="net_loss")
     with pytest.raises(DemoRefused, match="--seconds 3 is too short"):
         planned(fault="net_delay", seconds=3)
@@ -110,9 +110,9 @@ def test_an_unknown_fault_is_refused_with_the_command_that_lists_faults() -> Non
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"plan": "pgval-crash", "fault": "kill"}, "--fault does not go"),
-        ({"plan": "pgval-crash", "seconds": 30}, "--seconds does not go"),
-        ({"plan": "pgval-crash", "faults": "day.yaml"}, "--faster do not go"),
+        ({"plan": "pgval-crash", "fault": "kill"}, "--fault cannot be combined"),
+        ({"plan": "pgval-crash", "seconds": 30}, "--seconds cannot be combined"),
+        ({"plan": "pgval-crash", "faults": "day.yaml"}, "excludes --plan and --faster"),
         ({"faster": 2.0}, "--faster shortens a plan"),
     ],
 )

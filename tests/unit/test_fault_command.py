@@ -155,6 +155,6 @@ def test_the_list_of_a_file_shows_the_present_state_of_its_targets(
     assert out == [
         f"{file}:",
         f"  w0: process {os.getpid()} runs",
-        f"  w1: does not run, according to {file.parent / 'w1.pid'}",
+        f"  w1: does not run (file of its process id: {file.parent / 'w1.pid'})",
         "  kafka: 127.0.0.1:19092 to 127.0.0.1:9092, and no proxy runs",
     ]

@@ -54,7 +54,7 @@ def test_parameters_are_those_of_the_kind() -> None:
         ),
         ({"kind": "pod_kill", "parameters": {"pods": "100%"}}, "all replicas; write all"),
         ({"kind": "pod_kill", "parameters": {"pods": "0%"}}, "write one, all, a number"),
-        ({"kind": "process_kill", "target": {"name": "w", "pick": "all"}}, "no labels and no pick"),
+        ({"kind": "process_kill", "target": {"name": "w", "pick": "all"}}, "cannot have labels, input or pick"),
         ({"kind": "process_kill", "for": {"at_least": "1s", "at_most": "2s"}}, "random; write one duration"),
         ({"kind": "disk_full", "parameters": {"bytes": "1 potato"}}, "a size is a whole number"),
     ],
@@ -75,7 +75,7 @@ KILL = {"kind": "process_kill", "target": "w"}
     [
         ({"together": [KILL]}, "schedule.faults.0.together: needs at least 2 "),
         ({"together": [KILL, {**KILL, "for": {"at_least": "1s", "at_most": "5s"}}]}, "group is one duration"),
-        ({"together": [{**KILL, "for": "5s"}] * 2, "for": "9s"}, "leave out that of the group"),
+        ({"together": [{**KILL, "for": "5s"}] * 2, "for": "9s"}, "leave out for: of the group"),
         ({"together": [{**KILL, "after": "1s"}] * 2}, "leave out after:"),
         ({"together": [KILL, {"together": [KILL, KILL]}]}, "schedule.faults.0.together.1."),
         ({"together": [KILL, KILL], "name": "both"}, "schedule.faults.0.name: is not a known key"),
@@ -92,7 +92,7 @@ def test_a_wrong_group_is_refused_with_the_fix(fault: dict[str, Any], words: str
 
 @pytest.mark.parametrize("absent", UNSUPPORTED, ids=lambda absent: absent.name)
 def test_a_kind_that_is_not_built_is_refused_with_its_reason(absent: Any) -> None:
-    assert f"{absent.name} is not built: {absent.reason}" in complaint({"kind": absent.name})
+    assert f"{absent.name} is not supported: {absent.reason}" in complaint({"kind": absent.name})
 
 
 @pytest.mark.parametrize("backend", UNSUPPORTED_BACKENDS)

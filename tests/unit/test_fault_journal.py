@@ -110,7 +110,7 @@ def test_an_incomplete_line_is_ignored(tmp_path: Path, cut: int) -> None:
 
 
 def test_two_runs_do_not_share_a_journal(tmp_path: Path) -> None:
-    with Journal.locked(tmp_path), pytest.raises(FaultRefused, match="at work here"), Journal.locked(tmp_path):
+    with Journal.locked(tmp_path), pytest.raises(FaultRefused, match="uses this folder"), Journal.locked(tmp_path):
         pass
     with Journal.locked(tmp_path) as journal:
         assert journal.entries == {}

@@ -65,7 +65,7 @@ def lost(seed: int, target: Any, targets: dict[str, Any]) -> list[str] | str:
 
 def test_a_lost_node_with_the_only_replica_of_another_kind_is_refused() -> None:
     said = [lost(seed, {"labels": {"role": "worker"}}, ON_TWO_HOSTS) for seed in range(20)]
-    refusal = "node_loss: it would hit all replicas ({}); write pick: all, or a name, if you mean it."
+    refusal = "node_loss would hit all replicas ({}); write pick: all, or a name, if you mean it."
     assert {str(line) for line in said} == {refusal.format("b0"), refusal.format("s0")}
     assert lost(0, {"pick": "all"}, ON_TWO_HOSTS) == refusal.format("b0"), "all are those that the selector matches"
     assert lost(0, "w0", ON_TWO_HOSTS) == ["w0", "b0"], "a name is the whole host"

@@ -116,9 +116,7 @@ def test_the_control_phase_of_a_fault_is_shown() -> None:
     known = build(replace(broken(), fault_measures={"f-1": {"failure_cost_seconds": 4.0, **control}}))
     assert known["faults"][0]["control_start"] == "2026-01-31T11:59:00.000000Z"
     assert known["faults"][0]["control_end"] == "2026-01-31T11:59:30.000000Z"
-    assert (
-        "the control phase from 2026-01-31 11:59:00 to 2026-01-31 11:59:30." in fault_sentences(known["faults"])[0]
-    )
+    assert "the control phase from 2026-01-31 11:59:00 to 2026-01-31 11:59:30." in fault_sentences(known["faults"])[0]
     without = build(broken())
     assert without["faults"][0]["control_start"] is None
     assert "Compared with" not in fault_sentences(without["faults"])[0]

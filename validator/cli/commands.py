@@ -154,7 +154,7 @@ def report(given: argparse.Namespace) -> int:
     for option in ("since", "until"):
         if getattr(given, option) is not None:
             raise UsageError(
-                f"report: --{option} is not built yet, because report.json has only whole-run totals; leave it out."
+                f"report: --{option} is not supported yet, because report.json has only whole-run totals; leave it out."
             )
     state = Path(given.state)
     read = _read_json(state, REPORT_FILE)

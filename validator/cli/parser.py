@@ -81,7 +81,7 @@ def build() -> argparse.ArgumentParser:
     _set(doctor)
     _command(commands, shared, "version", "print the version", epilog=None)
     for refused in UNBUILT_COMMANDS:
-        stub = _command(commands, shared, refused.command, f"{refused.summary} (not built yet)", epilog=None)
+        stub = _command(commands, shared, refused.command, f"{refused.summary} (not supported yet)", epilog=None)
         stub.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
@@ -227,8 +227,8 @@ def _report(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=("text", "json", "html", "junit"), default="text", help="form of the report (default: text)"
     )
-    parser.add_argument("--since", metavar="T", help="only from this RFC 3339 time on (not built yet)")
-    parser.add_argument("--until", metavar="T", help="only up to this RFC 3339 time (not built yet)")
+    parser.add_argument("--since", metavar="T", help="only from this RFC 3339 time on (not supported yet)")
+    parser.add_argument("--until", metavar="T", help="only up to this RFC 3339 time (not supported yet)")
 
 
 def _explain(commands: Any, shared: argparse.ArgumentParser) -> None:
@@ -274,7 +274,7 @@ def _config(commands: Any, shared: argparse.ArgumentParser) -> None:
     _command(actions, shared, "schema", "print the JSON Schema of a configuration", epilog=None)
     example = _command(actions, shared, "example", "print a commented configuration", epilog=None)
     example.add_argument("name", choices=sorted(EXAMPLES), metavar="NAME", help=f"one of {', '.join(sorted(EXAMPLES))}")
-    stub = _command(actions, shared, "init", f"{CONFIG_INIT.summary} (not built yet)", epilog=None)
+    stub = _command(actions, shared, "init", f"{CONFIG_INIT.summary} (not supported yet)", epilog=None)
     stub.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 

@@ -31,4 +31,4 @@ CONFIG_INIT: Final = UnbuiltCommand(
 
 def sentence(refused: UnbuiltCommand) -> str:
     """The refusal as a sentence for the user."""
-    return f"{refused.command} is not built yet; {refused.instead}."
+    return f"{refused.command} is not supported yet; {refused.instead}."

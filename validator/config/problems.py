@@ -94,7 +94,7 @@ def _unknown_key(location: Location) -> tuple[str, str]:
 
 
 def _kind(name: str) -> tuple[str, str]:
-    problem = f"{name} is not built yet" if name in unbuilt() else f"{name!r} is not one of its values"
+    problem = f"{name} is not supported yet" if name in unbuilt() else f"{name!r} is not one of its values"
     return problem, f"use {_one_of([*built()])}"
 
 

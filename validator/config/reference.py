@@ -20,8 +20,8 @@ One YAML file describes what a pipeline reads, writes and guarantees. `streampro
 file to start from. `streamproof config check FILE` lists the problems of a file. `streamproof config schema` prints the
 JSON Schema for editors.
 
-- **Unknown keys are errors**, and so is a key that is written twice. Settings that are not built yet are refused, never
-  ignored.
+- **Unknown keys are errors**, and so is a key that is written twice. Settings that are not supported yet are refused,
+  never ignored.
 - **YAML** is limited to a plain subset: mappings with text keys, lists and values, at most 256 KiB, 32 levels and
   10,000 keys and values. An alias (`*name`) counts with its whole content. Merge keys (`<<`), tags (`!`) and an anchor
   that contains itself are refused. The same applies to the files of `generate`, `faults` and `campaign`.
@@ -131,7 +131,7 @@ def render() -> str:
         lines += ["", f"### `{heading}`", "", definition["description"], ""]
         lines += _table(definition, definitions, heading)
     lines += ["", *DECODING.splitlines()]
-    lines += ["", "## Not built yet", "", "Each of these settings is refused with an error.", ""]
+    lines += ["", "## Not supported yet", "", "Each of these settings is refused with an error.", ""]
     lines += ["| setting | values |", "|---|---|"]
     lines += [f"| `{setting}` | {refused} |" for setting, refused in refusals().items()]
     return "\n".join(lines) + "\n"
@@ -169,7 +169,7 @@ def _mark(place: str, key: str) -> str:
     below = re.sub(r": \w+", "", below).replace("[]", "").replace("oracle.kind", "")
     named = (key, below, f"{below}.kind")
     refused = next((problem for setting, problem in refusals().items() if setting in named), None)
-    return f" **Not built yet:** {refused}." if refused else ""
+    return f" **Not supported yet:** {refused}." if refused else ""
 
 
 def _table(node: dict[str, Any], definitions: dict[str, Any], place: str) -> list[str]:

@@ -15,7 +15,7 @@ LISTS_OF_ONE: Final = {"key", "ids"}
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of the file; what is not built yet is left out of its enumerations."""
+    """JSON Schema (draft 2020-12) of the file; what is not supported yet is left out of its enumerations."""
     schema = Config.model_json_schema(mode="validation")
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "streamproof configuration"

@@ -31,7 +31,7 @@ PLANNED: Final = frozenset(
         "reachability",
     }
 )
-"""Kinds that the contract promises. Those that are not built are refused by name."""
+"""Kinds that the contract promises. Those that are not supported are refused by name."""
 
 
 @functools.cache

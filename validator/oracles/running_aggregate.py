@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 MIXED_EMISSIONS: Final = Combination(
     ("outputs.emission",),
     "`cumulative` for some outputs but not for all",
-    "emission cumulative for only some outputs is not built yet",
+    "emission cumulative for only some outputs is not supported yet",
 )
 DROP_WITHOUT_WINDOWS: Final = Combination(
     ("timing.late_policy",),
     "`drop` with `running_aggregate`",
-    "late policy drop is not built for a running aggregate, which has no windows that close",
+    "late policy drop is not supported for a running aggregate, which has no windows that close",
 )
 
 

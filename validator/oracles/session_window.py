@@ -21,7 +21,7 @@ from validator.settings.errors import broken_rule_at
 DROP_IN_SESSIONS: Final = Combination(
     ("timing.late_policy",),
     "`drop` with `session_window`",
-    "late policy drop is not built for sessions, whose ends move",
+    "late policy drop is not supported for sessions, whose ends move",
 )
 
 

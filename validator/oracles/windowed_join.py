@@ -29,15 +29,15 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 SELF_JOIN: Final = Combination(
-    ("oracle.right",), "the topic of `left`", "a join of an input with itself is not built yet"
+    ("oracle.right",), "the topic of `left`", "a join of an input with itself is not supported yet"
 )
 WIDE_JOIN: Final = Combination(
-    ("inputs",), "more than two with `windowed_join`", "a join of more than two inputs is not built yet"
+    ("inputs",), "more than two with `windowed_join`", "a join of more than two inputs is not supported yet"
 )
 COLLAPSE_IN_JOIN: Final = Combination(
     ("inputs.duplicates",),
     "`collapse` with `windowed_join`",
-    "collapse is not built for a join, which counts an id once per cell anyway",
+    "collapse is not supported for a join, which counts an id once per cell anyway",
 )
 
 

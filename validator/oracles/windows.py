@@ -19,7 +19,7 @@ from validator.settings.errors import broken_rule, broken_rule_at
 UTC_NAMES: Final = frozenset({"UTC", "Etc/UTC", "Etc/GMT", "GMT", "Zulu"})
 
 LOCAL_TIME: Final = Combination(
-    ("oracle.time_zone",), "every zone but UTC", "windows aligned to local time are not built yet"
+    ("oracle.time_zone",), "every zone but UTC", "windows aligned to local time are not supported yet"
 )
 
 

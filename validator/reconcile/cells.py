@@ -197,7 +197,7 @@ class SomeCells(Columns):
     @property
     def newest(self) -> None:
         """None: results do not replace each other."""
-        assert not self.are_withdrawn, "what is newest follows from all cells of a key"
+        assert not self.are_withdrawn, "the newest result of a key depends on all cells of the key"
 
     def __init__(self, cells: Cells, rows: Ints) -> None:
         self._cells, self._rows = cells, rows
@@ -394,7 +394,7 @@ class Cells(Columns):
     def _put_off(self, rows: Ints, facts: pa.Table) -> None:
         """Fold in the times of events, which put off the ends of their cells."""
         after_us = self.oracle.ends_after_us
-        assert after_us is not None, "an oracle whose events put off the ends of cells has ends_after_us"
+        assert after_us is not None, "an oracle whose events postpone the ends of cells has ends_after_us"
         of_input = is_one_of(facts["side"], Side.INPUT.value)
         mine, latest = rows[of_input], ints(facts["latest_us"])[of_input]
         np.minimum.at(self.array("first_event_us"), mine, ints(facts["earliest_us"], NEVER)[of_input])

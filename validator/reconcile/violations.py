@@ -26,8 +26,8 @@ _EXPLANATIONS: Final = {
         "{n:,} of {expected} are in no result and no late record",
     ),
     "duplicate": (
-        "{n:,} more contribution than the {expected}",
-        "{n:,} more contributions than the {expected}",
+        "{n:,} contribution is repeated in results, late or rejected records (the cell has {expected})",
+        "{n:,} contributions are repeated in results, late or rejected records (the cell has {expected})",
     ),
     "misplaced": (
         "{n:,} id is in this cell's results and does not belong there (the cell has {expected})",

@@ -39,17 +39,17 @@ class Combination:
 MIXED_DUPLICATES: Final = Combination(
     ("inputs.duplicates",),
     "different values for different inputs",
-    "different values for different inputs are not built yet",
+    "different values for different inputs are not supported yet",
 )
 ID_SPACES: Final = Combination(
     ("outputs.fields.ids", "late.input", "rejected.input"),
     "an `input`, with an oracle whose inputs share one id space (every oracle but the join)",
-    "inputs with id spaces of their own are not built yet for this oracle",
+    "inputs with id spaces of their own are not supported yet for this oracle",
 )
 CUMULATIVE: Final = Combination(
     ("outputs.emission",),
     "`cumulative` where results name a window or a time",
-    "cumulative is not built yet for results with a window or a time",
+    "cumulative is not supported yet for results with a window or a time",
 )
 COMBINATIONS: Final = (CUMULATIVE, MIXED_DUPLICATES, ID_SPACES)
 """The refused combinations that do not depend on the oracle. Those of one oracle are in its `refuses`."""
@@ -60,10 +60,10 @@ def refuse_unbuilt(setting: str, value: object, built: tuple[str, ...] = ()) -> 
     refused = NOT_BUILT.get(setting, frozenset())
     if "*" in refused:
         if value:
-            raise broken_rule("checking of values is not built yet", "leave it out")
+            raise broken_rule("checking of values is not supported yet", "leave it out")
         return
     if value in refused:
-        raise broken_rule(f"{value} is not built yet", f"use {' or '.join(built)}")
+        raise broken_rule(f"{value} is not supported yet", f"use {' or '.join(built)}")
 
 
 @dataclass(frozen=True)

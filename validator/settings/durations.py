@@ -43,9 +43,9 @@ def parse_duration(text: object) -> int:
         raise broken_rule(f"{text!r} is not a duration", FIX)
     microseconds = Decimal(matched.group(1)) * UNITS_US[matched.group(2)]
     if microseconds != int(microseconds):
-        raise broken_rule(f"{text!r} is finer than a microsecond", FIX)
+        raise broken_rule(f"{text!r} has a fraction of a microsecond", "write a multiple of 0.001ms")
     if microseconds > LONGEST_US:
-        raise broken_rule(f"{text!r} is longer than a century", FIX)
+        raise broken_rule(f"{text!r} is longer than a century", "write at most 36500d")
     return int(microseconds)
 
 

@@ -4,7 +4,7 @@
     ├── ConfigFileError         the file cannot be read, or is not YAML with unique keys
     ├── OverrideError           an environment variable or ``--set`` names no place in the document
     ├── ExpansionError          ``${NAME}`` or ``${file:PATH}`` cannot be resolved
-    └── InvalidConfigError      the document was read and breaks a rule, or has a setting that is not built yet
+    └── InvalidConfigError      the document was read and breaks a rule, or has a setting that is not supported yet
 
 A sentence names the file, the field and the fix. It never quotes a value below ``options`` or ``authorization``.
 """
@@ -39,7 +39,7 @@ class ExpansionError(ConfigError):
 
 
 class InvalidConfigError(ConfigError):
-    """The document breaks a rule of the configuration, or has a setting that is not built yet."""
+    """The document breaks a rule of the configuration, or has a setting that is not supported yet."""
 
 
 def broken_rule(problem: str, fix: str) -> PydanticCustomError:

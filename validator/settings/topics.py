@@ -68,8 +68,8 @@ def _can_decode(values: Fields, times: Fields, lists: Fields | None = None) -> N
     for name, path in listed:
         for other_name, other in scalars:
             if path.path == other.path:
-                problem = f"{path.path} cannot be a list of ids and the {other_name}"
-                raise broken_rule_at(name, problem, "name the path of the list")
+                problem = f"{path.path} cannot be both the list of ids and the {other_name}"
+                raise broken_rule_at(name, problem, "name another path")
 
 
 class _Entry(Frozen):
@@ -152,7 +152,7 @@ class ResultFields(Frozen):
         }
         _can_decode({"id": self.id, "key": self.key}, times, {"ids": self.ids})
         if self.window_start and self.window_end and self.window_start.path == self.window_end.path:
-            problem = f"{self.window_end.path} is window_start already"
+            problem = f"{self.window_end.path} is already the path of window_start"
             raise broken_rule_at("window_end", problem, "name another path, or leave it out")
         return self
 

@@ -93,7 +93,7 @@ def acknowledge(state: Path, violation: str, reason: str) -> Acknowledgement:
     found = _recorded(state, violation)
     if found is None:
         raise UnknownViolation(
-            f"the state {state} has no violation {violation!r}: take an id from violations.json in it, or from the "
+            f"the state {state} has no violation {violation!r}: take an id from its file violations.json, or from the "
             "column `violation` of its table `violations`"
         )
     if not found.count:

@@ -50,7 +50,7 @@ def check(state: Path) -> None:
     except FileNotFoundError:
         return
     except NotADirectoryError:
-        raise StateRefused(f"state.path {state} is a file or below one: name a folder") from None
+        raise StateRefused(f"state.path {state} is a file or is below a file: name a folder") from None
     except OSError as error:
         raise StateRefused(f"state.path {state} cannot be read ({error.strerror}): change its permissions") from None
     if not is_state(state):

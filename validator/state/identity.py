@@ -57,7 +57,7 @@ def changed_fields(state: Path, config: Config) -> frozenset[str]:
     wanted, found = identity_of(config), json.loads((state / FILE).read_text())
     if found.get("schema", 0) > SCHEMA_VERSION:
         raise StateMismatch(
-            f"the state {state} was written by a newer streamproof (schema {found['schema']}, this one knows "
+            f"the state {state} was written by a newer streamproof (schema {found['schema']}; this version reads up to "
             f"{SCHEMA_VERSION}): upgrade streamproof, or give state.path a new folder"
         )
     changed: set[str] = set()

@@ -116,5 +116,5 @@ def _open_lock_file(path: Path) -> int:
     seen = os.fstat(descriptor)
     if not stat.S_ISREG(seen.st_mode) or seen.st_nlink != 1 or seen.st_uid != os.geteuid():
         os.close(descriptor)
-        raise StateRefused(f"{path} was not created by a sidecar of this user: run it as the owner of the state")
+        raise StateRefused(f"{path} was not created by a sidecar of this user: run the sidecar as the state's owner")
     return descriptor

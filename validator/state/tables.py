@@ -355,8 +355,8 @@ class StateTables:
 
     def _taken(self) -> StateTaken:
         return StateTaken(
-            f"another sidecar took over the state {self.state}, on a host whose lock is not visible here: stop one of "
-            "the two permanently, and let no supervisor restart this one"
+            f"another sidecar took over the state {self.state}; its lock on another host is not visible here: run only "
+            "one of the two, and disable the automatic restart of the other one"
         )
 
     def append(self, rows: pa.Table, table: Table, *, writer: str, version: int) -> None:

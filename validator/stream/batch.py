@@ -188,8 +188,8 @@ class BatchRunner:
             known = self.progress.frontiers.get(place)
             if known is not None and known.next_offset != offset:
                 raise ContinuityBroken(
-                    f"batch {spark_batch} starts {place.topic}-{place.partition} at {offset}, "
-                    f"the committed frontier is {known.next_offset}"
+                    f"batch {spark_batch} starts {place.topic}-{place.partition} at offset {offset}, "
+                    f"but the committed frontier is offset {known.next_offset}"
                 )
         self.advance(ends)
 
@@ -283,7 +283,7 @@ class BatchRunner:
                 # The canary is left out here, and not by `Generations`: each committed batch restarts the count of
                 # consecutive failures on which `Generations` decides.
                 canary.sideline(first_line(error))
-                raise NewGenerationWanted("the canary is left out for a while") from error
+                raise NewGenerationWanted("the canary is paused for some time") from error
 
     def _accounted(
         self, progress: IngestProgress, lookups: Mapping[PartitionId, Lookup], found: Sequence[PartitionSummary]
@@ -345,7 +345,7 @@ class BatchRunner:
             if settled and self.rules.asks_lateness:
                 self.judging.cells.lateness = lateness_of(self.tables, self.positions, self.retired.through_epoch)
             if self.judging.is_overtaken_by(progress.clock().horizon_us):
-                raise NewGenerationWanted("a new partition's events begin later than cells that were settled")
+                raise NewGenerationWanted("the first event of a new partition is newer than settled cells")
             effects = self.judging.step(
                 None if facts is None else self.positions.unsettled(facts), progress, self.suspicion, run_end=run_end
             )
@@ -444,7 +444,7 @@ class BatchRunner:
 
     def _facts(self, ranges: Sequence[Range], progress: IngestProgress) -> pa.Table:
         """The fact rows of ``ranges``: one Spark job, whose workers read, decode and group the records."""
-        assert self.workers is not None, "only a run without records has none"
+        assert self.workers is not None, "only a run without records has no workers"
         canary = self.canary.sources if self.canary is not None else ()
         stage = Stage(
             readers_of(self.config, self.sources, canary),
@@ -501,8 +501,8 @@ class BatchRunner:
         for place, frontier in self.progress.frontiers.items():
             if place in lookups and is_cut_back(frontier, lookups[place]):
                 raise LogCutBack(
-                    f"the log of {place.topic}-{place.partition} ends at {lookups[place].high_watermark}, before the "
-                    f"offset {frontier.next_offset} up to which it was read"
+                    f"the log of {place.topic}-{place.partition} ends at offset {lookups[place].high_watermark}, but "
+                    f"it was read up to offset {frontier.next_offset}"
                 )
 
     def _with_new_partitions(self, lookups: Mapping[PartitionId, Lookup], lookup_us: int) -> IngestProgress:
@@ -524,4 +524,4 @@ class BatchRunner:
         if self.catching_up_limit is not None:
             lag = sum(frontier.lag_events for frontier in self.progress.frontiers.values())
             if lag < self.catching_up_limit:
-                raise NewGenerationWanted("the backlog is read")
+                raise NewGenerationWanted("the backlog has been read")

@@ -162,7 +162,7 @@ class CanaryWatch:
         self._topics, self._progress = {}, None
         self._writer.pause()
         self._sidelined_until_us = self._now_us() + self._sidelined_us
-        self._say_once(f"the canary is left out for {format_duration(self._sidelined_us)}: {why}")
+        self._say_once(f"the canary is paused for {format_duration(self._sidelined_us)}: {why}")
         self._sidelined_us = min(2 * self._sidelined_us, SIDELINED_US_MAX)
 
     def wants_query(self, topics: Mapping[str, Topic]) -> bool:

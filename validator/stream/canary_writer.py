@@ -131,7 +131,7 @@ class CanaryWriter:
         deadline = time.monotonic() + _WRITE_SECONDS_MAX
         while self._producer.flush(_POLL_SECONDS):
             if self._stop.is_set() or time.monotonic() > deadline:
-                return "no answer in time"
+                return "the brokers did not answer in time"
         return failures[0] if failures else None
 
     def _why(self, error: KafkaError) -> str:

@@ -70,7 +70,7 @@ def _decrypted(java: Any, key: str, password: str) -> str:
     except (Py4JJavaError, ValueError) as error:
         del error  # its stack trace may contain the password
         problem = "ssl.key.location: the Java client cannot decrypt the key with ssl.key.password"
-        raise OptionsRefused(problem, "correct the password, or use a key of `openssl pkcs8 -topk8`") from None
+        raise OptionsRefused(problem, "correct the password, or convert the key with `openssl pkcs8 -topk8`") from None
     return f"-----BEGIN PRIVATE KEY-----\n{clear}-----END PRIVATE KEY-----\n"
 
 

@@ -98,7 +98,7 @@ def skipped_row(
         "topic": place.topic,
         "partition": place.partition,
         "status": UNEXAMINED if side == Side.OUTPUT.value else UNDECODABLE,
-        "key": "it does not fit into memory, limits.worker_bytes",
+        "key": "it does not fit into the memory that limits.worker_bytes allows",
         "reach_us": reach_us if side == Side.INPUT.value else None,
         "records": 1,
         "contributions": 0,

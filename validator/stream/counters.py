@@ -20,8 +20,8 @@ from validator.stream.run_record import RunRecord
 FILE: Final = "counters.json"
 _PHASED: Final = "phase_latency_"
 _COUNTERS_RESTART: Final = (
-    ": the counters of classifications, moves, results and batches start from the present totals, so they may have "
-    "fallen; verdicts and violations come from the tables and are unaffected"
+    ": the counters of classifications, reclassifications, results and batches start from the current totals and "
+    "may be lower than before; verdicts and violations come from the tables and are not affected"
 )
 
 
@@ -121,7 +121,7 @@ def _counts(plain: Mapping[str, Any]) -> dict[str, int]:
 def _tally(plain: Mapping[str, Any]) -> Tally:
     bounds, counts = tuple(plain["bounds"]), [int(count) for count in plain["counts"]]
     if len(counts) != len(bounds) + 1:
-        raise ValueError("a histogram has one bucket more than bounds")
+        raise ValueError("a histogram has one more bucket than it has bounds")
     most = plain["max_seconds"]
     return Tally(bounds, counts, float(plain["sum_seconds"]), None if most is None else float(most))
 

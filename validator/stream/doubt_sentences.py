@@ -98,9 +98,9 @@ def _contributions_doubt(counts: Mapping[str, int], results: int) -> str:
     else:
         check = "the fields of key and time, a unit, or a parameter of the oracle may be wrong"
     seen = (
-        f"no id in {plural(results, 'result')} matches an event in the cell of the result"
+        f"no id in {plural(results, 'result')} matches an event in the same cell"
         if results
-        else f"of {beside} contributions in results and {expected} from inputs, nearly none match"
+        else f"nearly none of {expected} contributions from inputs match, and {beside} in results are unmatched"
     )
     return f"the configuration is in doubt: {seen}: {check}; correct it and begin with a new state.path"
 
@@ -117,8 +117,8 @@ def _input_doubt(config: Config, topic: str, one: InputCounts, counts: Mapping[s
         check = f"{place}.fields.id and outputs[].fields.ids may name different ids"
     return (
         f"the configuration of topic {topic} is in doubt: {few} of {plural(one.read, 'event')} {some}, while events of "
-        f"other inputs are: {check}; correct it and begin with a new state.path. If it is "
-        f"right, the pipeline uses {'nearly nothing' if one.matched else 'nothing'} of {topic}: find out why"
+        f"other inputs are: {check}; correct it and begin with a new state.path. If the configuration is "
+        f"right, the pipeline uses {'nearly no event' if one.matched else 'no event'} of {topic}: find out why"
     )
 
 

@@ -47,7 +47,7 @@ class EndOfRun:
             elif begun.high_watermark != frontier.high_watermark:
                 found.append(f"the end of {name} moved from offset {begun.high_watermark} to {frontier.high_watermark}")
             elif frontier.held:
-                found.append(f"an open transaction holds {name} back from offset {frontier.last_stable_offset}")
+                found.append(f"an open transaction holds back {name} from offset {frontier.last_stable_offset} on")
             elif frontier.lag_events:
                 lag = plural(frontier.lag_events, "offset that was", "offsets that were")
                 found.append(f"{name} has {lag} not read")

@@ -38,14 +38,14 @@ _SENTENCES: Final = {
         ),
         r"KAFKA_DATA_LOSS|[Ss]ome data may have been lost|OffsetOutOfRangeException"
         r"|expired before they could be read": (
-            "records expired before they could be read: by retention, or with their topic"
+            "records expired before they could be read (retention, or a deleted or recreated topic)"
         ),
         r"Timed out waiting for a node|kafka.common.errors.TimeoutException|DisconnectException": (
             "the brokers did not answer Spark's client in time"
         ),
         r"(the brokers did not answer in time: .*)": "{0}",
         r"Too many open files": (
-            "the limit of open files is reached: raise it (ulimit -n; for a service of systemd LimitNOFILE=)"
+            "the limit of open files is reached: raise it (ulimit -n, or LimitNOFILE= in the systemd unit)"
         ),
         r"OutOfMemoryError|Java heap space": (
             "the memory of the Spark JVM is too small: raise spark.driver.memory in spark.options, or lower "
@@ -186,7 +186,7 @@ def _full(path: Path | None, state: Path) -> str:
         return f"no space is left on the disk of {path}{_free(path)}: free some space, {_ELSEWHERE}, and {_GOES_ON}"
     if path is None and _has_room(state):
         return (
-            f"no space was left on a disk, but the disk of the state {state} has room{_free(state)}: free some on the "
+            f"no space was left on a disk, but the disk of the state {state} has room{_free(state)}: free space on the "
             f"disk of spark.local.dir (/tmp if it is not set) and {_GOES_ON}"
         )
     return no_room(state)
@@ -233,7 +233,7 @@ def why_jvm_ended(within_seconds: float = 0.0) -> str | None:
     if status < 0:
         how = f"{signal.Signals(-status).name} ended it"
     if status == -signal.SIGKILL:
-        how += ", as by the kernel when memory runs out"
+        how += "; the kernel sends this signal when memory runs out"
     return f"the Spark JVM ended ({how}): {_GOES_ON}"
 
 

@@ -227,7 +227,7 @@ class Generations:
                 raise CannotVerify(f"the query failed {plural(troubles, 'time')} in a row: {why}") from outcome
             if self._canary is not None and troubles >= _TROUBLES_WITH_CANARY and self._canary.sources:
                 self._canary.sideline("the query failed again and again")
-            self._say(f"starting again from the committed frontiers: {while_it_retries(why)}")
+            self._say(f"the query restarts after the committed batches: {while_it_retries(why)}")
             self._stop.wait(min(5.0, 0.2 * 2**troubles))
 
     def _recovered(self) -> tuple[Recovered, Judging]:

@@ -132,7 +132,7 @@ def find_java() -> JavaInstallation:
 _JAVA_FIX = (
     f"streamproof needs Java {JAVA_MAJOR_MIN} to {JAVA_MAJOR_MAX}; install it with "
     "`sudo apt-get install openjdk-17-jre-headless` (Debian, Ubuntu) or "
-    "`brew install openjdk@17` (macOS), and point JAVA_HOME at it if another one comes first."
+    "`brew install openjdk@17` (macOS), and set JAVA_HOME to it if another Java comes first on the PATH."
 )
 
 
@@ -228,7 +228,7 @@ def _fetch(missing: list[LockedJar], cache: Path) -> None:
             if actual != jar.sha256:
                 raise JarChecksumError(
                     f"The fetched {jar.coordinates} has sha256 {actual}, but the lock file requires {jar.sha256}; "
-                    "it was discarded: a mirror serves another file."
+                    "it was discarded; check the mirror or proxy that served it."
                 )
         for jar in missing:
             _place(folder / "out" / jar.relative_path, cache / jar.relative_path)

@@ -289,13 +289,13 @@ def _after(message: Message, wanted: Range, reached: int) -> int:
         return int(message.offset() or 0)
     place = f"{wanted.topic}-{wanted.partition}"
     if code in _TOPIC_RECREATED:
-        raise _NotThere(f"records expired before they could be read: {place} has none at offset {reached} now")
+        raise _NotThere(f"records expired before they could be read: {place} has no record at offset {reached} now")
     if code in _UNKNOWN:
         raise _unknown(wanted)
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         raise ReadFailed(f"Not authorized to access topics: [{wanted.topic}]")
     if code == KafkaError._BAD_COMPRESSION:  # noqa: SLF001
-        raise MemoryError(f"a record of {place} was not decompressed")
+        raise MemoryError(f"a record of {place} could not be decompressed")
     if code == KafkaError._BAD_MSG:  # noqa: SLF001
         raise ReadFailed(f"a record of {place} is damaged on the broker: {error.str()}")
     raise ReadFailed(f"{place} cannot be read from offset {reached} on: {error.str()}")
@@ -445,8 +445,8 @@ def _unknown(wanted: Range) -> _NotThere:
 def _silence(wanted: Range, reached: int, client_messages: ClientMessages, seconds: float) -> str:
     reason = f" ({client_messages.texts[-1]})" if client_messages.texts else ""
     return (
-        f"the brokers did not answer in time: nothing of {wanted.topic}-{wanted.partition} from offset {reached} on "
-        f"came within {seconds:g} s{reason}"
+        f"the brokers did not answer in time: no record of {wanted.topic}-{wanted.partition} from offset {reached} on "
+        f"arrived within {seconds:g} s{reason}"
     )
 
 

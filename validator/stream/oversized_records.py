@@ -229,7 +229,7 @@ class Isolation:
         raise CannotVerify(
             f"memory is short: {_named(span)} does not fit into it, and {why}. Nothing was skipped: raise "
             "limits.worker_bytes, or give the host more memory, and start the sidecar again; it "
-            f"continues from here ({self._path})"
+            f"continues with this record, whose position is in {self._path}"
         )
 
     def _skip(self, runner: BatchRunner, span: Span) -> None:
@@ -238,8 +238,8 @@ class Isolation:
             self._keep(self._spans, attempts.reset())
             raise CannotVerify(
                 f"{_SKIPS_MAX} records in a row did not fit into the memory of a worker and were skipped, and "
-                f"{_named(span)} does not fit either: raise limits.worker_bytes; to skip that many more, remove "
-                f"{self._path}"
+                f"{_named(span)} does not fit either: raise limits.worker_bytes, or remove "
+                f"{self._path} to skip up to {_SKIPS_MAX} more records"
             )
         self._say(
             f"{_named(span)} does not fit into the memory of a worker (limits.worker_bytes): it is skipped, and the "

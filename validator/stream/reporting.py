@@ -279,8 +279,8 @@ def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums:
                 f"{read} could not be decoded, so it is not known which violations {would} would explain{wrote}{where}"
             )
     sentences.extend(
-        f"no event of {place.topic}-{place.partition} was read yet, so the age of the events before its start is not "
-        "known: every cell is out of scope until one is read"
+        f"no event of {place.topic}-{place.partition} was read yet, so the age of events before its start offset is "
+        "not known: every cell is out of scope until an event of this partition is read"
         for place in progress.partitions_with_hidden_start
     )
     for place, frontier in sorted(progress.frontiers.items()):
@@ -294,22 +294,22 @@ def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums:
     sentences.extend(map(_recreated, sorted({place.topic for place in progress.replaced})))
     sentences.extend(
         f"the log of {place.topic}-{place.partition} was cut back after it was read (unclean leader election or lost "
-        "disk): the records read there may differ from those of the pipeline"
+        "disk): the pipeline may have read other records at these offsets than the sidecar"
         for place in sorted(progress.cut_back)
     )
     if where := sentence(record.unexamined, sides, "output"):
-        sentences.append(f"results that may be correct count as expired{where}")
+        sentences.append(f"some results count as expired, although they may be correct{where}")
     expired_sides = {frontier.side for frontier in progress.frontiers.values() if frontier.unread_since_us is not None}
     if expired_sides and (overdue := sums.counts["overdue"]):
         sentences.append(
             f"{plural(overdue, 'contribution')} may have been answered in output that expired"
             if expired_sides - {"input"}
-            else f"{plural(overdue, 'contribution')} may be of events that expired before the engine read them"
+            else f"{plural(overdue, 'contribution')} may belong to events that expired before the engine read them"
         )
     if sums.keys_scattered:
         keys, have = plural(sums.keys_scattered, "key"), "has" if sums.keys_scattered == 1 else "have"
         sentences.append(
-            f"{keys} {have} results on several partitions, whose offsets do not show which is the newest: "
+            f"{keys} {have} results on several partitions, whose offsets do not show which result is newest: "
             f"{'it is' if sums.keys_scattered == 1 else 'they are'} not judged; write all results of a key to one "
             "partition"
         )
@@ -317,7 +317,7 @@ def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums:
         them_in = "it in its partition" if sums.doubtful == 1 else "them in their partitions"
         sentences.append(
             f"{plural(sums.doubtful, 'contribution')} without an answer may have been dropped correctly as late: "
-            f"an unreadable record, or an event further ahead than timing.max_ahead, precedes {them_in}"
+            f"an unreadable record, or an event whose time is beyond timing.max_ahead, precedes {them_in}"
         )
     if sums.cells_settled == 0:
         clause = _settling_clause(record, sums) or ("" if record.has_ended else _watermark_clause(config, progress))
@@ -335,8 +335,8 @@ def _watermark_clause(config: Config, progress: IngestProgress) -> str:
     names = " and ".join(f"{place.topic}-{place.partition}" for place in empty[:2])
     others = f" and {plural(len(empty) - 2, 'other partition')}" if len(empty) > 2 else ""
     return (
-        f"; {names}{others} {'has' if len(empty) == 1 else 'have'} no record, so the input watermark waits for an "
-        "event there, or for events of other partitions after timing.idle_after "
+        f"; {names}{others} {'has' if len(empty) == 1 else 'have'} no record, so the input watermark waits until an "
+        "event arrives there, or until an event arrives in another partition after timing.idle_after "
         f"({format_duration(config.timing.idle_after)})"
     )
 
@@ -347,8 +347,8 @@ def _settling_clause(record: RunRecord, sums: CellTotals) -> str:
         return ""
     if record.left_open_because is None:
         return (
-            "; --leave-open leaves cells open whose end the input watermark has not passed: run without it, or after "
-            "later events"
+            "; with --leave-open, cells stay open until the input watermark passes their end: run without it, or run "
+            "again after later events"
         )
     return (
         f"; the pipeline was not at rest ({record.left_open_because}), so the end of the run settled no cell: run "
@@ -364,7 +364,7 @@ def _faults_recreated(config: Config, progress: IngestProgress) -> Iterator[str]
 
 
 def _recreated(topic: str) -> str:
-    return f"topic {topic} was deleted and recreated: how many of its records were never read is not known"
+    return f"topic {topic} was deleted and recreated: it is not known how many of its records were never read"
 
 
 def _compacted(progress: IngestProgress) -> Iterator[str]:
@@ -379,7 +379,7 @@ def _compacted(progress: IngestProgress) -> Iterator[str]:
             why = f"cleanup.policy={policy}" if may_compact(policy) else "cleanup.policy was compact"
         yield (
             f"topic {topic} has {plural(count, 'offset')} without a visible record, and compaction may have removed "
-            f"what {'it' if count == 1 else 'they'} held before it was read ({why})"
+            f"{'its record before it was' if count == 1 else 'their records before they were'} read ({why})"
         )
 
 
@@ -389,7 +389,7 @@ def _absence_doubts(config: Config, progress: IngestProgress, record: RunRecord,
     if sums.blocked_overdue:
         found.append(
             Doubt(
-                f"an open transaction on an output, late or rejected topic may hold the answers to "
+                f"an open transaction on an output, late or rejected topic may have held back the answers to "
                 f"{plural(sums.blocked_overdue, 'event')} for more than "
                 f"{format_duration(config.timing.missing_after)}, since {rfc3339(sums.blocked_due_us)}",
                 FORBID_LOSS,
@@ -406,11 +406,11 @@ def _refuted_sentence(sums: CellTotals) -> str:
     Two sums of 64-bit hashes do not agree by chance for different ids.
     """
     count, all_of_them = sums.cells_refuted, sums.cells_sampled
-    were = "was" if all_of_them == 1 else "were"
+    compared = "cell was" if all_of_them == 1 else "cells were"
     return (
         f"the ids of {plural(count, 'cell')} differ though {'its' if count == 1 else 'their'} fingerprints agree "
-        f"(of {all_of_them} that {were} compared to check that): the fingerprints of other cells cannot be relied "
-        "upon; it is a defect of streamproof or of the machine"
+        f"({all_of_them} {compared} compared): do not rely on the fingerprints of other cells; "
+        "this is a defect of streamproof or of the machine"
     )
 
 
@@ -427,7 +427,7 @@ def _retired_doubts(config: Config, sums: CellTotals) -> list[Doubt]:
         found.append(Doubt(f"{sentence} {'its cell' if count == 1 else 'their cells'}", FORBID_LOSS))
     if count := sums.cells_undecided:
         sentence = f"retention dropped {plural(count, 'cell')} before the verdict was decided"
-        why = "a topic was deleted, or held back by an open transaction, for twice state.retention"
+        why = "a topic did not exist, or an open transaction held it back, for twice state.retention"
         found.append(Doubt(f"{sentence}, because {why}; a new state begins without this doubt"))
     if count := sums.blocked_retired:
         sentence = f"an open transaction may have held the answers to {plural(count, 'event')} when retention dropped"
@@ -472,7 +472,7 @@ def _group_problem(progress: IngestProgress) -> str:
         if committed is not None and committed > frontier.high_watermark:
             return (
                 f"; the committed offset {committed} of {place.topic}-{place.partition} is past the end of the log "
-                f"({frontier.high_watermark}) and counts as none: it belongs to an earlier topic of that name"
+                f"({frontier.high_watermark}) and is ignored: it belongs to an earlier topic of that name"
             )
     return ""
 
@@ -518,8 +518,8 @@ def _why_no_latency(record: RunRecord) -> str | None:
         return None
     topics = ", ".join(sorted(record.record_times.topics))
     return (
-        f"CreateTime on {topics}: latency is measured from the instants at which the sidecar reads the records, if "
-        "neither the result nor its inputs are from a backlog; so far there is no such result"
+        f"CreateTime on {topics}: latency is measured from the instants at which the sidecar reads the records; "
+        "a result counts only if neither it nor its inputs are from a backlog, and there is no such result yet"
     )
 
 

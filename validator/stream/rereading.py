@@ -94,7 +94,7 @@ def _refused_or_read(
         decoded = read - sum(frontier.undecodable for frontier in frontiers)
         if decoded:
             raise identity.mismatch(
-                tables.state, config, f"{decoded} of {read} records of topic {topic} decoded under the previous fields"
+                tables.state, config, f"the previous fields decoded {decoded} of {read} records of topic {topic}"
             )
         if frontiers:
             found.append(topic)

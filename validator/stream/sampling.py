@@ -162,7 +162,7 @@ def _newest_of(
 
 def no_answer(topic: str, seconds: float) -> Refusal:
     """The refusal for a topic of which no record was received within ``seconds``."""
-    return Refusal("", f"no record of {topic} within {seconds:g} s", "check the brokers that lead its partitions")
+    return Refusal("", f"no record of {topic} came within {seconds:g} s", "check the brokers that lead its partitions")
 
 
 def _check_size(error: KafkaError | None) -> None:

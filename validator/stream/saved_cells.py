@@ -107,7 +107,7 @@ class Saver:
         try:
             self._write(judging, progress, retired, positions, unexamined)
         except (OSError, pa.ArrowException) as error:
-            sentence = f"{self.state / FILE} cannot be written ({error}): the next start reads older facts, too"
+            sentence = f"{self.state / FILE} cannot be written ({error}): the next start takes longer"
             if sentence != self._reported:
                 self.say(sentence)
             self._reported = sentence

@@ -86,7 +86,7 @@ def _why_not(state: Path, known: Positions, place: PartitionId, first: int, last
         [near, *_] = [stretch for stretch in hidden if stretch.first <= last and first <= stretch.last]
         return (
             f"ack: the state keeps {near.records} undecodable records from offset {near.first} to {near.last} of "
-            f"{place.topic}-{place.partition} as one: write {place.topic}/{place.partition}/{near.first}-{near.last}"
+            f"{place.topic}-{place.partition} as a unit: write {place.topic}/{place.partition}/{near.first}-{near.last}"
         )
     if any(stretch.first <= last and first <= stretch.last for stretch in known.settled_stretches.get(place, ())):
         return f"ack: {where} is settled already: there is nothing to do"

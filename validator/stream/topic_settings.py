@@ -50,7 +50,7 @@ def warnings(config: Config, topics: Iterable[str], settings: Mapping[str, Topic
 
 
 _UNREADABLE: Final = (
-    "its settings cannot be read (grant DescribeConfigs on the topic): whether it is compacted is not known, so that "
+    "its settings cannot be read (grant DescribeConfigs on the topic): it may be compacted, so "
     "offsets without a visible record make the verdict unknown"
 )
 

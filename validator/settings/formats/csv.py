@@ -39,14 +39,14 @@ class Csv(Format):
     def _unambiguous(self) -> Self:
         for column in self.columns:
             if "." in check_path(column) or column.startswith("$"):
-                raise broken_rule_at("columns", f"{column!r} is not a name of a column", "leave out dots and $")
+                raise broken_rule_at("columns", f"{column!r} is not a valid column name", "leave out dots and $")
             if self.columns.count(column) > 1:
                 raise broken_rule_at("columns", f"{column} is named twice", "give each column a name of its own")
         for name in ("delimiter", "list_delimiter"):
             if getattr(self, name) in '"\r\n':
                 raise broken_rule_at(name, "it is a quote or a line end", "use another character, such as ; or |")
         if self.delimiter == self.list_delimiter:
-            raise broken_rule_at("list_delimiter", "it is the delimiter", "use another character")
+            raise broken_rule_at("list_delimiter", "it equals delimiter", "use another character")
         return self
 
     def reader(self) -> CsvReader:

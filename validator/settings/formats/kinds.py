@@ -17,7 +17,7 @@ from validator.settings.errors import broken_rule
 from validator.settings.formats.seam import Format
 
 PLANNED: Final = frozenset({"json", "avro", "protobuf", "csv", "text", "raw"})
-"""The formats of docs/CONTRACT.md. For one that is not built, the error says so."""
+"""The formats of docs/CONTRACT.md. For one that is not supported, the error says so."""
 
 
 @functools.cache
@@ -44,7 +44,7 @@ def _of(value: Any) -> Format:
     kind = parameters.pop("kind", None)
     found = built().get(kind) if isinstance(kind, str) else None
     if found is None:
-        problem = f"{kind} is not built yet" if kind in unbuilt() else f"{kind!r} is not a format"
+        problem = f"{kind} is not supported yet" if kind in unbuilt() else f"{kind!r} is not a format"
         raise broken_rule("it has no kind" if kind is None else problem, f"use {' or '.join(built())}")
     return found.model_validate(parameters)
 
