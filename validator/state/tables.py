@@ -172,8 +172,8 @@ It joins the files of one table at a time, so that batches keep a core. A proces
 """
 _APPENDING: Final = ThreadPoolExecutor(1, "append")
 """Writes the rows of `StateTables.begin_append`. A process that ends waits for it."""
-_ROWS_PER_PART: Final = 65_536
-"""Rows that a commit hands to the Delta library at a time. The library copies each part a few times."""
+_ROWS_PER_PART: Final = 4_096
+"""Rows that a commit hands to the Delta library at a time. The library buffers and copies several parts."""
 _MAKING: Final = {table: threading.Lock() for table in Table}
 """Two concurrent commits that create a table would conflict. The state's lock excludes other processes."""
 _WRITER: Final = "writer"
@@ -342,6 +342,7 @@ class StateTables:
                 rows.to_reader(max_chunksize=_ROWS_PER_PART),
                 mode="append",
                 schema_mode="merge" if lacks else None,
+                target_file_size=COMPACTED_BYTES,
                 commit_properties=CommitProperties(app_transactions=transactions),
             )
         except CommitFailedError as error:
