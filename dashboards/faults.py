@@ -79,8 +79,8 @@ def _costs() -> Panel:
         "cost of each fault",
         "Failure cost: largest latency during and after the fault minus the largest before it. Downtime: longest gap "
         "in the output minus the longest gap before the fault. Recovery: from injection until the output rate was "
-        "restored (recovered: yes). Penalties: contributions per second and mean latency, each as its value during "
-        "the fault divided by its value before the fault. Empty cell: unknown.",
+        "restored. Recovered: whether it was restored. Penalties: contributions per second and mean latency, each as "
+        "its value during the fault divided by its value before the fault. Empty cell: unknown.",
         tuple(Query(by("fault, kind", of(name), "max"), form="table") for name in MEASURES),
         width=24,
         columns={"fault": "fault", "kind": "kind", **headings},
@@ -153,7 +153,7 @@ def _effects() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "confirmed violations by phase",
-            "All violations ever confirmed. In the phase control, no fault was active.",
+            "All violations ever confirmed. Phase control: no fault was active.",
             (Query(by("phase", of("violations_confirmed_total")), "{{phase}}", form="exemplars"),),
             links=TO_VIOLATIONS,
         ),

@@ -66,10 +66,10 @@ LIMITS: Final = """\
 - `StreamproofSidecarRestarting` counts the starts that Prometheus scraped. Scrape every 15 s: a sidecar that lives for
   less than the scrape interval is seen too rarely.
 - `StreamproofOverdueGrowing` looks back two minutes: scrape at least once a minute, otherwise it cannot see growth. To
-  fire before the loss with the default timing, it needs a scrape every 15 s; with a longer interval, raise
-  `timing.missing_after`.
-- `StreamproofVerdictUnknown` waits 30 minutes. With windows of about that length or longer it also fires on a healthy
-  new state, until the first windows are judged ([what to do](runbooks/StreamproofVerdictUnknown.md#what-to-do)).
+  fire before contributions become missing, it needs a scrape every 15 s with the default timing; with a longer
+  interval, raise `timing.missing_after`.
+- `StreamproofVerdictUnknown` waits 30 minutes. With windows of about that length or longer it also fires for a new
+  state folder, until the first windows are judged ([what to do](runbooks/StreamproofVerdictUnknown.md#what-to-do)).
 - While a sidecar is silent, alerts about its pipeline resolve; `StreamproofSidecarSilent` replaces them.
 - "Kept for" is `keep_firing_for`: in Grafana's alerting since 12.0, in its provisioning files since 12.1.2. An older
   Grafana ignores it, so such an alert may flap; `streamproof dashboards push` says so.

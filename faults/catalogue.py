@@ -168,7 +168,7 @@ UNSUPPORTED: Final = (
     UnsupportedKind("net_duplicate", f"{_RARE}; TCP hides it from an application"),
     UnsupportedKind("net_reorder", f"{_RARE}; TCP hides it from an application"),
     UnsupportedKind("disk_error", "it needs a device-mapper backend, which is not supported"),
-    UnsupportedKind("clock_jump", "use clock_skew, which moves the clock by its offset, and back at its healing"),
+    UnsupportedKind("clock_jump", "use clock_skew, which moves the clock when injected, and back when healed"),
 )
 UNSUPPORTED_BACKENDS: Final = {
     "namespaces": "network namespaces need no backend of their own; omit backend: and use targets of type namespace",

@@ -103,7 +103,7 @@ def _plan(config: FaultConfig, seed: int | None) -> int:
 
 def shown(planned: Timeline) -> str:
     """The timeline as a table. Times count from the start, as if injecting and healing took no time."""
-    title = f"plan {planned.plan}, seed {planned.seed}, {text_of(planned.seconds)} and the time that healing takes"
+    title = f"plan {planned.plan}, seed {planned.seed}, {text_of(planned.seconds)}, plus the time for healing"
     rows: list[tuple[str, str]] = []
     at = 0.0
     for step in planned.steps:

@@ -122,7 +122,7 @@ class _PodNetworkParameters(PodParameters):
     @model_validator(mode="after")
     def _has_peers(self) -> Self:
         if self.direction != "to" and not self.peers:
-            raise ValueError("direction: from and direction: both need peers, the labels of the pods at the other end")
+            raise ValueError("set peers (labels of the pods at the other end), or use direction: to")
         return self
 
 

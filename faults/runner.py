@@ -144,8 +144,8 @@ def _one(
             journal.add_facts(entry, injected.facts)
             if not wait_until(partial(_shows, broken), config.limits.verified_within):
                 unseen = NotVerified(
-                    f"{_where(fault)}: no probe showed it within {config.limits.verified_within:g} s"
-                    f"{probe_detail_of(injected)}; the fault was healed, and the run ended: it would measure nothing."
+                    f"{_where(fault)}: no probe detected the fault within {config.limits.verified_within:g} s"
+                    f"{probe_detail_of(injected)}; the fault was healed and the run ended, as it would measure nothing."
                 )
                 break
             record_state(entry, "verified", journal, topic)

@@ -58,7 +58,7 @@ def select(
 
     if selector.input is False and not any(target.input for target in config.targets.values()):
         raise FaultRefused(
-            f"{kind}: input: false needs other targets with input: true; mark the consumers of the input, or name "
+            f"{kind}: input: false excludes consumers of the input, but none has input: true; mark them, or name "
             "the target to hit."
         )
     replicas = {
@@ -191,7 +191,7 @@ def _on_lost_hosts(
     found = (t.host for t in chosen.values() if isinstance(t, LocalProcess) and t.host and t.host not in barred)
     hosts = list(dict.fromkeys(found))
     if not hosts and barred:
-        raise FaultRefused(f"{NODE_LOSS}: all hosts that match take input; leave out input: false, or name a target.")
+        raise FaultRefused(f"{NODE_LOSS}: all matching hosts consume input; leave out input: false, or name a target.")
     if not hosts:
         raise FaultRefused(f"{NODE_LOSS}: no target that matches has a host; set host of such a target.")
     lost: list[str]

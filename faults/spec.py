@@ -20,7 +20,7 @@ def expected_classes(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if name not in EXPECTABLE:
             known = ", ".join(EXPECTABLE)
-            raise ValueError(f"{name} is not a class that a fault can be expected to cause; use {known}")
+            raise ValueError(f"{name} cannot be expected from a fault; use {known}")
     return names
 
 
@@ -149,7 +149,7 @@ class TogetherSpec(FaultSpec):
     @model_validator(mode="after")
     def _is_one_duration(self) -> Self:
         if isinstance(self.lasts, Range):
-            raise ValueError("for: of a fault in a group is one duration; only for: of the group can be a range")
+            raise ValueError("a fault in a group has one duration; a range is possible only in for: of the group")
         return self
 
 
@@ -170,7 +170,7 @@ class GroupSpec(Section):
         if all(spec.after > 0 for spec in self.together):
             raise ValueError("the first fault of a group starts at once; leave out after: of this fault")
         if "lasts" in self.model_fields_set and all(spec.own_seconds is not None for spec in self.together):
-            raise ValueError("each fault of the group has its own for; leave out for: of the group")
+            raise ValueError("for: of the group has no effect, since each of its faults sets its own; leave it out")
         return self
 
 

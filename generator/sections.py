@@ -125,7 +125,7 @@ class BurstRate(Section):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.burst >= self.every:
-            raise ValueError("burst must be shorter than every, the period of the bursts")
+            raise ValueError("burst must be shorter than the period of the bursts (every)")
         return self
 
     def build(self, events_per_event_second: float) -> shapes.RateShape:  # noqa: ARG002 - one signature for all

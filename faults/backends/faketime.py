@@ -20,8 +20,8 @@ def why_not_here() -> str | None:
     if installed() is not None or any(_has_loaded(int(folder.name)) for folder in Path("/proc").glob("[0-9]*")):
         return None
     return (
-        f"{LIBRARY} is not installed, and no process here has loaded it; only the clock of a JVM can be moved, by an "
-        "agent (docs/faults.md)"
+        f"{LIBRARY} is not installed, and no process here has loaded it; without it, only the clock of a JVM with our "
+        "agent can be moved (docs/faults.md)"
     )
 
 

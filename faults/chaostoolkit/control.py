@@ -72,7 +72,7 @@ def before_experiment_control(
     except (FaultError, KafkaException, ValidationError) as error:
         raise _interrupting(f"streamproof: the faults topic cannot be used: {error}") from error
     except ValueError as error:
-        raise _interrupting(f"streamproof: the argument expects: {error}; see docs/chaos-toolkit.") from error
+        raise _interrupting(f"streamproof: the argument `expects`: {error}; see docs/chaos-toolkit.") from error
     _state = _ControlState(writer, Windows(str(context["title"]), targets or {}, tuple(momentary), expects or {}))
 
 

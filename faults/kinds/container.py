@@ -199,7 +199,7 @@ class ContainerDisconnect(_OnContainers):
                 raise FaultRefused(f"{name}: the container is on the network {none} and cannot leave it.")
         if not taken:
             if self._network is None:
-                raise FaultRefused(f"{name}: the container is not on any network of its own; hit another container.")
+                raise FaultRefused(f"{name}: the container has no network to disconnect from; hit another container.")
             raise FaultRefused(f"{name}: the container is not on {self._network}; name a network that it is on.")
         return taken
 

@@ -57,7 +57,7 @@ class Pods:
             ready[name] = self._ready_pods(name)
             if ready[name] == 0:
                 raise FaultRefused(
-                    f"{name}: no pod in namespace {target.namespace} with the labels of match is ready; fix that first."
+                    f"{name}: match: no ready pod in namespace {target.namespace} has these labels; fix that first."
                 )
             if self._would_hit(ready[name]) >= ready[name] and self._pods != "all":
                 raise FaultRefused(

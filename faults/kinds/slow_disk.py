@@ -119,5 +119,5 @@ class DiskSlow:
 def _process_in(name: str, target: FolderTarget) -> ProcessTarget:
     """The process that works in the folder of a target. Raises FaultRefused if the target has no pid_file."""
     if target.pid_file is None:
-        raise FaultRefused(f"{name}: set pid_file to the file with the id of the process that works there.")
+        raise FaultRefused(f"{name}: set pid_file to the file with the id of the process that works in this folder.")
     return ProcessTarget(type="process", pid_file=target.pid_file, group=target.group)

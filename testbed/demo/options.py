@@ -198,7 +198,7 @@ def epilogue(plan: DemoPlan, report: Report) -> tuple[str, ...]:
     if broken:
         lines += ("STATE above stands for the state folder of your pipeline. The demo removes its own at the end.",)
     if report["contributions"]["pending"]:
-        lines += ("The events that are not due yet were sent last, only to close the windows before them.",)
+        lines += ("The demo sent its last events only to close the earlier windows, so these events are not due yet.",)
     better = REGISTRY[plan.engine].guarantees if plan.is_real else GUARANTEES
     if plan.guarantee != "exactly_once" and "exactly_once" in better:
         lines += (f"To run this demo with transactions: streamproof demo --engine {plan.engine}:exactly_once",)

@@ -73,12 +73,12 @@ def check_combination(
     """Check for faults that cannot be combined in one scenario."""
     if "namespace" in target_types and "link" in target_types:
         raise FaultRefused(
-            f"{source}: a worker in a network of its own does not reach the broker through the links; use faults of "
-            f"links or of {node_name(engine)}, not both in one chaos day."
+            f"{source}: faults of links do not affect a worker in a network of its own; use either faults of links or "
+            f"faults of {node_name(engine)}, not both in one chaos day."
         )
     if has_two_brokers and not {"namespace", "link"}.isdisjoint(target_types):
         raise FaultRefused(
-            f"{source}: links and a worker's own network reach only one broker, and moving leaders needs two; use "
+            f"{source}: faults of leaders need two brokers, but links and a worker's own network lead to only one; use "
             "either faults of links and networks, or faults of leaders, not both in one chaos day."
         )
     if {"disk_full", "disk_slow"} <= set(kinds):

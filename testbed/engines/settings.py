@@ -146,7 +146,7 @@ class EngineSettings(BaseModel):
         if self.slide_ms is not None and self.slide_ms > self.window_ms:
             raise ValueError("slide_ms is above window_ms, so events between two windows would be in no window")
         if self.where is not None and self.operator != "passthrough":
-            raise ValueError("setting where needs operator passthrough: omit the setting, or change the operator")
+            raise ValueError("setting `where` needs operator passthrough: omit the setting, or change the operator")
         if self.join is not None and self.operator != "tumbling":
             raise ValueError("join needs operator tumbling: leave join out, or change the operator")
         if self.emission != "final" and self.operator != "running_aggregate":
@@ -155,7 +155,7 @@ class EngineSettings(BaseModel):
             raise ValueError("mutation withdraw needs emission cumulative: leave withdraw out")
         if self.operator == "sliding" and Mutation.LATE_ROUTE in self.mutations:
             raise ValueError(
-                "a late record counts in all windows of its event: leave late_route out with operator sliding"
+                "with operator sliding, mutation late_route would affect all windows of an event: leave late_route out"
             )
         return self
 

@@ -110,7 +110,7 @@ def test_a_pipeline_is_checked_against_a_real_broker(broker: EmbeddedBroker, tmp
     assert findings[f"topic {absent}"].text.endswith(" fix late[0].topic.")
     assert findings[f"topic {absent}-in"].text.endswith(" fix canary.input.")
     assert findings["timestamps"].status == "note"
-    assert findings["timestamps"].text.startswith(f"{click}: CreateTime, ")
+    assert findings["timestamps"].text.startswith(f"{click}: timestamps are CreateTime, ")
     assert findings["consumer group"].text.startswith(f"{absent} does not exist;")
     assert findings["state"].text == f"{tmp_path / 'state'} will be created."
     assert findings["retention"].status == "ok"

@@ -251,12 +251,12 @@ OF_A_JOIN = {
         "outputs[0].evidence (from --set outputs.0): a join's results cannot have evidence id; use ids."
     ),
     "late.1.input=null": (
-        "late[1].input (from --set late.1.input): the input of these events must be one of click and update; "
-        "name it, and use a separate topic for each input."
+        "late[1].input (from --set late.1.input): it must name the input of these events (one of click and update); "
+        "set it, and use a separate topic for each input."
     ),
     "rejected=[{topic: dead, input: other, fields: {id: id, key: page, event_time: timestamp}}]": (
-        "rejected[0].input (from --set rejected): the input of these events must be one of click and update; "
-        "name it, and use a separate topic for each input."
+        "rejected[0].input (from --set rejected): it must name the input of these events (one of click and update); "
+        "set it, and use a separate topic for each input."
     ),
 }
 
@@ -393,8 +393,8 @@ OF_A_RUNNING_AGGREGATE = {
         "leave it out."
     ),
     "outputs.0={topic: output, emission: cumulative, evidence: id, fields: {key: page, id: a}}": (
-        "outputs[0].evidence (from --set outputs.0): with emission cumulative, a result with one id would replace the "
-        "earlier ids of its key; use evidence ids, or emission final."
+        "outputs[0].evidence (from --set outputs.0): with emission cumulative, a result replaces the earlier ones of "
+        "its key, so it needs all ids; use evidence ids, or emission final."
     ),
     "outputs.1={topic: other, emission: cumulative, fields: {key: page, ids: a}}": (
         "outputs[1].emission (from --set outputs.1): emission cumulative for only some outputs is not supported yet; "

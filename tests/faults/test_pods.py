@@ -103,7 +103,7 @@ def test_the_object_of_a_killed_runner_is_deleted(stage: Stage, cluster: Cluster
 
 def test_an_object_that_selects_no_pod_is_refused_and_deleted(stage: Stage, cluster: Cluster) -> None:
     cluster.is_selecting = False
-    with pytest.raises(NotVerified, match="no probe showed it"):
+    with pytest.raises(NotVerified, match="no probe detected the fault"):
         during(stage, cluster, limits={"verified_within": "200ms"})
     assert len(cluster.made) == 1
     assert cluster.objects == {}

@@ -274,7 +274,7 @@ def test_a_fault_that_no_probe_shows_is_healed_and_ends_the_run(stage: Stage) ->
     stage.add_worker("w0")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("faults.backends.processes.is_stopped", lambda _: False)
-        with pytest.raises(NotVerified, match="no probe showed it"):
+        with pytest.raises(NotVerified, match="no probe detected the fault"):
             _run(stage, {"kind": "process_pause", "target": "w0"}, limits={"verified_within": "100ms"})
     assert state_of(stage.pid("w0")) != "T"
     assert stage.states() == ["injected", "heal_started", "healed"]

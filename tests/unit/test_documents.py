@@ -22,7 +22,7 @@ BOMB = "a0: &a0 [lol, lol]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}']
 HARMFUL = {
     "a bomb of aliases": (BOMB, "more than 10,000 keys and values"),
     "a ladder of aliases": ("a0: &a0 []\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 40)), "levels"),
-    "an anchor that holds itself": ("a: &a [*a]", "line 1, column 8: alias *a is undefined or inside its anchor"),
+    "an anchor that holds itself": ("a: &a [*a]", "line 1, column 8: alias *a is undefined or contains itself"),
     "an anchor that is its own key": ("a: &a {*a : b}", "alias *a"),
     "an alias without an anchor": ("a: *b", "alias *b"),
     "an anchor said twice": ("a: &a b\nc: &a [*a]", "line 2, column 4: anchor &a occurs twice"),

@@ -41,7 +41,7 @@ def file(tmp_path: Path) -> Path:
 def test_a_plan_is_a_table_and_changes_nothing(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["faults", "plan", str(file)]) == 0
     assert capsys.readouterr().out == (
-        "plan written, seed 7, 14m 0.5s and the time that healing takes\n"
+        "plan written, seed 7, 14m 0.5s, plus the time for healing\n"
         "0:00:00      control for 90s\n"
         "0:01:30      process_kill on w1 for 500ms\n"
         "0:01:30.500  recovery and control for 6m 30s\n"
@@ -62,7 +62,7 @@ def test_a_plan_shows_each_fault_of_a_group_at_its_time(file: Path, capsys: pyte
     )
     assert main(["faults", "plan", str(file)]) == 0
     assert capsys.readouterr().out == (
-        "plan written, seed 7, 7m 2s and the time that healing takes\n"
+        "plan written, seed 7, 7m 2s, plus the time for healing\n"
         "0:00:00      control for 90s\n"
         "0:01:30      process_pause on w0 for 32s, together\n"
         "0:01:32      net_delay on kafka for 30s, together (delay 0.5s, jitter 0s, direction to_upstream)\n"

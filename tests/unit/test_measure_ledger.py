@@ -80,7 +80,7 @@ def test_a_fault_published_too_late_has_unknown_phases_and_no_recovery() -> None
     found, costs = ledger.measure((fault("late", 90, 100),), RULES, until_us=us(2_400))
     assert [phase.is_known for phase in found] == [False] * 3
     assert (costs["late"].recovery_seconds, costs["late"].recovered) == (None, None)
-    assert any("kept per second" in reason for reason in costs["late"].absent_because)
+    assert any("per-second output counts" in reason for reason in costs["late"].absent_because)
 
 
 def test_the_ledger_is_bounded() -> None:

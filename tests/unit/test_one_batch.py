@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,13 +16,16 @@ import pytest
 from tests.unit.fed_run import Fed, FedRun
 from tests.unit.memory_tables import MemoryTables
 from tests.unit.reconcile_rows import MINUTE_US
+from validator.model.classes import Verdict
 from validator.model.frontier import Lookup, PartitionId
+from validator.publish.publisher import Publisher
 from validator.reconcile.judge import VIOLATIONS
 from validator.state.tables import Table
 from validator.stream import batch, recording, retention
 from validator.stream.batch import TopicDeleted, TopicReplaced
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.failpoints import NAMES
+from validator.stream.generations import Generations
 
 
 @pytest.fixture(autouse=True, params=[False, True], ids=["folds", "saves"])
@@ -237,6 +241,8 @@ def test_nothing_is_recorded_of_a_batch_whose_facts_were_not_stored(
         patched.setattr(tables, "append", full)
         with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
             played(run, failed_in)
+        with pytest.raises(AssertionError, match="did not complete"):
+            run.runner.advance({})
         run.runner.save()
     assert len(tables.appended) == before
     assert run.runner.progress == progress
@@ -245,6 +251,64 @@ def test_nothing_is_recorded_of_a_batch_whose_facts_were_not_stored(
     for number in range(failed_in + 1, len(HISTORY)):
         played(run, number)
     assert on_record(tables) == on_record(expected)
+
+
+def test_facts_are_stored_even_if_judging_them_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    undisturbed, expected = run_in_memory(tmp_path / "undisturbed")
+    run, tables = run_in_memory(tmp_path)
+    for number in range(2):
+        played(undisturbed, number)
+    played(run, 0)
+    before = run.runner.progress.batch
+
+    def fails(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(run.runner.judging, "step", fails)
+    with pytest.raises(MemoryError):
+        played(run, 1)
+    assert run.runner.progress.batch == before + 1
+    run.restart()
+    run.feed([], after_us=1)
+    assert on_record(tables) == on_record(expected)
+
+
+@pytest.mark.parametrize("writing", [False, True], ids=["failed", "hangs"])
+@pytest.mark.parametrize(
+    ("first", "batch", "verdict"),
+    [
+        # A record that cannot be read may explain the unknown id, and the duplicate.
+        ((), (Fed("click", None), Fed("click", (1,)), Fed("output", (1, 7))), Verdict.UNKNOWN),
+        ((), (Fed("click", None), Fed("click", (1,)), Fed("output", (1, 1))), Verdict.UNKNOWN),
+        (HISTORY[0], (Fed("click", None), Fed("click", (3,), 2 * MINUTE_US)), Verdict.UNKNOWN),
+        ((*HISTORY[0], *HISTORY[1], Fed("click", (8,), 6 * MINUTE_US)), (Fed("click", None),), Verdict.FAIL),
+    ],
+    ids=["unknown_id", "duplicate", "pass", "fail"],
+)
+def test_a_run_stopped_in_its_first_batch_ends_with_the_verdict_of_the_tables(
+    first: tuple[Fed, ...], batch: tuple[Fed, ...], verdict: Verdict, writing: bool, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The query that is stopped returns no error. The cells in memory have facts that the tables lack."""
+    run, tables = run_in_memory(tmp_path)
+    if first:
+        run.feed(first)
+        run.feed([], after_us=3 * MINUTE_US)
+    run.restart()
+    stop = threading.Event()
+    generations = Generations(
+        *(run.config, tables, run.runner.brokers, Publisher(run.config, tmp_path), None),
+        once=True, leave_open=False, at_rest=False, say=lambda _: None, stop=stop,
+    )  # fmt: skip
+    generations._runner, generations._record = run.runner, run.runner.record
+    monkeypatch.setattr(tables, "append", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run.feed(batch, after_us=3 * MINUTE_US)
+    stop.set()
+    if writing:
+        assert run.runner._batch_lock.acquire(blocking=False)
+    assert generations._ended(run.runner) is (Verdict.UNKNOWN if writing else verdict)
+    assert generations.cut_short
 
 
 def test_totals_equal_a_recount_of_the_tables_also_after_a_retraction(tmp_path: Path) -> None:

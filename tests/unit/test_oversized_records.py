@@ -52,6 +52,7 @@ class Log:
         self.read: list[tuple[PartitionId, int]] = []
         self.skipped: list[tuple[PartitionId, int]] = []
         self.killed_after_commit = False
+        self.is_ahead = False
 
     def advance(self, ends: dict[PartitionId, int]) -> None:
         ((place, end),) = ends.items()
@@ -112,6 +113,34 @@ def test_exactly_the_records_that_do_not_fit_are_skipped(seed: int, tmp_path: Pa
     assert outcome is None or isinstance(outcome, NewGenerationWanted)
     assert set(log.skipped) == log.too_large & log.wanted
     assert sorted(log.read + log.skipped) == sorted(log.wanted)
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("java.lang.OutOfMemoryError: heap"), ConnectionError()], ids=["text", "jvm"]
+)
+def test_a_failure_after_the_records_were_read_ends_the_reading_in_parts(error: Exception, tmp_path: Path) -> None:
+    """The cells in memory may have the facts of the part already; another part would fold them twice."""
+    log: Any = Log(random.Random(1), fits=1000)
+    isolation = Isolation(tmp_path, lambda _: None)
+    assert isolation.begin(log)
+    calls = []
+
+    def fails(ends: dict[PartitionId, int]) -> None:
+        calls.append(ends)
+        log.is_ahead = True
+        raise error
+
+    log.advance, kept = fails, (tmp_path / "isolation.json").read_bytes()
+    if isinstance(error, ConnectionError):
+        with pytest.raises(ConnectionError):
+            read_on(isolation, log)
+    else:
+        assert read_on(isolation, log) is error
+    assert (len(calls), (tmp_path / "isolation.json").read_bytes()) == (1, kept)
+    (tmp_path / "isolation.json").unlink()
+    after = Isolation(tmp_path, lambda _: None)
+    after.note_jvm_end(log)
+    assert not after.wanted
 
 
 def test_a_topic_that_was_recreated_is_not_read_by_the_offsets_of_the_old_one(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_the_text_fits_and_describes_violations_in_sentences() -> None:
 def test_the_read_rate_is_that_of_the_newest_batch() -> None:
     # At the end of a run the newest batch is small, so its rate is not the rate of the run.
     (line,) = [line for line in text.render(build(clean())).splitlines() if "inputs read" in line]
-    assert " ".join(line.split()).startswith("inputs read, newest batch, 1/s 500 ")
+    assert " ".join(line.split()).startswith("newest batch: inputs read, 1/s 500 ")
 
 
 def test_the_text_of_a_clean_run_states_that_nothing_broke() -> None:

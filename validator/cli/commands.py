@@ -263,7 +263,7 @@ def _settle(state: Path, position: str, reason: str) -> int:
     many = plural(one.records, "undecodable record")
     print(
         f"Settled: {many} of {plain(one.place.topic)}-{one.place.partition}. The sidecar applies this in its next "
-        f"batch. Then {'the record does' if one.records == 1 else 'the records do'} not make a verdict unknown, or "
+        f"batch. Then {'the record' if one.records == 1 else 'the records'} can no longer make a verdict unknown or "
         "keep a violation suspected."
     )
     return PASS

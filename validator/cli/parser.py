@@ -157,13 +157,13 @@ def _demo(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workload",
         metavar="W",
-        help="sst: clicks counted per page and window; mst: clicks joined with updates; or another kind of oracle",
+        help="sst: clicks counted per page and window; mst: clicks joined with updates; or an oracle, such as distinct",
     )
     parser.add_argument(
         "--fault", metavar="F", help="fault to inject: kill (default), pause, none, or a kind that `faults list` shows"
     )
-    parser.add_argument("--faults", metavar="FILE", help="chaos day: run the schedule or plan of this fault file")
-    parser.add_argument("--plan", metavar="NAME", help="chaos day: run this named plan, such as pgval-crash")
+    parser.add_argument("--faults", metavar="FILE", help="inject the faults of this file's schedule or plan")
+    parser.add_argument("--plan", metavar="NAME", help="inject the faults of this named plan, such as pgval-crash")
     parser.add_argument("--faster", type=float, metavar="N", help="with --plan: divide the length of its phases by N")
     parser.add_argument("--seconds", type=_positive, metavar="N", help="how long the load runs")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of load and fault (default: 1)")
@@ -189,10 +189,10 @@ def _faults(commands: Any, shared: argparse.ArgumentParser) -> None:
         "faults",
         "plan, run and heal faults",
         epilog="plan prints the timeline of the seed; run injects the faults and heals each, even if interrupted;\n"
-        "heal cleans up after a killed run; list shows what this host supports; proxy forwards the\n"
-        "connections of the targets that are links.\n\n"
+        "heal cleans up after a killed run; list shows what this host supports; proxy runs the\n"
+        "proxies of links and relays until SIGTERM or Ctrl-C.\n\n"
         "exit status: 0 done; 2 bad usage or configuration, or a refused fault; 3 not verified, not healed or not\n"
-        "reported; 130 interrupted, and healed",
+        "reported; 130 interrupted, all faults healed",
     )
     parser.add_argument("action", choices=("plan", "run", "heal", "list", "proxy"), metavar="ACTION", help="what to do")
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="the faults' YAML file; list needs none")
@@ -248,7 +248,7 @@ def _explain(commands: Any, shared: argparse.ArgumentParser) -> None:
 
 def _ack(commands: Any, shared: argparse.ArgumentParser) -> None:
     summary = "acknowledge violations, so that they no longer raise the alert, or settle undecodable records"
-    later = "An acknowledged violation is open again if further contributions or results of it are confirmed."
+    later = "An acknowledged violation raises the alert again if more of its contributions or results are confirmed."
     classes = [name.value for name in ViolationClass]
     parser = _command(commands, shared, "ack", summary, epilog=later)
     parser.add_argument("state", metavar="STATE", help="the state folder")
@@ -260,7 +260,7 @@ def _ack(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--position",
         metavar="P",
-        help=f"{at}; use it only if none of them is an event that needed a result or moved the engine's event time",
+        help=f"{at}; use it only if no result was expected for these records and none advanced the engine's event time",
     )
     parser.add_argument("--reason", required=True, metavar="TEXT", help="reason for the acknowledgement or settlement")
 

@@ -139,4 +139,4 @@ def _put(node: Any, place: tuple[str, ...], override: Override) -> Any:
             return [_put(None, rest, override)]
         children[head] = _put(children.get(head), rest, override)
         return children
-    raise OverrideError([f"{override.origin}: {head!r} is below a plain value, which has no keys; set that value."])
+    raise OverrideError([f"{override.origin}: {head!r} cannot be set inside a plain value; set that value instead."])

@@ -68,8 +68,8 @@ inside a field that does not begin with one |
 `$key` or headers, it withdraws the newest result of that key | on inputs, late and rejected topics: a deletion \
 does not prove that an event was handled |
 | field | at its path through objects; names are compared by their characters (`\\u0041` is `A`) | absent, \
-null, below an \
-array; a member name on its path that is repeated in its object. Repeated names elsewhere have no effect |
+null, inside an \
+array; a name on its path that occurs more than once in one object. Repeated names elsewhere have no effect |
 | `$key`, `$header.NAME` | UTF-8 text; of repeated headers the last one counts, as in Kafka's clients | absent, null, \
 other bytes than UTF-8 |
 | id | text, also `""`, `"[1]"` and `"{}"`; number; boolean (as `true`, `false`) | array, object, half of a \

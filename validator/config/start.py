@@ -41,7 +41,7 @@ def parse_start(value: Any) -> Any:
     if text.startswith("group:"):
         group = text.removeprefix("group:").strip()
         if not group:
-            raise broken_rule("group: has no consumer group after it", FIX)
+            raise broken_rule("the name of the consumer group after `group:` is missing", FIX)
         return Start(kind="group", group=group)
     try:
         instant = datetime.fromisoformat(text)

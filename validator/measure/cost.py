@@ -182,11 +182,11 @@ def _recovery(
     begin_s = max(extent.control_s, extent.control_end_s - rules.control_seconds_most, series.fine_from_s)
     first_s = extent.start_s - detector.moving_seconds + 1
     if begin_s > extent.control_end_s - rules.control_seconds_least or first_s < series.fine_from_s:
-        reasons.append("recovery unknown: the output around the fault is no longer kept per second")
+        reasons.append("recovery unknown: the per-second output counts around the fault are no longer kept")
         return None, None
     band = band_of(series.contributions(begin_s, extent.control_end_s), detector)
     if band is None:
-        reasons.append(f"recovery unknown: the control phase is too short for 2 rates over {detector.moving_seconds} s")
+        reasons.append(f"recovery unknown: the control phase must exceed moving_rate ({detector.moving_seconds} s)")
         return None, None
     if not band.is_steady:
         reasons.append(
@@ -222,7 +222,7 @@ def _latency_cost(before: Output, after: Output | None, rules: CostRules, reason
     usual, worst = _latency(before, rules), _latency(after, rules)
     if usual is None or worst is None:
         where = "the control phase" if usual is None else "the failure and recovery phases"
-        reasons.append(f"failure cost unknown: no latency by {rules.latency} was measured in {where}")
+        reasons.append(f"failure cost unknown: no {rules.latency} latency was measured in {where}")
         return None
     # A fault never makes an engine faster: a value below control is chance.
     return max(0.0, (worst.max_us - usual.max_us) / 1e6)
@@ -270,9 +270,9 @@ def _latency_penalty(before: Output, failing: Output | None, rules: CostRules, r
     usual, now = _latency(before, rules), _latency(failing, rules)
     if usual is None or now is None:
         where = "the control phase" if usual is None else "the failure phase"
-        reasons.append(f"latency penalty unknown: no latency by {rules.latency} was measured in {where}")
+        reasons.append(f"latency penalty unknown: no {rules.latency} latency was measured in {where}")
         return None
     if usual.mean_us == 0:
-        reasons.append(f"latency penalty unknown: the latency by {rules.latency} was 0 in the control phase")
+        reasons.append(f"latency penalty unknown: the {rules.latency} latency was 0 in the control phase")
         return None
     return now.mean_us / usual.mean_us

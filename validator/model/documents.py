@@ -67,7 +67,7 @@ class _Loader(yaml.SafeLoader):
         anchor: str | None = event.anchor
         if self.check_event(yaml.AliasEvent):
             if anchor not in self._anchored:
-                raise DocumentRefused(f"alias *{_shown(anchor)} is undefined or inside its anchor", event.start_mark)
+                raise DocumentRefused(f"alias *{_shown(anchor)} is undefined or contains itself", event.start_mark)
             self._count(*self._anchored[anchor], event.start_mark)
             return super().compose_node(parent, index)
         if anchor in self.anchors:

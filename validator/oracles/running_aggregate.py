@@ -91,7 +91,7 @@ class RunningAggregate(Oracle):
         for i, output in enumerate(outputs):
             place = f"outputs[{i}]"
             if output.emission == "cumulative" and output.evidence == "id":
-                problem = "with emission cumulative, a result with one id would replace the earlier ids of its key"
+                problem = "with emission cumulative, a result replaces the earlier ones of its key, so it needs all ids"
                 raise broken_rule_at(f"{place}.evidence", problem, "use evidence ids, or emission final")
             if (output.emission == "cumulative") != (outputs[0].emission == "cumulative"):
                 fix = "give every output the same emission"

@@ -104,8 +104,8 @@ class WindowedJoin(Windows):
                     raise broken_rule_at(place, f"the ids of {topic} are missing", f"add {{path: ..., input: {topic}}}")
         for place, late in declared.set_aside:
             if late.input not in sides.values():
-                problem = f"the input of these events must be one of {both}"
-                raise broken_rule_at(f"{place}.input", problem, "name it, and use a separate topic for each input")
+                problem = f"it must name the input of these events (one of {both})"
+                raise broken_rule_at(f"{place}.input", problem, "set it, and use a separate topic for each input")
 
     def classes(
         self, id_counts: IdCounts, flags: Flags, texts: Sequence[str], *, collapse: bool, drops_late: bool

@@ -77,7 +77,7 @@ def _canary(name: str, unit: str, meaning: str, labels: tuple[Label, ...] = ()) 
 
 
 CATALOGUE: Final[tuple[Metric, ...]] = (
-    Metric("events_total", "counter", "contributions", "Contributions by their first class.", (CONTRIBUTION,)),
+    Metric("events_total", "counter", "contributions", "Contributions by their initial class.", (CONTRIBUTION,)),
     Metric(
         "reclassified_total",
         "counter",
@@ -152,8 +152,8 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "reliability_ratio",
         "gauge",
         "ratio 0-1",
-        "Share of the expected contributions of settled cells that were handled, or processed exactly once; NaN"
-        " until a cell is settled.",
+        "Share of the expected contributions of settled cells. `handled`: processed, late or rejected; `exact`:"
+        " processed exactly once. NaN until a cell is settled.",
         (Label("measure", ("handled", "exact"), "handled, or processed exactly once"),),
         NAN,
     ),
@@ -188,8 +188,8 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "fault_expects",
         "gauge",
         "0 or 1",
-        "1 while the plan of a fault expects the class: from the fault's injection until `measures.give_up_after`, plus"
-        " the time that confirming a loss takes, after its healing.",
+        "1 while the plan of a fault expects the class: from the fault's injection until its healing, and then for"
+        " `measures.give_up_after` plus the time that confirming a loss takes.",
         (Label("class", EXPECTABLE, "class of a violation, or `overdue`"),),
     ),
     Metric(
@@ -247,7 +247,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "read_lag_seconds",
         "gauge",
         "seconds",
-        "Age of the oldest read-through time of the topic's partitions; NaN until each partition was read through.",
+        "Longest time since a partition of the topic was last read through; NaN until each partition was read through.",
         (TOPIC,),
     ),
     Metric(

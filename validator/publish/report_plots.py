@@ -106,7 +106,7 @@ def latency_by_phase(phases: Sequence[PhaseLatency]) -> str:
         return ""
     said = (
         "Number of results per latency bucket. A bucket is named by its upper bound, in seconds."
-        " All results of one second are counted in the same phase."
+        " Phases consist of whole seconds: a second belongs to the phase in which it begins."
     )
     left = len(measured) - len(newest)
     are = "is" if left == 1 else "are"

@@ -168,7 +168,7 @@ def _reliability(report: Report) -> list[tuple[str, str]]:
         ("handled ratio", ratio(reliability["handled_ratio"])),
         ("exact ratio", ratio(reliability["exact_ratio"])),
         ("reliable throughput, 1/s", number(reliability["reliable_throughput_per_second"])),
-        ("inputs read, newest batch, 1/s", number(report["validator"]["input_events_per_second"])),
+        ("newest batch: inputs read, 1/s", number(report["validator"]["input_events_per_second"])),
         ("detection delay p99, s", number(delay["p99"])),
         ("restarts", number(report["validator"]["restarts"])),
     ]

@@ -170,8 +170,6 @@ _TIDYING: Final = ThreadPoolExecutor(1, "compaction")
 
 It joins the files of one table at a time, so that batches keep a core. A process that ends waits for it.
 """
-_APPENDING: Final = ThreadPoolExecutor(1, "append")
-"""Writes the rows of `StateTables.begin_append`. A process that ends waits for it."""
 _ROWS_PER_PART: Final = 4_096
 """Rows that a commit hands to the Delta library at a time. The library buffers and copies several parts."""
 _MAKING: Final = {table: threading.Lock() for table in Table}
@@ -392,7 +390,18 @@ class StateTables:
 
         The rows are stored once the future has a result. It has the exception if `append` raised one.
         """
-        begun = self._appended[table] = _APPENDING.submit(self.append, rows, table, writer=writer, version=version)
+        begun = self._appended[table] = Future[None]()
+
+        def write() -> None:
+            try:
+                self.append(rows, table, writer=writer, version=version)
+            except BaseException as error:  # noqa: BLE001 - raised again by `Future.result`
+                begun.set_exception(error)
+            else:
+                begun.set_result(None)
+
+        # A process that ends does not wait for a disk that hangs: the end has the effect of a kill.
+        threading.Thread(target=write, name="streamproof-append", daemon=True).start()
         return begun
 
     def scan(

@@ -95,6 +95,8 @@ class BatchRunner:
     """Runs the batches of one generation. `process` is the body of `foreachBatch`.
 
     ``opened_batch``: the last batch that is committed when the query starts. ``workers``: they read the records.
+    ``is_ahead``: the memory may be ahead of the committed tables, since a batch is being committed or did not complete.
+    After such a batch there is no further one: its facts would be folded twice.
     """
 
     config: Config
@@ -116,6 +118,7 @@ class BatchRunner:
     workers: Workers | None = None
     committed_us: int = 0
     opened_batch: int = -1
+    is_ahead: bool = False
     retired: Retired = field(default_factory=Retired)
     ends_of_batch: Mapping[PartitionId, int] = field(default_factory=dict)
     positions: Positions = field(default_factory=Positions)
@@ -165,6 +168,11 @@ class BatchRunner:
         for place, offset in log_resets(before, progress):
             self.positions.reset_log(place, offset, progress.batch)
         self.progress, self.opened_batch = progress.with_facts([]), progress.batch
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a batch is being processed."""
+        return self._batch_lock.locked()
 
     def process(self, spark_batch: int) -> None:
         """Process one micro-batch, up to the offsets that Spark planned for it. Does nothing after `close`."""
@@ -220,6 +228,7 @@ class BatchRunner:
         ``end``: set at the end of a `--once` run, whose conclusions depend on whether the pipeline is at rest.
         ``skipped``: the partition whose next record is not read.
         """
+        assert not self.is_ahead, "no batch follows one that did not complete"
         began = time.monotonic()
         # The instant is taken before the lookups: a topic or partition that they do not list had no result by then.
         lookup_us = max(self.progress.lookup_us + 1, self.now_us())
@@ -315,8 +324,7 @@ class BatchRunner:
         ``found``: summary of the facts per partition. ``offset_gaps``: input offsets whose records may have been
         removed before they were read. ``began``: start of the batch on the monotonic clock, in seconds.
         """
-        # From here on memory may be ahead of the committed tables, so it must not be saved.
-        self._recorded = -1
+        self._recorded, self.is_ahead = -1, True
         frontiers = frontier_rows(progress, self.progress.watermark_us, self._retention)
         if offset_gaps:
             # These rows count no records, so the summaries in ``found`` stay valid.
@@ -337,8 +345,6 @@ class BatchRunner:
             pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=progress.batch
         )
         progress = progress.with_facts(found)
-        if facts is not None:
-            unexamined.add(self.record.unexamined, facts)
         # If the append fails, the cells in memory are ahead of the tables, and this generation ends. Nothing is
         # recorded or published before the facts are stored.
         try:
@@ -354,6 +360,8 @@ class BatchRunner:
             begun.result()
             self.committed_us, self.progress = progress.lookup_us, progress
         reach("after_rest" if run_end.is_due else "after_facts")
+        if facts is not None:
+            unexamined.add(self.record.unexamined, facts)
         self.read_faults()
         unreadable = self._unreadable.changed_violations(
             self.progress,
@@ -373,7 +381,7 @@ class BatchRunner:
         reach("after_publishing")
         retired, by_operator = self.retired, any(one.is_by_operator for one in settled)
         self._retire()
-        self._recorded = self.progress.batch
+        self._recorded, self.is_ahead = self.progress.batch, False
         # A retirement or a vouching settlement makes earlier saved cells useless for the next start.
         if self.saver is not None and (self.saver.is_due or by_operator or self.retired is not retired):
             self._save()

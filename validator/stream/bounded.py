@@ -39,7 +39,7 @@ class Ended(Exception):
             reason = f"cannot be decompressed and decoded within {MEMORY_BYTES // 2**20} MiB of memory"
         elif status == -signal.SIGALRM:
             reason = "could not be read in time"
-        super().__init__(reason or f"made the process that read it end with status {status}")
+        super().__init__(reason or f"could not be read (the process that read it ended with status {status})")
 
 
 def bounded(

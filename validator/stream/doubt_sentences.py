@@ -100,7 +100,7 @@ def _contributions_doubt(counts: Mapping[str, int], results: int) -> str:
     seen = (
         f"no id in {plural(results, 'result')} matches an event in the same cell"
         if results
-        else f"nearly none of {expected} contributions from inputs match, and {beside} in results are unmatched"
+        else f"results have nearly none of the {expected} expected contributions, and {beside} that are not expected"
     )
     return f"the configuration is in doubt: {seen}: {check}; correct it and begin with a new state.path"
 

@@ -206,7 +206,7 @@ class Generations:
             assert self._runner is not None
             runner = self._runner
             if outcome is None or self._stop.is_set():
-                return self._ended(runner, outcome)
+                return self._ended(runner)
             if isinstance(outcome, StateTaken):
                 raise outcome
             if isinstance(outcome, NewGenerationWanted):
@@ -327,6 +327,9 @@ class Generations:
         self._outage_note.clear()
         if is_first:
             self._note_run(generation)
+            if not self._once:
+                # Otherwise the first batch with records takes as long as the workers need to start.
+                workers.warm_up()
         self._read_faults()
         if in_parts:
             return self._run_in_parts(runner, lookups)
@@ -339,13 +342,15 @@ class Generations:
             ticking=not self._once,
             canary=of_canary,
         )
+        if is_first and self._once:
+            # Meanwhile Spark plans the first batch.
+            threading.Thread(target=workers.warm_up, name="streamproof-warm-up", daemon=True).start()
         return run_query(
             frame,
             runner,
             once=self._once,
             trigger_us=config.spark.trigger,
             stop=self._stop,
-            begun=workers.warm_up if is_first else None,
             meanwhile=self._meanwhile,
         )
 
@@ -371,16 +376,19 @@ class Generations:
                 "as consumed (is engine.consumer_group right?)"
             )
 
-    def _ended(self, runner: BatchRunner, outcome: BaseException | None) -> Verdict:
+    def _ended(self, runner: BatchRunner) -> Verdict:
         self.cut_short = self._once and self._stop.is_set()
         if self._once and not self.cut_short:
             self._examples.wait()
             runner.conclude(self._begun, leave_open=self._leave_open, at_rest=self._at_rest)
         self._ledger_writer.write_now(self._record)
         runner.save()
-        if outcome is None or self._shown is not None:
+        if self._shown is not None or not runner.is_ahead:
             return self._verdict(runner.progress, runner.judging)
-        # The batch that failed may have been judged although its facts were not stored.
+        if runner.is_running:
+            # A recovery would wait for the facts that are being written.
+            return Verdict.UNKNOWN
+        # The batch that failed was judged, but its facts may not be stored.
         recovered, judging = self._recovered()
         return self._verdict(recovered.progress, judging)
 
@@ -426,7 +434,7 @@ class Generations:
                 )
             except (OSError, DeltaError, StateTaken) as error:
                 why = known_sentence(error, self._state) or first_line(error)
-                self._say(f"this start is not noted in the table runs: {while_it_retries(why)}")
+                self._say(f"this start is not recorded in the table `runs` of the state: {while_it_retries(why)}")
 
         self._noting = threading.Thread(target=note, name="streamproof-runs", daemon=True)
         self._noting.start()

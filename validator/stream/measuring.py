@@ -55,9 +55,7 @@ def read_ledger(state: Path, say: Say = lambda _: None) -> Ledger:
     except FileNotFoundError:
         return Ledger()
     except DAMAGED as error:
-        say(
-            f"{unreadable(path, error)}: phases and the costs of faults are measured again from the facts that are kept"
-        )
+        say(f"{unreadable(path, error)}: phases and fault costs are computed again from the facts still in the state")
         return Ledger()
 
 

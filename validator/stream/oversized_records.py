@@ -180,8 +180,11 @@ class Isolation:
                 jvm_ended = (
                     isinstance(error, Py4JError | ConnectionError) and not stop.is_set() and memory_ended_the_jvm()
                 )
-                if not jvm_ended and not is_exhausted(error):
+                if not jvm_ended and (runner.is_ahead or not is_exhausted(error)):
                     return error
+                if runner.is_ahead:
+                    # The records had been read.
+                    raise
                 if control is None:
                     self._split_or_count(span)
                 else:
@@ -195,7 +198,7 @@ class Isolation:
 
     def note_jvm_end(self, runner: BatchRunner) -> None:
         """Make the next process read the batch of ``runner`` in parts, if the JVM ended in it for lack of memory."""
-        if not self._spans and memory_ended_the_jvm() and self.begin(runner):
+        if not self._spans and not runner.is_ahead and memory_ended_the_jvm() and self.begin(runner):
             self._say("a batch does not fit into memory: the next start reads its records in parts")
 
     def _current(self, runner: BatchRunner, lookups: Mapping[PartitionId, Lookup]) -> Span | None:

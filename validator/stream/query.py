@@ -27,13 +27,12 @@ def run_query(
     once: bool,
     trigger_us: int,
     stop: threading.Event,
-    begun: Callable[[], None] | None,
     meanwhile: Callable[[], None],
 ) -> BaseException | None:
     """Run the query of one generation until ``stop`` is set, or with ``once`` up to the ends of the topics.
 
-    ``trigger_us``: trigger interval in microseconds. ``begun`` is called once, while Spark plans the first batch, and
-    ``meanwhile`` every `_POLL_SECONDS`. Returns None after an orderly end, else the exception that ended the query.
+    ``trigger_us``: trigger interval in microseconds. ``meanwhile`` is called every `_POLL_SECONDS`.
+    Returns None after an orderly end, else the exception that ended the query.
     """
     problems: list[BaseException] = []
 
@@ -54,8 +53,6 @@ def run_query(
     )
     every = f"{trigger_us} microseconds"
     query = (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)).start()
-    if begun is not None:
-        begun()
     wanted: NewGenerationWanted | None = None
     while _runs(query) and wanted is None and not stop.is_set():
         if _missing_topic_appeared(runner):

@@ -279,8 +279,8 @@ def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums:
                 f"{read} could not be decoded, so it is not known which violations {would} would explain{wrote}{where}"
             )
     sentences.extend(
-        f"no event of {place.topic}-{place.partition} was read yet, so the age of events before its start offset is "
-        "not known: every cell is out of scope until an event of this partition is read"
+        f"no event of {place.topic}-{place.partition} was read yet, and events before its start offset may belong to "
+        "any cell: every cell is out of scope until an event of this partition is read"
         for place in progress.partitions_with_hidden_start
     )
     for place, frontier in sorted(progress.frontiers.items()):
@@ -317,7 +317,7 @@ def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums:
         them_in = "it in its partition" if sums.doubtful == 1 else "them in their partitions"
         sentences.append(
             f"{plural(sums.doubtful, 'contribution')} without an answer may have been dropped correctly as late: "
-            f"an unreadable record, or an event whose time is beyond timing.max_ahead, precedes {them_in}"
+            f"a record before {them_in} (unreadable, or beyond timing.max_ahead) may have moved the engine's watermark"
         )
     if sums.cells_settled == 0:
         clause = _settling_clause(record, sums) or ("" if record.has_ended else _watermark_clause(config, progress))
@@ -335,9 +335,9 @@ def _watermark_clause(config: Config, progress: IngestProgress) -> str:
     names = " and ".join(f"{place.topic}-{place.partition}" for place in empty[:2])
     others = f" and {plural(len(empty) - 2, 'other partition')}" if len(empty) > 2 else ""
     return (
-        f"; {names}{others} {'has' if len(empty) == 1 else 'have'} no record, so the input watermark waits until an "
-        "event arrives there, or until an event arrives in another partition after timing.idle_after "
-        f"({format_duration(config.timing.idle_after)})"
+        f"; {names}{others} {'has' if len(empty) == 1 else 'have'} no record, so the input watermark waits for an "
+        "event there or, once timing.idle_after "
+        f"({format_duration(config.timing.idle_after)}) has passed, for an event in another partition"
     )
 
 
@@ -519,7 +519,7 @@ def _why_no_latency(record: RunRecord) -> str | None:
     topics = ", ".join(sorted(record.record_times.topics))
     return (
         f"CreateTime on {topics}: latency is measured from the instants at which the sidecar reads the records; "
-        "a result counts only if neither it nor its inputs are from a backlog, and there is no such result yet"
+        "a result that was in a backlog, or whose inputs were, does not count, and there is no other result yet"
     )
 
 
