@@ -154,7 +154,7 @@ def test_a_locked_state_is_a_problem_and_the_check_takes_no_lock(tmp_path: Path)
         held = found(pipeline._state(state))["state"]
         assert (held.status, held.text) == (
             "problem",
-            f"another sidecar is running on {state}; stop that one, or give this one a state.path of its own.",
+            f"another sidecar is running on {state}; stop that sidecar, or set another state.path.",
         )
     finally:
         os.close(lock)
@@ -220,7 +220,7 @@ def test_the_newest_records_of_every_topic_are_decoded_and_shown(
     print_findings(findings, sys.stdout)
     said = {(finding.subject.removeprefix("records of "), finding.status): finding.text for finding in findings}
     assert said[output, "problem"] == (
-        f"none of the newest 1 decodes: at {output}-0 offset 0 field ids (path clickIds) is absent; "
+        f"none of the newest 1 decodes: at {output}-0 offset 0, field ids (path clickIds) is absent; "
         "check outputs[0].fields.ids."
     )
     assert said[late, "ok"].startswith(
@@ -229,7 +229,7 @@ def test_the_newest_records_of_every_topic_are_decoded_and_shown(
     assert "unit of late[0].fields.event_time" in said[late, "note"]
     assert said[empty, "note"].startswith("no committed record is visible")
     assert said[click, "note"].startswith(
-        f"1 of the newest 100 do not decode: at {click}-0 offset 120 field event_time (path timestamp) "
+        f"1 of the newest 100 do not decode: at {click}-0 offset 120, field event_time (path timestamp) "
     )
     assert said[click, "ok"] == (
         f"99 of the newest 100 decode; {click}-0 offset 149 is event 149 of key home at 2026-01-31T12:00:01.500000Z, "

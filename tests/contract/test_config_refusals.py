@@ -166,7 +166,8 @@ RULES = {
         "this oracle; leave input out."
     ),
     "outputs.0.topic=click": (
-        "outputs[0].topic (from --set outputs.0.topic): topic click is already inputs[0].topic; name each topic once."
+        "outputs[0].topic (from --set outputs.0.topic): topic click is already used in "
+        "inputs[0].topic; use each topic only once."
     ),
     "outputs.0.fields={key: page, ids: a}": (
         "outputs[0].fields.window_start (from --set outputs.0.fields): oracle tumbling_window needs it; "
@@ -181,19 +182,20 @@ RULES = {
         "inputs[0].fields.id (from --set inputs.0.fields.id): it has a unit and is not a time; leave the unit out."
     ),
     "inputs.0.fields.key=[a, b]": (
-        "outputs[0].fields.key: it has 1 field and that of inputs[0] has 2; give every key the same number of fields."
+        "outputs[0].fields.key: it has 1 field and the key of inputs[0] has 2; give every key the "
+        "same number of fields."
     ),
     "inputs=[]": "inputs (from --set inputs): it is empty; give at least one entry.",
     "state.retention=1m": (
         "state.retention (from --set state.retention): 1m is not above timing.missing_after; "
-        "keep facts for longer than a verdict takes."
+        "raise it, since a verdict needs the facts for that long."
     ),
     "kafka.bootstrap_servers=broker": (
         "kafka.bootstrap_servers (from --set kafka.bootstrap_servers): 'broker' is not a broker; "
         "write host:port, several joined by commas."
     ),
     "kafka.options.group.id=mine": (
-        "kafka.options: group.id is not set here; leave it out, the sidecar joins no group."
+        "kafka.options: group.id cannot be set here; leave it out, since the sidecar joins no group."
     ),
     "guarantee=twice": (
         "guarantee (from --set guarantee): 'twice' is not one of its values; "

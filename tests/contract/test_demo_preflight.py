@@ -142,8 +142,8 @@ def unprivileged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ("engine", "arguments", "sentence"),
     [
         ("flink", ("--plan", "pgval-delay-above-timeout"), "one worker of flink"),
-        ("storm", ("--fault", "namespace_delay"), "namespace_delay needs a network"),
-        ("reference", ("--fault", "namespace_partition"), "namespace_partition needs a network"),
+        ("storm", ("--fault", "namespace_delay"), "namespace_delay needs a separate network"),
+        ("reference", ("--fault", "namespace_partition"), "namespace_partition needs a separate network"),
         ("flink", ("--fault", "disk_full"), "disk_full needs a separate file system"),
         ("spark", ("--fault", "disk_slow"), "disk_slow cannot be done"),
     ],
@@ -167,4 +167,4 @@ def test_without_root_a_file_that_asks_for_a_network_is_refused(
     file.write_text(yaml.safe_dump({"schedule": {"faults": [fault]}}), encoding="utf-8")
     status, line = refused(capsys, host, "--engine", "flink", "--faults", str(file))
     assert status == 2
-    assert f"{file}: namespace_loss needs a network " in line
+    assert f"{file}: namespace_loss needs a separate network " in line

@@ -121,7 +121,7 @@ KEPT = ReadBack(guarantee="exactly_once", evidence=("transactions",))
         ({"read_back": LESS, "verdicts": BROKEN}, "flink runs less than declared"),
         ({"read_back": KEPT, "verdicts": BROKEN}, "flink has the guarantee exactly once and broke it"),
         ({"settled": False}, "Not everything that was sent was judged in time"),
-        ({"coverage_complete": False}, "The sidecar could not account for every record"),
+        ({"coverage_complete": False}, "The sidecar could not account for every record of the topics"),
         ({"read_back": KEPT}, None),
     ],
 )

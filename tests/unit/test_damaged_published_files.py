@@ -117,4 +117,4 @@ def test_the_command_reports_a_damaged_history_and_omits_the_plots(
     left(tmp_path)
     (tmp_path / HISTORY_FILE).write_bytes(b"\xff")
     assert main(["report", str(tmp_path), "--format", "html"]) == 1
-    assert "No history was kept" in capsys.readouterr().out
+    assert "There is no timeline" in capsys.readouterr().out

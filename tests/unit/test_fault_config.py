@@ -75,7 +75,7 @@ KILL = {"kind": "process_kill", "target": "w"}
     [
         ({"together": [KILL]}, "schedule.faults.0.together: needs at least 2 "),
         ({"together": [KILL, {**KILL, "for": {"at_least": "1s", "at_most": "5s"}}]}, "group has one duration"),
-        ({"together": [{**KILL, "for": "5s"}] * 2, "for": "9s"}, "leave out for: of the group"),
+        ({"together": [{**KILL, "for": "5s"}] * 2, "for": "9s"}, "for: of the group has no effect"),
         ({"together": [{**KILL, "after": "1s"}] * 2}, "leave out after:"),
         ({"together": [KILL, {"together": [KILL, KILL]}]}, "schedule.faults.0.together.1."),
         ({"together": [KILL, KILL], "name": "both"}, "schedule.faults.0.name: is not a known key"),

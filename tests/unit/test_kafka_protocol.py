@@ -77,7 +77,7 @@ def test_the_preferred_leaders_are_elected(answer: str, *, is_done: bool) -> Non
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (REFUSED, r"refused in/1 \(The replicas are wrong\)"),
+        (REFUSED, r"refused the reassignment of in/1 \(The replicas are wrong\)"),
         (DENIED, r"reassignment \(Cluster authorization failed\)"),
         (DONE[:12], "answer ends too early"),
     ],

@@ -47,8 +47,8 @@ def test_the_report_draws_the_timeline_with_its_faults(story_of_run: tuple[Snaps
     page = rendered(*story_of_run)
     drawn = pictures(page)
     labels = [picture.get("aria-label", "") for picture in drawn]
-    starts = [label.split(",")[0] for label in labels[:4]]
-    assert starts == ["Throughput", "Latency", "Outstanding", "Violations"]
+    starts = [re.split("[,:]", label)[0] for label in labels[:4]]
+    assert starts == ["Throughput", "Latency", "Contributions that are outstanding or not explained", "Violations"]
     assert f"missing at the end {LOST}, highest {LOST}" in labels[3]
     for picture in drawn[:4]:
         assert len(picture.findall("rect[@class='band']")) == 2
@@ -125,7 +125,7 @@ def test_an_unknown_verdict_shows_its_reason() -> None:
 
 def test_without_a_history_the_report_says_so() -> None:
     page = html.render(build(broken()), newest(broken()))
-    assert "No history was kept" in page
+    assert "There is no timeline" in page
     assert "Latency per phase" not in page
     assert pictures(page) == []
 
@@ -194,4 +194,4 @@ def test_the_command_renders_the_history_of_the_state(
     assert len(pictures(capsys.readouterr().out)) >= 3
     (tmp_path / HISTORY_FILE).write_text("{")
     assert main(["report", str(tmp_path), "--format", "html"]) == 1
-    assert "No history was kept" in capsys.readouterr().out
+    assert "There is no timeline" in capsys.readouterr().out

@@ -280,7 +280,7 @@ def test_tls_serves_the_current_certificate_files(tmp_path: Path) -> None:
         key.write_text("no key")
         assert get(endpoint.port, "/healthz", tls=second).status == 200
         assert len(lines) == 1
-        assert "stays in use" in lines[0]
+        assert "keeps the previous certificate" in lines[0]
     finally:
         publisher.stop()
 

@@ -91,7 +91,7 @@ def test_a_huge_record_is_named_and_the_other_topics_are_read(config: Config) ->
         ("records of huge", "problem"),
     ]
     assert records[1].text.startswith(f"one of the newest records {TOO_LARGE}: it is in huge-0 at or after offset 1.")
-    assert records[2].text.startswith("none of the newest 1 decodes: at huge-0 offset 0 field id")
+    assert records[2].text.startswith("none of the newest 1 decodes: at huge-0 offset 0, field id")
 
 
 @pytest.mark.usefixtures("memory")
