@@ -186,8 +186,8 @@ def _full(path: Path | None, state: Path) -> str:
         return f"no space is left on the disk of {path}{_free(path)}: free some space, {_ELSEWHERE}, and {_GOES_ON}"
     if path is None and _has_room(state):
         return (
-            f"no space was left on a disk, but the disk of the state {state} has room{_free(state)}: free some space on the "
-            f"disk of spark.local.dir (/tmp if it is not set) and {_GOES_ON}"
+            f"no space was left on a disk, but the disk of the state {state} has room{_free(state)}: free "
+            f"some space on the disk of spark.local.dir (/tmp if it is not set) and {_GOES_ON}"
         )
     return no_room(state)
 
