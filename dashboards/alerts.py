@@ -125,8 +125,8 @@ def _pipeline() -> tuple[Alert, ...]:
             "{{ .Labels.pipeline }} has a growing number of overdue contributions",
             "Pipeline {{ .Labels.pipeline }} has {{ .Value | humanize }}"
             f" {plural('contribution', 'contributions')} of class overdue, and the number is growing."
-            " After timing.missing_after they become missing, except in two cases: the event may be late because of a"
-            " record that could not be read, or the result may have expired.",
+            " After timing.missing_after they become missing, except in two cases: an unreadable record may have"
+            " advanced the engine's watermark and made the event late, or the result may have expired.",
             # This must fire before missing_after (default 120 s) has passed as well; later it is no early warning.
             pending_for="30s",
             keep_firing_for="10m",

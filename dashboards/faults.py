@@ -127,8 +127,8 @@ def _phases() -> tuple[Panel, ...]:
         Panel(
             "stat",
             "99th percentile of latency",
-            "Latency of the results that were read in each phase, by the selected definition. Its resolution is also "
-            "shown: it is 0 if all topics have LogAppendTime.",
+            "Latency of the results that were read in each phase, by the selected definition. "
+            "Resolution: how exactly these latencies are known; 0 if all topics have LogAppendTime.",
             (Query(slow, "{{phase}}", form="instant"), replace(RESOLUTION, form="instant")),
             unit="s",
             width=8,

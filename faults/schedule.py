@@ -61,8 +61,8 @@ def timeline(
             _check(fault, step.seconds_of(after, fault))
     if not steps:
         raise FaultRefused(
-            f"random: seed {seed} draws no fault, since the first one would exceed length or down_at_most; make "
-            "these larger, or for: and gap: shorter."
+            f"random: seed {seed} draws no fault, since the first one would exceed length or down_at_most; "
+            "raise these limits, or set shorter durations in for: and gap:."
         )
     return Timeline(plan, seed, tuple(steps), schedule.recovery, schedule.periodic)
 
@@ -137,6 +137,6 @@ def _check(fault: Fault, lasts_seconds: float) -> None:
             )
         if target.supervised and lasts_seconds > 0 and fault.kind != "restart_loop":
             raise FaultRefused(
-                f"{fault.kind}: the supervisor of {name} would restart it before for: is over; leave out for:, "
-                "or use restart_loop to keep it down."
+                f"{fault.kind}: the supervisor of {name} would restart it before the duration in for: has passed; "
+                "leave out for:, or use restart_loop to keep it down."
             )

@@ -58,8 +58,8 @@ def select(
 
     if selector.input is False and not any(target.input for target in config.targets.values()):
         raise FaultRefused(
-            f"{kind}: input: false excludes consumers of the input, but none has input: true; mark them, or name "
-            "the target to hit."
+            f"{kind}: input: false excludes targets with input: true, but no target has it; set input: true for each "
+            "consumer of the input, or name the target to hit."
         )
     replicas = {
         name: target

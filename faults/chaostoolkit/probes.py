@@ -34,8 +34,8 @@ def verdict(
     verdicts = report["verdicts"] if over == "run" else report["verdicts_over"].get(over, {})
     if asked not in verdicts:
         raise NoAnswer(
-            f"{source}: no verdict on {asked} over {over} exists; set guarantee to at_most_once, at_least_once or"
-            " exactly_once, and over to run, 1h or 24h."
+            f"{source}: no verdict on {asked} exists (`over` is {over}); set `guarantee` to at_most_once, at_least_once"
+            " or exactly_once, and set `over` to run, 1h or 24h."
         )
     return str(verdicts[asked])
 

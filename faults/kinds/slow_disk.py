@@ -47,8 +47,8 @@ class DiskSlow:
             found += processes.members(name, _process_in(name, target))
             if not self._is_fast(target):
                 raise FaultRefused(
-                    f"{name}: {self._probe_bytes} bytes are written and synced in {target.path} nearly as slowly "
-                    "without the limit as with it; set a lower bytes_per_second."
+                    f"{name}: the limit would hardly slow {target.path}: a synced write of {self._probe_bytes} bytes "
+                    "takes nearly as long without the limit; set a lower bytes_per_second."
                 )
         self._know(found)
 

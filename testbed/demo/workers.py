@@ -32,7 +32,7 @@ def workers_needed(config: FaultConfig, engine: str, source: str) -> int:
     if hit > 1 and hit >= most:
         raise FaultRefused(
             f"{source}: its faults hit {hit} workers at once. One must keep running, which needs {hit + 1} workers, "
-            f"but the demo has at most {most} of {engine}: hit fewer workers, or all on purpose with pick: all."
+            f"but the demo has at most {most} of {engine}: hit fewer workers, or set pick: all to hit all of them."
         )
     return workers_for(engine, max([hit, *(_number(selector) for selectors in of_process for selector in selectors)]))
 

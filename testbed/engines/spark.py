@@ -109,5 +109,5 @@ def effective_of(query: RunningQuery, configs: tuple[ClientConfig, ...]) -> Effe
         guarantee="at_least_once" if all(p.acknowledged for p in producers) else "at_most_once",
         evidence=tuple(evidence),
         commit_interval_seconds=query.trigger_seconds,
-        checkpoint_mode="micro-batch: offsets are written before the results, the commit after them",
+        checkpoint_mode="micro-batch: offsets are written first, then the results, then the commit",
     )

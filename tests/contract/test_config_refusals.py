@@ -312,7 +312,7 @@ OF_A_FILTER = {
         "write a number, as in 10 or 0.5."
     ),
     "oracle.where={path: total, at_least: 5, below: 5}": (
-        "oracle.where.below (from --set oracle.where): 5 is not above at_least 5; raise it."
+        "oracle.where.below (from --set oracle.where): 5 is not greater than at_least (5); raise it."
     ),
     "oracle.where.path=$timestamp": (
         "oracle.where.path (from --set oracle.where.path): $timestamp is not a property of an event; "

@@ -113,7 +113,7 @@ def test_the_demo_reports_the_violations_of_its_kill(tmp_path: Path) -> None:
         said = " ".join(running.said().split())
         assert said.startswith("streamproof ")
         assert "seed 7" in running.said().splitlines()[0]
-        assert "Pipeline demo breaks its guarantee, exactly once." in said
+        assert "Pipeline demo breaks its exactly-once guarantee." in said
         assert re.search(r"[1-9][\d,]* duplicates: [^.]*\. All after fault kill-the-engine on", said)
         assert re.search(r"at_least_once +pass", said)
         assert "The coverage sums balance." in said

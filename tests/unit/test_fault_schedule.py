@@ -37,7 +37,7 @@ def test_each_fault_of_each_cycle_has_its_control_and_recovery() -> None:
     [
         ({"type": "process", "pid": 5}, "restart w"),
         ({"type": "process", "pid_file": "w.pid"}, "restart w"),
-        ({"type": "process", "pid_file": "w.pid", "supervised": True}, "before for: is over"),
+        ({"type": "process", "pid_file": "w.pid", "supervised": True}, "before the duration in for: has passed"),
     ],
 )
 def test_a_kill_that_could_not_be_healed_in_time_is_refused(target: dict[str, Any], words: str) -> None:

@@ -94,7 +94,7 @@ def test_the_summary_is_the_first_part_of_the_report_and_names_the_rest() -> Non
     whole = text.render(report, violations, state="/var/my state")
     head, _, tail = shown.partition("\nOutstanding\n")
     assert whole.startswith(head)
-    for part in ("Pipeline clickstream breaks its guarantee", "\nWhat broke\n", "\nWhere to look\n"):
+    for part in ("Pipeline clickstream breaks its exactly-once guarantee", "\nWhat broke\n", "\nWhere to look\n"):
         assert part in head
     assert tail.endswith("\n  streamproof report '/var/my state'\n")
     assert "\n  Nothing: " in text.summary(build(clean()), None)

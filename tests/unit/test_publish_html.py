@@ -114,7 +114,7 @@ def test_a_name_with_direction_marks_is_escaped() -> None:
     found = replace(broken(), pipeline=turned, reasons=(turned, turned))
     page = html.render(build(found), newest(found))
     assert OBEYED.findall(re.sub(r"[\n\t]", "", page)) == []
-    assert r"<h1>Pipeline click\u202estream breaks its guarantee, exactly once.</h1>" in page
+    assert r"<h1>Pipeline click\u202estream breaks its exactly-once guarantee.</h1>" in page
 
 
 def test_an_unknown_verdict_shows_its_reason() -> None:

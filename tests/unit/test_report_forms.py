@@ -24,7 +24,7 @@ NASTY = "</script><b>&\x00\x1b[31m\"'"
 def test_the_text_fits_and_describes_violations_in_sentences() -> None:
     shown = text.render(build(broken()), newest(broken()))
     assert max(len(line) for line in shown.splitlines()) <= text.WIDTH
-    assert shown.startswith("Pipeline clickstream breaks its guarantee, exactly once.\n")
+    assert shown.startswith("Pipeline clickstream breaks its exactly-once guarantee.\n")
     said = " ".join(shown.split())
     attribution = "after fault kill-one-worker on taskmanager-1 at 2026-01-31 11:59:30."
     assert f"3 events were lost: no result, late or rejected record carries them. 1 {attribution}" in said
@@ -42,7 +42,7 @@ def test_the_read_rate_is_that_of_the_newest_batch() -> None:
 
 def test_the_text_of_a_clean_run_states_that_nothing_broke() -> None:
     shown = text.render(build(clean()))
-    assert shown.startswith("Pipeline clickstream keeps its guarantee, exactly once.\n")
+    assert shown.startswith("Pipeline clickstream keeps its exactly-once guarantee.\n")
     assert "  Nothing: no violation is confirmed.\n" in shown
     assert "  10 events are not due yet.\n" in shown
     assert "  No latency: topic output has CreateTime\n" in shown

@@ -248,7 +248,7 @@ def _explain(commands: Any, shared: argparse.ArgumentParser) -> None:
 
 def _ack(commands: Any, shared: argparse.ArgumentParser) -> None:
     summary = "acknowledge violations, so that they no longer raise the alert, or settle undecodable records"
-    later = "An acknowledged violation raises the alert again if more of its contributions or results are confirmed."
+    later = "An acknowledged violation raises the alert again if the number of its contributions or results grows."
     classes = [name.value for name in ViolationClass]
     parser = _command(commands, shared, "ack", summary, epilog=later)
     parser.add_argument("state", metavar="STATE", help="the state folder")
@@ -260,7 +260,7 @@ def _ack(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--position",
         metavar="P",
-        help=f"{at}; use it only if no result was expected for these records and none advanced the engine's event time",
+        help=f"{at}; use it only if these records needed no result and did not advance the engine's event time",
     )
     parser.add_argument("--reason", required=True, metavar="TEXT", help="reason for the acknowledgement or settlement")
 

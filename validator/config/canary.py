@@ -43,6 +43,6 @@ class Canary(Frozen):
         least_us = -(-(missing_after_us + self.found_within) // ROUNDS_OPEN_MAX)
         if self.every < least_us:
             problem = (
-                f"a round waits timing.missing_after plus found_within, so over {ROUNDS_OPEN_MAX} would wait at once"
+                f"timing.missing_after plus found_within spans over {ROUNDS_OPEN_MAX} rounds, the most that may be open"
             )
             raise broken_rule_at("canary.every", problem, f"write {format_duration(least_us)} or more")

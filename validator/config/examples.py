@@ -102,7 +102,7 @@ outputs:
       key: [country, merchant_id]
       window_start: {path: window.start, unit: ms}
       window_end: {path: window.end, unit: ms}
-      ids: [card_ids, bank_ids]                  # one id space: the lists count as one
+      ids: [card_ids, bank_ids]                  # the inputs share one id space, so the lists are read as one
 rejected:
   - topic: payments-dead-letter
     fields: {id: $header.payment-id, key: [country, merchant.id], event_time: paid_at}

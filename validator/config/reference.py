@@ -65,8 +65,8 @@ zero bytes; other bytes than UTF-8; a byte order mark; more or fewer fields than
 inside a field that does not begin with one |
 | value, if all fields are `$` fields | any bytes; they are not read | zero bytes |
 | null value | on an output: a tombstone, counted and ignored; with emission `cumulative` and a key that is in \
-`$key` or headers, it withdraws the newest result of that key | on inputs, late and rejected topics: a deletion \
-does not prove that an event was handled |
+`$key` or headers, it withdraws the newest result of that key | on inputs, late and rejected topics (a deletion \
+is not evidence of an event) |
 | field | at its path through objects; names are compared by their characters (`\\u0041` is `A`) | absent, \
 null, inside an \
 array; a name on its path that occurs more than once in one object. Repeated names elsewhere have no effect |

@@ -158,7 +158,7 @@ class Where(Frozen):
         if self.one_of == ():
             raise broken_rule_at("one_of", "it is empty", "give at least one entry")
         if self.at_least is not None and self.below is not None and self.below <= self.at_least:
-            raise broken_rule_at("below", f"{self.below} is not above at_least {self.at_least}", "raise it")
+            raise broken_rule_at("below", f"{self.below} is not greater than at_least ({self.at_least})", "raise it")
         return self
 
 

@@ -43,7 +43,7 @@ def canary_status(measures: CanaryMeasures | None, now_us: int) -> CanaryStatus 
         told = f" (by class: {', '.join(missed)})" if missed else ""
         said.append(
             f"The sidecar found only a share of {ratio(recall)} of the violations that its canary planted{told}: "
-            "the sidecar may also miss violations of the pipeline, so the verdict pass is not reliable."
+            "the sidecar may also miss violations of the pipeline, so a pass verdict is not reliable."
         )
     if alarms:
         said.append(

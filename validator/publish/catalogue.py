@@ -133,7 +133,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "guarantee_status",
         "gauge",
         "0 or 1",
-        "1 for the verdict of a guarantee over the run, the last hour or the last day; 0 for the other verdicts.",
+        "1 if `status` is the verdict on the guarantee over the run, the last hour or the last day, else 0.",
         (
             Label("guarantee", tuple(Guarantee), "a guarantee"),
             Label("over", OVERS, "time span of the verdict"),

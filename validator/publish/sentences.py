@@ -73,11 +73,11 @@ def ratio(value: float | None) -> str:
 
 def headline(report: Report) -> str:
     """Return the outcome in one sentence."""
-    guarantee = report["guarantee"].replace("_", " ")
+    guarantee = report["guarantee"].replace("_", "-")
     said = {
-        "pass": f"keeps its guarantee, {guarantee}",
-        "fail": f"breaks its guarantee, {guarantee}",
-        "unknown": f"could not be verified to keep its guarantee, {guarantee}",
+        "pass": f"keeps its {guarantee} guarantee",
+        "fail": f"breaks its {guarantee} guarantee",
+        "unknown": f"could not be verified to keep its {guarantee} guarantee",
     }
     return f"Pipeline {report['pipeline']} {said[report['outcome']]}."
 

@@ -116,8 +116,8 @@ def _input_doubt(config: Config, topic: str, one: InputCounts, counts: Mapping[s
     else:
         check = f"{place}.fields.id and outputs[].fields.ids may name different ids"
     return (
-        f"the configuration of topic {topic} is in doubt: {few} of {plural(one.read, 'event')} {some}, while events of "
-        f"other inputs are: {check}; correct it and begin with a new state.path. If the configuration is "
+        f"the configuration of topic {topic} is in doubt: {few} of {plural(one.read, 'event')} {some}, unlike events "
+        f"of other inputs: {check}; correct it and begin with a new state.path. If the configuration is "
         f"right, the pipeline uses {'nearly no event' if one.matched else 'no event'} of {topic}: find out why"
     )
 

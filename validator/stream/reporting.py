@@ -336,8 +336,8 @@ def _watermark_clause(config: Config, progress: IngestProgress) -> str:
     others = f" and {plural(len(empty) - 2, 'other partition')}" if len(empty) > 2 else ""
     return (
         f"; {names}{others} {'has' if len(empty) == 1 else 'have'} no record, so the input watermark waits for an "
-        "event there or, once timing.idle_after "
-        f"({format_duration(config.timing.idle_after)}) has passed, for an event in another partition"
+        "event there; after timing.idle_after "
+        f"({format_duration(config.timing.idle_after)}), an event in another partition is enough"
     )
 
 
@@ -427,7 +427,7 @@ def _retired_doubts(config: Config, sums: CellTotals) -> list[Doubt]:
         found.append(Doubt(f"{sentence} {'its cell' if count == 1 else 'their cells'}", FORBID_LOSS))
     if count := sums.cells_undecided:
         sentence = f"retention dropped {plural(count, 'cell')} before the verdict was decided"
-        why = "a topic did not exist, or an open transaction held it back, for twice state.retention"
+        why = "a topic did not exist or had an open transaction for twice state.retention"
         found.append(Doubt(f"{sentence}, because {why}; a new state begins without this doubt"))
     if count := sums.blocked_retired:
         sentence = f"an open transaction may have held the answers to {plural(count, 'event')} when retention dropped"
@@ -519,7 +519,7 @@ def _why_no_latency(record: RunRecord) -> str | None:
     topics = ", ".join(sorted(record.record_times.topics))
     return (
         f"CreateTime on {topics}: latency is measured from the instants at which the sidecar reads the records; "
-        "a result that was in a backlog, or whose inputs were, does not count, and there is no other result yet"
+        "a result counts only if neither it nor its inputs were in a backlog, and there is no such result yet"
     )
 
 
