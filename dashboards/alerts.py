@@ -268,8 +268,8 @@ def _sidecar() -> tuple[Alert, ...]:
             f"max by (pipeline, topic) ({lag}) > {BEHIND_SECONDS}",
             "the sidecar of {{ .Labels.pipeline }} is behind on {{ .Labels.topic }}",
             "The sidecar of pipeline {{ .Labels.pipeline }} is {{ .Value | humanizeDuration }} behind on topic"
-            f" {{{{ .Labels.topic }}}}. The limit is {BEHIND_SECONDS // 60}m. It finds violations of any class later"
-            " by this delay.",
+            f" {{{{ .Labels.topic }}}} (limit: {BEHIND_SECONDS // 60}m), so it finds violations of any class"
+            " that much later.",
             pending_for="5m",
             keep_firing_for="5m",
         ),

@@ -29,8 +29,8 @@ TO_PIPELINE: Final = Link("pipeline", "/d/streamproof-pipeline?var-pipeline=${__
 SOME: Final = (Threshold(None, "green"), Threshold(1, "orange"))
 CELLS: Final = {
     "watched": Cells(RED_THEN_GREEN, {"0": ("SILENT", "red"), "1": ("yes", "green")}),
-    "failed in 1 h": Cells(GREEN_THEN_RED, {"0": ("no", "green"), "1": ("BROKEN", "red")}),
-    "unknown in 1 h": Cells(SOME, {"0": ("no", "green"), "1": ("unknown", "orange")}),
+    "failed, last hour": Cells(GREEN_THEN_RED, {"0": ("no", "green"), "1": ("BROKEN", "red")}),
+    "unknown, last hour": Cells(SOME, {"0": ("no", "green"), "1": ("unknown", "orange")}),
     "open violations": Cells(GREEN_THEN_RED),
     "overdue": Cells(SOME),
     "lag (s)": Cells((Threshold(None, "green"), Threshold(30, "orange"), Threshold(300, "red")), unit="s"),
@@ -113,8 +113,8 @@ def _counts() -> tuple[Panel, ...]:
 def _table() -> Panel:
     columns = {
         "watched": f"{by('pipeline', of('build_info'), 'max')} or 0 * ({_silent()})",
-        "failed in 1 h": _declared("fail", "1h"),
-        "unknown in 1 h": _declared("unknown", "1h"),
+        "failed, last hour": _declared("fail", "1h"),
+        "unknown, last hour": _declared("unknown", "1h"),
         "exact ratio": by("pipeline", of("reliability_ratio", {"measure": "exact"}), "min"),
         "open violations": by("pipeline", of("violations_open")),
         "overdue": by("pipeline", of("outstanding_events", {"state": "overdue"})),

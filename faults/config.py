@@ -150,7 +150,7 @@ class FaultConfig(Section):
 def load(path: str | os.PathLike[str]) -> FaultConfig:
     """Read the YAML file at ``path``. ``${NAME}`` is replaced from the environment. Raises FaultConfigError."""
     file = Path(path)
-    data = mapping_in(file, "targets: and schedule: or plan:")
+    data = mapping_in(file, "targets: and either schedule: or plan:")
     return _resolved(parse(data, str(file)), file.resolve().parent)
 
 

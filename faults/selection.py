@@ -58,7 +58,7 @@ def select(
 
     if selector.input is False and not any(target.input for target in config.targets.values()):
         raise FaultRefused(
-            f"{kind}: input: false excludes targets with input: true, but no target has it; set input: true for each "
+            f"{kind}: input: false excludes targets with input: true, but there are none; set input: true for each "
             "consumer of the input, or name the target to hit."
         )
     replicas = {

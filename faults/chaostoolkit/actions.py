@@ -69,7 +69,7 @@ def wait_until_judged(source: str, at_least_seconds: float = 0.0, timeout_second
         if time.monotonic() > deadline:
             why = [f"{count} {name}" for name, count in (undecided | {"suspected": suspected}).items() if count]
             if waited < at_least_seconds:
-                why.append(f"the report came {waited:.1f} s after the call; at_least_seconds is {at_least_seconds:g}")
+                why.append(f"the report came after {waited:.1f} s, less than at_least_seconds ({at_least_seconds:g})")
             raise NoAnswer(
                 f"{source}: the sidecar has not decided within {timeout_seconds:g} s ({', '.join(why)}); set a "
                 "larger timeout_seconds, or see the reason in the sidecar's report."

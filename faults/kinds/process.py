@@ -38,7 +38,7 @@ class OnProcesses:
         for known in found:
             other = owner.setdefault(known.pid, known.target)
             if other != known.target:
-                raise FaultRefused(f"{other} and {known.target} both hold process {known.pid}; hit one of them only.")
+                raise FaultRefused(f"{other} and {known.target} both include process {known.pid}; hit only one.")
         self.facts = Facts(processes=tuple(found))
 
     def maintain(self) -> None:

@@ -78,8 +78,8 @@ def check_combination(
         )
     if has_two_brokers and not {"namespace", "link"}.isdisjoint(target_types):
         raise FaultRefused(
-            f"{source}: faults of leaders need two brokers, but links and a worker's own network lead to only one; use "
-            "either faults of links and networks, or faults of leaders, not both in one chaos day."
+            f"{source}: faults of leaders need two brokers, but through a link or a worker's own network the engine "
+            "reaches only one; use either faults of links and networks or faults of leaders, not both in one chaos day."
         )
     if {"disk_full", "disk_slow"} <= set(kinds):
         raise FaultRefused(

@@ -233,7 +233,7 @@ def test_a_writer_without_brokers_plants_nothing_reports_it_once_and_ends(
 
 
 def test_a_plan_of_too_many_open_rounds_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match=r"canary\.every .* over 1000 rounds, the most that may be open"):
+    with pytest.raises(Exception, match=r"canary\.every .*: more than 1000 rounds would be open"):
         config(tmp_path, 'canary={"input": "ci", "output": "co", "every": "1s"}', "timing.missing_after=1h")
     with pytest.raises(Exception, match=r"canary\.every .*: 500ms is below 1s"):
         config(tmp_path, 'canary={"input": "ci", "output": "co", "every": "500ms"}')

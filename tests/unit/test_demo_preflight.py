@@ -64,7 +64,7 @@ FULL = {"kind": "disk_full", "target": "flink-disk", "for": "4s", "parameters": 
     [
         ([{**FULL, "parameters": {"bytes": "1MiB"}}], "disk_full leaves 1073741824 bytes free, "),
         ([FULL, {"kind": "disk_slow", "target": "flink-disk", "parameters": {"bytes_per_second": "1MB"}}], "not both"),
-        ([LEADER, {"kind": "net_reset", "target": "flink-link"}], "leaders need two brokers, .* to only one"),
+        ([LEADER, {"kind": "net_reset", "target": "flink-link"}], "leaders need two brokers, .* reaches only one"),
     ],
 )
 def test_incompatible_faults_are_refused(faults: list[dict[str, Any]], sentence: str, tmp_path: Path) -> None:

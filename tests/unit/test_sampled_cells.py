@@ -41,7 +41,7 @@ def test_a_collision_in_a_sampled_cell_is_found(tmp_path: Path, share: int, verd
     shown = run.shown()
     found = share == 1
     assert (shown.contributions["missing"], shown.contributions["unknown_id"]) == ((3, 3) if found else (0, 0))
-    said = "the ids of 1 cell differ though its fingerprints agree (2 cells were compared)"
+    said = "the expected and the found ids of 1 cell differ though its fingerprints agree (2 cells were compared)"
     assert sum(said in reason for reason in shown.reasons) == int(found)
     assert shown.verdicts[Guarantee.EXACTLY_ONCE] == verdict
 

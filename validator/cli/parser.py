@@ -125,7 +125,7 @@ def _validate(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--leave-open",
         action="store_true",
-        help="with --once: do not close windows whose end the input watermark has not passed",
+        help="with --once: leave a window open if the input watermark has not passed its end",
     )
     parser.add_argument(
         "--quiet",

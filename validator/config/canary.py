@@ -42,7 +42,5 @@ class Canary(Frozen):
         """Raise PydanticCustomError if more than `ROUNDS_OPEN_MAX` rounds would wait for their verdict."""
         least_us = -(-(missing_after_us + self.found_within) // ROUNDS_OPEN_MAX)
         if self.every < least_us:
-            problem = (
-                f"timing.missing_after plus found_within spans over {ROUNDS_OPEN_MAX} rounds, the most that may be open"
-            )
+            problem = f"more than {ROUNDS_OPEN_MAX} rounds would be open during timing.missing_after plus found_within"
             raise broken_rule_at("canary.every", problem, f"write {format_duration(least_us)} or more")

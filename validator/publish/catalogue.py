@@ -127,7 +127,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "unconsumed_overdue_events",
         "gauge",
         "contributions",
-        "Contributions in state `unconsumed` that would be missing if the engine's consumer group had read them.",
+        "Contributions that would be missing, but are `unconsumed`: the engine's consumer group has not read them.",
     ),
     Metric(
         "guarantee_status",
@@ -175,7 +175,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "detection_delay_seconds",
         "histogram",
         "seconds",
-        "Time until the confirmation of a violation is committed, from the first instant at which proof was possible.",
+        "Time from the first instant at which a violation could be proven to the commit of its confirmation.",
     ),
     Metric(
         "fault_active",
@@ -271,8 +271,8 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "coverage_complete",
         "gauge",
         "0 or 1",
-        "1 while the sidecar has missed no record (expired, or in a recreated or truncated topic) and its coverage sums"
-        " balance, else 0.",
+        "0 if the sidecar missed a record (it expired, or its topic was recreated or truncated), or if its coverage"
+        " sums do not balance; else 1.",
     ),
     _canary(
         "recall_ratio",

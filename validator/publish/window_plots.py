@@ -57,7 +57,7 @@ def classes_by_window(report: Report, windows: Windows) -> str:
     merged = f" A bar stands for {each} windows." if each > 1 else ""
     said = (
         f"{plural(len(windows), 'window')} by their start (UTC, event time). The newest verdict of each cell"
-        f" counts.{merged} Shaded windows: a fault was active during the window, by the brokers' clock."
+        f" counts.{merged} Shaded: the window overlaps an active fault (times by the brokers' clock)."
     )
     plots = broken + _figure("All contributions", svg.stacks(_all_label(bars), *_all_parts(bars), shades))
     table = _table(report, bad, size_us) if bad else '<p class="dim">No window has a violation.</p>'

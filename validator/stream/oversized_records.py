@@ -227,7 +227,7 @@ class Isolation:
         why = (
             f"{plural(attempts.refused, 'other record')} could not be read either"
             if attempts.refused
-            else "no topic has another record with which to test whether memory suffices"
+            else "no topic has another record to try"
         )
         raise CannotVerify(
             f"memory is short: {_named(span)} does not fit into it, and {why}. Nothing was skipped: raise "

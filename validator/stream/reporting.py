@@ -408,8 +408,8 @@ def _refuted_sentence(sums: CellTotals) -> str:
     count, all_of_them = sums.cells_refuted, sums.cells_sampled
     compared = "cell was" if all_of_them == 1 else "cells were"
     return (
-        f"the ids of {plural(count, 'cell')} differ though {'its' if count == 1 else 'their'} fingerprints agree "
-        f"({all_of_them} {compared} compared): do not rely on the fingerprints of other cells; "
+        f"the expected and the found ids of {plural(count, 'cell')} differ though {'its' if count == 1 else 'their'} "
+        f"fingerprints agree ({all_of_them} {compared} compared): do not rely on the fingerprints of other cells; "
         "this is a defect of streamproof or of the machine"
     )
 
