@@ -30,7 +30,7 @@ class Settings:
     it was never seen. ``grafana``: address of the Grafana with the dashboards; empty if unknown.
 
     Raises SettingsError for an objective outside (0, 1), an invalid name, and a ``grafana`` that is not an address or
-    has more than an address.
+    contains user information, a query or a fragment.
     """
 
     objective_ratio: float = OBJECTIVE
@@ -75,7 +75,7 @@ class Settings:
 
 
 def has_secret_parts(address: str) -> bool:
-    """Whether ``address`` has user information, a query or a fragment. It looks for the characters and does not parse
-    the address: a password may contain any of the three, and a parser would then find a different host.
+    """Whether ``address`` contains @, ? or #: it may have user information, a query or a fragment. It
+    is not parsed: if a password contains one of these characters, a parser finds a different host.
     """
     return not {"@", "?", "#"}.isdisjoint(address)

@@ -27,7 +27,7 @@ FOLDER_UID: Final = "streamproof"
 DATASOURCE_UID: Final = "streamproof-prometheus"
 """Uid of the data source in the provisioning files."""
 DASHBOARDS_PATH: Final = "/var/lib/grafana/dashboards/streamproof"
-"""Folder of the dashboards in the provisioning file: in Grafana's own data folder of its packages and image."""
+"""Folder of the dashboards in the provisioning file: below the data folder that Grafana's packages and image use."""
 
 
 def dashboards(settings: Settings) -> tuple[Dashboard, ...]:

@@ -128,7 +128,7 @@ class _Healing:
             self._begin(task)
 
     def _unproven(self, to_prove: list[HealTask]) -> list[HealTask]:
-        """The tasks that no probe has shown to be healed when the timeout after the latest success is over.
+        """The tasks that no probe shows to be healed before the timeout ends. Each success restarts the timeout.
 
         All tasks advance in turn, so that a task that waits for a call does not delay the others.
         """
@@ -214,7 +214,7 @@ class _Healing:
         try:
             return do()
         except NotVerified:
-            raise  # from another fault, which is maintained meanwhile
+            raise  # another fault, which is maintained during the wait, has ended early
         except (FaultError, OSError) as error:
             self._fail(task, f"is not healed: {error}")
         return None

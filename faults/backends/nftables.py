@@ -49,7 +49,7 @@ def remove(namespace: str, name: str) -> None:
 
 def _table(device: str, percent: float, name: str) -> str:
     """The command that creates the table. The kernel applies all of it or nothing."""
-    last = round(percent / 100 * _PARTS) - 1  # with `<`, nft would refuse 100%: numgen never returns that number
+    last = round(percent / 100 * _PARTS) - 1  # nft refuses `< _PARTS` (100%): numgen never returns _PARTS
     share = f"numgen random mod {_PARTS} <= {last}"
     return (
         f"add table ip {name}; add chain ip {name} out {{ type filter hook output priority 0; }}; "

@@ -1,4 +1,4 @@
-"""The containers that this process runs in, or shares the network of, from /proc of Linux.
+"""The containers in which this process runs or whose network it shares, according to /proc of Linux.
 
 A host name does not identify a container: it can be chosen (``--hostname``) or be the host's (``--network host``).
 Three other facts do. Docker and Podman mount files over ``/etc/hosts`` and similar, from a folder that is named after

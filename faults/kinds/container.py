@@ -16,7 +16,7 @@ from faults.parameters import ContainerRestartParameters, DisconnectParameters
 from faults.targets import ContainerTarget
 
 _NO_NETWORKS: Final = ("host", "none")
-"""Docker's names for the host's network, from which no container can be disconnected, and for no network."""
+"""Docker's names for the host's network and for no network. No container can leave the host's network."""
 
 
 class _OnContainers:

@@ -191,8 +191,8 @@ def _absent(done: Sequence[RunResult]) -> list[str]:
 
 
 def order_of_costs(rows: Sequence[Row]) -> list[tuple[str, list[str], list[str]]]:
-    """For each (workload, guarantee, fault) that at least two engines have measured here and in PGVal: the engines by
-    failure cost, lowest first, here and in PGVal.
+    """The engines by failure cost, lowest first: in this campaign, and in PGVal. There is one entry for each (workload,
+    guarantee, fault) for which at least two engines have a cost in both.
     """
     groups: dict[tuple[str, str, str], list[tuple[str, float, int]]] = {}
     for row in rows:

@@ -50,7 +50,7 @@ _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+
 _SPACES: Final = " \t\n\r"
 _NUMBER_BYTES: Final = bytes(ord("0") if chr(byte) in "0123456789+-.eE" else ord(" ") for byte in range(256))
 _LONG_RUN: Final = b"0" * (LONGEST_NUMBER + 1)
-# It also matches a string that does not end. Otherwise each quote in it would be tried.
+# It also matches a string that does not end. Otherwise the search would try each quote in it as a start.
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"{}[]")
 _ABSENT: Final = object()

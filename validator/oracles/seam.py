@@ -85,7 +85,7 @@ class Oracle(Frozen):
     """Whether the pipeline drops repeated ids, so that a cell owes each id once. With any other oracle,
     `inputs[].duplicates: collapse` states this."""
     asks_lateness: ClassVar[bool] = False
-    """Whether what a cell owes depends on which events were late, even if lateness excuses nothing."""
+    """Whether the contributions that a cell owes depend on which events were late, even if lateness excuses nothing."""
     hidden_inputs_lose: ClassVar[bool] = False
     """Whether an unreadable record may explain missing contributions."""
     ends_are_known: ClassVar[bool] = True
@@ -182,8 +182,8 @@ class Oracle(Frozen):
 
     @abstractmethod
     def reaches_us(self, event_times_us: Ints, slack_us: int) -> Ints:
-        """Return the largest end of a cell at or before ``event time - slack``: the end that each event proves to be
-        past."""
+        """Return, for each event, the latest end of a cell at or before ``event time - slack``. The event proves that
+        this end is past."""
 
     @abstractmethod
     def latest_reaches_us(self, starts_us: Ints, slack_us: int) -> Ints:

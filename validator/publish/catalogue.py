@@ -63,7 +63,7 @@ class Metric:
 NAN: Final = float("nan")
 CONTRIBUTION: Final = Label("class", tuple(Contribution), "class of a contribution")
 MOVED: Final = tuple(name for name in Contribution if name is not Contribution.EXPECTED)
-"""Classes between which a contribution moves. An expected contribution stays expected in any class."""
+"""Classes between which a contribution moves. `expected` is not one: it counts expected contributions of any class."""
 VIOLATION: Final = Label("class", tuple(ViolationClass), "class of a violation")
 PHASE: Final = Label("phase", PHASES, "phase of the run")
 TOPIC: Final = Label("topic", None, "a configured topic")

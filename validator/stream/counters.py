@@ -52,7 +52,7 @@ def restore(state: Path, record: RunRecord) -> str | None:
     try:
         kept = _Kept.of(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        # The file is written before a report is: with a report it must have existed.
+        # The file is written before each report. If a report exists, the file existed, too.
         return f"{path} does not exist any more{_COUNTERS_RESTART}" if (state / REPORT_FILE).exists() else None
     except DAMAGED as error:
         return f"{unreadable(path, error)}{_COUNTERS_RESTART}"
