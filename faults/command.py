@@ -89,7 +89,7 @@ def _list(config: FaultConfig | None) -> None:
 
 
 def _why_no_docker(config: FaultConfig | None) -> str | None:
-    """Why no Docker of the targets, or the default one if no target names any, can be used; None if one can."""
+    """Why Docker cannot be used at any socket of the targets (or at the default one); None if it can at one of them."""
     targets = () if config is None else config.targets.values()
     sockets = [target.socket for target in targets if isinstance(target, ContainerTarget)]
     reasons = [docker.why_not_here(socket) for socket in dict.fromkeys(sockets or [docker.SOCKET])]

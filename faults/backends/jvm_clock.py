@@ -17,7 +17,7 @@ FRESH_SECONDS: Final = 2.0
 
 
 def has_reported(clock_file: Path, pid: int) -> bool:
-    """Whether the agent of this process has written its file. A file that an earlier process with the same id left does
+    """Whether the agent of this process has written its file. A file of an earlier process with the same id does
     not count."""
     seen = processes.status_of(pid)
     try:

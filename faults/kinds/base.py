@@ -12,7 +12,7 @@ from faults.facts import Facts
 from faults.fault import Fault
 
 PROBE_INTERVAL_SECONDS: Final = 1.0
-"""The end of a fault window may be later than the end of its fault by this time."""
+"""A fault window may end later than its fault, by at most this interval."""
 _Item = TypeVar("_Item")
 
 

@@ -89,7 +89,7 @@ class ClockSkew(OnProcesses):
         self._write(self._offset_seconds)
 
     def is_active(self) -> bool:
-        """Whether all processes run and each JVM, or a child process with the same library and file, has the offset."""
+        """Whether all processes run with the offset, as reported by the agent or read in a child process."""
         alive = all(processes.is_alive(process) for process in self.facts.processes)
         return alive and self._is_off_by(self._offset_seconds)
 

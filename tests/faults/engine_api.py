@@ -202,7 +202,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         text = "text/plain; charset=utf-8"
         content_type = None if said is None else text if isinstance(said, str) else "application/json"
         found += call.of_answer(status, headers, content_type, said) if call else []
-        # Before the answer is sent, so that a client with the answer can rely on it.
+        # Added before the answer is sent: a client that has the answer finds its violations.
         engine.violations += [f"{self.command} {self.path}: {problem}" for problem in found]
         self._say(status, headers, content_type, said)
 

@@ -62,8 +62,8 @@ def test_a_sidecar_outlives_an_outage_of_its_brokers(
 def test_results_due_in_an_outage_get_their_time_afterwards(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The brokers are killed for longer than `missing_after`. The engine answers one event after the first batches
-    since. The other is lost, although the sidecar is restarted in between."""
+    """The brokers are killed for longer than `missing_after`. Later the sidecar is restarted, and then the engine
+    answers one of two events. Only the loss of the other event is confirmed."""
     monkeypatch.setattr(brokers, "_TIMEOUT_SECONDS", 2.0)
     timing = ("timing.overdue_after=5s", f"timing.missing_after={MISSING_SECONDS:g}s")
     with EmbeddedBroker() as broker:
@@ -78,8 +78,8 @@ def test_results_due_in_an_outage_get_their_time_afterwards(
             live.ended.wait(MISSING_SECONDS + 5.0 - (time.monotonic() - away_since))
             broker.restart()
             since = time.monotonic()
-            # Frontiers that include the outage, and a batch. Without the allowance for outages, the loss is confirmed
-            # here.
+            # One batch whose frontiers include the outage, and a second batch. Without the allowance for outages, the
+            # loss is confirmed here.
             live.batches(2)
         assert live.status in (0, 3)
         with pipeline.live(*timing) as live:

@@ -1,4 +1,4 @@
-"""Random histories for the core, with the progress that each step proves and the reference's opinion.
+"""Random histories for the core, with the sidecar's progress and the reference's opinion after each step.
 
 The core's clock never stands still, so histories are stretched. One instant of the generators becomes `SCALE`
 microseconds, and lookups at the same instant follow each other within it. Nothing is appended between two such lookups.
@@ -229,8 +229,8 @@ class Opinion:
 class Referee(Reference):
     """The reference with two stricter choices.
 
-    [9] If *every* answer partition is held by an open transaction, the lookup instant stands for the read-through time
-    of the free ones. Read literally, the rule would make a cell blocked the moment it closes, before it is due on any
+    [9] If *every* answer partition is held by an open transaction, none is free. The lookup instant replaces the
+    read-through time. Read literally, the rule would make a cell blocked the moment it closes, before it is due on any
     clock.
 
     [19] With an open transaction among the inputs, excess *stays* unresolved at an ending. Excess that the read-through
@@ -238,7 +238,7 @@ class Referee(Reference):
     """
 
     def is_resolved(self, cell: Cell) -> bool:
-        """As in the reference, or if time had proven it before the ending."""
+        """As in the reference; also true if the read-through of every input resolved the cell before the ending."""
         inputs = self.clock.places("input")
         proven = bool(inputs) and self.clock.proven(self.last_observed_us.get(cell, 0), inputs)
         return proven or super().is_resolved(cell)

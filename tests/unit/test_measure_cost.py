@@ -200,7 +200,7 @@ def test_final_costs_do_not_change(until: int) -> None:
 
 @pytest.mark.parametrize("slow", [64, 66, 69])
 def test_an_immediate_recovery_is_final_once_all_of_it_was_read(slow: int) -> None:
-    """The stable time is shorter than the span of a rate: the slow result is after the former and within the latter."""
+    """The slow result comes after the stable time (2 s), but within the span of a rate (10 s)."""
     rules = CostRules(detector=Detector(moving_seconds=10, stable_seconds=2), give_up_seconds=60)
     run = [second(at, latency=9.0 if at == slow else 1.0) for at in range(200)]
     brief = fault("kill", 60, 60.5)

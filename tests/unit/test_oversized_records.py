@@ -96,7 +96,7 @@ def _pair(place: PartitionId) -> tuple[str, int]:
 
 @pytest.mark.parametrize("seed", range(15))
 def test_exactly_the_records_that_do_not_fit_are_skipped(seed: int, tmp_path: Path) -> None:
-    """Over any number of processes. Each one is ended by its JVM, or killed right after a commit."""
+    """The reading may take many processes. Each one is ended by its JVM, or killed right after a commit."""
     log: Any = Log(random.Random(seed), fits=random.Random(seed).choice([1, 7, 1000]))
     begun = Isolation(tmp_path, lambda _: None).begin(log)
     assert begun == bool(log.wanted) == (tmp_path / FILE).exists()
@@ -119,7 +119,7 @@ def test_exactly_the_records_that_do_not_fit_are_skipped(seed: int, tmp_path: Pa
     "error", [RuntimeError("java.lang.OutOfMemoryError: heap"), ConnectionError()], ids=["text", "jvm"]
 )
 def test_a_failure_after_the_records_were_read_ends_the_reading_in_parts(error: Exception, tmp_path: Path) -> None:
-    """The cells in memory may have the facts of the part already; another part would fold them twice."""
+    """The cells in memory may already contain the facts of the part. Reading it again would add them twice."""
     log: Any = Log(random.Random(1), fits=1000)
     isolation = Isolation(tmp_path, lambda _: None)
     assert isolation.begin(log)
@@ -173,7 +173,7 @@ def starts(folder: Path, log: Any, *, most: int) -> list[str]:
 
 
 class ShortLog(Log):
-    """Memory is short, and reads fail, while the number of earlier reads is in ``short``."""
+    """A log that fails a read for lack of memory if the number of earlier reads is in ``short``."""
 
     short = range(0)
     reads = 0

@@ -14,7 +14,7 @@ from validator.model.frontier import RunEnd
 
 
 def test_a_cell_closed_by_the_end_of_a_run_hides_nothing_after_retention(tmp_path: Path) -> None:
-    """The watermark has not passed its end: it has an event of the year 3000, which a run with `--once` judged."""
+    """The watermark has not passed the cell's window, which is far in the future. A `--once` run judged the cell."""
     run = Run(tmp_path / "state")
     run.judging.settle_at = 1
     far_us, at = WATERMARK_US * 2, START_US

@@ -99,8 +99,8 @@ def findings(
 def _since(report: Report, records: list[ViolationRecord], history: History, violation: str) -> str | None:
     """Return when the first of the confirmed violations was confirmed; None if that was before the kept data.
 
-    A report of an earlier version lacks this time. It is then taken from the history, which is bounded, or, without a
-    history, from the list of violations, which is even shorter.
+    A report of an earlier version lacks this time. The history then supplies it; without a
+    history, the list of violations. Both are bounded, and the list is shorter than the history.
     """
     told = report["violations"].get("first_confirmed", {}).get(violation)
     if told is not None:

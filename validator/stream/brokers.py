@@ -132,7 +132,7 @@ class Brokers:
         partitions = [TopicPartition(t.name, p) for t in topics.values() for p in t.partitions]
         if not partitions:
             return {}
-        # The committed offset is looked up before the high watermark, so that it is not past it. Only an offset that
+        # A committed offset is looked up first. Therefore it is not past the high watermark. Only an offset that
         # was committed on an earlier topic of the same name can be past it.
         committed = self.committed(partitions) if self._group is not None else {}
         starts = self._offsets(partitions, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)

@@ -27,9 +27,9 @@ NAMES: Final = (
     "after_retiring",
     "after_saving",
 )
-"""The failpoints, in the order in which a batch passes them, except those of the end of a `--once` run.
+"""The failpoints, in the order in which a batch passes them. A batch at the end of a `--once` run differs.
 
-That batch passes ``before_rest`` before ``before_facts``, and ``after_rest`` instead of ``after_facts``."""
+It passes ``before_rest`` before ``before_facts``, and ``after_rest`` instead of ``after_facts``."""
 
 _passed: dict[str, int] = {}
 

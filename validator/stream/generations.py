@@ -328,7 +328,7 @@ class Generations:
         if is_first:
             self._note_run(generation)
             if not self._once:
-                # Otherwise the first batch with records takes as long as the workers need to start.
+                # Without the warm-up, the first batch with records waits until the workers have started.
                 workers.warm_up()
         self._read_faults()
         if in_parts:

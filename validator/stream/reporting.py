@@ -147,7 +147,7 @@ def snapshot_of(
 
 
 def _settled(positions: Positions) -> tuple[SettledPositions, ...]:
-    """The settled positions: each settlement of an operator, and those by rejected topics summed per partition."""
+    """The settled positions: one entry per settlement of an operator; rejected topics have one per partition."""
     sums: dict[tuple[PartitionId, str, str, int], list[Stretch]] = {}
     for number, one in enumerate(positions.settlements):
         alone = number if one.rejected is None else -1
@@ -326,7 +326,7 @@ def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums:
 
 
 def _watermark_clause(config: Config, progress: IngestProgress) -> str:
-    """The input partitions without a record, if only they hold back the input watermark, as the end of a sentence."""
+    """The input partitions without a record, if nothing else holds back the watermark, as the end of a sentence."""
     inputs = {place: frontier for place, frontier in sorted(progress.frontiers.items()) if frontier.side == "input"}
     silent = [place for place, frontier in inputs.items() if frontier.newest_event_time_us is None]
     empty = [place for place in silent if inputs[place].records == 0 and inputs[place].lag_events == 0]
@@ -436,7 +436,7 @@ def _retired_doubts(config: Config, sums: CellTotals) -> list[Doubt]:
 
 
 def _by_group(config: Config) -> str:
-    """The consumer in a sentence. The configuration may no longer name the group on which retired cells depended."""
+    """A phrase for the consumer. The configuration may no longer name the group on which retired cells depended."""
     group = config.engine.consumer_group
     return "by the engine" if group is None else f"by group {group}"
 
