@@ -200,7 +200,7 @@ TRIALS: Final = {
     ),
     "session": Trial(
         title="Sessions",
-        text="A gap of 1.5 s, and clicks that are 1 s apart: without a delayed click there are two sessions, which\n"
+        text="A gap of 1.5 s, and clicks that are 1 s apart: while a click is delayed there are two sessions, which\n"
         "merge when the click is read. If the first session has been answered by then, the merged session has\n"
         "several results. Also late events and second copies.",
         oracle="{kind: session_window, gap: 1500ms}",
