@@ -48,7 +48,7 @@ def pss_of(pid: int) -> int:
 
 
 class Sampler:
-    """A context manager that samples a process and its descendants until it exits."""
+    """A context manager that samples a process and its descendants until the `with` block ends."""
 
     def __init__(self, pid: int, every_seconds: float = 0.5) -> None:
         self._pid = pid
@@ -57,7 +57,7 @@ class Sampler:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.usage: dict[str, Usage] = {}
         self.together_max = 0
-        """Largest sum of `pss_of` all processes at one time, in bytes."""
+        """Largest total of `pss_of` over all processes in one sample, in bytes."""
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -127,7 +127,7 @@ def _pipeline() -> tuple[Alert, ...]:
             f" {plural('contribution', 'contributions')} of class overdue, and the number is growing."
             " After timing.missing_after they become missing, except in two cases: an unreadable record may have"
             " advanced the engine's watermark and made the event late, or the result may have expired.",
-            # This must fire before missing_after (default 120 s) has passed as well; later it is no early warning.
+            # This early warning must fire before missing_after (default 120 s) has passed.
             pending_for="30s",
             keep_firing_for="10m",
         ),
@@ -227,8 +227,8 @@ def _sidecar() -> tuple[Alert, ...]:
     recent = f"last_over_time({select('last_batch_timestamp_seconds', over=GAP)})"
     lag, recent_lag = select("read_lag_seconds"), f"last_over_time({select('read_lag_seconds', over=GAP)})"
     batch = select("last_batch_timestamp_seconds", over=STALLED_GAP)
-    # The metric's value is the time of the start. The first value in the range counts as one start in addition to its
-    # changes, unless that sidecar started earlier. A new pod is a new series.
+    # The metric's value is the time of the start. The number of starts in the range is the number of
+    # changes of this value, plus one if its minimum is within the range. A new pod is a new series.
     started = select("start_timestamp_seconds", over=STARTS_WITHIN)
     first = f"(min_over_time({started}) >= bool time() - {seconds_of(STARTS_WITHIN)})"
     starts = f"sum by (pipeline) (changes({started}) + {first})"

@@ -37,7 +37,7 @@ class PortAccess:
 
 
 class _Bearer(requests.auth.AuthBase):
-    """Sets the header `Authorization`. requests replaces a header that it is passed by an entry of `~/.netrc`."""
+    """Sets the header `Authorization`. If it is passed in `headers`, requests replaces it by an entry of `~/.netrc`."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -138,9 +138,9 @@ def _another_form(source: str, said: object) -> GrafanaRefusal:
 def _get(source: str, access: PortAccess) -> str:
     auth = None if access.token_file is None else _Bearer(_token(access.token_file))
     if access.ca_file is not None:
-        try:  # requests reports a file that cannot be used as a failed connection
+        try:  # if the file is unusable, requests reports a failed connection
             ssl.create_default_context(cafile=access.ca_file)
-        except OSError as error:  # of which SSLError is one
+        except OSError as error:  # SSLError is an OSError
             said = error.strerror or type(error).__name__
             raise GrafanaRefusal(
                 f"--ca-file: {access.ca_file} cannot be used ({said}); give PEM certificates."

@@ -1,4 +1,4 @@
-"""Checks that a Prometheus accepts every expression of rules and dashboards, and whether it has series for it."""
+"""Checks whether a Prometheus accepts each expression of rules and dashboards, and finds series for each."""
 
 from __future__ import annotations
 

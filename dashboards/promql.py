@@ -14,8 +14,8 @@ INSTANCE: Final = "instance"
 """The label that Prometheus adds: the address that it scrapes."""
 HISTOGRAM_SUFFIXES: Final = ("_bucket", "_sum", "_count")
 Match = Mapping[str, str | tuple[str, ...]]
-"""Label -> one value, or several. A dashboard variable (``$name``) as a value matches one selection; in a tuple it
-matches several, if readers can select several.
+"""Label -> one value, or several. A value can be a dashboard variable (``$name``) that has one selection. A
+variable with several selections is written as a tuple of only this variable.
 """
 
 
@@ -104,8 +104,8 @@ def _is_known(name: str) -> bool:
 
 
 def breaking(extra: Match | None = None) -> str:
-    """Open violations by pipeline and class, without those that a fault plan expects, of the classes that break the
-    declared guarantee. For a sidecar that does not report expected violations separately, all open violations count.
+    """Open violations of the classes that break the declared guarantee, by pipeline and class. Violations that a fault
+    plan expects are excluded if the sidecar reports them separately.
     """
 
     def remaining(classes: Match) -> str:

@@ -97,7 +97,7 @@ def quantile(q: float, name: str, match: Match | None = None, labels: str = "pip
 
 
 RESOLUTION: Final = Query(f"max({of('latency_resolution_seconds')})", "resolution")
-"""How exactly latencies are known, beside each of them: 0 if the brokers date all records."""
+"""Resolution of the latencies, shown beside them: 0 if all topics have LogAppendTime."""
 
 
 def runbook_links(settings: Settings, alerts: Iterable[str], beside: str) -> tuple[Link, ...]:

@@ -1,7 +1,7 @@
 """The physical resources of a target: two names may stand for one process, clock file, device or file system.
 
 The resources are derived from the configuration and, for process groups (``group: true``), from the processes that run
-now. That two files contain the same process id is detected only when the processes are looked up.
+now. If two files contain the same process id, this is detected only when the processes are looked up.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Resource = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Footprint:
-    """The resources that a fault hits. ``groups``: the group of a single process, which another fault may hit."""
+    """The resources that a fault hits. ``groups``: the process group of the single process that it hits."""
 
     resources: frozenset[Resource]
     groups: frozenset[Resource] = frozenset()

@@ -59,7 +59,7 @@ class Fault(Section):
 def seconds_in(after: float, own: float | None, last_after: float, lasts: float) -> float:
     """Seconds for which a fault of a group is active. It starts ``after`` seconds after the first fault of the group.
 
-    This is its ``own`` time; if that is None, it ends ``lasts`` seconds after the last fault of the group starts.
+    The result is ``own``; if it is None, the fault ends ``lasts`` seconds after the last fault of the group starts.
     """
     return last_after - after + lasts if own is None else own
 

@@ -142,7 +142,7 @@ class Journal:
         return entry.states[state]
 
     def end_early(self, entry: Entry, why: str) -> None:
-        """Record why the fault ends early, unless its healing has started. The records of its healing contain it."""
+        """Record why the fault ends early, unless its healing has started. Records of healing contain the reason."""
         if "heal_started" in entry.states:
             return
         entry.over_because = why

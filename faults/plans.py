@@ -32,7 +32,7 @@ def schedule_of(plan: NamedPlanSection) -> ScheduleSection:
 
 _KILL: Final = {"process": "process_kill", "container": "container_kill", "pods": "pod_kill"}
 _CRASH: Final = {"process": "process_kill", "container": "container_kill", "pods": "pod_failure"}
-"""Down for a time. A killed pod would be replaced at once."""
+"""Kinds that keep the target down for a time. `pod_kill` does not: a killed pod is replaced at once."""
 _NODE: Final = {"process": "node_loss"}
 _DELAY: Final = {"process": "net_delay", "namespace": "namespace_delay", "pods": "pod_net_delay"}
 """PGVal delays all packets that a worker sends, as do the kinds for namespaces and pods. A link delays only the bytes
@@ -100,7 +100,7 @@ def _schedule(plan: NamedPlanSection) -> ScheduleSection:
         # kills the worker.
         case "checkmate":
             return made(kill("one"), warm_up="30s", control="18s", recovery="42s")
-        # CheckMate's cyclic query has no separate warm-up: the same 48 s count from the start of the run.
+        # CheckMate's cyclic query has no separate warm-up: the kill is also 48 s after the start.
         case "checkmate-cyclic":
             return made(kill("one"), control="48s", recovery="42s")
 

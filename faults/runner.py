@@ -71,8 +71,8 @@ def run(
 def paced(timeline: Timeline, clock: Callable[[], float]) -> Iterator[tuple[Step, float]]:
     """Each step, with the seconds to wait before it. The step is done when the caller requests the next one.
 
-    In a periodic timeline, a wait is shortened by the time that the last step took beyond its length. Time beyond the
-    wait is not made up later.
+    In a periodic timeline, a wait is shortened by the time that the previous step overran. If that is longer than
+    the wait, the rest is not made up later.
     """
     late = 0.0
     for step in timeline.steps:
@@ -122,7 +122,7 @@ def _one(
         say(f"healed: {_where(entry.fault)} has ended" + (f"; {said}" if said else ""))
 
     def heal_early(pairs: Sequence[tuple[Entry, Injection]], within_seconds: float) -> None:
-        # A fault that depends on the healing of others, or whose target does not answer, is healed again with them.
+        # A failed healing (no answer from the target, or it depends on other faults) is retried at the group's end.
         with suppress(NotHealed):
             waits = HealPolicy(within_seconds, partial(_hold_once, broken), say=say, awaits_calls=False)
             heal_faults(pairs[::-1], journal, topic, waits, healed)

@@ -168,7 +168,7 @@ def _drawn(
         raise FaultRefused(f"{kind}: pick: {pick} is more than the {matches}{left}.")
     drawn = draw.sample(list(free), count)
     if count == len(free):
-        # All would be hit. If a process of a group is a target itself, it is drawn instead of the whole group.
+        # To spare a replica, a single process of a group, if it is a target, is drawn instead of the whole group.
         free = {name: [one for one in choices if one != name] or choices for name, choices in free.items()}
     return [free[name][0] if len(free[name]) == 1 else draw.choice(free[name]) for name in drawn]
 

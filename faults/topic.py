@@ -89,7 +89,7 @@ class FaultsTopicWriter:
 
 
 def publish_missing(topic: FaultsTopicWriter | None, journal: Journal) -> None:
-    """Publish all states of the faults of which the topic may lack some. Raises NotPublished."""
+    """Publish all states of each fault for which the topic may lack a state. Raises NotPublished."""
     entries = [entry for entry in journal.entries.values() if entry.was_injected and not entry.is_published]
     if topic is None or not entries:
         return

@@ -161,7 +161,7 @@ class SessionsSection(Section):
     events: Count
     """Clicks of a key per burst, one step apart (the window length divided by `events_per_window`)."""
     gap: Annotated[Milliseconds, Field(gt=0)]
-    """Event time without a click of the key between two bursts; the silence is longer than this."""
+    """The event time between the last click of a burst and the next click of the key is longer than this."""
 
 
 class LimitSection(Section):

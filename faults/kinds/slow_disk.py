@@ -1,4 +1,4 @@
-"""Fault of a folder: its disk is slow for the process that works there, by a control group of the fault.
+"""Fault of a folder: a control group slows its disk for the process that works there.
 
 The probe writes and syncs a file in the folder. During the fault, the probe's process is a member of the group.
 """

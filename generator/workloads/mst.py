@@ -52,7 +52,7 @@ class Updates:
         return 1 + self.plan.clicks.producer + self.plan.clicks.producers * self._made
 
     def after(self, newest_ms: int) -> sst.SendBatch:
-        """The updates that are due after clicks up to the event time ``newest_ms`` have been sent."""
+        """The updates that are due when the newest click that was sent has the event time ``newest_ms``."""
         batch = sst.SendBatch([], [], [], [])
         self._newest_ms = max(newest_ms, self._newest_ms)
         while (time_ms := self._burst_ms()) <= newest_ms:

@@ -12,8 +12,8 @@ Four deviations can be added. They are off by default. A seeded stream decides t
 - *lateness*: a share is delayed until event time has advanced by at least ``disorder_ms + late_by_ms``;
 - *duplicates*: a share is sent twice in a row with the same id;
 - *sessions*: a key has bursts of ``burst_events`` clicks, each followed by ``silent_rounds`` rounds without a click.
-  The bursts of each key start a fraction of that period after those of the previous key, so keys are silent at
-  different times. A round has the clicks of the active keys; a round without any is skipped.
+  One burst and one silence are a period. Each key starts a fraction of a period after the previous key, so keys are
+  silent at different times. A round has the clicks of the active keys; a round without any is skipped.
 
 Producer ``k`` of ``n`` uses the ids ``k + 1, k + 1 + n, ...``. Together the ids start at 1 and have no gap, and no
 counter is shared between threads or processes. (PGVal shares one, so its assignment of ids is not reproducible.)
@@ -125,8 +125,8 @@ class ClickSequence:
         self._regular = not (plan.disorder_share or plan.late_share or plan.duplicate_share or plan.silent_rounds)
         self._ready = SendBatch([], [], [], [])
         self._taken = 0
-        self._held: list[tuple[int, int]] = []  # a heap of (latest round after which to send, event)
-        self._held_late: list[tuple[int, int]] = []  # a heap of (earliest round after which to send, event)
+        self._held: list[tuple[int, int]] = []  # a heap of (round, event): send at the end of that round
+        self._held_late: list[tuple[int, int]] = []  # a heap of (round, event): send at the end of that round or later
         self._newest_round = -1
         self._disorder = seed.stream(plan.seed, "disorder", plan.producer)
         self._duplicates = seed.stream(plan.seed, "duplicates", plan.producer)
@@ -201,8 +201,8 @@ class ClickSequence:
             self._hold_or_send(event, current)
         self._made = end if plan.events is None else min(end, plan.events)
         # Delayed events are released after the round's own events: an event that is delayed for k rounds then follows
-        # events that are newer by k steps. A late event waits until an event of its due round or a later one was sent
-        # without delay.
+        # events that are newer by k steps. A late event waits until the newest event that was sent belongs to its due
+        # round or to a later round.
         self._release(current, self._newest_round)
         return True
 

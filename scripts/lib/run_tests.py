@@ -39,7 +39,7 @@ LONGEST = {"property": "tests/property/test_spark_core.py"}
 EXTENDED = "extended"
 EXTENDED_SECONDS = 9000  # on request only: long tests, and those not yet seen to pass on a quiet machine
 SELECTION_SECONDS = 900  # for files and tests named on the command line
-WIND_UP_SECONDS = 30  # for the fixtures of a part that exceeds its budget to stop their processes
+WIND_UP_SECONDS = 30  # for fixtures to stop their processes after their part exceeded its budget
 NO_TESTS_COLLECTED = 5
 
 

@@ -2,8 +2,8 @@
 
 Python packages and their hashes come from image/requirements.lock, jars from the two lock files, the jars inside of
 PySpark from the installed one, and JavaScript from the folder of the status page. Licences are those that packages and
-jars state themselves, or PySpark of its jars; `LICENCES` has the rest. A part without one stops the release. The same
-commit gives the same bytes.
+jars state themselves, or that PySpark states for its jars; `LICENCES` has the rest. A part without a licence stops the
+release. The same commit gives the same bytes.
 """
 
 from __future__ import annotations

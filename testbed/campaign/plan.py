@@ -30,12 +30,12 @@ ABOVE_TIMEOUT_LEAST: Final = 1.5
 """A fault above the timeout must last this many timeouts; otherwise a slow probe decides whether it is verified."""
 
 RATE_WINDOWS: Final = 8
-"""Number of windows over which the recovery detector averages the rate. Results arrive in bursts of one per window, and
-one burst more or less must stay within its tolerance of 15 %.
+"""Number of windows over which the recovery detector averages the rate. Results arrive in one burst per window, and
+one burst more or less must not change the rate by more than the detector's tolerance of 15 %.
 """
 CONTROL_WINDOWS_LEAST: Final = RATE_WINDOWS + 2
-"""Two moving rates that are one window apart, and one more window, because the results of the first window arrive after
-its end."""
+"""Minimum length of the control phase in windows. Two moving rates, one window apart, need `RATE_WINDOWS` + 1 windows.
+One more is needed because the results of the first window arrive after its end."""
 
 _Item = TypeVar("_Item")
 

@@ -25,7 +25,7 @@ def control_seconds(seconds: float, *, is_scenario: bool) -> float:
 
 
 def least_seconds(*, is_scenario: bool) -> int:
-    """Return the length of the shortest demo whose control phase holds a baseline for a fault: two rates."""
+    """Return the shortest length of a demo that gives a baseline: its control phase must hold two moving rates."""
     return next(seconds for seconds in _LEAST_SECONDS if _has_baseline(seconds, is_scenario=is_scenario))
 
 

@@ -72,7 +72,7 @@ class Scenario:
 
     @property
     def link_names(self) -> tuple[str, ...]:
-        """The links between engine and broker: none without a fault on one, since a proxy costs processor time."""
+        """The links between engine and broker; empty if no fault affects a link, since a proxy costs processor time."""
         return link_names(self.engine, self.workers) if "link" in self.kinds else ()
 
     @property
@@ -187,7 +187,7 @@ def _planned(config: FaultConfig, seed: int) -> Timeline:
 
 
 def _on_targets(planned: Timeline, config: FaultConfig) -> Timeline:
-    """Return the same plan with the targets of these names in ``config``."""
+    """Return ``planned`` with each target replaced by the target of the same name in ``config``."""
     steps = tuple(
         replace(
             step,

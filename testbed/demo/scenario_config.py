@@ -84,8 +84,8 @@ def named(plan: str, faster: float | None, engine: str, inputs: tuple[str, ...])
 
 
 def one(kind: str, seconds: float, engine: str, inputs: tuple[str, ...]) -> dict[str, Any]:
-    """Return a fault configuration with one fault of ``kind`` on a fitting target, within ``seconds``, a third of it
-    control."""
+    """Return a fault configuration with one fault of ``kind`` on a fitting target. The run takes ``seconds``; the first
+    third is the control phase."""
     for absent in UNSUPPORTED:
         if absent.name == kind:
             raise FaultRefused(f"--fault {kind} is not supported: {absent.reason}.")
@@ -137,8 +137,8 @@ def _workers(plan: str, engine: str) -> dict[str, Any]:
     if engine == "storm" and plan in _HELD_DOWN:
         return {"name": "storm-supervisor"}
     workers = [name for name in instance_names(engine) if f"-{role}" in name]
-    # A single worker is named. StreamBench stops a node without input, but here every worker has input: the first is
-    # named.
+    # A single worker is selected by its name. StreamBench stops a node that has no input. Here every worker has input,
+    # so the first one is selected.
     if len(workers) == 1 or plan == "streambench-node":
         return {"name": workers[0]}
     return {"labels": {"role": role}}

@@ -103,7 +103,7 @@ class ScenarioRun:
         return target_type in self._scenario.kinds
 
     def mount_disk(self, stack: ExitStack) -> None:
-        """If a fault fills it, mount a separate file system for the engine's state, until ``stack`` ends."""
+        """If a fault fills a disk, mount a separate file system for the engine's state, until ``stack`` ends."""
         if (folder := self._scenario.disk_folder) is not None:
             disk.mount(self._folder / folder)
             stack.callback(disk.unmount, self._folder / folder)
@@ -139,7 +139,7 @@ class ScenarioRun:
             self._say(f"{name}: the engine reaches the broker at {upstream} through {listen}")
 
     def assign_links_and_clocks(self, engine: ProcessEngine) -> None:
-        """Give each instance its own link and clock, if it has them. Call before the engine's start."""
+        """Set each instance's link (Kafka Streams) and clock (if a fault moves one). Call before the engine's start."""
         if isinstance(engine, KafkaStreamsEngine):
             engine.own_servers = tuple(listen for listen, _ in self._links())
         if self._scenario.needs_clocks:
