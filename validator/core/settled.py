@@ -25,7 +25,7 @@ from validator.reconcile.judge import due_base
 _STARTS: Final = pa.schema([(name, pa.int64()) for name in ("epoch", "start_us", "first_batch", "opened_us")])
 _OLDER: Final = pa.schema([("epoch", pa.int64()), ("start_us", pa.int64()), ("key", pa.large_string())])
 SETTLED_AT_ONCE: Final = 4_096
-"""Least number of settled cells that leave memory together. Each time the index of the remaining cells is rebuilt."""
+"""Least number of settled cells that leave memory together. The index of the remaining cells is rebuilt each time."""
 
 
 @dataclass
@@ -186,7 +186,7 @@ class SettledCells:
     def epochs_of(self, facts: pa.Table, through_epoch: int) -> Ints:
         """Return the newest epoch of the settled cell of each fact; the facts are of epochs up to ``through_epoch``.
 
-        It is `ABSENT` if that epoch is not after ``through_epoch``, so that the cell is retired, or if the cell was
+        `ABSENT` means that the cell is retired (its epoch is not after ``through_epoch``), or that the cell was
         never settled.
         """
         found = np.full(facts.num_rows, ABSENT, dtype=np.int64)

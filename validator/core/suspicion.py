@@ -53,8 +53,8 @@ class Suspicion:
 
         A hidden input record explains at most ``explained_by_one`` contributions. Excess beyond that is proven
         (docs/decisions/0091). A hidden late or rejected record explains as many missing contributions. After a log was
-        cut back nothing is confirmed: the records that were read there may not be those that the pipeline has, and are
-        counted in addition to those that replaced them. ``misnamed``: number of late and rejected records whose ids may
+        cut back nothing is confirmed: the pipeline may not have the records that were read there, and these records are
+        counted in addition to their replacements. ``misnamed``: number of late and rejected records whose ids may
         name other events.
         """
         if progress.cut_back:
@@ -102,7 +102,7 @@ class Suspicion:
         """Return the violation classes whose suspected violations stay suspected in cells that are retired now.
 
         A finite number of hidden records explains a finite number of violations, also of retired cells. Any other doubt
-        may end with records that explain violations of retired cells, but these are no longer judged.
+        may end when records are read that explain violations of retired cells, but retired cells are no longer judged.
         """
         classes = set(self._by_configuration(progress, sums))
         if set_aside_in_doubt(sums.set_aside):

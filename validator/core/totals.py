@@ -18,8 +18,8 @@ class CellTotals:
     """Totals over all cells after a batch.
 
     - ``on_record``: violation class -> contributions on record.
-    - ``unproven``: violation class -> contributions that were suspected when their cell was retired, in a doubt whose
-      end proves nothing about retired cells. They are not on record, and are never confirmed.
+    - ``unproven``: violation class -> contributions that were suspected when their cell was retired, if the end of
+      the doubt proves nothing about retired cells. They are not on record, and are never confirmed.
     - ``carried``: contributions in results. ``matched``: those of them that are proven to match events.
     - ``cells_sampled``: cells whose fingerprints agree and whose ids were compared nevertheless. A cell that left
       memory and returned counts once more. ``cells_refuted``: those of them whose ids differ.
@@ -32,7 +32,7 @@ class CellTotals:
     - ``unconsumed_retired``, ``blocked_retired``: contributions that would have been missing when retention dropped
       their cells. ``unconsumed``, ``blocked`` and the ``*_overdue`` numbers do not include them.
     - ``changed``: verdicts that the batch changed.
-    - ``keys_scattered``: keys with results on several partitions, of which none is known to be the newest.
+    - ``keys_scattered``: keys with results on several partitions, so that the newest result of the key is unknown.
     - ``cells_undecided``: cells retired before the class of each contribution was decided
       (`validator.stream.retention`).
     - ``inputs``: counts by input topic; empty for a single input. ``set_aside``: counts by side (late, rejected).
@@ -73,7 +73,7 @@ class CellTotals:
     set_aside: dict[str, InputCounts] = field(default_factory=dict)
 
     def plus(self, other: CellTotals) -> CellTotals:
-        """Return the totals over both. Those of ``self`` stay: ``changed``, ``cells_estimated``, ``unconsumed``,
+        """Return the sum of both. Some numbers stay as in ``self``: ``changed``, ``cells_estimated``, ``unconsumed``,
         ``blocked``, ``unconsumed_retired`` and ``blocked_retired``."""
         return self._with(other, 1)
 

@@ -131,7 +131,7 @@ def _note(entry: _Open, at_us: int, accused: Accused) -> None:
         on_record = accused.get(cell, {})
         for name, count in on_record.items():
             if count > (cell == name):
-                # It counts even if it is retracted before the round is due: for a pipeline, an alert would have fired.
+                # A retraction before the round is due changes nothing: an alert on a real pipeline would have fired.
                 entry.accused.add((cell, name))
         if cell == RIGHT:
             continue

@@ -240,7 +240,7 @@ def _downtime(extent: _Extent, before: Output, series: Series, measured_s: int, 
         return None
     last = series.last_before(extent.start_s)
     outputs = [*([last] if last is not None else []), *series.between(extent.start_s, measured_s)]
-    # The gap inside the stretch before belongs to the control phase.
+    # The gap inside `last`, the stretch before the fault, belongs to the control phase.
     longest_us = max((b.first_us - a.last_us for a, b in pairwise(outputs)), default=0)
     longest_us = max([longest_us, *(output.gap_us for output in outputs[1:])])
     following = series.first_from(measured_s)

@@ -57,8 +57,8 @@ def merged(
 ) -> dict[int, int]:
     """Return ``minutes`` of the faults ``name``, with those before ``oldest`` merged into at most two.
 
-    ``minutes``: minute -> confirmed in it. ``within_us``: as in `expected`, whose result does not change: a fault
-    covers one of the two, and none covers the other, `NO_MINUTE`. Minutes since the injection of a fault without a
+    ``minutes``: minute -> confirmed in it. ``within_us``: as in `expected`. The result of `expected` stays: a fault
+    covers one of the two; no fault covers the other (`NO_MINUTE`). Minutes since the injection of a fault without a
     reported healing stay, because the report decides which of them the fault covers.
     """
     alike = [window for window in injected(windows) if window.name == name]

@@ -54,7 +54,7 @@ def latency_buckets(
     batch = ints(facts["batch"])[parents]
     rows = cells.rows_of_facts(facts)[parents]
     if cells.newest is not None:
-        # An id that a result only repeats has no latency. The row of the key counts the result itself.
+        # An id has a latency only in the first result that contains it. The row of the key counts each result itself.
         first = result_us == cells["first_result_time_us"][rows]
         chosen = np.flatnonzero(first | (count == 0))
         parents, rows, result_us, count, batch = (column[chosen] for column in (parents, rows, result_us, count, batch))

@@ -2,8 +2,8 @@
 
 A record of a topic with LogAppendTime carries the instant at which its broker appended it. With CreateTime, Kafka's
 default, it carries a time that its producer wrote, often an event time. Such a record is dated by the lookup instant of
-the batch that reads it. At that instant the record was visible. At the newest earlier lookup up to which the partition
-had been read, it was not. The time between the two is the resolution of every measure that uses the record.
+the batch that reads it. At that instant the record was visible. It was not visible at the newest earlier lookup whose
+last stable offset had been reached. The time between the two is the resolution of every measure that uses the record.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RecordTimes:
         return coarsest
 
     def _reached(self, place: PartitionId, progress: IngestProgress) -> int | None:
-        """Return the time from the newest earlier lookup whose last stable offset had been reached to this batch's
+        """Return the time since the newest earlier lookup whose last stable offset had been reached, until this batch's
         lookup; None if there is no such lookup."""
         frontier = progress.frontiers[place]
         before = self._through_us.get(place)

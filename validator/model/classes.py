@@ -95,5 +95,5 @@ VIOLATES: Final[dict[Guarantee, frozenset[ViolationClass]]] = {
 }
 """Guarantee -> the violation classes that break it (SEMANTICS section 4).
 
-The weaker guarantees tolerate a `wrong_value` that tolerated duplicates or losses explain. A value is judged only if
-the cell's ids equal the oracle's, so a wrong value that nothing tolerated explains is recorded as `inconsistent`."""
+The weaker guarantees tolerate a `wrong_value` if it follows from a duplicate or loss that they tolerate. A value is
+judged only if the cell's ids equal the oracle's: a wrong value without such a cause is recorded as `inconsistent`."""

@@ -120,7 +120,7 @@ def inputs_in_doubt(
 
 def set_aside_in_doubt(set_aside: Mapping[str, InputCounts]) -> dict[str, int]:
     """Return side (late, rejected) -> number of ids in its records that are not proven to be of an event of the
-    record's cell. A side is left out unless (nearly) none of its ids is proven to be.
+    record's cell. A side is included only if (nearly) all of its ids are unproven.
 
     The configured field may hold another id, so each record may answer an outstanding event.
     """
@@ -129,7 +129,7 @@ def set_aside_in_doubt(set_aside: Mapping[str, InputCounts]) -> dict[str, int]:
 
 def set_aside_matched_by_chance(set_aside: Mapping[str, InputCounts]) -> int:
     """Return the number of ids in late and rejected records that are not proven to be of an event of the record's cell.
-    A side is left out unless nearly none of its ids is proven to be.
+    A side is included only if nearly all of its ids are unproven.
 
     To choose the sides, undecided ids count as right, as in `withdrawn`.
     """

@@ -98,15 +98,15 @@ class Frontier:
     - ``read_through_before_us``: ``read_through_us`` before the lookup of the last batch.
     - ``appended_after_us``: the newest record was appended after this instant, which is the read-through time before
       the batch that read it.
-    - ``unread_since_us``: records of the partition can no longer be read, and the partition had been read through this
-      instant before the first such loss (0: never). Of an input it is 0 after its topic was recreated or its log was
+    - ``unread_since_us``: the instant through which the partition had been read before the first loss of records that
+      can no longer be read (0: never read through). Of an input it is 0 after its topic was recreated or its log was
       cut back, since the engine may never have read the lost events.
     - ``unprovable_below``: answers to events below this offset may have expired, or the engine may never have read
       these events.
     - ``cleanup_policy``: that of the topic at the last lookup; `UNREADABLE_POLICY` if it cannot be read.
     - ``compacted_below``: below this offset compaction may have removed records (None: it never did).
-    - ``compacted``, ``markers``: offsets without a visible record that may be records that compaction removed, and
-      those that are not. ``markers`` is None if an earlier version kept no count.
+    - ``compacted``: offsets that compaction may have emptied. ``markers``: other offsets without a visible record.
+      ``markers`` is None if an earlier version kept no count.
     """
 
     side: str
@@ -157,8 +157,8 @@ class Frontier:
 
     @property
     def consumed_below(self) -> int:
-        """The offset below which the engine's group has consumed. It is 0 if the group has committed no offset, or one
-        past the end, which belongs to an earlier topic of that name."""
+        """The offset below which the engine's group has consumed. It is 0 if the group has committed no offset. It is
+        also 0 if the committed offset is past the end, and so belongs to an earlier topic of that name."""
         committed = self.committed_offset
         return 0 if committed is None or committed > self.high_watermark else committed
 
@@ -168,7 +168,7 @@ class Frontier:
         return max(0, self.high_watermark - self.next_offset)
 
     def with_policy(self, policy: str, lookup: Lookup) -> Frontier:
-        """Return the frontier after its topic's `cleanup.policy` was looked up, which followed ``lookup``."""
+        """Return the frontier with the `cleanup.policy` of its topic, looked up later than ``lookup``."""
         below = self.compacted_below
         if may_compact(policy):
             below = FOREVER_OFFSET

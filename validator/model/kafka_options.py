@@ -279,7 +279,7 @@ _ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "
 
 def _jaas_entry(text: str) -> tuple[str, dict[str, str]]:
     """Return login module and options of a JAAS entry in Kafka's syntax: ``MODULE required NAME="VALUE" ...;``."""
-    tokens: list[tuple[bool, str]] = []  # is a sign, the token
+    tokens: list[tuple[bool, str]] = []  # (whether the token is a sign, its text)
     at = 0
     stripped = text.strip()
     while at < len(stripped):

@@ -96,7 +96,7 @@ _CLOSED: Final = (_CLOSED_IN_HANDSHAKE, _CLOSED_AT_ONCE, _CLOSED_BEFORE)
 _CERTIFICATES: Final = ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
 """Options, each of which gives the client a certificate."""
 _TIMES: Final = 3
-"""Number of closed connections that count as a refusal. A broker that stops closes one or two as well."""
+"""Number of closed connections that count as a refusal. A broker also closes one or two when it stops."""
 
 
 def refusal(texts: Iterable[str], options: Mapping[str, str]) -> Refusal | None:

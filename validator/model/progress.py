@@ -102,7 +102,7 @@ class IngestProgress:
     def with_lookup(self, lookup_us: int, lookups: Mapping[PartitionId, Lookup]) -> IngestProgress:
         """Return the progress after the brokers were looked up at ``lookup_us`` and nothing else changed.
 
-        A run with `--once` beside a load depends on this lookup: it may never reach the high watermarks of later
+        A run with `--once` under load depends on this lookup: the run may never reach the high watermarks of later
         lookups, and the lookups of an earlier process are not kept.
         """
         if lookup_us <= self.lookup_us:
@@ -122,7 +122,7 @@ class IngestProgress:
         return replace(self, outages=outages)
 
     def with_policies(self, policies: Mapping[str, str], lookups: Mapping[PartitionId, Lookup]) -> IngestProgress:
-        """Return the progress after the `cleanup.policy` of some topics was looked up, which followed ``lookups``."""
+        """Return the progress with the `cleanup.policy` of some topics, looked up later than ``lookups``."""
         frontiers = {
             place: frontier.with_policy(policies[place.topic], lookups[place])
             if place.topic in policies and place in lookups
@@ -272,7 +272,7 @@ class IngestProgress:
 
 
 def _unprovable(frontier: Frontier) -> Frontier:
-    """Return the frontier of an input after answers to any of its events so far may have expired; other frontiers
+    """Return an input's frontier with answers to all of its events so far marked as possibly expired; other frontiers
     unchanged."""
     if frontier.side != "input":
         return frontier

@@ -136,7 +136,7 @@ class SettledPositions:
 class CanaryMeasures:
     """How many planted violations the canary detected, over the last rounds that were due; None before the first round.
 
-    ``judged_us``: instant at which the newest round was judged; before the first, at which the canary began.
+    ``judged_us``: instant at which the newest round was judged; until one was judged, the start of the canary.
     ``silent_after_us``: time within which a working canary judges the next round. ``delay_us_max``: the largest
     detection delay; None if nothing was detected.
     """
@@ -203,7 +203,7 @@ class Snapshot:
     expected_now: frozenset[str] = frozenset()  # classes that the plan of a fault expects at this instant
     fault_violations: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # fault id -> class -> confirmed
     first_confirmed_us: Mapping[str, int] = field(default_factory=dict)  # class -> instant since which any is confirmed
-    batch_durations: Histogram | None = None  # of all batches, also before a restart; None: those since the start
+    batch_durations: Histogram | None = None  # of all batches, also before a restart; None: only since the start
     canary: CanaryMeasures | None = None  # None: not configured
     results_total: Mapping[str, int] = field(default_factory=dict)  # class -> largest count so far
     settled_positions: tuple[SettledPositions, ...] = ()  # undecodable records that hide nothing

@@ -49,8 +49,8 @@ class Flags:
 class IdVerdicts:
     """Contributions of each class per (cell, id), sorted by both.
 
-    ``foreign``: observations of an id that the cell does not expect. ``doubtful``: outstanding contributions that the
-    engine rightly dropped as late if a `Flags.doubtful` event was late. ``unprovable``: outstanding contributions of
+    ``foreign``: observations of an id that the cell does not expect. ``doubtful``: outstanding contributions of
+    `Flags.doubtful` events; if such an event was late, the engine rightly dropped it. ``unprovable``: those of
     `Flags.unsure` events.
     """
 
