@@ -57,7 +57,7 @@ class SecuredBroker(EmbeddedBroker):
         self._listener_ports: dict[Listener, int] = {}
 
     def servers_of(self, listener: Listener, host: str = _LOOPBACK) -> str:
-        """``host:port`` of a secured listener; known from the start."""
+        """``host:port`` of a secured listener; known once the broker has been started."""
         return f"{host}:{self._listener_ports[listener]}"
 
     def add_user(self, name: str, password: str) -> None:

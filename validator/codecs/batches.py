@@ -34,8 +34,8 @@ EVENTS: Final = pa.schema(
     ]
 )
 """A row is a record. An event has ``id`` or ``text_id``. ``is_owed``: the oracle's condition holds for the event; null
-stands for true. If a record did not decode, all columns after the position are null, with two exceptions: the key of a
-record that was not examined is the reason, and ``text_id`` is the position that an undecodable rejected record
+stands for true. If a record did not decode, all columns after the position are null, with two exceptions: if it was
+not examined, ``key`` has the reason, and ``text_id`` is the position that an undecodable rejected record
 names."""
 
 RESULTS: Final = pa.schema(
@@ -49,8 +49,8 @@ RESULTS: Final = pa.schema(
     ]
 )
 """A row is a record. ``window_start_us``: the instant that names the result's cell; null if results name none. If a
-record did not decode, ``window_start_us`` and the key are null, and the lists of ids are empty. The key of a record
-that was not examined is the reason. A tombstone has a key if it withdraws the result of that key."""
+record did not decode, ``window_start_us`` and the key are null, and the lists of ids are empty. If a record was not
+examined, ``key`` has the reason. A tombstone has a key if it withdraws the result of that key."""
 
 
 def columns_of(decoder: RecordDecoder) -> list[str]:

@@ -1,7 +1,7 @@
-"""A condition on one field of an event: by the rule for one value, and by Arrow for a column. Both must agree.
+"""A condition on one field of an event, decided for one value or, with Arrow, for a column. Both must agree.
 
-`validator.codecs.one_record` finds the value and returns its text. A value that a column does not decide with certainty
-is unknown, and its record is left to the rule.
+The rule (`validator.codecs.one_record`) finds one value and returns its text. If a value of a column cannot be decided
+with certainty, it is unknown, and its record is left to the rule.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Condition:
         return not self.one_of
 
     def holds(self, text: str) -> bool:
-        """Return whether the condition holds for a value with this canonical text: a number's if `is_numeric`."""
+        """Return whether the condition holds for a value with this canonical text (of a number if `is_numeric`)."""
         if not self.is_numeric:
             return text in self.one_of
         number = Decimal(text)

@@ -30,7 +30,7 @@ _TOO_LONG: Final = 1_000_000
 _MANY_DIGITS: Final = 500
 """Fewer than `validator.codecs.one_record.LONGEST_NUMBER`."""
 _CHUNK: Final = 200
-"""Bytes of a chunk. A number that is too long has 499 bytes or more before or after its exponent, which fill at least
+"""Bytes of a chunk. A number that is too long has 499 bytes or more before or after its `e`. These fill at least
 one chunk."""
 _IN_NUMBERS: Final = np.isin(np.arange(256), np.frombuffer(b"0123456789+-.eE", np.uint8))
 _MANY_LEVELS: Final = 500
@@ -124,7 +124,7 @@ def objects(values: pa.Array, schema: pa.Schema) -> pa.Table | None:
     """Return the values as columns, row by row; None if one of them is not exactly one object of that schema.
 
     Every value begins and ends with a brace, and no text contains a line break. If a value leaves an object open and
-    ends with a brace, the next value's brace is not valid JSON. So rows begin only at the beginning of a value. There
+    ends with a brace, the next value's brace is not valid JSON. So no row spans two values. There
     are as many rows as values, or more if a value contains several objects.
     """
     lines = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values), b"\n")
@@ -145,8 +145,8 @@ def columns(
     lists: Sequence[Path] = (),
     any_scalar: Path | None = None,
 ) -> Iterator[tuple[pa.Table, Ints]]:
-    """Yield the ``paths`` and ``lists`` as columns of those ``rows`` of the values that Arrow can read with a schema of
-    `schema_like`, and which rows they are."""
+    """Yield the ``paths`` and ``lists`` as columns, and the ``rows`` of the values in them. Rows that Arrow cannot read
+    with a schema of `schema_like` are left out."""
     if values.nbytes <= AT_ONCE:
         table = _columns(values, rows, paths, lists, any_scalar)
         if table is not None:

@@ -1,8 +1,8 @@
 """Lists of integers, cut out of JSON values as text and cast together: faster than Arrow's JSON reader.
 
 From a value ``{"ids":[7,8],"page":"/a"}`` the text ``7,8`` is cut and replaced by the number of the list within the
-value: ``{"ids":[0],"page":"/a"}``. The remaining value is read as any JSON (`validator.codecs.plain_json`). A field
-``[0]`` in it was the list: the value has no other brackets, so no bracket is in a text. A list is only cut if all of it
+value: ``{"ids":[0],"page":"/a"}``. The remaining value is read as any JSON (`validator.codecs.plain_json`). Its
+``[0]`` stands for the list: the value has no other brackets, not even in a text. A list is only cut if all of it
 is known to be valid JSON and every integer has at most 64 bits. All other records are left unchanged.
 """
 
@@ -55,8 +55,8 @@ class ExtractedLists(NamedTuple):
     lists: list[pa.ListArray]
 
     def lists_at(self, table: pa.Table, rows: Ints, paths: Sequence[Path]) -> tuple[Bools, dict[Path, pa.ListArray]]:
-        """Return which rows of ``table`` have lists at all ``paths``, in the order of the first row, and the lists of
-        these rows. ``rows``: the rows of ``values`` in ``table``."""
+        """Return which rows of ``table`` have the same list numbers at the ``paths`` as the first row, and the lists of
+        these rows. ``rows``: for each row of ``table``, its index in ``values``."""
         good = np.ones(len(rows), dtype=np.bool_)
         numbers = []
         for path in paths:
@@ -167,8 +167,8 @@ def _lists(data: Bytes, firsts: Ints, lasts: Ints) -> tuple[pa.ListArray, Bools]
 
 
 def _cast(text: Bytes) -> tuple[Ints, Ints, Bools]:
-    """Return the integers of the lists that follow `_BEFORE`, each ended by a bracket, the number of integers in each
-    list, and which lists are lists of 64-bit integers."""
+    """Return the integers of all lists in ``text``, the number of integers in each list, and which lists are lists of
+    64-bit integers. ``text``: `_BEFORE`, then the lists, each ended by a bracket."""
     marks = np.flatnonzero((text - np.uint8(ord("0"))) > 9)
     kinds = text[marks]
     separating = (kinds == ord(",")) | (kinds == ord("]"))

@@ -63,7 +63,7 @@ def _instants_of_one_form(at: npt.NDArray[np.uint8], rounding: Rounding) -> tupl
     good &= (at[10] == ord("T")) | (at[10] == ord(" ")) | (at[10] == ord("t"))
 
     def number(first: int, last: int) -> Ints:
-        """Return the number of the digits from place ``first`` to before ``last``."""
+        """Return the value of the digits from place ``first`` to before ``last``."""
         nonlocal good
         value = np.zeros(count, dtype=np.int64)
         for place in range(first, last):

@@ -66,8 +66,8 @@ _UNSUPPORTED: Final = [
 
 
 def instant_of_text(text: str, rounding: Rounding = "down") -> int | str:
-    """Return microseconds since the epoch of an ISO 8601 text (no zone: UTC), or as a clause the reason why the text is
-    not a time.
+    """Return microseconds since the epoch of an ISO 8601 text (no zone: UTC), or the reason why the text is not
+    a time, as a clause.
 
     The table "What decodes" in docs/configuration.md lists the accepted forms.
     """

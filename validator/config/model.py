@@ -276,7 +276,7 @@ class Metrics(Frozen):
     """Port to listen on. With 0 the sidecar takes a free port, prints it and writes it to `endpoint.json` in the state
     folder."""
     allowed_hosts: tuple[HostName, ...] = ()
-    """Host names under which clients reach the port, without the port number; `*.example.org` for all names below one,
+    """Host names under which clients reach the port, without the port number; `*.example.org` for all subdomains,
     `*` for any name. Addresses, `localhost` and the host's own name are always accepted. A request for another name is
     refused, so that no foreign web page can read the port (DNS rebinding)."""
     tls_server_config: TlsServer | None = None

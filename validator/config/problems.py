@@ -130,7 +130,7 @@ def _name(value: object) -> str:
 
 
 def _built(location: Location, expected: str) -> str:
-    """The values in pydantic's list that are built, as advice."""
+    """Those of the values in pydantic's list that this version supports, joined by `or`."""
     unbuilt = NOT_BUILT.get(spell(location)) or NOT_BUILT.get(str(location[-1])) or frozenset()
     values = [value for value in re.findall(r"'([^']*)'", expected) if value not in unbuilt]
     return _one_of(values)

@@ -19,7 +19,7 @@ class Start(Frozen):
 
     kind: Literal["earliest", "latest", "time", "group"]
     time_us: int | None = None
-    """Microseconds since the epoch; offsets are the first whose broker timestamp is at or after it."""
+    """Microseconds since the epoch; reading starts at the first broker timestamp at or after this time."""
     group: str | None = None
     """The consumer group whose committed offsets are the start."""
 

@@ -119,7 +119,7 @@ def _went_back(
 
 
 def _no_class(sums: CellTotals) -> frozenset[str]:
-    """Return the empty set: without a doubt no class is suspected or withdrawn."""
+    """Return the empty set: by default, no class is suspected or withdrawn."""
     del sums
     return frozenset()
 
@@ -441,8 +441,8 @@ class Judging:
         self._note_recorded()
         self._settle()
         # Only the watermarks that closed a cell, and the last one, are needed. A new cell closes when it is first seen,
-        # or later. A cell whose end an event moves closes when that event is read, or later. Both instants are later
-        # than those of all known watermarks.
+        # or later. If an event moves a cell's end, the cell closes when the event is read, or later. Both instants
+        # are later than those of all known watermarks.
         marks = [mark_us for mark_us, _ in self.watermark_steps]
         needed = set(np.searchsorted(marks, np.unique(self.cells["end_us"])).tolist()) | {len(marks) - 1}
         self.watermark_steps[:] = [step for number, step in enumerate(self.watermark_steps) if number in needed]
