@@ -6,7 +6,7 @@ import socket
 __all__ = ["free_port", "free_ports"]
 
 # Below the ephemeral ranges of Linux and macOS, because the kernel can assign an ephemeral port to any outgoing
-# connection: after the port was chosen, before its server starts, or while a broker is down between kill() and
+# connection: between the choice of the port and the start of its server, or while a broker is down between kill() and
 # restart().
 _PORTS = range(15000, 32000)
 

@@ -93,8 +93,8 @@ class Supervisor:
             self._written[process.name] = pid
 
     def _held_down(self) -> set[str]:
-        """Return the targets of active faults whose healing has not begun. A restart loop's targets are restarted,
-        to be killed again."""
+        """Return the targets of active faults whose healing has not begun, except those of a restart loop: these are
+        restarted, so that the loop can kill them again."""
         return {
             name
             for entry in read(self._journal_folder).values()

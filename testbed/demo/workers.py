@@ -22,7 +22,7 @@ def overlapping(config: FaultConfig) -> Iterator[Sequence[FaultSpec]]:
 
 
 def workers_needed(config: FaultConfig, engine: str, source: str) -> int:
-    """Return the number of workers to run for ``config``. The targets of ``config`` may be those of another number.
+    """Return the number of workers to run for ``config``. Its targets may assume another number of workers.
 
     Raises FaultRefused if the demo cannot run that many.
     """
@@ -38,7 +38,7 @@ def workers_needed(config: FaultConfig, engine: str, source: str) -> int:
 
 
 def _drawn_workers(selectors: Sequence[Selector], config: FaultConfig, engine: str) -> int:
-    """Return the number of drawn and named workers; 0 if none is drawn, since named workers are chosen on purpose."""
+    """Return the number of drawn and named workers; 0 if none is drawn, since named workers may all be hit."""
     drawn = sum(_number(selector) for selector in selectors if _is_of_workers(selector, config))
     named = {selector.name for selector in selectors} & set(instance_names(engine, WORKERS_MAX))
     return drawn and drawn + sum("-worker-" in name for name in named if name is not None)

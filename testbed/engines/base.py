@@ -194,7 +194,7 @@ class ProcessEngine(ABC):
         self.kill()
 
     def _is_on_node(self, instance: int) -> bool:
-        """Return whether an instance is the one that starts in ``node``, if there is one."""
+        """Return whether an instance starts in ``node``, if the engine has a node."""
         return instance == 0
 
     def _numbers(self, instance: int | None) -> range:

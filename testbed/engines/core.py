@@ -17,9 +17,9 @@ again from ``rebuild_from``. An event below ``next_offset`` is added to those of
 
 - An event below ``next_offset`` with a window that was open at the commit was in that window's state: since the
   watermark never decreases, the window was also open when the event was first read, so the event was not late for it.
-  By the definition of ``rebuild_from``, its offset is at or past it. So the whole state is restored, each event once.
+  The event's offset is at or past ``rebuild_from`` by definition. So the whole state is restored, each event once.
 - If a window of an event below ``next_offset`` was closed at the commit, its result with the event had been produced
-  before the commit, or the event had come late for it. The output for either belongs to the same commit. So no event
+  before the commit, or the event had come late for it. In both cases the output belongs to that commit. So no event
   is processed twice. This holds for each window separately: an event in several windows may be in the result of one
   while another is still open.
 
@@ -62,7 +62,7 @@ class PartitionProgress:
     rebuild_from: int
     closed_through_ms: int
     stragglers: tuple[tuple[int, int], ...] = ()
-    """Sessions only: offset of each event of an open session that was behind the watermark, and that watermark."""
+    """Sessions only: offset of each straggler (see `sessions`) of an open session, and the watermark at its reading."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Partition:
     next_offset: int
     closed_through_ms: int
     recovering: PartitionProgress | None
-    """The committed progress up to which it must be read again, until all partitions are."""
+    """The committed progress up to which it must be read again; None once all partitions have reached theirs."""
     newest_ms: int = BEGINNING_MS
     idle: bool = False
     held: list[Record] = field(default_factory=list)
@@ -214,7 +214,7 @@ class Core(ABC):
 
     @property
     def recovering(self) -> bool:
-        """Whether some partition has not been read up to its commit again."""
+        """Whether some partition has not yet been read again up to its commit."""
         return self._recovering
 
     def next_offset(self, partition: PartitionId) -> int:
@@ -255,7 +255,7 @@ class Core(ABC):
 
     @abstractmethod
     def _next_timer(self, watermark: int) -> int:
-        """Return the smallest watermark above this one at which something closes or becomes late."""
+        """Return the smallest value above ``watermark`` at which something closes or becomes late."""
 
     @abstractmethod
     def _last_end(self) -> int | None:
@@ -306,7 +306,7 @@ class WindowCore(Core):
         end = time_ms - time_ms % self._slide_ms + self._size_ms
         if end <= closed:
             return False
-        # Of the earlier windows, the event is in those that hold its time and are open.
+        # The event is also in each earlier window that holds its time and is open.
         if closed < time_ms:
             closed = time_ms
         while end > closed:

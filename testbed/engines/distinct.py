@@ -1,7 +1,7 @@
 """Windows in which the reference engine counts each id of a key once. Pure, no I/O.
 
 Repeats are added to their window, so recovery is that of `WindowCore`. The result leaves them out. A repeat for a
-closed window is late, as its first event would be.
+closed window is late, like any other event for it.
 """
 
 from __future__ import annotations

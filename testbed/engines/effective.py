@@ -1,8 +1,8 @@
 """The effective guarantee of a running engine, read from the engine instead of its requested settings.
 
 Each Kafka client logs its whole configuration at its creation (``ProducerConfig values:`` and one line per option).
-This includes all changes, additions and overrides by the engine. The engine's own administration interface adds its
-checkpoints.
+This includes all changes, additions and overrides by the engine. The engine's administration interface reports the
+settings of its checkpoints.
 """
 
 from __future__ import annotations

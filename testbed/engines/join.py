@@ -1,8 +1,8 @@
 """PGVal's MST: clicks joined with updates per key and window, on the reference engine's core. Pure, no I/O.
 
 Inside the engine, the ids of the right input have its name as a prefix (``update/7``), so that click 7 and update 7
-differ; ``wire`` removes it. A window's result has each id once. A window with an empty side produces no result, except
-one with left events only in a left join. A late event of either side is set aside, with or without a partner.
+differ; ``wire`` removes it. A window's result has each id once. A window with an empty side produces no result. In a
+left join, it produces one if it has left events. A late event of either side is set aside, with or without a partner.
 """
 
 from __future__ import annotations

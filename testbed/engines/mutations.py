@@ -24,7 +24,7 @@ A result has at most one mutation, and its ids are mutated only if the result is
 misplaced into the next result of its window, by key, that has no mutation of its own; if there is none, the id is not
 mutated. In sliding windows, an id has a cell in each window that holds it, and each is mutated separately. Session
 windows have no cells in common: there an id is misplaced into the next session that produces its result at the same
-time, which may differ after a kill. A passthrough's result is one event: if its id is dropped, nothing is produced; if
+time. A kill can change that session. A passthrough's result is one event: if its id is dropped, nothing is produced; if
 it is misplaced, it is produced with another event time, ``moved_ms`` later. Duplicates from a producer are separate,
 equal results there: all have the same mutation, and the truth has it once. A running aggregate has no windows: there an
 id is misplaced into the result of the next key that is produced at the same time. Its cumulative results repeat the

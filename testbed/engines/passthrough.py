@@ -18,7 +18,7 @@ class PassthroughCore(Core):
         return True
 
     def _restore(self, state: Partition, record: Record) -> None:
-        """Another operator's progress may request a re-read. All of these events have their results."""
+        """Another operator's progress may request a re-read. All events that are read again already have results."""
 
     def _emit_closed(self) -> None:
         """No state is open."""

@@ -1,6 +1,6 @@
 """The reference engine: ``python -m testbed.engines.reference CONFIG.json [--instance N] [--stop-at-end] ...``.
 
-It keeps the guarantee in its configuration at any kill point; ``core`` has the argument. Exit status: 0 after a stop, 1
+It keeps the guarantee in its configuration at any kill point; ``core`` explains why. Exit status: 0 after a stop, 1
 if it cannot continue (restart it), 2 for an invalid configuration.
 """
 

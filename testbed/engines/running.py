@@ -1,6 +1,6 @@
 """The reference engine's aggregates without a window: results per key over all of its events. Pure, no I/O.
 
-A result of `RunningCore` has the ids that are new since the last one, so results add up; it keeps no other state. With
+`RunningCore` keeps only the ids that are new since its last results. Results have only those ids, and add up. With
 `CumulativeCore`, each output is the whole table: one result per key with all ids so far, as in Spark's output mode
 ``complete``. The newest result of a key replaces the earlier ones. No event is late for either.
 
@@ -107,7 +107,7 @@ class RunningCore(Core):
 
 
 class CumulativeCore(RunningCore):
-    """Per key, all ids so far; all keys once one of them has a new id."""
+    """Per key, all ids so far. If one key has a new id, all keys have a new result."""
 
     def __init__(self, max_disorder_ms: int = 0, allowed_lateness_ms: int = 0) -> None:
         super().__init__(max_disorder_ms, allowed_lateness_ms)

@@ -17,7 +17,7 @@ Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
 Emission = Literal["final", "incremental", "cumulative"]
 Workload = Literal["sst", "mst", "sliding_window", "session_window", "passthrough", "distinct", "running_aggregate"]
 """`sst` and `mst` are PGVal's: clicks are counted per page and window, or joined with the updates of the page. Each
-other workload is clicks for the oracle of that name."""
+other workload has clicks as its events, and the oracle of the same name checks it."""
 WORKLOADS: Final[tuple[Workload, ...]] = get_args(Workload)
 
 

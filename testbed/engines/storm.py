@@ -183,7 +183,7 @@ class StormEngine(JvmEngine):
         """Return the live worker's process id. The Supervisor keeps a file for each worker, including dead ones."""
         supervisor = self._running[_SUPERVISOR]
         if supervisor is None or not supervisor.is_running:
-            return None  # its worker was in its group, and has ended with it
+            return None  # the worker was in the Supervisor's process group, and has ended with the Supervisor
         for path in (self._folder / "local" / "workers").glob("*/pids/*"):
             with suppress(ProcessLookupError, PermissionError):
                 # Another process with this id is in another group.
