@@ -168,7 +168,7 @@ class CanaryWatch:
     def wants_query(self, topics: Mapping[str, Topic]) -> bool:
         """Whether the existing ``topics`` require another query: the canary's own appeared, vanished or were recreated.
 
-        A canary that is left out requires one once both topics exist and the time for which it is left out is over.
+        If the canary is left out, a query is required as soon as both topics exist and the pause of the canary is over.
         """
         found = {name: topics[name].id for name in self.topics if name in topics}
         if self._topics:
@@ -227,7 +227,7 @@ class CanaryWatch:
         self._progress = IngestProgress(
             self._time_rules,
             frontiers={
-                # Earlier rounds have keys of another owner, or are forgotten: the unread start hides no event.
+                # The unread records are of forgotten rounds or of another owner, so no event of this owner is hidden.
                 place: replace(
                     first_frontier(side[place.topic], place, lookup, lookup.last_stable_offset, now_us),
                     hidden_start=False,
@@ -243,7 +243,7 @@ class CanaryWatch:
         return Judging(KnownFacts(None, first_batch=0), self._rules, settle_at=None)
 
     def _on_record(self) -> dict[int, dict[str, dict[str, int]]]:
-        """Number of a round that waits for its verdict -> cell -> class -> contributions on record."""
+        """Number of a waiting round -> cell -> class -> contributions on record."""
         cells, waiting = self._judging.cells, self._recall.waiting
         if self._judging.judged is None or not waiting:
             return {}

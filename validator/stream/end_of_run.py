@@ -22,7 +22,7 @@ class EndOfRun:
 
     ``if_at_rest``: what is concluded if the pipeline is at rest. ``begun``: the lookups at the start of the run.
     ``checked``: whether the topics must show that the pipeline is at rest (not with `--at-rest`). ``only_unconsumed``:
-    only decide what the engine has not consumed, and conclude nothing yet.
+    only decide which contributions are unconsumed, and conclude nothing yet.
     """
 
     if_at_rest: RunEnd

@@ -115,7 +115,7 @@ def known_sentence(error: BaseException, state: Path) -> str | None:
         return _full(_path_in(causes, _QUOTA) or state, state)
     if _says(causes, (errno.EROFS,), _READ_ONLY):
         return _read_only(_path_in(causes, _READ_ONLY), state)
-    # A BrokenPipeError is of the sidecar's own output: py4j wraps errors of connections to the JVM.
+    # A BrokenPipeError concerns the sidecar's own output: if a connection to the JVM breaks, py4j raises another error.
     is_cut_off = any(
         isinstance(cause, (Py4JNetworkError, ConnectionError)) and not isinstance(cause, BrokenPipeError)
         for cause in causes

@@ -79,7 +79,7 @@ class FaultsTopicReader:
                     left[:0] = [wanted._replace(end=middle), wanted._replace(start=middle)]
                     continue
                 if failures == 1:
-                    # Retry, isolated: the record that did not fit may be a neighbour.
+                    # Retry, isolated: the record that did not fit may be outside of ``wanted``.
                     left.insert(0, wanted)
                     continue
                 self._say(
@@ -95,7 +95,7 @@ class FaultsTopicReader:
         return rows
 
     def _unread(self, reached: dict[int, int]) -> list[Range]:
-        """The ranges beyond the offsets ``reached``, which are cleared if the topic was recreated."""
+        """The ranges beyond the offsets ``reached``. If the topic was recreated, ``reached`` is cleared first."""
         try:
             topic = self._brokers.seen([self._topic])[self._topic]
             if isinstance(topic, BrokersRefuse):

@@ -38,8 +38,8 @@ def ids_kept(
 ) -> Iterator[dict[str, Any]]:
     """Rows, to be written to ``epoch``, with ids of events in epochs up to ``through_epoch`` that must stay known.
 
-    These are ids in results of remaining cells that do not expect them. ``removed``: which judged cells are retired.
-    ``stay``: which rows of a table are written again completely.
+    An id must stay known if a result of a remaining cell has it and this cell does not expect it. ``removed``: which
+    judged cells are retired. ``stay``: which rows of a table are written again completely.
     """
     of_input = (ds.field("kind") == Kind.FACT.value) & (ds.field("side") == Side.INPUT.value)
     where = of_input & ds.field("status").isin([DECODED, UNOWED, KNOWN]) & (ds.field("epoch") <= through_epoch)

@@ -99,7 +99,7 @@ class Reading:
 
     ``options``: librdkafka's, for connection, authentication and the isolation level. ``may_miss``: topics whose absent
     records are not an error. ``low_memory``: memory is short, so little is fetched at once. ``isolated``: a range of
-    one record is read in a child process, since the record that does not fit into memory may be its neighbour.
+    one record is read in a child process, since a record that is fetched beyond the range may not fit into memory.
     ``memory_bytes``: limit of a worker's heap; None: unlimited. ``silence_seconds``: a range that does not advance for
     this long fails.
     """

@@ -214,7 +214,7 @@ class Isolation:
         return span._replace(start=frontier.next_offset, end=end)
 
     def _control(self, runner: BatchRunner, span: Span, lookups: Mapping[PartitionId, Lookup]) -> Span:
-        """The next other record to try after ``span`` could not be read.
+        """The next other record to try, after a failed read of ``span``.
 
         Raises `CannotVerify` if there is no other one, or if `_REFUSALS_MAX` others could not be read either.
         """
@@ -281,7 +281,7 @@ def _named(span: Span) -> str:
 def _others(runner: BatchRunner, span: Span, lookups: Mapping[PartitionId, Lookup]) -> Iterator[Span]:
     """Single offsets other than that of ``span``.
 
-    First the last offsets read in its own partition and in the others, then the newest of each, then the first of each.
+    In three passes over the partitions, that of ``span`` first: the last offsets read, the newest, then the first.
     """
     frontiers = {
         place: frontier

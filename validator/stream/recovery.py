@@ -169,7 +169,7 @@ def _reload_settled(
 
 
 def _undoes(mark: str) -> bool:
-    """Whether facts before such a mark have a different meaning after it."""
+    """Whether ``mark`` changes the meaning of facts that were committed before it."""
     settled = Settlement.of_mark(mark)
     return mark.startswith((RETIRED, REREAD)) or (settled is not None and settled.is_by_operator)
 

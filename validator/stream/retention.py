@@ -254,7 +254,7 @@ def plan(
 
 
 def _bounded(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of `lateness_rows` with at most as many stretches as are kept for a partition."""
+    """A row of `lateness_rows` with its stretches joined, which limits their number."""
     if row["stretches"] is None:
         return row
     return {**row, "stretches": [one._asdict() for one in joined(Stretch(**one) for one in row["stretches"])]}
@@ -265,9 +265,9 @@ def _kept_in(
 ) -> Ints:
     """The epoch to which each of these rows of decoded records is written again, `ABSENT` if the row is dropped.
 
-    The rows of cells that stay, in memory or settled, are kept. An event that owes no contribution may be in no cell.
-    Its row is kept if its cell would have to stay (`_passed`). It is also kept if a settled cell that stays has the
-    same start, since the settled cells have no record of such rows. ``epochs``: those of the cells in memory.
+    The rows of cells that stay, in memory or settled, are kept. The row of an event that owes no contribution may have
+    no cell. It is kept if its window has not closed (`_passed`), or if a settled cell that stays has the same window
+    start: the settled cells have no record of such rows. ``epochs``: those of the cells in memory.
 
     `plan` moves the horizon past the cells of dropped rows, as it does for retired cells. Otherwise a late or rejected
     record of such a cell that is read afterwards would have an unknown id.
@@ -325,8 +325,8 @@ def _decided(judging: Judging, progress: IngestProgress) -> Bools:
     """Which cells have a decided class for every contribution.
 
     Outputs are read through the instant at which outstanding contributions are missing, and inputs through the instant
-    that explains every result. If inputs pause for longer than the retention, a cell can close in the batch that would
-    retire it.
+    that explains every result. Age does not show this: if inputs pause for longer than the retention, a cell may close
+    in the batch that would retire it.
     """
     clock, cells = progress.clock(), judging.cells
     through_us = clock.due_through_us(clock.outputs_us, judging.rules.missing_after_us)

@@ -64,8 +64,8 @@ class RunRecord:
     version). ``ledger``: output over time and the cost of faults; None if no faults topic is configured.
 
     ``examples``: topic in doubt -> a record that does not decode. ``has_ended``: a `--once` run is at its end.
-    ``not_at_rest_because``: why the pipeline was not at rest then. ``leaves_open``: the run has `--leave-open`;
-    the reason is then in ``left_open_because``, which is not a doubt by itself.
+    ``not_at_rest_because``: why the pipeline was not at rest then. ``leaves_open``: the run has `--leave-open`.
+    ``left_open_because`` then says why the pipeline was not at rest, which by itself is no reason to doubt.
     """
 
     explained_by_one: int | None = 1

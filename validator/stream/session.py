@@ -92,7 +92,7 @@ class MasterUnreached(Exception):
 
 
 _OF_A_SETTING: Final = ("Could not parse Master URL", "BindException")
-"""Texts of the errors of a wrong address. Spark has many others for a master that it gives up."""
+"""Texts in Spark's errors about a wrong address. Its errors about a master that does not accept it have many texts."""
 
 
 def start(
@@ -205,9 +205,9 @@ def for_a_small_jvm(java_options: str, elsewhere: Iterable[str]) -> str:
 
 
 def take_secrets(settings: dict[str, str]) -> dict[str, str]:
-    """Remove system properties of the driver's JVM that may be secrets from ``settings``, and return them.
+    """Remove from ``settings`` those system properties of the driver's JVM that may be secrets, and return them.
 
-    Spark puts both Java options on the JVM's command line, the default ones first.
+    Spark puts the default and then the extra Java options on the JVM's command line.
     """
     properties: dict[str, str] = {}
     for name in ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"):

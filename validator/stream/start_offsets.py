@@ -54,7 +54,7 @@ def initial_progress(
             if frontier.side != "input" and frontier.hidden_start:
                 frontier, results_expired = replace(frontier, unread_since_us=0), True
                 if whole_inputs and config.start.kind == "earliest":
-                    # Inputs are read from offset 0, so the expired first results would have belonged to their events.
+                    # Inputs are read from offset 0, so the expired results belonged to events that are read.
                     frontier = replace(frontier, first_offset=0, expired=start)
             frontiers[place] = frontier
             continue
@@ -218,8 +218,8 @@ def shares(
 
     If more than ``limit`` records are unread, each topic gets a share in proportion to its backlog, so that results do
     not run ahead of their inputs. Otherwise an input may use the whole ``limit``. Another topic may use a twentieth of
-    it, since a result carries many ids, or up to an eighth if so many records are unread, since every batch has a fixed
-    cost. It may always use 1,000.
+    it, since a result carries many ids. If more is unread, it may use that much, up to an eighth: every batch has a
+    fixed cost. It may always use 1,000.
     """
     backlog = {source.topic: 0 for source in sources}
     for place, frontier in progress.frontiers.items():
