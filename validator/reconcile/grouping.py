@@ -89,7 +89,7 @@ def facts_of_events(
 
 def _with_all(event_rows: Ints, starts: Ints, decoded: Bools) -> tuple[Ints, Ints, Bools]:
     """Return the contributions of decoded events, and one entry for each record without a contribution: that record was
-    read, too. The third array marks the entry that counts the record: the first of each record."""
+    read, too. The third array is true at the first entry of each record: that entry counts the record."""
     contributes = decoded[event_rows]
     event_rows, starts = event_rows[contributes], starts[contributes]
     missed = np.ones(len(decoded), dtype=np.bool_)
@@ -184,8 +184,8 @@ class _Groups:
         return values[self._order[is_first[once]]]
 
     def listed(self, name: str, items: pa.Array, chosen: Bools) -> pa.Array:
-        """Return the list of the ``chosen`` items of each group, in the type of the column ``name``: ids with their
-        offsets."""
+        """Return the list of the ``chosen`` items of each group, in the type of the column ``name``. Each id gets
+        its offset."""
         rows = self._order if chosen.all() else self._order[chosen[self._order]]
         ends = np.zeros(len(self._starts) + 1, dtype=np.int32)
         if len(rows) == len(self._order):
@@ -219,7 +219,7 @@ class _Groups:
         return pa.ListArray.from_arrays(pa.array(at), items, kind, mask=pa.array(counted == 0))
 
     def table(self, source: int, columns: dict[str, pa.Array | Ints]) -> pa.Table:
-        """Return the fact rows: ``columns``, and those that all records have. Others are null, or empty lists."""
+        """Return fact rows: ``columns``, and the columns of all facts. Other columns are null, or empty lists."""
         size = len(self._starts)
         codes = self.first(self._codes)
         stamps, are_stamps = numbers(self._stamps)

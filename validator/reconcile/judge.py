@@ -3,8 +3,8 @@
 A verdict is a function of the cell's totals, of the comparison of its ids (`EXPANSION_FIELDS`, for the few cells whose
 fingerprints disagree) and of the clock. If a cell disagrees and was not compared yet, its counts are provisional: they
 are the counts of a correct engine, with the surplus as unresolved. Provisional counts never raise an alarm. Open
-transactions of inputs can last. If only they may explain a cell's excess, its ids are compared, and its counts are
-exact.
+transactions of inputs can stay open for long. If only they may explain a cell's excess, its ids are compared, and its
+counts are exact.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def close(cells: Columns, clock: Clock) -> None:
     elif clock.watermark_us is not None:
         passed = cells["end_us"] <= clock.watermark_us
         if cells.ends_move:
-            # An event may put off the end of a closed cell, which reopens it unless the end of a run closed it.
+            # An event may put off the end of a closed cell. The cell then reopens, unless the end of a run closed it.
             closed[~passed & (closed != cells["rest_us"])] = ABSENT
         closed[passed & (closed == ABSENT)] = clock.lookup_us
     if clock.run_end.is_due:
@@ -184,7 +184,7 @@ def close(cells: Columns, clock: Clock) -> None:
 
 
 def closed_with_its_events(cells: Columns, closed: Ints) -> Ints:
-    """Return the closing times, but if events put off ends, none before the lookup at which the cell's last event was
+    """Return the closing times. If events put off ends, no cell closes before the lookup at which its last event was
     read.
 
     The last event of a cell may have put off its end. After a restart, the instant at which the watermark passed the
@@ -246,8 +246,8 @@ def is_resting(cells: Columns) -> Bools:
 
 
 def is_read_through(cells: Columns, clock: Clock) -> Bools:
-    """Return the cells whose answers no input that is read later can explain: every input was read through the instant
-    of the cell's last answer."""
+    """Return the cells for which every input was read through the instant of the last answer. Inputs read later cannot
+    explain their answers."""
     observed_us = cells["observed_us"]
     found: Bools = observed_us <= (ABSENT if clock.inputs_us is None else clock.inputs_us)
     return found
@@ -297,8 +297,8 @@ def _in_scope(cells: Columns, clock: Clock, margin_us: int) -> Bools:
     if clock.horizon_us is not None:
         scope &= windows >= clock.horizon_us
     for at_us, horizon_us in clock.retired:
-        # Other facts of the cell may have been dropped, so the remaining ones cannot be judged. If an event has
-        # moved the begin of a session before the horizon since then, the session may be part of a dropped one.
+        # Other facts of the cell may have been dropped, so the remaining ones cannot be judged. If an event read after
+        # the drop moved the begin of a session to before the horizon, the session may be part of a dropped one.
         scope &= ~((cells.begin_seen_us > at_us) & (windows < horizon_us))
     return scope
 
@@ -410,7 +410,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     needs_ids = is_due if rules.drops_late or rules.reports_unconsumed or rules.compares_all else np.zeros_like(seen)
     disagrees = clear & (seen | needs_ids)
     consumed_may_move = it.compared & (cells["x_unconsumed"] > 0)
-    # A cell without any answer is compared, too, once it is lost: its ids are the evidence.
+    # A cell without any answer is compared, too, once its contributions are missing: its ids are the evidence.
     lost = clear & is_missing & (outstanding > 0)
     unclear = it.resolved & _unclear_inputs(cells, rules, it)
     # An earlier comparison, which is no longer in memory, may have found that the ids differ.
@@ -490,8 +490,8 @@ def _by_set_aside(cells: Columns, it: _Decisions) -> dict[str, dict[str, Ints]]:
 
 
 def _unclear_inputs(cells: Columns, rules: Rules, it: _Decisions) -> Bools:
-    """Return the agreeing cells whose counts do not show, for some input, whether results or late records carry its
-    events."""
+    """Return the agreeing cells that have an unclear input: counts do not show whether its events are in results or
+    were set aside as late or rejected."""
     set_aside = cells["late_count"] + cells["rejected_count"]
     unclear = np.full(len(cells), False)
     for topic in cells.inputs if rules.several_inputs else ():

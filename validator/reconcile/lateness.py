@@ -138,7 +138,7 @@ def _stretches(facts: pa.Table) -> dict[tuple[str, int, int], list[dict[str, int
 
 
 def _reaching(facts: pa.Table) -> pa.Table:
-    """Return the rows of inputs that have a reach, with the status of events too far ahead as undecodable."""
+    """Return the rows of inputs that have a reach. Those of events too far ahead get the status undecodable."""
     fact, of_input = pc.equal(facts["kind"], Kind.FACT.value), pc.equal(facts["side"], Side.INPUT.value)
     facts = facts.filter(pc.and_(pc.and_(fact, of_input), pc.is_valid(facts["reach_us"])))
     at = facts.schema.get_field_index("status")

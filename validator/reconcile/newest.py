@@ -26,7 +26,7 @@ COLUMNS: Final = (
     *("withdrawn_us", "of_key", "newest_batch", "newest_offset", "first_place", "last_place"),
 )
 """Columns of cells. ``listed_*``: the newest result that lists the id, and its contribution. ``withdrawn_us``: lookup
-instant of the batch with the first result of the key after that one; absent if there is none. ``of_key``: row of the
+instant of the batch with the key's next result after the ``listed_*`` one; absent if none. ``of_key``: row of the
 key. In the row of a key, ``newest_*`` are batch and offset of its newest result. ``first_place`` and ``last_place`` are
 the smallest and the largest number of a partition with results of the key."""
 

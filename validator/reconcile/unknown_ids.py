@@ -40,7 +40,7 @@ class UnknownIds:
                 self._kinds[name] = np.concatenate([known_rows, of_rows]), pa.concat_arrays([known, ids])
 
     def read(self, facts: pa.Table) -> Ints:
-        """Return the rows of the cells that have an unknown id of which ``facts`` contain an input event."""
+        """Return the rows of the cells with an unknown id that an input event in ``facts`` has."""
         found = []
         for name, (rows, ids) in self._kinds.items():
             if len(ids):

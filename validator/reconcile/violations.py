@@ -1,9 +1,9 @@
-"""Verdict changes to violation rows: suspected, confirmed, retracted (SEMANTICS section 2).
+"""Turns verdict changes into violation rows: suspected, confirmed, retracted (SEMANTICS section 2).
 
 A violation is a cell and a class. Its count changes as facts arrive. While records that cannot be read may explain a
 class, new violations of the class stay suspected. Confirmed violations stay confirmed, since all inputs that
 could have explained them had been read. An increase of the confirmed part is confirmed, a decrease is retracted. The
-sums of both over all rows are the history, and retractions are the measured false-alarm rate.
+sums of ``confirmed`` and ``retracted`` over all rows are the history; retractions are the measured false-alarm rate.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Acknowledged:
         return None if entry is None else entry.reason
 
     def follow(self, tables: StateTables, found: Mapping[str, Acknowledgement]) -> None:
-        """Apply the current acknowledgements. The later counts of new ones are read from the violations table."""
+        """Apply the current acknowledgements. For new ones, read their violations' later counts from ``tables``."""
         if found is self._entries:
             return
         before = self._entries
@@ -62,10 +62,10 @@ class Acknowledged:
                 self._add(entry, counts[violation])
 
     def _add(self, entry: Acknowledgement, left: int) -> None:
-        """Add the ``left`` contributions of an acknowledgement to the sums; if negative, remove them again."""
+        """Add the ``left`` contributions of an acknowledgement to the sums; a negative ``left`` removes them again."""
         sign, left = (-1 if left < 0 else 1), abs(left)
         shares: dict[FaultAndClass, int] = {}
-        # Shares of faults come before the share without a fault: contributions of a fault may be expected, and must
+        # The shares of faults are taken first. A contribution of a fault may be expected already, and must
         # not count both as expected and as acknowledged.
         for fault, count in sorted(entry.by_fault.items(), key=lambda item: item[0] is None):
             taken = max(0, min(count, left))

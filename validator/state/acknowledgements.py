@@ -186,7 +186,7 @@ def append_lines(path: Path, lines: Sequence[str]) -> None:
 
 
 def _opened(path: Path) -> int:
-    """Open the file, which only the state's owner may read, also if root acknowledges. Links are not followed."""
+    """Open the file. Only the state's owner may read it, even if root created it. Links are not followed."""
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     if os.geteuid() == 0:
         owner = path.parent.stat()

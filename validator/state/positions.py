@@ -58,8 +58,8 @@ class Stretch(NamedTuple):
 class Settlement:
     """Settled undecodable records of one partition: they explain no violation and leave no verdict unknown.
 
-    ``rejected``: the topic of the records that named them; None if an operator settled them. ``about``: if these are
-    themselves records of a rejected topic that name others, the topic of the named records. ``batch``: the newest batch
+    ``rejected``: the topic of the records that named them; None if an operator settled them. ``about``: if the
+    settled records are of a rejected topic, the topic of the records that they name. ``batch``: the newest batch
     at the time of the operator's `ack`; -1 in a line of an earlier version.
     """
 
@@ -161,7 +161,7 @@ class Positions:
         for row in _undecodable(facts):
             place = PartitionId(row["topic"], row["partition"])
             if row["key"] is None:
-                # A key is the reason why the record was not examined. Such a record is too large for an example.
+                # A row's key is the reason why its record was not examined. Such a record is too large for an example.
                 at = (-row["batch"], row["first_offset"])
                 newest[place] = min(newest.get(place, at), at)
             if row["side"] == Side.OUTPUT.value:

@@ -104,7 +104,7 @@ def newest_by_violation(tables: StateTables, where: ds.Expression | None = None)
 def least_since(tables: StateTables, since: Mapping[str, int | None]) -> dict[str, int]:
     """Violation -> the least number of contributions in it after the batch that ``since`` has for it.
 
-    For None the newest row counts. Violations without a later row are left out.
+    If ``since`` has None for a violation, its newest row counts. Violations without a later row are left out.
     """
     newest: dict[str, tuple[int, int]] = {}
     found: dict[str, int] = {}

@@ -528,7 +528,7 @@ class BatchRunner:
         return replace(self.progress, frontiers=frontiers)
 
     def _check_limits(self) -> None:
-        """Raise `NewGenerationWanted` once a backlog is read: the limits that balanced it are too tight afterwards."""
+        """Raise `NewGenerationWanted` once a backlog is read: the topics' shares of a batch are too tight then."""
         if self.catching_up_limit is not None:
             lag = sum(frontier.lag_events for frontier in self.progress.frontiers.values())
             if lag < self.catching_up_limit:

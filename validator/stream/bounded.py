@@ -1,6 +1,6 @@
 """Runs a generator in a separate process with limited memory: nothing else limits the decompressed size of a record.
 
-librdkafka limits only the compressed bytes that it fetches. The driver reads records with it only in such a process: a
+librdkafka limits only the compressed bytes that it fetches. The driver fetches records only in such a process: a
 record that does not fit into memory ends this process, not the driver.
 """
 

@@ -1,6 +1,6 @@
 """CSV: a value is one line of fields, by RFC 4180 with a delimiter of choice.
 
-An empty field is null, and `""` is an empty text, as in PostgreSQL's COPY. Any other field is its characters, including
+An empty field is null, and `""` is an empty text, as in PostgreSQL's COPY. Any other field is its text, including
 white space.
 """
 
