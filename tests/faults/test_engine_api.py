@@ -1,4 +1,4 @@
-"""All versions describe the faults' calls of Docker, and a deviation from the description is found."""
+"""All versions of Docker's API describe the calls that faults make, and a deviation from the description is found."""
 
 from __future__ import annotations
 

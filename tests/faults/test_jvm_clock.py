@@ -136,7 +136,7 @@ def test_a_file_may_have_any_name(variable: str, tmp_path: Path) -> None:
         "class Says { public static void main(String[] a) { System.out.print(System.currentTimeMillis()); } }"
     )
     options = Clock(clock_agent.jar(), file).environment["JAVA_TOOL_OPTIONS"]
-    # Spark's driver reads it and passes it on in the other variable.
+    # The Spark engine's driver moves the agent's option from JAVA_TOOL_OPTIONS to JDK_JAVA_OPTIONS.
     environment = os.environ | {
         variable: options if variable == "JAVA_TOOL_OPTIONS" else shlex.join(shlex.split(options))
     }

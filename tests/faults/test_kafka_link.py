@@ -1,4 +1,4 @@
-"""A Kafka broker that advertises the link: its clients go through the proxy, and its faults affect them."""
+"""A Kafka broker that advertises the link: its clients go through the proxy, so the link's faults affect them."""
 
 from __future__ import annotations
 

@@ -189,8 +189,8 @@ _OWN_VALUES = ("StartedAt", "UpperDir", "IPAddress")
 
 
 def _assert_like(ours: Any, theirs: Any, where: str) -> None:
-    """Assert that each field of ours is in theirs, with the same value, or the same type if the value is specific to
-    it."""
+    """Assert that each field of ours is in theirs with the same value. Fields of `_OWN_VALUES` need only the same
+    type."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for name, value in ours.items():
             assert name in theirs, where + name

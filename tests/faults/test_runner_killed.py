@@ -94,7 +94,7 @@ def pair(full: Stage) -> Stage:
 
 @pytest.fixture
 def run(full: Stage) -> Iterator[Callable[[str], Runner]]:
-    """Starts a runner with a fault of a kind, behind a proxy if it is a link's. Both end with the test."""
+    """Starts a runner with a fault of a kind, and the proxy if the target is a link. Both end with the test."""
     with ExitStack() as stack:
 
         def start(kind: str) -> Runner:

@@ -1,4 +1,4 @@
-"""Faults of the sidecar, found by the lock of its state: a process that takes the lock with the sidecar's own code."""
+"""Faults of the sidecar, found by its state's lock. Here a process takes the lock with the sidecar's own code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker with little memory reads in isolation, for a process of its own (`validator.stream.bounded`)."""
+"""Reads a range as a worker with little memory does: in a process of its own (`validator.stream.bounded`)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from validator.stream.kafka_reading import Range, Reading
 
 
 def offsets_and_values(reading: Reading, decoder: RecordDecoder, wanted: Range) -> Iterator[list[object]]:
-    """Yield the offsets of ``wanted`` and then its values. The process survives what follows the range."""
+    """Yield the offsets of ``wanted`` and then its values. A huge record after the range does not end the process."""
     yield list(reading.each(Message.offset, [wanted]))
     yield [value for batch in reading.records(wanted, decoder) for value in batch["value"].to_pylist()]
-    # Meanwhile a consumer of this process would fetch what follows, and end it.
+    # Meanwhile an open consumer would fetch the next record, which does not fit into this process's memory.
     time.sleep(3)

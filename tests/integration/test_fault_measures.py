@@ -22,7 +22,7 @@ def test_a_silent_engine_is_downtime_until_it_has_recovered(pipeline: Pipeline) 
     # 20 ticks of 250 ms are silent: 5 s. The bounds allow for the machine's pace and the longest gap before the fault.
     assert 2.5 <= fault["downtime_seconds"] <= 15
     assert fault["recovered"] is True
-    # 32 ticks of 250 ms, in whole seconds. The rate is one over 2 s.
+    # 32 ticks of 250 ms, in whole seconds. The rate is measured over 2 s.
     assert 5.5 <= fault["recovery_seconds"] <= 20
     # The first owed result is sent once the fault is healed.
     assert 2.5 <= fault["failure_cost_seconds"] <= 15

@@ -37,8 +37,8 @@ def test_a_step_of_the_clock_proves_no_loss(pipeline: Pipeline, monkeypatch: pyt
 
 @pytest.mark.extended
 def test_a_past_interval_is_verified_in_a_state_of_its_own(pipeline: Pipeline) -> None:
-    """Verification from an instant on. Earlier results cause no violation. They may hide an answer, so a loss is not
-    confirmed."""
+    """Verification from an instant on. Earlier results cause no violation. One of them may contain a missing id, so
+    no loss is confirmed."""
     pipeline.create()
     # A window whose result comes after the instant, a loss before it, and a window that the instant cuts in two.
     pipeline.clicks(click(1, 1), click(2, 2), click(3, 11), click(4, 21))
@@ -84,7 +84,7 @@ def test_a_result_that_became_due_in_an_outage_is_not_missing(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """test_sidecar_outage.py tests the outage itself with a killed broker. Here the outage is longer than
-    `missing_after`, as an hour is with a `missing_after` of two minutes."""
+    `missing_after`, like an outage of an hour if `missing_after` is two minutes."""
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 11))
     outage = 6.0

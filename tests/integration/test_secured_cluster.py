@@ -90,7 +90,7 @@ def second_jvm() -> Iterator[Any]:
 def py4j_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Undo PySpark's handler of Java errors, which looks up every error in the JVM of Spark, whatever JVM raised it.
 
-    The doctor starts no Spark. This process does, and an object of Spark with the error's id was taken for the error.
+    The doctor starts no Spark, but the tests do: the handler took an object of Spark with the same id for the error.
     """
     monkeypatch.setattr("py4j.java_gateway.get_return_value", py4j.protocol.get_return_value)
 

@@ -69,7 +69,7 @@ BAD_LATE: dict[str, str | bytes | None] = {"no id": '{"page": "a"}', "a null val
 
 
 def test_an_event_after_an_undecodable_record_may_be_late(pipeline: Pipeline) -> None:
-    """The bad record may be newer than everything read so far. A restarted sidecar keeps this."""
+    """The bad record may be newer than everything read so far. After a restart, the sidecar still assumes this."""
     pipeline.create(inputs=2)
     pipeline.clicks(click(1, 1), "click!", click(2, 2), click(3, 21))
     pipeline.clicks(click(4, 3), click(5, 21), partition=1)
@@ -139,7 +139,7 @@ def test_undecodable_records_are_counted_and_hold_back_what_they_may_hide(pipeli
     assert all(entry["ids"] for entry in found)
     assert set(run.report["violations"]["first_confirmed"]) == {"undecodable"}
 
-    # Each bad event can explain one misplaced result. With more of them than bad events, the violation is confirmed.
+    # Each bad event can explain one misplaced result. If there are more, the violation is confirmed.
     pipeline.answers(*(answer([2], window=6 + number) for number in range(len(BAD_EVENTS))))
     run = pipeline.once()
     misplaced = 1 + len(BAD_EVENTS)

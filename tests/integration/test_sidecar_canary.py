@@ -95,7 +95,7 @@ def test_the_canary_finds_its_violations_until_it_is_blind_and_leaves_the_report
         without = other.until(settled)
         assert not shown(other.state)
     with pipeline.live(*TIMING, canary(pipeline, 1)) as live:
-        # A busy machine must not make a sidecar look blind: some batches read a round, others confirm it.
+        # A sidecar on a busy machine must not look blind: it needs batches to read a round, and more to confirm it.
         in_time = math.ceil(max(6.0, 6 * live.pace()))
 
     # The next start on that state judges its own rounds, regardless of what the previous run left half read.

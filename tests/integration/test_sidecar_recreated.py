@@ -27,7 +27,7 @@ def recreated(topic: str) -> str:
 def test_an_output_recreated_before_the_first_commit_of_facts_proves_no_loss(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The query that meets the new topic ends. Only the state committed before knows that there was another topic."""
+    """The query ends at the new topic. Only the state that was committed earlier shows that there was another topic."""
     pipeline.create()
     pipeline.clicks(*[click(i, 10 * i + 1) for i in range(4)])
     pipeline.answers(*[answer([i], i) for i in range(3)])

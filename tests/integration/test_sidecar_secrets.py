@@ -1,4 +1,4 @@
-"""What other users of the host can see of a sidecar and its JVM, and what they can call: no secret, and no call."""
+"""Other users of the host can see no secret of a sidecar and its JVM, and cannot call them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def until(condition: Callable[[], object], seconds: float = 120) -> None:
 
 
 def children(pid: int) -> set[int]:
-    """Return the child processes of ``pid``; one can be listed with two threads while its thread ends."""
+    """Return the child processes of ``pid``. While a thread ends, its child may be listed with a second thread, too."""
     threads = Path(f"/proc/{pid}/task").glob("*")
     return {int(child) for thread in threads for child in seen(pid, f"task/{thread.name}/children").split()}
 

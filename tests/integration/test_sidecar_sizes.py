@@ -25,7 +25,7 @@ def test_records_above_a_limit_are_not_examined_and_confirm_no_violation(pipelin
     pipeline.clicks(
         *[click(i, 1) for i in range(1, 9)], click(LONG, 1), click(20, 1, LONG), click(21, 1, pad="x" * 5000)
     )
-    # A result of 5,000 bytes has ids that no other result has; so does a late record.
+    # The ids of the result and of the late record of 5,000 bytes are in no other result or late record.
     large = json.dumps({**json.loads(answer([4, 5, 21])), "pad": "x" * 5000})
     pipeline.answers(answer([1, 2, 3]), large, answer([LONG]), answer([20], page=LONG), answer([8]))
     pipeline.put(pipeline.late, set_aside(6, 1), json.dumps({**json.loads(set_aside(7, 1)), "pad": "x" * 5000}))
@@ -53,7 +53,7 @@ def test_records_above_a_limit_are_not_examined_and_confirm_no_violation(pipelin
 
 
 def test_a_record_that_does_not_fit_into_memory_is_skipped(pipeline: Pipeline) -> None:
-    """The record needs more memory than a worker has before its size is known. Its neighbours are judged."""
+    """Before the record's size is known, it needs more memory than a worker has. Its neighbours are judged."""
     fill(pipeline)
     faults = f"{pipeline.input}-faults"
     report_fault(pipeline, faults)
