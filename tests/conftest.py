@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 _TESTS = Path(__file__).parent
 
-# A test's JVM lives for seconds: the second compiler takes more of two cores than it gives back (37 against 57 CPU-s
+# A test's JVM lives for seconds: the second compiler costs more CPU time than it saves (57 CPU-s with it, 37 without,
 # for one short sidecar run), and parallel collectors' threads stand in each other's way. Production keeps the defaults.
-# With one compiler the JVM reserves 48 MB for its code only, which a session of Spark's fills; then it interprets.
+# With one compiler, the JVM reserves only 48 MB for code. A session of Spark fills them, and the rest is interpreted.
 os.environ.setdefault(
     "JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xss4m"
 )
@@ -53,7 +53,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 
 @pytest.fixture(scope="session")
 def hears_hangups() -> Iterator[None]:
-    """What is started takes SIGHUP as in a terminal, also where the tests run under nohup, which has it ignored."""
+    """Started processes react to SIGHUP as in a terminal, even if the tests run under nohup, which ignores it."""
     before = signal.signal(
         signal.SIGHUP, lambda *_: None
     )  # unlike SIG_IGN, a handler is not inherited by a program that is started

@@ -58,7 +58,7 @@ def found(findings: Iterable[CheckResult]) -> dict[str, CheckResult]:
 
 
 def test_a_noexec_folder_of_javas_native_code_is_noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`explain` failed in a container of Docker's `--tmpfs /tmp`."""
+    """`explain` failed in a container that was started with Docker's option `--tmpfs /tmp`."""
     monkeypatch.setattr(machine, "JAVA_TEMPORARY", tmp_path)
     real = os.statvfs(tmp_path)
     for flags, said in ((0, []), (os.ST_NOEXEC, ["native code"])):

@@ -458,7 +458,7 @@ def test_contract_and_reference_mark_every_refused_setting() -> None:
         assert [row for row in rows if row not in text.splitlines()] == [], page
     reference = render()
     for setting, refused in refusals().items():
-        # For kinds of oracle, the note is where the oracle is listed.
+        # The refused values of `oracle.kind` are in the row `oracle`.
         key = setting.removesuffix(".kind").rpartition(".")[2]
         row = rf"^\| `{key}` \|.*\*\*Not supported yet:\*\* {re.escape(refused)}\. \|$"
         assert re.search(row, reference, re.MULTILINE), setting

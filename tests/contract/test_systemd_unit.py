@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason=
 
 
 def analyzed(folder: Path, text: str, *command: str) -> subprocess.CompletedProcess[str]:
-    """Return systemd's verdict on the unit with ``text``, with a program that exists on this machine."""
+    """Return systemd's verdict on the unit file ``text``, after replacing its program by one of this machine."""
     file = folder / UNIT.name
     file.write_text(text.replace(PROGRAM, sys.executable), encoding="utf-8")
     return subprocess.run(

@@ -27,7 +27,7 @@ STEPS = (
 )
 """Each start continues where the previous one was killed."""
 AT_REST = ("before_rest:1", "after_rest:1")
-"""A sidecar without its JVM would continue from here: the remaining steps do not use it."""
+"""None of these has `:jvm`: the remaining steps do not use the JVM, so the sidecar would continue without it."""
 RETIRING = ("before_retiring:1", "after_retiring:1", "after_saving:1")
 RETENTION = ("--set", "state.retention=5s", "--set", "timing.missing_after=4s")
 KILLED = -signal.SIGKILL
@@ -51,7 +51,7 @@ def test_kills_at_every_step_leave_the_counts_of_an_undisturbed_run(sidecars: Si
             killed_at_random(sidecars, state, Random(seed))
         for step in AT_REST:
             killed(sidecars, step)
-        # Results after rest retract missing contributions.
+        # The next run confirms contributions of window 24 as missing. The results appended after it retract them.
         append(sidecars, range(24, 26), answered=range(25, 26))
         sidecars.once("killed")
         history.append(sidecars.servers, history.answers(sidecars.name, range(24, 25)))

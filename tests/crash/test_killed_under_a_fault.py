@@ -1,5 +1,5 @@
-"""A sidecar killed during a fault and again in the recovery: both appear in its report as in that of an undisturbed
-one."""
+"""A sidecar is killed during a fault and again in the recovery: its report has the same faults as an undisturbed
+sidecar's report."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_a_sidecar_killed_during_a_fault_reports_it_as_an_undisturbed_one(pipeli
     pipeline.create(config={"message.timestamp.type": "LogAppendTime"})
     pipeline.broker.create_topics({faults: 1})
     sidecars = Sidecars(pipeline.name, pipeline.servers, pipeline.folder)
-    # A window is no longer than a tick, so a missing event is dated by its window's end. With windows of 10 s and two
-    # of them per second, it would depend on when a sidecar happened to read it.
+    # A window is no longer than a tick, so a missing event is dated by its window's end. The load has two windows
+    # per second: if they were 10 s long, the date would depend on when a sidecar happened to read the event.
     own = (f"faults.topic={faults}", f"oracle.size={WINDOW}", *MEASURES)
     settings = [part for one in own for part in ("--set", one)]
 

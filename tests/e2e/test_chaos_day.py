@@ -77,7 +77,7 @@ def test_a_named_plan_is_injected_healed_and_reported(tmp_path: Path) -> None:
 @pytest.mark.skipif(node.why_not_here() is not None, reason=f"networks of their own: {node.why_not_here()}")
 @pytest.mark.parametrize(
     ("engine", "plan", "faster"),
-    # Expectation: with a delay below the timeout a worker is slow, above it is replaced. Exactly once holds either way.
+    # Expectation: below the timeout, a delayed worker is slow; above it, the worker is replaced. Exactly once holds.
     [
         ("reference:exactly_once", "pgval-delay-below-timeout", "10"),
         ("flink:exactly_once", "pgval-delay-above-timeout", "6"),
@@ -211,7 +211,7 @@ def test_kafka_streams_survives_a_killed_worker_and_then_a_slow_link(tmp_path: P
     assert "no violation after it" in line_of("net-delay", running)
     slow = re.search(r"failure \(net-delay\).*?by window close at most ([\d.]+) s", " ".join(running.said().split()))
     assert slow is not None, running.said()
-    # That worker produces and commits a result through the slow link.
+    # Worker 0 produces and commits its results through the slow link.
     assert float(slow[1]) > 0.5
 
 

@@ -2,7 +2,7 @@
 compared with the mutant's own record of its errors.
 
 Each oracle has one load of the generator on one input topic. Each row has a mutant with its own output topics, and a
-`validate --once` on them. Any violation too many or too few fails: precision and recall are 1 as counts, and for every
+`validate --once` on them. Precision and recall must be 1, for the number of violations in each class and for every
 cell and id. For tumbling windows, each mutation has a mutant of its own. Other oracles have one mutant without errors,
 and one with an error of each class, each on separate ids.
 
@@ -126,7 +126,7 @@ GAP_MS: Final = 1_500
 
 
 def session_of(deed: AppliedMutation, times_ms: Sequence[int]) -> Cell:
-    """Return the session with the start that its result names."""
+    """Return the cell of the session that contains the start in the result."""
     return start_of_session(deed.window_start_ms, times_ms), deed.key[0]
 
 
@@ -154,7 +154,7 @@ def id_of_key(deed: AppliedMutation, times_ms: Sequence[int]) -> Cell:
 
 
 def id_of_kafka_key(deed: AppliedMutation, times_ms: Sequence[int]) -> Cell:
-    """Return the same if the key is the record's key, which is JSON itself."""
+    """Return the cell as `id_of_key` does, for a key that is the record's key: there the key itself is JSON."""
     return id_of_key(replace(deed, key=(json.dumps(deed.key[0]),)), times_ms)
 
 
@@ -193,8 +193,8 @@ TRIALS: Final = {
         },
         engine={"operator": "sliding", "window_ms": 10_000, "slide_ms": 5_000, "max_disorder_ms": 1_000},
         sidecar=("outputs.0.fields.window_end=windowEnd", "timing.max_disorder=1s", "timing.late_policy=drop"),
-        # The sidecar derives lateness from its own partitions' times. With one partition, that is what the engine
-        # drops.
+        # The sidecar derives lateness from its own partitions' times. With one partition, the same events are late
+        # for the engine, which drops them.
         partitions=1,
         cells_of_an_event=2,
     ),
@@ -214,7 +214,7 @@ TRIALS: Final = {
         },
         engine={"operator": "session", "gap_ms": GAP_MS, "max_disorder_ms": 3_000},
         sidecar=("outputs.0.fields.window_end=windowEnd", "timing.max_disorder=3s"),
-        # With two, the sessions that have several results would depend on the engine's read order.
+        # With two partitions, the sessions that have several results would depend on the engine's read order.
         partitions=1,
         cell_of=session_of,
     ),
@@ -285,7 +285,7 @@ TRIALS: Final = {
         load=WITHOUT_WINDOWS,
         engine={"operator": "passthrough"},
         sidecar=("outputs.0.evidence=id", "outputs.0.fields={key: page, id: id}", "timing.max_disorder=1s"),
-        # A misplaced result of that mutant has another time, which no cell has with this oracle.
+        # Without `MISPLACE`: the passthrough engine moves a result to another time, but these cells have no time.
         rows=(HONEST, (Mutation.DROP, Mutation.DUPLICATE, Mutation.INVENT)),
         cell_of=id_of_key,
     ),

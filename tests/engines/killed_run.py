@@ -55,7 +55,7 @@ class KilledRun:
     def engine(self, name: str, folder: Path, **more: Any) -> RealEngine:
         """Return the engine ``name`` with two workers on this run's topics, not started.
 
-        An engine that drops late events gets no late load, and the slack between partitions that it needs.
+        For an engine that drops late events, the load has none, and `max_disorder_ms` is at least the engine's slack.
         """
         if REGISTRY[name].drops_late:
             self._drops_late = True

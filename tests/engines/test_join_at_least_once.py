@@ -1,4 +1,4 @@
-"""Spark and Storm, which provide at least once at most, run a join and are SIGKILLed right after a result.
+"""Spark and Storm, whose strongest guarantee is at least once, run a join and are SIGKILLed right after a result.
 
 The expectations were written before the first run, and the sidecar's counts must equal those of the topics:
 

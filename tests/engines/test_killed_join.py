@@ -9,7 +9,7 @@ The expectations were written before the first run, and the sidecar's counts mus
   declared guarantee;
 - inner join: no result has ids of one input only, though each window has a page with clicks only and one with updates
   only;
-- left join: the former clicks have results like all others; the latter updates have none.
+- left join: clicks without an update have results like all others; updates without a click have none.
 """
 
 from __future__ import annotations

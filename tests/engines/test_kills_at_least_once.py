@@ -1,9 +1,9 @@
 """Five SIGKILLs of Spark and of Storm at instants spread over the commit cycle.
 
 The expectations were written before any run. Nothing is missing, no id is in another cell, and the repeated ids are
-exactly those that each kill predicts. Spark repeats a batch whose commit is not in its checkpoint: the ids of results
-that the killed driver appended after its newest commit. Storm reads again from its committed offsets: the ids with a
-result by the killed worker, at or past those offsets. The sidecar counts the same: at least once passes, exactly once
+exactly those that each kill predicts. Spark repeats a batch that is not in its checkpoint, with the ids of results
+that the killed driver appended after its newest commit. Storm reads again from its committed offsets, and repeats the
+ids from there on with a result by the killed worker. The sidecar counts the same: at least once passes, exactly once
 fails if and only if ids are repeated.
 
 The input is one partition in order. Therefore nothing is late, however slow the machine is, and Storm loses nothing by

@@ -1,6 +1,6 @@
 """Engines run with the timeouts of a paper: their effective settings equal the profile's, and they write results.
 
-The profiles of PGVal and Vogel et al. for Kafka Streams and PGVal's for Flink differ from these only in numbers.
+The profiles for Kafka Streams (PGVal, Vogel et al.) and Flink (PGVal) differ from the tested ones only in numbers.
 PGVal's sessions need a separate broker (docs/engines.md).
 """
 

@@ -101,7 +101,7 @@ def test_a_late_click_goes_to_its_topic_and_nowhere_else(broker: EmbeddedBroker,
         until(lambda: set(topics.answered()) >= expected, 60, lambda: sorted(expected - set(topics.answered())))
         engine.stop()
     assert topics.late_ids() == dict.fromkeys(LATE_IDS, 1)
-    assert topics.answered() == dict.fromkeys(expected, 1)  # without a kill, each id occurs once, with at most once too
+    assert topics.answered() == dict.fromkeys(expected, 1)  # at most once: without a kill, each id occurs once
 
 
 def settings_for(topics: Topics, guarantee: Guarantee) -> RealEngineSettings:

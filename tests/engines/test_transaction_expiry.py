@@ -1,8 +1,8 @@
 """A sink's transaction expires before its commit: a real loss under exactly once, which Flink reports.
 
 The expectations were written before the first run. The cluster dies after a checkpoint is complete and before its
-transactions are committed, and stays down until the broker has aborted them. The checkpoint covers those clicks, but
-their results are lost. So ids are missing, none occurs twice, and the log says "data loss". The sidecar reports the
+transactions are committed, and stays down until the broker has aborted them. The checkpoint covers their clicks, but
+the results are lost. So ids are missing, none occurs twice, and the log says "data loss". The sidecar reports the
 same number missing: exactly once and at least once fail, at most once passes.
 """
 

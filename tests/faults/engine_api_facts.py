@@ -1,8 +1,8 @@
-"""Extracts from the descriptions of Docker's API what the calls of the faults, and the answers to them, may hold.
+"""Extracts the fields that the faults' calls and their answers may have from the descriptions of Docker's API.
 
 ``python -m tests.faults.engine_api_facts CLONE [REVISION]`` rewrites ``engine_api_schema.json`` from a clone of
-github.com/moby/moby, whose ``api/docs/v*.yaml`` (Swagger 2.0) are the descriptions, one per version. Of an answer, it
-keeps only the fields that ``faults/backends/docker.py`` reads or the fake engine sends.
+github.com/moby/moby, whose ``api/docs/v*.yaml`` (Swagger 2.0) are the descriptions, one per version. It keeps only
+the fields of answers that ``faults/backends/docker.py`` reads or the fake engine sends.
 
 A fact is a name, its type, and the versions that state it. Names: ``path.*`` and ``query.*`` are parameters,
 ``consumes`` and ``produces`` content types, ``body`` is the request's body, ``answer.200`` the body of a status

@@ -162,7 +162,7 @@ def _ranges(text: str) -> list[tuple[Version, Version]]:
 
 
 def described(call: str, name: str) -> list[tuple[Version, Version]]:
-    """Return the version ranges whose descriptions of the name equal the newest one's."""
+    """Return the version ranges that describe the name as the newest version does."""
     spans = [_ranges(text) for text in _FACTS["operations"][call][name].values()]
     return next(of for of in spans if of[-1][1] == VERSIONS[-1])
 
