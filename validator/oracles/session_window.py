@@ -65,7 +65,7 @@ class SessionWindow(Oracle):
 
     @property
     def scope_margin_us(self) -> int:
-        """A session that begins later than this after the horizon has no event before the horizon."""
+        """A session whose known events are all at least this long after the horizon has no event before it."""
         return self.gap + 1
 
     @property
@@ -86,7 +86,7 @@ class SessionWindow(Oracle):
         return starts_us + self.gap
 
     def reaches_us(self, event_times_us: Ints, slack_us: int) -> Ints:
-        """Whole slots only: lateness excuses nothing here (`check`), so nothing depends on the value."""
+        """The value is rounded down to a slot. Nothing depends on it: lateness excuses nothing here (`check`)."""
         return self._floor(event_times_us - slack_us)
 
     def latest_reaches_us(self, starts_us: Ints, slack_us: int) -> Ints:

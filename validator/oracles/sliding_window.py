@@ -17,7 +17,7 @@ from validator.settings.durations import PositiveDuration, format_duration
 from validator.settings.errors import broken_rule_at
 
 WINDOWS_MAX: Final = 1_000
-"""Most windows that one event may be in. Each of them is a contribution, which is stored and judged."""
+"""Largest number of windows that one event may be in. Each of them is a contribution, which is stored and judged."""
 
 
 class SlidingWindow(Windows):

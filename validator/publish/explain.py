@@ -54,7 +54,7 @@ def run(spark: SparkSession, state: Path, wanted: str | tuple[str, ...]) -> int:
 
 
 def _unhashed(spark: SparkSession, state: Path, text: str, texts: Callable[[DataFrame], DataFrame]) -> str:
-    """Return the text that is published as ``text``; ``text`` itself if it is not hashed or matches no text."""
+    """Return the text whose hash is ``text``; ``text`` itself if it is not a hash, or no text that was read has it."""
     wanted = HASHED.fullmatch(text)
     if wanted is None or not (state / SECRET_FILE).exists():
         return text
@@ -173,7 +173,7 @@ def _listed(ids: Iterable[str]) -> str:
 
 
 def _is(column: Column, text: str) -> Column:
-    """Return the condition that a column is ``text``, or the whole text that ``text`` is a shortened form of."""
+    """Return the condition that a column is ``text``, or a text whose shortened form is ``text``."""
     whole = full_text_of(text)
     if whole is None:
         return column == text

@@ -45,7 +45,7 @@ def render(
 
     ``violations``: the newest ones. ``windows``: counts by window, from the state's verdicts.
     ``latencies``: those of the phases. ``state``: the folder that the commands name. If ``violations``, ``history``,
-    ``windows`` or ``latencies`` is absent, its section is left out or states that.
+    ``windows`` or ``latencies`` is absent, its section is left out, or states that it is absent.
     """
     course = history or History()
     found = findings(report, violations, course, state)

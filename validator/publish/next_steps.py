@@ -29,7 +29,7 @@ def acknowledge_all_command(records: Iterable[ViolationRecord], state: str) -> s
     """Return the command that removes all violations of the class of ``records`` from the alert; None if fewer than two
     are open.
 
-    If another open one has the fault of the newest, the command is restricted to that fault.
+    If another open violation has the same fault as the newest open one, the command is restricted to that fault.
     """
     opened = _open(records)
     if len(opened) < 2:

@@ -54,7 +54,7 @@ class Notices:
         self._verdict, self._classes = report["outcome"], _confirmed(report)
 
     def update(self, report: Report) -> None:
-        """Report what is new in the report of the newest batch. After the first one of a process the status follows."""
+        """Report what is new in the report of the newest batch. After the first report, also write the status."""
         first = self._report is None
         self._report, self._read_at = report, self._clock()
         if report["outcome"] != self._verdict:

@@ -27,7 +27,7 @@ def unreadable(path: Path, error: BaseException) -> str:
 
 
 def not_shown(path: Path, error: BaseException) -> str:
-    """Return the sentence that the status page does not show a file until it is written again."""
+    """Return a sentence: the status page does not show ``path`` until the next batch rewrites it."""
     return f"{unreadable(path, error)}: the status page does not show it until the next batch rewrites it"
 
 

@@ -100,7 +100,7 @@ class FaultOfReport(TypedDict):
 
 
 class ViolationCounts(TypedDict):
-    """State of violations -> class -> number; and class -> instant since which one of it is confirmed."""
+    """State -> class -> number. ``first_confirmed``: class -> instant since which it has confirmed violations."""
 
     confirmed: dict[str, int]
     retracted: dict[str, int]

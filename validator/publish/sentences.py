@@ -102,7 +102,7 @@ def what_broke(report: Report) -> list[str]:
 
 
 def attribution(faults: list[FaultOfReport], name: str, count: int) -> str:
-    """Return a sentence on how many of the ``count`` violations of a class occurred in or after which fault. It is
+    """Return a sentence: how many of the ``count`` violations of a class are attributed to each fault. It is
     empty if there is no fault, or if none is attributed and the violations of some fault are not known."""
     shares = [(fault, (fault["violations"] or {}).get(name) or 0) for fault in faults]
     told = [
@@ -124,7 +124,7 @@ def some_ids(record: ViolationRecord, most: int) -> str:
 
 
 def some(names: Sequence[str], most: int, count: int | None = None) -> str:
-    """Return at most ``most`` of the names, and how many more there are of ``count`` (None: of the names)."""
+    """Return at most ``most`` names, and how many are left out. ``count``: their total (None: ``names`` has all)."""
     shown = names[:most]
     more = (len(names) if count is None else count) - len(shown)
     return ", ".join(shown) + (f" and {number(more)} more" if shown and more > 0 else "")

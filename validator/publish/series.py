@@ -48,7 +48,7 @@ def rows(history: History, after: int = 0) -> list[Row]:
 
 
 def restarts(history: History) -> list[float]:
-    """Return the first instant (seconds since the epoch) of each start of the sidecar, except the first kept one."""
+    """Return the time (seconds since the epoch) of the first point after each restart of the sidecar."""
     return [after.time for before, after in pairwise(history.points) if before.restarts != after.restarts]
 
 

@@ -29,7 +29,7 @@ from validator.model.terminal import plain_json
 from validator.publish.access import CHALLENGE, Access, AccessError
 
 CONNECTIONS_MAX: Final = 256
-"""Most open connections, including listeners to events (`feed.LISTENERS_MAX`)."""
+"""Largest number of open connections, including listeners to events (`feed.LISTENERS_MAX`)."""
 THREADS: Final = 4
 """Number of threads that make answers."""
 HEAD_SECONDS: Final = 5.0

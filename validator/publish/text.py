@@ -87,7 +87,7 @@ def summary(
 
 
 def _joined(lines: Iterable[str]) -> str:
-    # Sentences are already escaped, and commands for a shell.
+    # Sentences are already escaped, and commands are already quoted for a shell.
     return "\n".join(plain(line).rstrip() for line in lines) + "\n"
 
 

@@ -44,7 +44,7 @@ class _Bar:
 
 
 def classes_by_window(report: Report, windows: Windows) -> str:
-    """Return the section of this name; empty if no window was judged."""
+    """Return the section `Classes per window`; empty if no window was judged."""
     if not windows:
         return ""
     starts = sorted(windows)

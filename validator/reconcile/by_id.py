@@ -1,4 +1,4 @@
-"""Cells of one id each: keys that name a key and an id, and results split by the ids that they list.
+"""Cells of one id each. A cell's key is made of a record's key and an id; a result is split by the ids that it lists.
 
 Without windows, an event and the results that list its id meet in the cell of its key and its id. The key of such a
 cell is the JSON array of the key's texts and the id's text. The cell has no start. The key itself has a row, too
@@ -26,8 +26,8 @@ OF_KEY: Final = 0
 _ODD: Final = r'["\\\x00-\x1f]'
 """The characters that JSON escapes in a text, for RE2."""
 _LAST: Final = r',"(?:[^"\\]|\\.)*"\]$'
-"""The last text of a JSON array of texts, for RE2. A comma and a quote, with which it begins, do not follow each other
-within a text: a quote within a text is escaped."""
+"""The last text of a JSON array of texts, for RE2. The pattern begins with a comma and a quote. A text never contains
+this pair: a quote within a text is escaped."""
 
 
 def key_texts(keys: pa.Array, *, joined: bool) -> pa.Array:
@@ -58,12 +58,12 @@ def keyed_events(events: pa.Table, decoded: Bools, reads: Reads) -> pa.Table:
 
 
 def keyed_results(results: pa.Table, reads: Reads) -> tuple[pa.Table, Bools]:
-    """Return one row for each id that rows of `RESULTS` list, with the key of its cell, and which rows count a record.
+    """Return the rows of `RESULTS` split by id, each with the key of its cell; and which of them count a record.
 
-    Exactly one row counts each record. If results replace each other, an id has one row per partition, of the newest
-    result there that lists it. Each result, and each tombstone that names a key, then has an `OF_KEY` row, from which
-    the newest result of the key follows. If results add up, only a result without ids has an `OF_KEY` row, which counts
-    it.
+    Each record is counted by exactly one row. If results replace each other, an id has one row per partition: that of
+    the newest result there that lists it. Each result, and each tombstone that names a key, then also has an `OF_KEY`
+    row, by which the newest result of the key is found. If results add up, only a result without ids has an `OF_KEY`
+    row, which counts it.
     """
     status, keys = plain(one_array(results["status"])), one_array(results["key"].unify_dictionaries())
     ids, texts = one_array(results["ids"]), one_array(results["text_ids"])
@@ -91,7 +91,7 @@ def keyed_results(results: pa.Table, reads: Reads) -> tuple[pa.Table, Bools]:
     rows = np.concatenate([listing[chosen], named, others])
     sizes = (len(chosen), len(named), len(others))
     parents = key_texts(keys.dictionary, joined=reads.joined_keys).take(keys.indices.take(pa.array(named)))
-    # A row of its own, without a key, counts a tombstone.
+    # A tombstone is counted by a row of its own, without a key.
     kept = pc.if_else(pa.array(status[others] == TOMBSTONE), pa.scalar(None, pa.string()), _texts(keys, others))
     is_number = chosen < len(numbers)
     columns = {
@@ -111,8 +111,8 @@ def keyed_results(results: pa.Table, reads: Reads) -> tuple[pa.Table, Bools]:
 
 
 def _newest(partitions: Ints, offsets: Ints, listing: Ints, cells: pa.Array) -> Ints:
-    """Return which entries are of the newest result of their partition that lists their id. ``listing``: their
-    results."""
+    """Return the numbers of the entries whose result is the newest of its partition for their cell. ``listing``: the
+    result of each entry."""
     if not len(listing):
         return listing
     group = one_number([partitions[listing], plain(cells.dictionary_encode().indices)])

@@ -63,7 +63,7 @@ class CellIndex:
         return found
 
     def keep(self, rows: Ints) -> None:
-        """Remove all other cells, and renumber these from 0 in this order."""
+        """Remove all cells except ``rows``, and renumber those from 0 in the order of ``rows``."""
         self._room = self._cells().take(rows)
         self._size = len(rows)
         self._rebuild(self._size)

@@ -71,8 +71,8 @@ the known ones, and no input the unknown ones. ``late_expected``, ``rejected_exp
 with the id of an event of the cell. The last four count the cell's results."""
 
 OF_INPUT: Final = ("given", "matched", "lacking")
-"""Counts of each input topic in a cell. ``given``: its events. ``matched``, ``lacking``: by the last comparison, those
-in results, and those that would be missing once due. If other inputs have the same id, results count as matches of
+"""Counts of each input topic in a cell. ``given``: its events. By the last comparison: ``matched``, those in results,
+and ``lacking``, those that would be missing once due. If other inputs have the same id, results count as matches of
 their events first. If repeats collapse, an event with such an id is in neither ``matched`` nor ``lacking``."""
 
 STALE: Final = -1
@@ -100,7 +100,7 @@ def of_cells(facts: pa.Table) -> pa.Table:
 
 
 def _chosen(facts: pa.Table, rows: pa.ChunkedArray) -> pa.Table:
-    """Return the selected rows. If all are selected, as is usual, nothing is copied: rows have lists of ids."""
+    """Return the selected rows. If all are selected, as is usual, nothing is copied: the lists of ids may be long."""
     return facts if pc.all(rows, skip_nulls=False).as_py() else facts.filter(rows)
 
 
@@ -235,8 +235,8 @@ class Cells(Columns):
     - ``x_*``: `EXPANSION_FIELDS`, absent before a comparison.
     - ``given/*``, ``matched/*``, ``lacking/*``: `OF_INPUT` of each topic in ``inputs``.
     - ``recorded_digest``: hash of the verdict in the derived tables.
-    - ``recorded_*``, ``confirmed_*``, ``began_*``: contributions in the derived tables' violation of each class, how
-      many of them are confirmed, and since when there are any.
+    - ``recorded_*``: contributions in the derived tables' violation of each class. ``confirmed_*``: how many of them
+      are confirmed. ``began_*``: since when there are any.
     """
 
     def __init__(

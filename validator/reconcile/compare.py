@@ -1,4 +1,4 @@
-"""Comparison of cells id by id, if fingerprints disagree: facts to `EXPANSION_FIELDS`, and ids as evidence."""
+"""Comparison of cells id by id, if fingerprints disagree. It yields `EXPANSION_FIELDS`, and ids as evidence."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def _facts_of_cells(cells: Cells, local: Mapping[int, int], facts: pa.Table) -> 
 
 
 def _kept(facts: pa.Table, cell: Ints, batches: Ints) -> tuple[pa.Table, Ints]:
-    """Drop the results that are not of their cell's batch in ``batches``."""
+    """Keep a result only if its batch is the one of its cell in ``batches``. Other facts stay."""
     retained = (ints(facts["batch"]) == batches[cell]) | ~arrays.is_one_of(facts["side"], Side.OUTPUT.value)
     return facts.filter(pa.array(retained)), cell[retained]
 
