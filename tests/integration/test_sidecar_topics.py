@@ -67,7 +67,7 @@ def test_a_recreated_topic_is_read_from_its_start_and_its_old_records_are_expire
 
 
 def test_a_recreated_input_may_explain_later_excess(pipeline: Pipeline) -> None:
-    """How many of its records were never read is unknown. Violations confirmed earlier cannot depend on them."""
+    """It is unknown how many deleted records were never read. Violations confirmed earlier cannot depend on them."""
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 11))
     pipeline.answers(answer([1, 1]))
@@ -219,7 +219,7 @@ def test_only_consecutive_failures_count(pipeline: Pipeline, monkeypatch: pytest
 
 
 def test_a_failed_batch_is_not_the_end_of_a_run(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If every cell were closed in its current state, all unread records would be missing."""
+    """If the failed batch ended the run, `--once` would report the events of unread results as missing."""
     pipeline.create()
     pipeline.clicks(click(1, 1))
     pipeline.answers(answer([1]))

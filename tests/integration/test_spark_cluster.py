@@ -98,7 +98,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def written(pipeline: Pipeline) -> None:
-    """Write windows of events and results: one lacks an event, one has another's twice, one has an unknown id."""
+    """Write events and results. Three results are wrong: one lacks an id, one repeats an id, one has an unknown id."""
     pipeline.create()
     for window in range(WINDOWS):
         ids = list(range(window * OF_WINDOW, (window + 1) * OF_WINDOW))

@@ -1,4 +1,4 @@
-"""Results of Spark's job for given records, one batch per input: the plan without a broker or a stream."""
+"""The plan of the testbed's Spark job on batch DataFrames, one per input, without a broker or a stream."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Scenario:
     resolved: str
     values: tuple[str, ...] = ()  # `.Value` at each of ``fires``, if the description shows it
     interval: str = "1m"  # between two samples
-    beside: str = ""  # severity of the alert's rule without own labels, if that fires as well and goes on
+    beside: str = ""  # severity of the rule without own labels, if it fires too, and still at ``resolved``
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ LIVES = (
     ),
     Scenario(
         "StreamproofFaultNotHealed",
-        # Its plan expects duplicates. After a day they are no longer expected, and the plain alert goes on.
+        # Its plan expects duplicates. After a day they are no longer expected: only the alert without `effect` fires.
         {
             'streamproof_fault_active{pipeline="clickstream",fault="kill-one",kind="process_kill",target="tm-1"}': (
                 "0x5 1x1600"

@@ -182,7 +182,7 @@ def browser(command: str, profile: Path) -> Iterator[Browser]:
     """Run a browser with an empty ``profile``; it is stopped at the end."""
     read_end, to_write = os.pipe()
     to_read, write_end = os.pipe()
-    # Above 10, so that dup2 to the browser's descriptors 3 and 4 overwrites neither.
+    # At 10 or above: dup2 to the browser's descriptors 3 and 4 must not overwrite these pipe ends.
     ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (read_end, write_end)]
     os.close(read_end)
     os.close(write_end)

@@ -1,7 +1,7 @@
 """The pictures of README and guide: `scripts/screenshots` runs the demo, and takes pictures of its pages.
 
-The pictures show a real run of the demo, long enough for a timeline: as PNG, the top of each page, and the part of the
-status page below its plots.
+The pictures show a real run of the demo, long enough for a timeline. Each is a PNG of the top of a page, or of
+a part further down.
 """
 
 from __future__ import annotations

@@ -98,8 +98,8 @@ def test_a_violation_reaches_the_pager_and_a_healthy_run_under_load_does_not(pip
         with monitoring(pipeline.folder, target_of(live), pager) as (url, manager_url):
             until(lambda: number(url, "streamproof_build_info") == 1, seconds=WAIT_SECONDS)
             handled_before = number(url, 'streamproof_contributions{class="processed"}')
-            # Longer than the longest `for` of all rules, which are evaluated throughout, while results arrive
-            # throughout.
+            # Wait longer than the longest `for` of all rules. The rules are evaluated, and results arrive, during the
+            # whole wait.
             looks = f"count_over_time(streamproof_guarantee_declared[{2 * LONGEST_WAIT_SECONDS:.0f}s])"
             enough = 1.2 * LONGEST_WAIT_SECONDS / 2
             until(lambda: bool(number(url, f"max({looks})") > enough), seconds=WAIT_SECONDS, what="a healthy spell")

@@ -49,7 +49,7 @@ STAGE_SECONDS = 180.0
 SCRAPE = "200ms"
 """Short enough to catch values that last less than a second, such as the age of a batch."""
 EXPIRY_SECONDS = 170
-"""How far past the last scrape alerts are queried: Prometheus's answer when no more samples arrive."""
+"""Queries end this long after the last scrape: they include Prometheus's answers without new samples."""
 
 
 class Canary:
@@ -81,7 +81,7 @@ class Canary:
         until(alerted, self._prometheus, seconds=STAGE_SECONDS, what=f"an alert on the canary: {cause}")
 
     def accuse(self) -> None:
-        """Repeat correct results of the canary, as no sidecar does."""
+        """Repeat correct results of the canary, which a sidecar never does."""
         reader = Consumer({"bootstrap.servers": self._pipeline.servers, "group.id": self.output})
         reader.assign([TopicPartition(self.output, 0, 0)])
         again: set[bytes] = set()
@@ -132,7 +132,7 @@ class Load:
         while not self._over.wait(0.25):
             self._pipeline.clicks(click(clicked, clicked * WINDOW_SECONDS))
             clicked += 1
-            # A result comes after the click that closes its window: earlier results have no latency since the closing.
+            # A result comes after the click that closes its window. An earlier one has no latency since the closing.
             due = clicked - 1 if not self.silent.is_set() else found + (clicked % 6 == 0)
             self._pipeline.answers(*(answer([n], n) for n in range(found, due)))
             found = due

@@ -19,7 +19,7 @@ ONE = clean().coverage[0]
 ROWS = "document.querySelectorAll('#partitions tr')"
 SUMMARY = "document.querySelector('#frontier summary')"
 OF = "document.querySelector('#partitions-of').textContent"
-# Answers wait in `held` until the test releases them. If `spoil` is set, its answers replace them, and are counted.
+# Answers wait in `held` until the test releases them. If `spoil` is set, it makes the answers. `spoiled` counts them.
 HOLD = """(() => {
   const ask = window.fetch;
   window.held = []; window.holding = false; window.spoil = null; window.spoiled = 0;

@@ -163,7 +163,7 @@ class Clock:
         return any((record.topic, record.partition) == place for record in step.records)
 
     def _all_watermarks(self) -> list[int | None]:
-        """The watermark after every step: it never falls, and stays where a partition that counts has no event yet."""
+        """The watermark after every step. It never falls and is kept while a partition that counts has no event yet."""
         marks: list[int | None] = []
         for upto in range(1, len(self.steps) + 1):
             known = [at.place for at in self.steps[upto - 1].partitions if at.role == "input"]
@@ -247,7 +247,7 @@ class Clock:
 
     @remembered
     def ahead_before(self, place: TopicPartition, offset: int) -> int | None:
-        """The latest instant in the windows of events before an offset that were too far ahead to move the watermark.
+        """The latest instant in the windows of events that precede an offset and are too far ahead for the watermark.
         An engine without that limit has advanced no further [20]."""
         return max(
             (
@@ -305,7 +305,7 @@ class Clock:
         return range(max(state.start_offset, state.log_start), state.next_offset)
 
     def vanished(self, step: Step, place: TopicPartition) -> int:
-        """How many records of a partition compaction may have removed from a step's range [21]."""
+        """How many of a partition's records in a step's range may have been removed by compaction [21]."""
         if not any(state.place == place and state.compacted for state in step.partitions):
             return 0
         read = sum((record.topic, record.partition) == place for record in step.records)

@@ -40,7 +40,7 @@ class Habits:
     decodes_all: bool
     """Whether it can decode records that the validator cannot."""
     is_moved_by_all: bool
-    """Whether an event can make others late however far ahead it is, if the validator can decode it too."""
+    """Whether an event further ahead than `max_ahead` can make others late, if the validator can decode it."""
     drops_late: bool
     rejects: float
     fires_early: float
@@ -98,8 +98,8 @@ class Engine:
         )
         newest = event.event_time_us
         self.newest[log.place] = max(newest, self.newest.get(log.place, -(1 << 60)))
-        # The validator applies `max_ahead` at its lookup, which is never before this instant: it counts at least these
-        # events.
+        # The validator applies `max_ahead` at its lookup, which is never before this instant: at least these events
+        # move its watermark.
         is_moved = self.habits.is_moved_by_all and isinstance(record, InputEvent)
         if is_moved or newest <= now + self.timing.max_ahead_us:
             self.latest[log.place] = max(newest, self.latest.get(log.place, -(1 << 60)))

@@ -84,7 +84,7 @@ def compare(case: JoinCase, number: int, rows: Sequence[Row], instant: Instant, 
         if observed(row):
             differs(f"resolved, yet not compared {cell}", row["resolved"] or row["held"], False)
         else:
-            # The counts are an upper bound, and only pending or blocked: an overdue cell is compared by id.
+            # The counts are an upper bound. All are pending or blocked, since an overdue cell is compared by id.
             kinds = {name for name, count in core.items() if count}
             differs(f"classes of the uncompared {cell}", kinds <= {"expected", "pending", "blocked"}, True)
             differs(f"events of the uncompared {cell}", core["expected"], opinion.copies.get(cell, 0))

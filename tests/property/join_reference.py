@@ -59,7 +59,7 @@ class JoinReference(Reference):
         return not self.needs_partner(id_) or bool(self.partners(cell, id_))
 
     def is_owed(self, cell: Cell, id_: str, *, waiting: bool) -> bool:
-        """Whether some partner is a reason; with ``waiting``, also one that the engine has not consumed yet."""
+        """Whether the id needs no partner, or has one that is a reason. ``waiting`` counts unconsumed partners too."""
         if not self.needs_partner(id_):
             return True
         return any(self.is_reason(cell, partner, waiting=waiting) for partner in self.partners(cell, id_))
@@ -83,7 +83,7 @@ class JoinReference(Reference):
         return self.join == "inner" or self.side(id_) == RIGHT
 
     def partners(self, cell: Cell, id_: str) -> list[str]:
-        """The ids of the other side of which a copy was read."""
+        """The cell's ids from the other input that were read."""
         return [other for at, other in self.copies if at == cell and self.side(other) != self.side(id_)]
 
     def side(self, id_: str) -> str:
@@ -123,8 +123,8 @@ class JoinReference(Reference):
         return super().is_held("unknown_id" if kind == "misplaced" else kind, found)
 
     def to_explain(self, found: Sequence[tuple[Cell, Counter[str]]], kinds: AbstractSet[str]) -> int:
-        """The number of cells, since a hidden partner explains every id of its cell, and a partner that was set aside
-        owes the cell nothing."""
+        """The number of cells. One hidden partner explains every id of its cell. If a partner was set aside, the cell
+        owes no result because of it."""
         return len({cell for cell, classes in found if any(classes[kind] for kind in kinds)})
 
 

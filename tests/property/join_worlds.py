@@ -54,7 +54,7 @@ class JoinWorld(World):
 
     def _engine(self, habits: Habits) -> Engine:
         for log in self.inputs:
-            # Events that only the engine can decode have their final id by now.
+            # Give their final ids to the events that only the engine can decode.
             log.drafts[:] = [
                 replace(draft, truth=self._named(log, draft.truth)) if draft.truth else draft for draft in log.drafts
             ]

@@ -132,14 +132,14 @@ class PackedStep:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """All histories. `timings` is in the order of the histories; its length is theirs."""
+    """All histories. `timings` has one row per history, in the order of the histories."""
 
     timings: list[TimingRow]
     steps: list[PackedStep]
 
 
 class Count(NamedTuple):
-    """How many of a class one (cell, id) has."""
+    """The number of contributions of one class that a (cell, id) has."""
 
     namespace: str
     window_start_us: int

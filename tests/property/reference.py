@@ -12,7 +12,7 @@ choice that cannot raise a false alarm:
  2. The watermark stays while a partition that counts (one that is not idle) has no event that may move it, and while no
     partition counts. Any visible record, decodable or not, keeps its partition from being idle, and so does an expired
     range [6]. A partition is known from the first step that lists it. The watermark never falls when one is added.
- 3. AMENDS SEMANTICS twice, for idle partitions, so that the watermark is never ahead of every engine's:
+ 3. AMENDS SEMANTICS twice, for idle partitions. The watermark must pass no instant where a correct engine's may stay:
     a. A partition with unread records at the newest lookup (next offset < high watermark) is not idle, however long ago
        its last record was read. Otherwise a reader that lags on one partition would close cells by the other partitions
        alone.
@@ -40,20 +40,20 @@ choice that cannot raise a false alarm:
  8. An undecodable late or rejected record may be the answer to one copy. While there are at least as many of them as
     `missing` contributions, none of these is confirmed (the count stays). An undecodable result holds nothing, since it
     is a violation itself.
- 9. A contribution is blocked if its cell is closed and not overdue, and would be overdue by the answer partitions
-    without an open transaction (last stable < high watermark at the newest lookup). Overdue and missing contributions
-    are never blocked.
+ 9. A contribution is blocked if its cell is closed and not overdue, but would be overdue if only those answer
+    partitions counted that have no open transaction (last stable = high watermark at the newest lookup). Overdue and
+    missing contributions are never blocked.
 10. Without a known input partition, no observation is ever resolved. Without a known answer partition, nothing is ever
     due.
 11. dropped_late and unconsumed are split off if the cell's outstanding contributions are overdue or missing; a pending
     or blocked contribution stays so (but see [19]). Of the n outstanding copies of an id, dropped_late =
-    min(n, late copies). Then unconsumed = min(rest, copies not late and at or past the committed offset). Then come the
-    unprovable ones of [7] and [20] among the copies neither late nor unconsumed, and then the cell's class. All copies
+    min(n, late copies). Then unconsumed = min(rest, copies not late and at or past the committed offset). Of the
+    other copies, the unprovable ones ([7], [20]) are overdue, and the rest have the cell's class. All copies
     on all partitions count, answered or not.
 12. A partition for which the configured group has committed nothing counts as committed at 0: all of it is unconsumed.
     The newest step's commits count. A step without any means that no group is configured.
-13. collapse: e is 1 per (cell, id), whatever the number of copies. Copies in other cells are contributions there. As
-    many of the records set aside as there are further copies are not in excess: each may be one of these copies. One
+13. collapse: e is 1 per (cell, id), whatever the number of copies. Copies in other cells are contributions there. If
+    there are n further copies, up to n records set aside are not in excess: each may be one of these copies. One
     late (unconsumed, unprovable) copy is enough to make the contribution dropped_late (unconsumed, overdue).
 14. Precedence within e: processed, then late, then rejected. p + l + r beyond e is the excess. In a cell in scope it is
     unresolved, or else duplicate (e > 0), misplaced (e = 0 and the id belongs to any input event, even one out of
@@ -80,13 +80,13 @@ choice that cannot raise a false alarm:
     and pending contributions. Neither option moves the watermark or checks whether the last step reached the ends.
 20. AMENDS SEMANTICS: an undecodable or expired input record may have advanced the engine's time in its partition, to
     any instant up to `max_ahead` after the lookup that found it. A later copy of the partition whose window could then
-    legally have closed is unprovable under policy `drop`: overdue instead of missing. In a join it is not a reason. The
-    same holds for an event further ahead than `max_ahead`, since an engine may have no such limit: up to the end of the
-    event's window.
+    legally have closed is unprovable under policy `drop`: overdue instead of missing. In a join, no partner is
+    owed because of it. An event further ahead than `max_ahead` may also have advanced the engine's time, up to the end
+    of the event's window, since an engine may have no such limit.
 21. In a compacted topic an offset without a visible record may have had one. It is hidden like an expired offset ([6],
-    [7], [20]; in an input it may be any offset of the step's range). If any topic is compacted, [7] takes the gaps of
-    answers together: from the earliest read-through time before any of them, up to the highest high watermark of any,
-    since they occur in every step.
+    [7], [20]; in an input it may be any offset of the step's range). If any topic is compacted, gaps of answers may
+    occur in every step. [7] then takes them as one gap: from the earliest read-through time before a gap up to the
+    highest high watermark of any gap.
 """
 
 from __future__ import annotations
