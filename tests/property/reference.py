@@ -218,7 +218,7 @@ class Reference:
 
     def excess(self, cell: Cell, id_: str, expected: int) -> int:
         """How many observations of a (cell, id) exceed the expectation. With collapsed repeats, an engine may set a
-        repeat aside before it recognises it [13]."""
+        repeat aside as late or rejected before it detects the repetition [13]."""
         seen = self.observed.get((cell, id_), Counter())
         repeats = len(self.copies.get((cell, id_), ())) - expected
         return max(0, seen.total() - min(seen["late"] + seen["rejected"], max(0, repeats)) - expected)
@@ -275,7 +275,7 @@ class Reference:
         return dropped, unconsumed, unprovable
 
     def may_be_dropped(self, event: InputEvent, cell: Cell) -> bool:
-        """Whether an engine that could decode what the validator could not may have dropped an event as late [20]."""
+        """Whether the engine may have dropped an event as late if it could decode more than the validator [20]."""
         return self.timing.late_policy == "drop" and self.clock.may_be_late(event, cell)
 
     def is_unconsumed(self, event: InputEvent) -> bool:
@@ -284,7 +284,7 @@ class Reference:
         return committed is not None and event.offset >= committed.get((event.topic, event.partition), 0)
 
     def unconsumed_overdue(self, cell: Cell, classes: Counter[str]) -> int:
-        """How many contributions of a cell only the committed offset keeps from being missing. ``classes``: the cell's
+        """How many contributions of a cell would be missing if the engine had consumed them. ``classes``: the cell's
         contributions by class. The guarantees that forbid a loss are then unknown."""
         return classes["unconsumed"] if self.standing(cell) == "missing" else 0
 

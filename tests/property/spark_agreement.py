@@ -67,9 +67,9 @@ def is_decided(case: Case, row: Row, copies: int, distinct: int) -> bool:
 
 
 def held_agrees(rows: Sequence[Row], held: frozenset[str], opinion: Opinion) -> bool:
-    """Whether the core suspects the classes that the reference holds. The core may suspect fewer while more is on
-    record than is resolved now. It may suspect losses that the reference does not hold while an answer in their cell is
-    unresolved, since it has not counted them yet."""
+    """Whether the core suspects the classes that the reference holds. The core may suspect fewer while violations on
+    record differ from the current verdicts. It may suspect losses that the reference does not hold: it counts the
+    losses of a cell only once the answers in the cell are resolved."""
     less, more = opinion.held - held, held - opinion.held
     if any(row[name] != row[f"recorded_next_{name}"] for row in rows for name in VIOLATIONS):
         less = frozenset()
@@ -126,7 +126,7 @@ def compare(case: Case, number: int, rows: Sequence[Row], instant: Instant, opin
             if row["in_scope"]:
                 differs(f"judged results of the provisional {cell}", +said, +Counter({"unjudged": row["results"]}))
         else:
-            # The number of repeats is unknown until ids are compared: the classes agree, and each event counts.
+            # Until ids are compared, the core counts each copy of an event: only the classes agree with the reference.
             differs(f"classes of the uncompared {cell}", set(+core), set(+counts))
             differs(f"events of the uncompared {cell}", core["expected"] + core["out_of_scope"], copies)
     if whole:
@@ -145,7 +145,7 @@ def closing_differences(case: Case, rows: Sequence[Row], again: Sequence[Row]) -
         if one is None or other is None:
             found.append(f"seed {case.seed}: {cell} is known {'at once' if one is None else 'step by step'} only")
             continue
-        # Which agreeing cells are compared as a check depends on what is in memory.
+        # Some agreeing cells are compared as a check. The choice depends on the facts that are in memory.
         checked = {"compared"} if one["agrees"] and other["agrees"] else set()
         names = {name for name in one if not name.startswith("recorded_")} - checked
         odd = {name: (one[name], other[name]) for name in sorted(names) if one[name] != other[name]}

@@ -122,8 +122,8 @@ class World:
             self._produce_one(log, event)
             if rng.random() < 0.1:
                 again = rng.choice(self.inputs) if rng.random() < 0.5 else log
-                # A repeated event may have another time. With `collapse` the engine drops it whatever its time, so the
-                # time stays the same.
+                # With `count` a repeated event may have another time. With `collapse` it has the same time, since the
+                # engine drops a repeat without regard to its time.
                 moved = self._moved() if self.timing.duplicates == "count" else 0
                 later = now + rng.randint(0, 30)
                 self._produce_one(

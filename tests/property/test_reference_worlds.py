@@ -81,7 +81,7 @@ def test_a_rule_without_hidden_watermark_moves_accuses_a_correct_engine(
     forgotten: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Clock, forgotten, lambda self, place, offset: None)
-    # Rare: it takes about one world in a thousand for one rule, one in four hundred for the other.
+    # A false alarm is rare: about one world in 1,000 without one of the rules, one in 400 without the other.
     histories = (causal_correct_history(Random(seed)) for seed in range(1000, 2000))
     assert any(judgement.confirmed for history in histories for judgement in classify_all(history))
 

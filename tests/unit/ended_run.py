@@ -62,7 +62,7 @@ class FakeBrokers:
 
 class RunsOfOneState:
     """A state whose runs have read all records. Ids 1 and 2 are answered, and the watermark has passed their window.
-    Ids 3 and 4 are not answered, and it has not passed theirs. The caller advances ``now_us``."""
+    Ids 3 and 4 are not answered, and their window is still open. The caller advances ``now_us``."""
 
     def __init__(self, state: Path) -> None:
         given = ["metrics.port=0", f"state.path={state}", "state.retention=48h", "engine.consumer_group=g"]

@@ -35,7 +35,7 @@ from validator.stream.start_offsets import first_frontier, initial_progress
 
 @dataclass(frozen=True)
 class Fed:
-    """A record: of an input or late topic with one id, of an output with any number. With ``ids`` None it does not
+    """A record. On an input or late topic it has one id, on an output any number of ids. With ``ids`` None it does not
     decode. ``owed``: whether the oracle's condition holds for the event."""
 
     topic: str

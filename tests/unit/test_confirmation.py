@@ -191,7 +191,7 @@ def test_a_retraction_reduces_the_hour_of_the_confirmation(
 
 
 def test_a_state_of_an_earlier_version_reports_suspected_violations_again(run: JudgedRun) -> None:
-    """Its suspected rows contain the number that they would have confirmed."""
+    """In its rows of suspected violations, `confirmed` is not 0 but the number of suspected contributions."""
     suspect(run, 10, "a", 1, 2)
     [row] = [row for part in run.tables.scan(Table.VIOLATIONS) for row in part.to_pylist()]
     before = JudgedRun(run.state.parent / "before")

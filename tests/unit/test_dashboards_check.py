@@ -1,4 +1,4 @@
-"""`dashboards check`: its queries to a Prometheus besides PromQL, and its messages if Prometheus has no data."""
+"""`dashboards check`: its requests to Prometheus other than PromQL queries, and its messages if there is no data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chaos day from a file or of one fault before it runs: the targets that the demo offers, and its refusals."""
+"""A chaos day that the demo plans, from a file or of one fault: the targets that the demo offers, and its refusals."""
 
 from __future__ import annotations
 
