@@ -297,7 +297,7 @@ def test_at_most_once_holds_at_any_kill_points(operator, made, todo, disorder_ms
 
 
 def test_the_model_detects_a_loss() -> None:
-    """At most once loses an event if the kill is between commit and output, so the model can detect a loss."""
+    """An at-most-once engine loses an event if the kill is between commit and output. The model must show this loss."""
     made = [(PARTITIONS[0], "/a", 1, 1)]
     todo = [("read", PARTITIONS[0], 1), ("die in commit", PARTITIONS[0], 0)]
     assert run("at_most_once", made, todo, 0).produced == Counter()

@@ -1,4 +1,4 @@
-"""The mutant's errors against SEMANTICS section 2: the truth that it writes equals a count of its output."""
+"""The mutant states its own errors: its truth equals a count of its output by SEMANTICS section 2."""
 
 from __future__ import annotations
 

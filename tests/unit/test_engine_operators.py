@@ -144,7 +144,7 @@ def test_lateness_holds_a_session_open() -> None:
 
 
 def test_recovery_omits_events_that_only_a_late_event_joined_to_a_session() -> None:
-    """Event 1 was answered and 3 came late. Event 4 opens a session behind the watermark that touches both."""
+    """Event 1 was answered and 3 came late. Event 4 opens a session that is behind the watermark and touches both."""
     log = [(0, B, 1, 0), (1, A, 0, 1), (2, B, 10, 2), (3, A, 0, 3), (4, A, 9, 4), (5, B, 14, 5)]
     c = sessions()
     c.process(P0, log)

@@ -109,7 +109,7 @@ def test_merging_old_minutes_changes_no_expectation() -> None:
 
 @pytest.mark.parametrize("healed", [130, 3000])
 def test_merging_old_minutes_keeps_those_that_a_late_report_of_a_healing_decides(healed: int) -> None:
-    """An early healing takes minutes from the fault's time, and a late one adds some."""
+    """An early healing shortens the time of the fault, and a late one extends it."""
     days = 3 * DAY_MINUTES
     other = replace(KILL, id="2", injected_us=100 * MINUTE, healed_us=None)
     found, unmerged = record(KILL, other), record(KILL, other)

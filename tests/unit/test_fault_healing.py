@@ -126,7 +126,7 @@ def test_an_unreachable_target_does_not_prevent_retries_of_the_others(tmp_path: 
 
 
 def test_a_hanging_call_does_not_delay_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither its healing nor its proof blocks another fault. Each continues once its late answer is known."""
+    """A healing or proof that hangs blocks no other fault. Its fault continues once the late answer is known."""
     monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     slow_to_heal, slow_to_show, other = Engine([], []), Engine([], []), Engine([], [])
     real_heal, others_healed = slow_to_heal.heal, threading.Event()

@@ -38,7 +38,7 @@ FAULTS: list[dict[str, Any]] = [
 
 
 class Proxy:
-    """Stands in for a running proxy. ``impairments``: of its links; None: it does not run."""
+    """Stands in for a running proxy. ``impairments``: those of its links, or None if it does not run."""
 
     def __init__(self) -> None:
         self.impairments: dict[str, Impairment] | None = {}
@@ -179,7 +179,7 @@ def test_the_window_of_a_lost_fault_ends_and_is_published(tmp_path: Path, monkey
 
 
 class WithoutProxy(LostAtOnce):
-    """An injection whose proxy stops before the injection is verified and runs again when the healing is retried."""
+    """An injection whose proxy stops before verification. The proxy runs again when the healing is retried."""
 
     def __init__(self) -> None:
         super().__init__()

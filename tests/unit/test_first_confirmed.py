@@ -101,6 +101,6 @@ def test_the_page_shows_the_start_of_a_violation_older_than_its_history() -> Non
     history = History((point_of(old),))
     [missing, _] = findings(build(old), newest(old), history)
     assert missing.since == "2026-01-28T12:00:00.000000Z"
-    # An earlier version's report has no such time, and no kept point is the first one.
+    # A report of an earlier version has no such time, and the violation is older than all kept points.
     unsaid = replace(old, first_confirmed_us={})
     assert findings(build(unsaid), newest(unsaid), history)[0].since is None

@@ -32,7 +32,7 @@ def followed(plan: mst.UpdatePlan, sizes: list[int]) -> list[tuple[int, int, int
 def test_each_window_has_exactly_its_updates_at_the_first_click_past_its_half() -> None:
     rows = followed(PLAN, [50])
     windows = Counter((time_ms // 60_000, key) for _, key, time_ms, _ in rows)
-    # 200 rounds of 700 ms: two windows, and a third one that ends at 139.3 s, before its middle.
+    # 200 rounds of 700 ms: two windows, and a part of a third one. The last click, at 139.3 s, is before its middle.
     assert windows == {(window, key): 4 for window in (0, 1) for key in range(3)}
     times = sorted({time_ms for _, _, time_ms, _ in rows})
     clicks = [1 + 700 * number for number in range(200)]

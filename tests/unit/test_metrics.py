@@ -109,7 +109,7 @@ def test_every_class_exists_at_zero_from_the_first_scrape() -> None:
 
 
 def test_a_move_is_between_classes_that_have_a_series() -> None:
-    """Every counted move needs one, because `increase` misses the first moves of a series that appears with them."""
+    """Every counted move needs a series beforehand: `increase` does not count the first value of a new series."""
     record = RunRecord()
     for held in CONTRIBUTIONS:
         record.classified({name: int(name == held) for name in CONTRIBUTIONS})

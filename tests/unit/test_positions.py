@@ -135,8 +135,8 @@ def test_a_row_begins_with_its_first_record_that_is_not_settled() -> None:
 class Log:
     """A topic without decodable records that is sometimes recreated, and the sidecar that reads it.
 
-    Every record has a unique number. ``log`` and ``known`` map offsets to records, in the broker and as far as they
-    were read. ``asked`` and ``settled`` hold the expected records.
+    Every record has a unique number. ``log`` maps offsets to the records in the broker, ``known`` to those that were
+    read. ``asked`` holds the records that an operator settled, ``settled`` those that the sidecar should have settled.
     """
 
     def __init__(self, folder: Path) -> None:

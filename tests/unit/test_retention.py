@@ -240,7 +240,7 @@ def _same(found: Judging, expected: Judging) -> None:
 
 
 def test_a_cell_read_across_two_epochs_is_retired_as_a_whole(tmp_path: Path) -> None:
-    """Its events of the older epoch were rewritten while its result kept the cell. They must leave with it."""
+    """Its newer result kept the cell, so its events of the old epoch were rewritten. They must leave with the cell."""
     run = Run(tmp_path / "state")
     at = START_US
     run.batch(at, fact("input", [1, 2], batch=0, lookup_us=at, key="across"))
@@ -312,7 +312,7 @@ def test_evidence_for_passed_windows_is_retired_with_them(tmp_path: Path) -> Non
 
 
 def test_a_start_after_retention_restores_late_and_possibly_late_events(tmp_path: Path) -> None:
-    """The facts that showed it have been dropped, but cells of later windows are still open and need it."""
+    """The facts that showed the lateness have been dropped, but cells of later windows are still open and need it."""
     run = Run(tmp_path / "state")
     run.judging.rules = replace(RULES, drops_late=True)
     window_us = 5 * MINUTE_US

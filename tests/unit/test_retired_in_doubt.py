@@ -140,7 +140,7 @@ def standing(shown: Snapshot) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def is_unknown(shown: Snapshot, *names: str) -> bool:
-    """Whether no guarantee that these classes break passes, and a reason is given."""
+    """Whether each class has a reason, and exactly-once does not pass over the run or the last day."""
     wanted = [f"of class {name}" for name in names]
     said = all(any(one in reason and "state.retention" in reason for reason in shown.reasons) for one in wanted)
     return said and Verdict.PASS not in (
@@ -237,7 +237,7 @@ def test_excess_explained_by_hidden_inputs_is_not_confirmed_when_they_are_read_a
 
 
 def test_excess_beyond_hidden_records_is_confirmed_after_its_cells_are_retired(run: Run) -> None:
-    """Their number is a proof, even if it is unknown which ones are explained (docs/decisions/0091)."""
+    """More repeats than hidden inputs are a proof, even if it is unknown which are explained (docs/decisions/0091)."""
     run.undecodable["click"] = 1
     run.batch(events(1, 2), result(1, 1, 2))
     assert standing(run.batch()) == ({}, {"duplicate": 1})

@@ -48,7 +48,7 @@ def test_an_event_that_would_have_extended_a_retired_session_is_out_of_scope(tmp
 def test_an_event_that_joins_a_session_in_memory_with_a_retired_one_puts_it_out_of_scope(
     restarts: bool, tmp_path: Path
 ) -> None:
-    """The engine answers both as one session, whose result is for the retired one."""
+    """The engine answers both sessions with one result, which is for the retired session."""
     run = Run(tmp_path / "state")
     run.judging = Judging(KnownFacts(run.tables, first_batch=0), RULES)
     retired = [event(number, number * MINUTE_US, START_US, 0) for number in range(3)]

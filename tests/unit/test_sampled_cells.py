@@ -13,7 +13,7 @@ from validator.model.classes import Guarantee, Verdict
 from validator.reconcile.judge import SAMPLED_OF
 
 SENT, ANSWERED = (1, 5, 6), (2, 3, 7)
-"""In these tests a fingerprint is the sum of the ids and of their squares, which is the same for both."""
+"""In these tests a fingerprint is the sum of the ids and of their squares. Both tuples have the same fingerprint."""
 
 
 def closed(run: FedRun) -> None:

@@ -243,7 +243,7 @@ def test_nothing_is_ever_confirmed_while_one_input_fits_nothing(
 
 @pytest.mark.parametrize(("cuts", "restarts"), [([], False), ([3], True), ([1, 2, 4], False)])
 def test_an_id_shared_with_another_input_matches_that_input(cuts: list[int], restarts: bool) -> None:
-    """Each update is configured with the id of its click: a result has the click, not the update."""
+    """Each update is configured with the id of its click. In a result this id stands for the click, not the update."""
     shown = played([of_two(-500), *batches(answers_to_two(), cuts)], restarts=restarts, configured=TWO_INPUTS)
     assert all(confirmed(one) == {} for one in shown)
     assert shown[-1].violations["suspected"]["missing"] == shown[-1].violations["suspected"]["unknown_id"] == 20
