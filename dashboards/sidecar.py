@@ -51,7 +51,7 @@ def dashboard(settings: Settings) -> Dashboard:
 
 
 def _each(metric: str, operation: str, *labels: str) -> Query:
-    """``metric`` of each selected pipeline and each of ``labels``, with their names as the legend."""
+    """``metric`` of the selected pipelines, by pipeline and ``labels``. The legend shows the values of these labels."""
     names = ("pipeline", *labels)
     return Query(by(", ".join(names), of(metric), operation), " ".join(f"{{{{{name}}}}}" for name in names))
 

@@ -31,7 +31,7 @@ _PROOF_SECONDS_LEAST: Final = 1.0
 def run(
     config: FaultConfig, timeline: Timeline, say: Say, stop: threading.Event, policy: HealPolicy | None = None
 ) -> None:
-    """Run ``timeline``, at most until ``stop`` is set. Injected faults are healed in both cases.
+    """Run ``timeline`` to its end, or until ``stop`` is set. Injected faults are healed in both cases.
 
     ``policy``: how faults are healed at the end of each step; default: by the limits of the configuration.
 

@@ -100,7 +100,7 @@ class _Answer:
         return self._bytes(length).decode()
 
     def each(self) -> Iterator[int]:
-        """Iterates over the items of a compact array, which the caller reads."""
+        """Reads the length of a compact array and iterates over its indices. The caller reads each item."""
         return iter(range(max(0, self._varint() - 1)))
 
     def tags(self) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 _LAID_OVER: Final = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
-"""With ``--network container:OTHER`` they belong to the other container, whose end removes the network of both."""
+"""``--network container:OTHER`` mounts the files of OTHER. If OTHER ends, both containers lose the network."""
 _FOLDER: Final = re.compile(r"containers/([0-9a-f]{64})/")
 _GROUP: Final = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
 

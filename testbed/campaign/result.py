@@ -104,7 +104,7 @@ class RunResult(_Record):
     late: int | None
     coverage_complete: bool
     cost: FaultMeasure
-    """In a run without a fault these are the baseline of the measures."""
+    """In a run without a fault, the values of this field are the baseline for the costs of faults."""
     phases: tuple[PhaseMeasure, ...]
     read_back: ReadBack | None
     """None for the reference engine and the mutant, which have nothing to read back."""

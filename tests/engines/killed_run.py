@@ -125,8 +125,8 @@ class KilledRun:
         self._ended.set()
 
     def finish(self, *, settle: bool = True) -> None:
-        """Wait until the load has ended and the output is complete: every due event, or, without ``settle``, the
-        newest id."""
+        """Wait until the load has ended and the output has every due event. Without ``settle``, only the newest id
+        is awaited."""
         self._load.join()
         deadline = time.monotonic() + SETTLE_SECONDS_MAX
         newest = self._summaries[0].acknowledged - FLUSHING_EVENTS

@@ -20,7 +20,7 @@ def test_records_removed_by_compaction_confirm_neither_loss_nor_unknown_id(pipel
     pipeline.create(config=COMPACTED)
     for second in (1, 11, 21):
         pipeline.put(pipeline.input, click(second, second), key="a")
-    # Compaction keeps each key's newest record: of key a, event 21 and the result of its window.
+    # Compaction keeps each key's newest record. Key a keeps event 21 and the result of its window.
     pipeline.put(pipeline.input, click(31, 31, "b"), click(41, 41, "b"), key="b")
     for window in (0, 1, 2):
         pipeline.put(pipeline.output, answer([10 * window + 1], window), key="a")

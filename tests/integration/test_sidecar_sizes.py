@@ -100,7 +100,7 @@ def check_report(pipeline: Pipeline) -> None:
     assert counts(report) == {"expected": 11, "processed": 11}
     assert (report["inputs"]["read"], report["inputs"]["undecodable"]) == (12, 1)
     assert report["coverage"]["sums"] == {"records": 13, "expired": 0, "invisible": 0, "offsets_spanned": 13}
-    assert f"{pipeline.input}-0 at offset 4 (it does not fit into memory" in report["reasons"][0]
+    assert f"{pipeline.input}-0 at offset 4 (it does not fit into the memory" in report["reasons"][0]
     assert not any(report["violations"]["confirmed"].values())
     assert not (pipeline.state() / FILE).exists()
 

@@ -146,7 +146,7 @@ def test_a_disk_that_becomes_read_only_is_reported_and_the_state_continues(pipel
         subprocess.run(["umount", disk], check=True)
 
     def fail() -> None:
-        # What was never synced is lost with the disk, so this state is synced first.
+        # Data that was never synced is lost when the disk fails, so the state is synced first.
         subprocess.run(["sync", "--file-system", disk], check=True)
         # The kernel makes the file system read-only at an error, as on a disk that fails.
         (kernel / "trigger_fs_error").write_text("a test", encoding="ascii")
@@ -166,7 +166,7 @@ def test_a_disk_that_becomes_read_only_is_reported_and_the_state_continues(pipel
 
 
 def _live_until_it_ends(pipeline: Pipeline, act: Callable[[], object], state: str = "state") -> None:
-    """Run a live sidecar until it ends by itself because of ``act``, which is called once it has judged an event."""
+    """Run a live sidecar, call ``act`` once it has judged an event, and wait until the sidecar ends with an error."""
     pipeline.create()
     pipeline.clicks(click(1, 1))
     pipeline.answers(answer([1]))

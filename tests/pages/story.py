@@ -135,7 +135,7 @@ def faults(second: int) -> tuple[FaultWindow, ...]:
 
 
 def phases(second: int) -> tuple[Phase, ...]:
-    """Return the sidecar's phases for these faults: their starts and their faults, without measures."""
+    """Return the sidecar's phases up to ``second``. Each phase has its times and its fault, but no measures."""
     changes: list[tuple[str, str | None, int]] = [
         ("control", None, 499),
         ("failure", NETWORK, 500),

@@ -36,8 +36,8 @@ def _batches_of(state: Path, table: Table) -> list[int]:
 
 
 def test_no_table_of_a_copy_is_ahead_of_an_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A whole batch is committed between any two accesses of the backup, with compactions and checkpoints of the log
-    among them."""
+    """A whole batch is committed between any two accesses of the backup. Some batches also start compactions and
+    checkpoints of the log."""
     state, copy = tmp_path / "state", tmp_path / "a copy"
     sidecar = Sidecar(state)
     for _ in range(97):

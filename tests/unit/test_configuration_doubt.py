@@ -121,7 +121,9 @@ def test_confirmed_violations_are_retracted_once_nearly_nothing_matches(
     besides = {"unknown_id": wrong, "unresolved": wrong}
     assert withdrawn(read, counts | besides, wrong) == (ALL if taken and processed else set()), "those of late records"
     assert withdrawn(progress("output", (300, 299, 0)), counts, 0) == ALL
-    assert withdrawn(progress("output", (300, 300, 0)), counts, 0) == set(), "nothing of it was ever confirmed"
+    unread = progress("output", (300, 300, 0))
+    # Losses may have been confirmed before the first result.
+    assert withdrawn(unread, counts, 0) == (set() if processed else {"missing"})
 
 
 EXCESS = {"duplicate", "misplaced", "unknown_id"}

@@ -25,7 +25,11 @@ from validator.stream.kafka_reading import Range, ReadFailed
 
 
 class Log:
-    """A faults topic of one partition, with its brokers and its reader. ``huge``: offsets that end a worker."""
+    """A faults topic, with its brokers and its reader. ``huge``: offsets that end a worker. ``parts``: its partitions.
+    ``error_of``: the error that ends the reading of a range."""
+
+    parts: tuple[int, ...] = (0,)
+    error_of: Callable[[Range], Exception | None] = staticmethod(lambda one: None)
 
     def __init__(self, records: int, huge: set[int]) -> None:
         self.records, self.huge, self.failures, self.topic_id, self.answers = records, huge, 0, "1", True
@@ -34,20 +38,23 @@ class Log:
         return self
 
     def seen(self, names: Sequence[str]) -> dict[str, Topic | None]:
-        return {"faults": Topic("faults", self.topic_id, (0,))}
+        return {"faults": Topic("faults", self.topic_id, self.parts)}
 
     def lookup(self, topics: object) -> dict[PartitionId, Lookup]:
-        return {PartitionId("faults", 0): Lookup(self.topic_id, 0, self.records, self.records)}
+        lookup = Lookup(self.topic_id, 0, self.records, self.records)
+        return {PartitionId("faults", part): lookup for part in self.parts}
 
     def each(self, taken: Callable[[Message], Any], ranges: Sequence[Range], *, isolated: bool) -> Iterator[Any]:
         if not self.answers:
             raise ReadFailed("the brokers did not answer in time")
         for one in ranges:
+            if (error := self.error_of(one)) is not None:
+                raise error
             for offset in range(one.start, one.end):
                 if offset in self.huge:
                     self.failures += 1
                     raise RuntimeError("Python worker exited unexpectedly (crashed)")
-                yield taken(Message(topic=one.topic, partition=0, offset=offset, value=fault(offset)))
+                yield taken(Message(topic=one.topic, partition=one.partition, offset=offset, value=fault(offset)))
 
 
 def fault(offset: int) -> bytes:
@@ -74,6 +81,33 @@ def test_only_a_huge_record_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None
         assert poll() == [count]
         log.topic_id, log.records, log.huge = "2", 3, set()
         assert poll() == [0, 1, 2]
+
+
+def test_a_recreated_topic_is_read_from_its_start_also_after_a_failed_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(5, set())
+    poll = polled(monkeypatch, log, [])
+    assert poll() == [*range(5)]
+    log.topic_id, log.records = "2", 8
+    log.error_of = lambda one: RuntimeError("a child process ended")
+    with pytest.raises(RuntimeError):
+        poll()
+    log.error_of = lambda one: None
+    assert poll() == [*range(8)]
+
+
+def test_a_partition_that_cannot_be_read_hides_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, said = Log(3, set()), list[str]()
+    log.parts = (0, 1)
+    monkeypatch.setattr(faults_topic, "_PAUSE_SECONDS", 0.0)
+    poll = polled(monkeypatch, log, said)
+    log.error_of = lambda one: ReadFailed("a record is damaged") if one.partition == 0 else None
+    assert [poll(), poll()] == [[0, 1, 2], []]
+    assert said == []
+    assert [poll(), poll()] == [[], []]
+    assert len(said) == 1
+    assert "faults-0" in said[0]
+    log.error_of = lambda one: None
+    assert poll() == [0, 1, 2]
 
 
 def test_a_topic_full_of_huge_records_takes_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:

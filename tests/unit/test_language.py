@@ -110,7 +110,7 @@ def test_a_page_has_no_forbidden_word(page: Path) -> None:
 
 
 def _docstrings(tree: ast.AST) -> list[ast.Constant]:
-    """Return the strings that stand alone, those below attributes included."""
+    """Return all docstrings, including those of attributes: strings that are statements of their own."""
     alone = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
     return [node for node in alone if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 

@@ -22,8 +22,8 @@ from validator.publish.publisher import Publisher
 from validator.reconcile.judge import VIOLATIONS
 from validator.state.tables import Table
 from validator.stream import batch, recording, retention
-from validator.stream.batch import TopicDeleted, TopicReplaced
-from validator.stream.brokers import Brokers, Topic
+from validator.stream.batch import PartitionUnlisted, TopicDeleted, TopicReplaced
+from validator.stream.brokers import Brokers, BrokersUnreachable, Topic
 from validator.stream.failpoints import NAMES
 from validator.stream.generations import Generations
 
@@ -123,6 +123,50 @@ def test_nothing_is_committed_of_a_topic_recreated_while_it_is_read(
     with pytest.raises(error):
         run.feed([Fed("click", (2,)), ANSWER])
     assert len(tables.appended) == before
+
+
+def test_nothing_is_committed_while_the_brokers_do_not_list_a_planned_partition(tmp_path: Path) -> None:
+    """Its records would be read again: without a lookup its frontier stays. The answer came from stale metadata."""
+    run, tables = run_in_memory(tmp_path)
+    run.feed([Fed("click", (1,)), Fed("click", (2,), 2 * MINUTE_US)])
+    before = len(tables.appended)
+    run.runner.brokers = cast("Brokers", StaleBrokers(run))
+    with pytest.raises(PartitionUnlisted, match="output-0"):
+        run.feed([ANSWER])
+    assert len(tables.appended) == before
+    run.restart()
+    assert run.feed([]).contributions["processed"] == 1
+    assert run.feed([], after_us=3 * MINUTE_US).violations["confirmed"]["duplicate"] == 0
+
+
+class StaleBrokers(Meanwhile):
+    """Brokers that do not know the partition of the results."""
+
+    def __init__(self, run: FedRun) -> None:
+        super().__init__(run, "", 0, None)
+
+    def lookup(self, topics: dict[str, Topic]) -> dict[PartitionId, Lookup]:
+        return {place: found for place, found in super().lookup(topics).items() if place.topic != "output"}
+
+
+def test_a_topic_id_that_was_replaced_is_not_taken_for_another_new_topic(tmp_path: Path) -> None:
+    """A broker with stale metadata lists the topic as it was before it was recreated."""
+    run, tables = run_in_memory(tmp_path)
+    run.feed([Fed("click", (1,)), ANSWER])
+    run.logs.made_anew.add("output")
+    run.logs.ends["output"] = 0
+    run._sent = [one for one in run._sent if one[0].topic != "output"]
+    run.restart()
+    run.feed([Fed("click", (2,)), Fed("click", (3,), 2 * MINUTE_US), Fed("output", (2,))])
+    before = len(tables.appended)
+    run.logs.made_anew.clear()
+    with pytest.raises(BrokersUnreachable, match="before it was recreated"):
+        run.restart()
+    assert len(tables.appended) == before
+    run.logs.made_anew.add("output")
+    run.restart()
+    run.feed([], after_us=3 * MINUTE_US)
+    assert run.feed([], after_us=1).violations["confirmed"]["duplicate"] == 0
 
 
 def compacted(run: FedRun) -> None:

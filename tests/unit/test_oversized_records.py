@@ -7,6 +7,7 @@ import random
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from validator.model.frontier import Frontier, Lookup, PartitionId
 from validator.model.progress import IngestProgress, TimeRules
 from validator.stream import oversized_records
 from validator.stream.batch import NewGenerationWanted
+from validator.stream.brokers import BrokersUnreachable
 from validator.stream.failures import CannotVerify
 from validator.stream.oversized_records import FILE, Isolation
 
@@ -141,6 +143,23 @@ def test_a_failure_after_the_records_were_read_ends_the_reading_in_parts(error: 
     after = Isolation(tmp_path, lambda _: None)
     after.note_jvm_end(log)
     assert not after.wanted
+
+
+@pytest.mark.parametrize("during", ["advance", "skip"])
+@pytest.mark.parametrize("error", [NewGenerationWanted("a topic appeared"), BrokersUnreachable("no answer")], ids=str)
+def test_an_ordinary_interruption_ends_the_reading_in_parts_without_ending_the_sidecar(
+    error: Exception, during: str, tmp_path: Path
+) -> None:
+    log: Any = Log(random.Random(3), fits=1000)
+    log.chance = SimpleNamespace(random=lambda: 0.9)  # no JVM ends
+    isolation = Isolation(tmp_path, lambda _: None)
+    assert isolation.begin(log)
+
+    def interrupted(*_: object) -> None:
+        raise error
+
+    setattr(log, during, interrupted)
+    assert read_on(isolation, log) is error
 
 
 def test_a_topic_that_was_recreated_is_not_read_by_the_offsets_of_the_old_one(tmp_path: Path) -> None:

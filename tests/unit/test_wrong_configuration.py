@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from tests.unit.fed_run import Fed, FedRun
 from tests.unit.reconcile_rows import MINUTE_US
-from validator.model.classes import Verdict
+from validator.model.classes import Guarantee, Verdict
+from validator.model.frontier import PartitionId
 from validator.model.snapshot import Snapshot
 
 IN, OUT, LATE, OTHER = "click", "output", "lateOutput", "update"
@@ -164,6 +166,48 @@ def test_a_few_matches_by_chance_prove_nothing_in_the_end(cuts: list[int], resta
     assert last.violations["suspected"]["unknown_id"] == 205
 
 
+@pytest.mark.parametrize("horizon", [False, True], ids=["all", "horizon"])
+@pytest.mark.parametrize("wrong", ["results", "late"])
+def test_a_wrong_unit_of_times_is_doubted_also_if_the_state_has_a_horizon(
+    wrong: str, horizon: bool, tmp_path: Path
+) -> None:
+    """Seconds that are read as milliseconds are in 1970, before the horizon."""
+    run = FedRun(tmp_path)
+    began_us = 20_000 * 24 * 60 * MINUTE_US
+    if horizon:
+        place, frontiers = PartitionId(IN, 0), run.runner.progress.frontiers
+        cut = replace(frontiers[place], hidden_start=True, horizon_us=began_us + 1)
+        run.runner.progress = replace(run.runner.progress, frontiers={**frontiers, place: cut})
+    for window in range(1, WINDOWS + 1):
+        time_us, ids = began_us + window * MINUTE_US, tuple(10 * window + number for number in range(PER_WINDOW))
+        wrong_us = time_us // 1000 // MINUTE_US * MINUTE_US
+        run.feed([Fed(IN, (one,), time_us) for one in ids])
+        if wrong == "results":
+            run.feed([Fed(OUT, ids, wrong_us)], after_us=1_000_000)
+        else:
+            run.feed([Fed(OUT, ids[:3], time_us), Fed(LATE, ids[3:], wrong_us)], after_us=1_000_000)
+    run.feed([], after_us=3 * MINUTE_US)
+    shown = run.feed([], after_us=3 * MINUTE_US)
+    assert confirmed(shown) == {}
+    assert shown.verdicts[Guarantee.EXACTLY_ONCE] is Verdict.UNKNOWN
+
+
+def test_a_doubt_retracts_no_violation_that_it_cannot_explain(tmp_path: Path) -> None:
+    """Repeats collapse and there is no late topic, so ids of a wrong field explain no duplicate."""
+    collapse = ("inputs.0.duplicates=collapse", "inputs.1.duplicates=collapse", "late=[]")
+    run = FedRun(tmp_path, (*TWO_INPUTS, *collapse))
+    run.runner.record.copies_explain = run.config.copies_explain
+    groups = [tuple(range(5 * number, 5 * number + 5)) for number in range(81)]
+    ids = [one for group in groups for one in group]
+    closing = [Fed(IN, (999_999,), 2 * MINUTE_US), Fed(OTHER, (999_998,), 2 * MINUTE_US)]
+    run.feed([*(Fed(IN, (one,)) for one in ids), *(Fed(OTHER, (1000 + one,)) for one in ids), *closing])
+    run.feed([Fed(OUT, (1000,)), Fed(OUT, groups[0]), Fed(OUT, groups[0])])
+    assert confirmed(run.feed([])) == {"duplicate": 5}
+    shown = run.feed([Fed(OUT, (*group, *(5000 + one for one in group))) for group in groups[1:]])
+    assert confirmed(shown)["duplicate"] == 5
+    assert run.runner.judging.withdrawn <= run.runner.judging.suspected
+
+
 def test_a_dead_engine_is_still_proven(tmp_path: Path) -> None:
     run = FedRun(tmp_path)
     run.feed(events())
@@ -171,10 +215,18 @@ def test_a_dead_engine_is_still_proven(tmp_path: Path) -> None:
     assert confirmed(run.feed([], after_us=3 * MINUTE_US)) == {"missing": (WINDOWS - 1) * PER_WINDOW}
 
 
-@pytest.mark.parametrize("wrong", ["other ids", "other ids, some unreadable", "other windows"])
+@pytest.mark.parametrize(
+    ("wrong", "found"),
+    [
+        ("other ids", "unknown_id"),
+        ("other ids, some unreadable", "unknown_id"),
+        ("other windows", "misplaced"),
+        ("nothing decodes", "undecodable"),
+    ],
+)
 @pytest.mark.parametrize("restarts", [False, True])
 def test_losses_that_were_confirmed_before_any_result_are_retracted_by_results_that_fit_nothing(
-    wrong: str, restarts: bool, tmp_path: Path
+    wrong: str, found: str, restarts: bool, tmp_path: Path
 ) -> None:
     run = FedRun(tmp_path)
     run.feed(events())
@@ -187,7 +239,7 @@ def test_losses_that_were_confirmed_before_any_result_are_retracted_by_results_t
     last = run.end()
     assert confirmed(last) == {}
     assert set(last.verdicts.values()) == {Verdict.UNKNOWN}
-    assert run.feed(answers()[:1]).violations["confirmed"]["unknown_id" if wrong != "other windows" else "misplaced"]
+    assert run.feed(answers()[:1]).violations["confirmed"][found]
 
 
 @pytest.mark.parametrize("restarts", [False, True])

@@ -96,7 +96,9 @@ class Suspicion:
         """
         misnamed = set_aside_matched_by_chance(sums.set_aside)
         by_set_aside = self._by_numbers(sums, 0, 0, misnamed) if misnamed else frozenset()
-        return configuration_doubt.withdrawn(progress, sums.counts, sums.carried, sums.inputs) | by_set_aside
+        found = configuration_doubt.withdrawn(progress, sums.counts, sums.carried, sums.inputs) | by_set_aside
+        # A class that nothing may explain stays confirmed. What is retracted is suspected at the same batch.
+        return found & self.suspected(progress, sums) if found else found
 
     def unprovable_if_retired(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
         """Return the violation classes whose suspected violations stay suspected in cells that are retired now.

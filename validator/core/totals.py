@@ -9,7 +9,13 @@ from typing import Any, Final
 from validator.model.configuration_doubt import InputCounts
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS
 
-_STORED: Final = {"read": "given", "matched": "matched", "outstanding": "lacking", "undecided": "open"}
+_STORED: Final = {
+    "read": "given",
+    "matched": "matched",
+    "outstanding": "lacking",
+    "undecided": "open",
+    "outside": "outside",
+}
 """Fields of `InputCounts` -> their keys in a mark."""
 
 

@@ -42,7 +42,7 @@ class Band:
 
 
 def moving_rates(counts: Sequence[int], moving_seconds: int) -> list[float]:
-    """Return the mean over the last ``moving_seconds`` values, for each value that has that many, including itself."""
+    """Return the moving mean over ``moving_seconds`` values, beginning when there are that many values."""
     sums = [0, *accumulate(counts)]
     return [(sums[i] - sums[i - moving_seconds]) / moving_seconds for i in range(moving_seconds, len(sums))]
 

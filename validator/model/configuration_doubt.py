@@ -31,12 +31,15 @@ class InputCounts:
     - ``matched``: events that are in results; ids of events of the record's cell.
     - ``outstanding``: events that would be missing once due; always 0 for late and rejected records.
     - ``undecided``: events or ids that may match, but are not proven to.
+    - ``outside``: ids in late or rejected records of cells that are out of scope and have no event, which a wrong time
+      may have put there. They are not among ``read``.
     """
 
     read: int = 0
     matched: int = 0
     outstanding: int = 0
     undecided: int = 0
+    outside: int = 0
 
     def plus(self, other: InputCounts, times: int = 1) -> InputCounts:
         """Return the sum of both, ``other`` multiplied by ``times``."""
@@ -45,7 +48,14 @@ class InputCounts:
             self.matched + times * other.matched,
             self.outstanding + times * other.outstanding,
             self.undecided + times * other.undecided,
+            self.outside + times * other.outside,
         )
+
+    @property
+    def unmatched_aside(self) -> int:
+        """Ids in late or rejected records that are not proven to match. The first match ends the doubt about those out
+        of scope."""
+        return self.read - self.matched + (0 if self.matched else self.outside)
 
 
 @dataclass(frozen=True)
@@ -124,7 +134,11 @@ def set_aside_in_doubt(set_aside: Mapping[str, InputCounts]) -> dict[str, int]:
 
     The configured field may hold another id, so each record may answer an outstanding event.
     """
-    return {side: it.read - it.matched for side, it in set_aside.items() if it.matched * NEARLY_NONE < it.read}
+    return {
+        side: it.unmatched_aside
+        for side, it in set_aside.items()
+        if it.matched * NEARLY_NONE < it.matched + it.unmatched_aside
+    }
 
 
 def set_aside_matched_by_chance(set_aside: Mapping[str, InputCounts]) -> int:
@@ -221,10 +235,13 @@ def withdrawn(
         nearly_none = right * NEARLY_NONE < min(counts.get("expected", 0), wrong)
     else:
         # Wrong contributions in late records alone are not enough while all those in results are unresolved.
-        nearly_none = min(wrong, carried - counts.get("unresolved", 0)) > 0
+        nearly_none = carried - counts.get("unresolved", 0) > 0
     if nearly_none or any(one.decoded for one in topics_in_doubt(progress)):
         return _ALL
+    # Losses may have been confirmed before the first result, and any of these results may be the answer.
+    nothing_read = not right and not decoded_results(progress) and progress.undecodable("output") > 0
+    unread = frozenset({"missing"}) if nothing_read else frozenset()
     of_one = _are_counted(inputs, counts) and any(
         max(1, it.matched + it.undecided) * NEARLY_NONE < min(it.read, wrong) for it in inputs.values()
     )
-    return _ALL - {"undecodable"} if of_one else frozenset()
+    return unread | (_ALL - {"undecodable"} if of_one else frozenset())

@@ -1,4 +1,4 @@
-"""Confirmed violations and doubts to verdicts, for all three guarantees at once (SEMANTICS section 4)."""
+"""Derives verdicts from confirmed violations and doubts, for all three guarantees at once (SEMANTICS section 4)."""
 
 from __future__ import annotations
 

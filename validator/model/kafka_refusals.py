@@ -50,7 +50,7 @@ class ClientMessages:
 
 
 UNTRUSTED: Final = "certificate"
-"""Kind of a refused certificate of a broker; librdkafka does not report the reason."""
+"""Kind: the client refuses the broker's certificate. librdkafka does not report the reason."""
 TRANSIENT: Final = ("resolve", "nobody", "closed")
 """Kinds that also occur while brokers start or stop. A client with such a cause retries and is not refused."""
 

@@ -63,6 +63,7 @@ class IngestProgress:
       known.
     - ``cut_back``: partitions whose log later ended before the committed frontier. The records that were read there may
       not be those that the pipeline has.
+    - ``former_ids``: ids of topics that were deleted and recreated. A topic id never returns.
     - ``faults_topics``: the topic ids that the faults topic has had.
     - ``settled``: number of undecodable records per partition that hide nothing, as an operator or the pipeline stated
       (docs/decisions/0099).
@@ -80,6 +81,7 @@ class IngestProgress:
     replaced: frozenset[PartitionId] = frozenset()
     cut_back: frozenset[PartitionId] = frozenset()
     faults_topics: frozenset[str] = frozenset()
+    former_ids: frozenset[str] = frozenset()
     settled: Mapping[PartitionId, int] = field(default_factory=dict)
     outages: Outages = ()
 
@@ -132,8 +134,8 @@ class IngestProgress:
         return replace(self, frontiers=frontiers)
 
     def unaccounted(self, summaries: Iterable[PartitionSummary]) -> dict[PartitionId, int]:
-        """Return the numbers of offsets without a visible record that are not accounted for after a batch with
-        ``summaries``."""
+        """Return, for each partition, how many offsets have no visible record and are not accounted for yet.
+        ``summaries``: those of the newest batch."""
         records = {summary.place: summary.records + summary.unexamined for summary in summaries}
         found = {
             place: frontier.invisible - records.get(place, 0) - frontier.compacted - (frontier.markers or 0)
@@ -272,8 +274,8 @@ class IngestProgress:
 
 
 def _unprovable(frontier: Frontier) -> Frontier:
-    """Return an input's frontier with answers to all of its events so far marked as possibly expired; other frontiers
-    unchanged."""
+    """Return an input's frontier with the mark that results of its events so far may have expired. Other frontiers are
+    returned unchanged."""
     if frontier.side != "input":
         return frontier
     return replace(frontier, unprovable_below=max(frontier.unprovable_below or 0, frontier.high_watermark))

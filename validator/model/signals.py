@@ -1,7 +1,7 @@
 """Setting an event in a signal handler.
 
 Python runs handlers in the main thread between any two instructions, even while that thread holds an event's lock
-inside `threading.Event.wait`. A handler that calls ``set`` then waits for a lock that only its own thread can release,
+inside `threading.Event.wait`. If a handler then calls ``set``, it waits for a lock that only its thread can release,
 and SIGTERM would hang the process that it should end.
 """
 

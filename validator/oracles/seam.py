@@ -85,7 +85,7 @@ class Oracle(Frozen):
     """Whether the pipeline drops repeated ids, so that a cell owes each id once. With any other oracle,
     `inputs[].duplicates: collapse` states this."""
     asks_lateness: ClassVar[bool] = False
-    """Whether the contributions that a cell owes depend on which events were late, even if lateness excuses nothing."""
+    """Whether the contributions that a cell owes depend on which events were late, also without late policy `drop`."""
     hidden_inputs_lose: ClassVar[bool] = False
     """Whether an unreadable record may explain missing contributions."""
     ends_are_known: ClassVar[bool] = True

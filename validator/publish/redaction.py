@@ -1,6 +1,6 @@
 """Ids and keys of records in publications: plain, hashed, or hidden. The state keeps them plain.
 
-A hashed text is the beginning of SHA-256 over a secret of the state and the text as it would be published plain. Equal
+A hashed text is the beginning of a SHA-256 hash: that of the state's secret followed by the plain text. Equal
 texts stay equal, and a text cannot be guessed without the secret. Spark computes the same hash, so `explain` finds the
 text again.
 """

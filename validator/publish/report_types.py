@@ -100,7 +100,7 @@ class FaultOfReport(TypedDict):
 
 
 class ViolationCounts(TypedDict):
-    """State -> class -> number. ``first_confirmed``: class -> instant since which it has confirmed violations."""
+    """State -> class -> number. ``first_confirmed``: class -> start of the current period with confirmed violations."""
 
     confirmed: dict[str, int]
     retracted: dict[str, int]
@@ -109,7 +109,7 @@ class ViolationCounts(TypedDict):
 
 
 class SettledRange(TypedDict):
-    """A range of undecodable records that hides nothing. ``by``: `ack`, or the rejected topic that names it."""
+    """A range of settled undecodable records. ``by``: `ack`, or the rejected topic whose records name them."""
 
     topic: str
     partition: int

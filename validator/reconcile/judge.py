@@ -104,7 +104,8 @@ class Judged:
     - ``settled``: only new facts can change the verdict.
     - ``changed``: the derived tables must record the new verdict.
     - ``outstanding``: outstanding contributions of every class.
-    - ``carried``: contributions in results, in scope.
+    - ``carried``: contributions in results, in scope or in a cell without an event: a wrong time may have put them out
+      of scope.
     - ``scattered``: results of the cell's key are on several partitions, so none is known to be the newest.
     - ``estimated``: the counts include answers that were not compared.
     - ``by_input``: topic -> the fields of `InputCounts`. Only for several inputs.
@@ -459,7 +460,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
         changed=changed,
         closed=closed,
         outstanding=outstanding,
-        carried=np.where(it.in_scope, cells["processed_count"], 0),
+        carried=np.where(it.in_scope | _has_no_event(cells), cells["processed_count"], 0),
         scattered=np.zeros_like(seen) if cells.newest is None else cells.newest.scattered,
         estimated=it.provisional & seen & it.in_scope,
         by_input=_by_input(cells, rules, it),
@@ -485,7 +486,14 @@ def _by_set_aside(cells: Columns, it: _Decisions) -> dict[str, dict[str, Ints]]:
         compared = np.where(it.in_scope & (cells["x_version"] != ABSENT), cells[f"x_{side}_expected"], 0)
         matched = np.where(it.agrees, given, compared)
         is_exact = it.agrees | (it.compared & it.resolved)
-        found[side] = {"read": given, "matched": matched, "undecided": np.where(is_exact, 0, given - matched)}
+        outside = np.where(~it.in_scope & _has_no_event(cells), cells[f"{side}_count"], 0)
+        undecided = np.where(is_exact, 0, given - matched)
+        found[side] = {"read": given, "matched": matched, "undecided": undecided, "outside": outside}
+    return found
+
+
+def _has_no_event(cells: Columns) -> Bools:
+    found: Bools = cells["expected_count"] == 0
     return found
 
 

@@ -86,6 +86,10 @@ class TopicDeleted(Exception):
     """A topic was deleted while it was read."""
 
 
+class PartitionUnlisted(Exception):
+    """The brokers do not list a partition of which Spark planned records: the answer came from stale metadata."""
+
+
 class NewGenerationWanted(Exception):
     """The query should restart from the committed frontiers, with other limits or topics. Not an error."""
 
@@ -246,6 +250,7 @@ class BatchRunner:
         lookups = self.brokers.lookup({**topics, **(canary.read_of(existing) if canary is not None else {})})
         lookups |= absent_partitions(self.progress.frontiers, topics)
         self._check_ends(lookups)
+        self._check_listed(lookups, ends)
         known = with_faults_topic(self._with_new_partitions(lookups, lookup_us), self.config, existing)
         progress = known.looked_up(known.batch + 1, lookup_us, lookups, ends)
         moved = any(
@@ -512,6 +517,13 @@ class BatchRunner:
                     f"the log of {place.topic}-{place.partition} ends at offset {lookups[place].high_watermark}, but "
                     f"it was read up to offset {frontier.next_offset}"
                 )
+
+    def _check_listed(self, lookups: Mapping[PartitionId, Lookup], ends: Mapping[PartitionId, int]) -> None:
+        """Without a lookup the frontier would stay, and the records of the batch would be read twice."""
+        for place, end in sorted(ends.items()):
+            frontier = self.progress.frontiers.get(place)
+            if frontier is not None and place not in lookups and frontier.next_offset < end:
+                raise PartitionUnlisted(f"the brokers did not list {place.topic}-{place.partition} for a moment")
 
     def _with_new_partitions(self, lookups: Mapping[PartitionId, Lookup], lookup_us: int) -> IngestProgress:
         """The progress with a frontier for every partition. Spark reads a new partition from its log start.

@@ -21,6 +21,7 @@ _REPLACED: Final = "replaced "
 _CUT_BACK: Final = "cut_back "
 _FAULTS: Final = "faults_topic "
 _OUTAGE: Final = "outage "
+_FORMER: Final = "former_id "
 _EPOCH_US_MAX: Final = 3_600_000_000
 
 
@@ -119,9 +120,11 @@ def topic_marks(before: IngestProgress, progress: IngestProgress) -> list[str]:
     """Marks of the changes to topics, and of the outages, that are in ``progress`` and not in ``before``."""
     replaced, cut_back = progress.replaced - before.replaced, progress.cut_back - before.cut_back
     faults = [f"{_FAULTS}{topic_id}" for topic_id in sorted(progress.faults_topics - before.faults_topics)]
+    former = [f"{_FORMER}{topic_id}" for topic_id in sorted(progress.former_ids - before.former_ids)]
     resets = [log_reset_mark(*where) for where in log_resets(before, progress)]
     outages = [f"{_OUTAGE}{began} {ended}" for began, ended in sorted({*progress.outages} - {*before.outages})]
-    return [*map(replaced_mark, sorted(replaced)), *map(_cut_back_mark, sorted(cut_back)), *faults, *resets, *outages]
+    places = [*map(replaced_mark, sorted(replaced)), *map(_cut_back_mark, sorted(cut_back))]
+    return [*places, *faults, *former, *resets, *outages]
 
 
 def log_resets(before: IngestProgress, progress: IngestProgress) -> list[tuple[PartitionId, int]]:
@@ -156,6 +159,11 @@ def cut_back_by(marks: Iterable[str]) -> frozenset[PartitionId]:
 def faults_topics_by(marks: Iterable[str]) -> frozenset[str]:
     """The topic ids of the faults topic, from their marks."""
     return frozenset(mark.removeprefix(_FAULTS) for mark in marks if mark.startswith(_FAULTS))
+
+
+def former_ids_by(marks: Iterable[str]) -> frozenset[str]:
+    """The ids of topics that were recreated, from their marks."""
+    return frozenset(mark.removeprefix(_FORMER) for mark in marks if mark.startswith(_FORMER))
 
 
 def outages_by(marks: Iterable[str]) -> list[tuple[int, int]]:

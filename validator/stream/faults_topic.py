@@ -28,6 +28,8 @@ _PAUSE_SECONDS: Final = 10.0
 _FAILURES_MAX: Final = 24
 """A poll splits ranges until this many reads have failed for lack of memory: enough to isolate one record among
 `_OFFSETS_MAX`."""
+_FAILURES_SILENT: Final = 3
+"""After this many failed reads in a row of a partition a message says so: the faults in it are not known."""
 
 _Item = TypeVar("_Item")
 
@@ -49,8 +51,9 @@ class FaultsTopicReader:
         self._options = config.kafka.options
         self._say = say
         self._complained = False
-        self._topic_id = ""
-        self._next: Mapping[int, int] = {}
+        # The id of the topic that was read, and its next offsets, which change together.
+        self._read: tuple[str, Mapping[int, int]] = ("", {})
+        self._failed: dict[int, int] = {}
         self._not_before = 0.0
         self.undecodable = 0
 
@@ -58,18 +61,24 @@ class FaultsTopicReader:
         """New records as rows of the faults table (without ``batch``); none if the topic does not exist."""
         if time.monotonic() < self._not_before:
             return []
-        reached = dict(self._next)
         rows: list[Row] = []
-        left, failures = self._unread(reached), 0
+        topic_id, reached, left = self._unread()
+        failures = 0
         while left:
             wanted = left.pop(0)
             try:
                 found = list(reader.each(row_of, [wanted], isolated=failures > 0))
             except ReadFailed as error:
+                self._not_before = time.monotonic() + _PAUSE_SECONDS
                 if "Not authorized" in str(error):
                     self._complain()
-                self._not_before = time.monotonic() + _PAUSE_SECONDS
-                break
+                    break
+                # One broken partition must not hide the faults in the others.
+                left = [one for one in left if one.partition != wanted.partition]
+                self._failed[wanted.partition] = self._failed.get(wanted.partition, 0) + 1
+                if self._failed[wanted.partition] == _FAILURES_SILENT:
+                    self._say(f"no fault is read from {self._topic}-{wanted.partition} for the time being: {error}")
+                continue
             except Exception as error:
                 if not is_exhausted(error):
                     raise
@@ -90,23 +99,25 @@ class FaultsTopicReader:
             rows += [row for row in found if isinstance(row, dict)]
             self.undecodable += found.count(True)
             reached[wanted.partition] = wanted.end
+            self._failed.pop(wanted.partition, None)
         # The offsets advance only together with the rows.
-        self._next = reached
+        self._read = topic_id, reached
         return rows
 
-    def _unread(self, reached: dict[int, int]) -> list[Range]:
-        """The ranges beyond the offsets ``reached``. If the topic was recreated, ``reached`` is cleared first."""
+    def _unread(self) -> tuple[str, dict[int, int], list[Range]]:
+        """The topic id, the offsets read so far (none if the topic was recreated), and the ranges beyond them."""
+        topic_id, reached = self._read[0], dict(self._read[1])
         try:
             topic = self._brokers.seen([self._topic])[self._topic]
             if isinstance(topic, BrokersRefuse):
                 self._complain()
             if topic is None or isinstance(topic, BrokersRefuse):
-                return []
+                return topic_id, reached, []
             lookups = self._brokers.lookup({self._topic: topic})
         except BrokersUnreachable:
-            return []
-        if topic.id != self._topic_id:
-            self._topic_id = topic.id
+            return topic_id, reached, []
+        if topic.id != topic_id:
+            topic_id = topic.id
             reached.clear()
         ranges = []
         for place, lookup in sorted(lookups.items()):
@@ -114,7 +125,7 @@ class FaultsTopicReader:
             end = min(lookup.last_stable_offset, start + _OFFSETS_MAX)
             if start < end:
                 ranges.append(Range(0, place.topic, place.partition, start, end))
-        return ranges
+        return topic_id, reached, ranges
 
     def _complain(self) -> None:
         if not self._complained:

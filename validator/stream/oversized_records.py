@@ -164,10 +164,11 @@ class Isolation:
             control: Span | None = None
             if attempts.controls < attempts.failures:
                 control = self._control(runner, span, lookups)
-            elif attempts.failures >= _FAILURES:
-                self._skip(runner, span)
-                continue
+            is_skipped = control is None and attempts.failures >= _FAILURES
             try:
+                if is_skipped:
+                    self._skip(runner, span)
+                    continue
                 if control is not None:
                     is_read = runner.holds_records(control.place, control.start, control.end)
                     passed = replace(attempts, controls=attempts.failures) if is_read else attempts
@@ -176,7 +177,11 @@ class Isolation:
                 runner.advance({span.place: span.end})
             except NewGenerationWanted as wanted:
                 return wanted
+            except CannotVerify:
+                raise
             except Exception as error:
+                if is_skipped:
+                    return error
                 jvm_ended = (
                     isinstance(error, Py4JError | ConnectionError) and not stop.is_set() and memory_ended_the_jvm()
                 )

@@ -46,6 +46,7 @@ from validator.stream import unexamined
 from validator.stream.commit_rows import (
     cut_back_by,
     faults_topics_by,
+    former_ids_by,
     frontier_from,
     outages_by,
     replaced_by,
@@ -194,8 +195,8 @@ def _folded(
 ) -> Recovered:
     """``saved``, with the facts and derived rows of later batches added.
 
-    ``newest``: the frontier rows of the last batch. ``instants``: those of the batch of ``saved`` and of all later
-    ones. ``marks``: those of later batches.
+    ``newest``: the frontier rows of the last batch. ``instants``: the instants of the batch of ``saved`` and of all
+    later batches. ``marks``: the marks of later batches.
     """
     retired, rereads = saved.retired, saved.rereads
     kept = (ds.field("epoch") > retired.through_epoch) & (ds.field("batch") >= saved.batch)
@@ -211,6 +212,7 @@ def _folded(
         replaced=saved.replaced | replaced_by(texts),
         cut_back=saved.cut_back | cut_back_by(texts),
         faults_topics=saved.faults_topics | faults_topics_by(texts),
+        former_ids=saved.former_ids | former_ids_by(texts),
         settled=dict(positions.settled),
     ).with_outages(*saved.outages, *outages_by(texts))
     cells, not_examined = saved.cells, dict(saved.unexamined)
@@ -244,7 +246,7 @@ def _folded(
 
 
 def lateness_of(tables: StateTables, positions: Positions, through_epoch: int) -> Lateness:
-    """The lateness that facts of epochs after ``through_epoch`` prove, without settled records."""
+    """The lateness proven by the facts of epochs after ``through_epoch``. Settled records are left out."""
     found = Lateness()
     where = (
         (ds.field("epoch") > through_epoch) & (ds.field("kind") == Kind.FACT.value) & ds.field("reach_us").is_valid()
@@ -315,7 +317,7 @@ def _watermark_steps(
     found = dict(known)
     before: int | None = None
     for _, (lookup_us, watermark_us) in sorted(instants.items()):
-        # A frontier row has the watermark at the start of its batch, which the previous batch reached.
+        # A frontier row has the watermark at the start of its batch. The previous batch reached that watermark.
         if watermark_us is not None and before is not None:
             found[watermark_us] = min(before, found.get(watermark_us, before))
         before = lookup_us

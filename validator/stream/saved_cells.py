@@ -48,8 +48,8 @@ class SavedCells:
 
     ``settled``: the settled cells that have left memory. ``rules``: the rules by which they were judged; None if
     nothing is saved. ``watermark_steps``, ``run_ends``, ``horizon_us``: as in `Judging`. ``replaced``, ``cut_back``,
-    ``faults_topics``, ``outages``: as in `IngestProgress`. ``rereads``: the decisions to read a topic again that
-    ``cells`` takes into account. ``unexamined``: as in `RunRecord`.
+    ``faults_topics``, ``former_ids``, ``outages``: as in `IngestProgress`. ``rereads``: the decisions to read a topic
+    again that ``cells`` takes into account. ``unexamined``: as in `RunRecord`.
     """
 
     cells: Cells
@@ -67,6 +67,7 @@ class SavedCells:
     replaced: frozenset[PartitionId] = frozenset()
     cut_back: frozenset[PartitionId] = frozenset()
     faults_topics: frozenset[str] = frozenset()
+    former_ids: frozenset[str] = frozenset()
     outages: Outages = ()
 
 
@@ -130,6 +131,7 @@ class Saver:
             "replaced": _plain_places(progress.replaced),
             "cut_back": _plain_places(progress.cut_back),
             "faults_topics": sorted(progress.faults_topics),
+            "former_ids": sorted(progress.former_ids),
             "outages": progress.outages,
             "retired": retired.to_mark(),
             "positions": positions.to_json(progress.batch),
@@ -195,6 +197,7 @@ def _saved(body: memoryview, rules: Rules, time_rules: TimeRules) -> SavedCells 
         replaced=frozenset(PartitionId(*place) for place in plain["replaced"]),
         cut_back=frozenset(PartitionId(*place) for place in plain["cut_back"]),
         faults_topics=frozenset(plain["faults_topics"]),
+        former_ids=frozenset(plain.get("former_ids", ())),
         outages=tuple((began, ended) for began, ended in plain["outages"]),
         retired=Retired.from_mark(plain["retired"]),
         positions=positions,

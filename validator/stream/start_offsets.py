@@ -14,7 +14,7 @@ from validator.config.model import Config
 from validator.model.frontier import NO_LOG, Frontier, Lookup, PartitionId
 from validator.model.progress import IngestProgress, OffsetGap
 from validator.reconcile.facts import Side
-from validator.stream.brokers import Brokers, Topic
+from validator.stream.brokers import Brokers, BrokersUnreachable, Topic
 from validator.stream.sources import Source
 
 
@@ -28,8 +28,13 @@ def initial_progress(
 ) -> tuple[IngestProgress, dict[PartitionId, Lookup]]:
     """The progress with a frontier for every partition of ``topics``, and the lookups of the partitions.
 
-    Records that retention removed before they were read are counted as expired.
+    Records that retention removed before they were read are counted as expired. Raises `BrokersUnreachable`, also if a
+    broker lists a topic that no longer exists.
     """
+    former = sorted(topic.name for topic in topics.values() if topic.id in progress.former_ids)
+    if former:
+        # To read the new topic again from its start would count its records twice.
+        raise BrokersUnreachable(f"a broker still lists topic {former[0]} as it was before it was recreated")
     lookups = brokers.lookup(topics)
     frontiers = dict(progress.frontiers)
     known_topics = {place.topic for place in frontiers}
@@ -42,7 +47,7 @@ def initial_progress(
         if sides.get(place.topic) == "input"
     )
     results_expired, offset_gaps = progress.results_expired, list(progress.offset_gaps)
-    replaced, cut_back = set(progress.replaced), set(progress.cut_back)
+    replaced, cut_back, former_ids = set(progress.replaced), set(progress.cut_back), set(progress.former_ids)
     for place, lookup in sorted(lookups.items()):
         if place.topic not in sides:
             continue
@@ -63,6 +68,7 @@ def initial_progress(
             continue
         if found.topic_id != known.topic_id:
             replaced.add(place)
+            former_ids.add(known.topic_id)
         elif is_cut_back(known, lookup):
             cut_back.add(place)
         if known.side == "input":
@@ -77,6 +83,7 @@ def initial_progress(
         offset_gaps=tuple(offset_gaps),
         replaced=frozenset(replaced),
         cut_back=frozenset(cut_back),
+        former_ids=frozenset(former_ids),
     )
     return progress, lookups
 

@@ -20,7 +20,7 @@ class ValueReader(Protocol):
     """Reads values in Spark's Python workers. It is pickled, so it only has plain values."""
 
     def fields(self, raw: bytes) -> Mapping[str, object]:
-        """The fields of a value, as of a JSON object: texts, integers, None, lists, objects. Raises Unreadable."""
+        """The fields of a value, in the types of JSON: texts, integers, None, lists, objects. Raises Unreadable."""
 
     def items(self, value: object) -> object:
         """The ids in the field ``value``, if the format encodes a list as text; else ``value``. Raises Unreadable."""
@@ -36,5 +36,5 @@ class Format(Frozen, ABC):
         """The reader of values. None: the value is a JSON object, and `validator.codecs` reads whole batches."""
 
     def check(self, paths: Iterable[tuple[str, str]]) -> None:
-        """Refuse a path that no value can have. ``paths``: pairs of the place in the configuration and the path,
-        without parts of the record such as `$key`. Raises the error of `broken_rule_at`."""
+        """Refuse a path that no value can have. ``paths``: pairs of the place in the configuration and the path.
+        There are no pairs for parts of the record such as `$key`. Raises the error of `broken_rule_at`."""
