@@ -25,7 +25,7 @@ from validator.model.frontier import Clock, RunEnd
 from validator.model.progress import IngestProgress
 from validator.oracles.seam import Oracle
 from validator.reconcile.cell_index import CellIndex
-from validator.reconcile.cells import STALE, Cells, contributing, unowed
+from validator.reconcile.cells import STALE, Cells, Columns, contributing, unowed
 from validator.reconcile.compare import Compared, PartitionOffsets, RequestedIds, TopicPartition, compare, expanded
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import (
@@ -290,7 +290,11 @@ class Judging:
         if _went_back(self._partition_offsets, offsets):
             # Fewer events count as consumed. Cells with outstanding contributions are compared again, as after a
             # restart.
-            cells.put("x_version", np.flatnonzero(cells["x_outstanding"] > 0), ABSENT)
+            again = cells["x_outstanding"] > 0
+            if self.rules.oracle.asks_lateness:
+                # What a cell owes depends on which events were consumed, too.
+                again |= cells["x_version"] != ABSENT
+            cells.put("x_version", np.flatnonzero(again), ABSENT)
             self._clock = None
         self._partition_offsets = offsets
         if self._clock is None or changes_all_verdicts(self._clock, clock):
@@ -319,7 +323,7 @@ class Judging:
         def note(rows: Ints, judged: Judged) -> None:
             nonlocal since
             some = self.cells.some(rows)
-            self.cell_states.put(some, rows, judged, clock, self.rules, self._may_leave(judged))
+            self.cell_states.put(some, rows, judged, clock, self.rules, self._may_leave(some, judged))
             since = with_earliest_due(since, some, judged)
             if judged.changed.any():
                 self.changed.append(self._verdicts(rows[judged.changed], judged.of(judged.changed)))
@@ -456,16 +460,29 @@ class Judging:
         if clock.run_end.is_due:
             self.run_ends.append((clock.lookup_us, clock.run_end))
 
-    def _may_leave(self, it: Judged) -> Bools:
-        """Return the cells whose verdict, once it is stored, only new facts can change."""
+    def _may_leave(self, cells: Columns, it: Judged) -> Bools:
+        """Return which of ``cells`` have a verdict that, once it is stored, only new facts can change. ``it``: their
+        verdicts."""
         if self.settle_at is None or not self.rules.oracle.ends_are_known:
             return np.zeros(len(it.settled), dtype=np.bool_)
         # Unconsumed events can become consumed, which changes what is due for other ids in a join.
         compared = it.compared & (it.outstanding == 0) & (not self.rules.reports_unconsumed)
+        if self.rules.oracle.asks_lateness:
+            compared &= ~self._may_owe_more(cells)
         found: Bools = it.settled & it.in_scope & it.resolved & (it.agrees | compared) & ~it.violated & ~it.provisional
         found &= it.closed & ~it.wants_evidence
         for name in VIOLATIONS:
             found &= it.on_record[name] == 0
+        return found
+
+    def _may_owe_more(self, cells: Columns) -> Bools:
+        """Return the compared cells that may owe more once undecodable records are settled: these may have made events
+        late, so that no partner of these events was owed."""
+        latest_us = max((max(ends, default=ABSENT) for ends in self.cells.lateness.possible.values()), default=ABSENT)
+        found: Bools = (cells["end_us"] <= latest_us) & (cells["x_expected"] < cells["expected_count"])
+        for topic in cells.inputs:
+            # The events of one side owe the same without a partner, late or not.
+            found &= cells[f"given/{topic}"] > 0
         return found
 
     def _settle(self) -> None:
@@ -512,11 +529,20 @@ class Judging:
         if not len(back.cells):
             return
         # They are judged as when they left memory: all inputs that may explain their answers had been read.
-        back.cells["closed_us"] = np.maximum(back.cells["expected_us"], back.cells["first_seen_us"])
+        back.cells["closed_us"] = self._closed_us(back.cells, clock)
         back.judge_settled(clock, offsets)
         for epoch in np.unique(back.cells["epoch"]).tolist():
             self.settled.subtract(epoch, back.sum_of(back.cells["epoch"] == epoch))
         self.cells.adopt(back.cells)
+
+    def _closed_us(self, cells: Cells, clock: Clock) -> Ints:
+        """Return the closing times of settled cells, or later instants if the steps that closed them are not known.
+
+        The new facts can be answers by which other ids are owed, as in a join. These are due from the closing on.
+        """
+        marks = [mark_us for mark_us, _ in self.watermark_steps]
+        instants = np.array([*(at_us for _, at_us in self.watermark_steps), clock.lookup_us], dtype=np.int64)
+        return np.maximum(instants[np.searchsorted(marks, cells["end_us"])], cells["first_seen_us"])
 
     def judge_settled(self, clock: Clock, offsets: Mapping[TopicPartition, PartitionOffsets]) -> None:
         """Judge settled cells as when they were settled: all inputs count as read. Their verdicts count as stored."""

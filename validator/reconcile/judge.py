@@ -173,11 +173,12 @@ def close(cells: Columns, clock: Clock) -> None:
     closed = cells["closed_us"].copy()
     if clock.run_end.closes_all:
         closed[closed == ABSENT] = clock.lookup_us
-    elif clock.watermark_us is not None:
-        passed = cells["end_us"] <= clock.watermark_us
-        if cells.ends_move:
-            # An event may put off the end of a closed cell. The cell then reopens, unless the end of a run closed it.
-            closed[~passed & (closed != cells["rest_us"])] = ABSENT
+    else:
+        watermark_us = ABSENT if clock.watermark_us is None else clock.watermark_us
+        passed = (cells["end_us"] <= watermark_us) & (clock.watermark_us is not None)
+        # An event that puts off the end of a closed cell reopens it. So do facts that are read after the end of a run
+        # closed a cell: the pipeline was not at rest.
+        closed[~passed & ~is_resting(cells)] = ABSENT
         closed[passed & (closed == ABSENT)] = clock.lookup_us
     if clock.run_end.is_due:
         cells["rest_us"] = np.full(len(cells), clock.lookup_us)
@@ -317,6 +318,8 @@ def _outstanding_state(cells: Columns, clock: Clock, rules: Rules, resting: Bool
     missing = past(clock.outputs_us, rules.missing_after_us)
     held = past(clock.unheld_outputs_us, rules.overdue_after_us) & clock.outputs_held
     at_rest = BLOCKED if clock.outputs_held else MISSING
+    # The end of a run proves nothing about a cell that it left open (`--leave-open`).
+    resting = resting & (cells["closed_us"] <= cells["rest_us"])
     return np.select(
         [cells["closed_us"] == ABSENT, missing, resting, overdue, held],
         [PENDING, MISSING, at_rest, OVERDUE, BLOCKED],
@@ -515,7 +518,9 @@ def _by_input(cells: Columns, rules: Rules, it: _Decisions) -> dict[str, dict[st
     the same id. Events out of scope are counted as read: a wrong time field may have put them out of scope.
     """
     set_aside = cells["late_count"] + cells["rejected_count"]
-    compared, zero = it.compared & it.in_scope, np.zeros(len(cells), dtype=np.int64)
+    # The sampled comparison of an agreeing cell is left out: a cell that returns to memory has none.
+    counted = ~it.agrees | _unclear_inputs(cells, rules, it)
+    compared, zero = it.compared & it.in_scope & counted, np.zeros(len(cells), dtype=np.int64)
     found = {}
     for topic in cells.inputs if rules.several_inputs else ():
         given = cells[f"given/{topic}"]

@@ -295,7 +295,9 @@ def _restore_closing(cells: Cells, steps: list[tuple[int, int]], run_ends: list[
         if run_end.is_due:
             cells["rest_us"] = np.where(seen, instant, cells["rest_us"])
         if run_end.closes_all:
-            closed[seen & ((closed == ABSENT) | (closed > instant))] = instant
+            # Facts that were read later have reopened the cell (`judge.close`).
+            rests = seen & (np.maximum(cells["expected_us"], cells["observed_us"]) <= instant)
+            closed[rests & ((closed == ABSENT) | (closed > instant))] = instant
     cells["closed_us"] = closed_with_its_events(cells, closed)
 
 
