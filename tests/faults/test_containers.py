@@ -173,7 +173,7 @@ def _during(stage: Stage, fault: dict[str, Any], **more: Any) -> None:
         ({"is_removed_at_end": True}, "container_kill", r"web: .* \(--rm\)"),
         ({"health": "starting"}, "container_kill", "web: .* health check"),
         ({"health": "unhealthy"}, "container_restart", "web: .* health check"),
-        ({"networks": {}}, "container_disconnect", "not on any network"),
+        ({"networks": {}}, "container_disconnect", "no network to disconnect from"),
         ({"networks": {"host": {"Aliases": []}}}, "container_disconnect", "on the network host"),
         ({"api_version": "1.24"}, "container_kill", r"1\.24; streamproof needs 1\.25"),
         (

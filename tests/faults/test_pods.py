@@ -142,7 +142,7 @@ def during(
     ("change", "words"),
     [
         ({"has_chaos_mesh": False}, "no CRD PodChaos; install Chaos Mesh"),
-        ({"ready_pods": 0}, "no pod in namespace shop"),
+        ({"ready_pods": 0}, "no ready pod in namespace shop"),
         ({"token": "secret"}, "refused GET .*: Unauthorized"),
         # An object that can be created but not removed would stay in the cluster.
         ({"forbidden": frozenset({"patch"})}, 'refused PATCH .* cannot patch resource "podchaos"'),
@@ -200,7 +200,7 @@ def test_an_unreachable_cluster_is_reported(stage: Stage, monkeypatch: pytest.Mo
 
 
 def test_a_direction_that_needs_the_other_side_is_refused_without_it(stage: Stage, cluster: Cluster) -> None:
-    with pytest.raises(FaultConfigError, match=r"direction: from and direction: both .*peers"):
+    with pytest.raises(FaultConfigError, match=r"set peers .*direction: to"):
         stage.write({"kind": "pod_net_partition", "target": "workers", "parameters": {"direction": "both"}})
 
 

@@ -147,7 +147,7 @@ def test_a_completed_pod_is_not_selected(stage: Stage, real: RealCluster) -> Non
         ({"user": None}, 'refused GET .*: User "system:anonymous" cannot list'),
         ({"token": "nobody"}, "refused GET .*: Unauthorized"),
         ({"user": "admin", "namespace": "other"}, 'refused POST .*: namespaces "other" not found'),
-        ({"match": {"app": "nobody"}}, "no pod in namespace shop"),
+        ({"match": {"app": "nobody"}}, "no ready pod in namespace shop"),
         ({"ca_file": None}, "certificate is not accepted .* ca_file"),
         ({"scheme": "http"}, "refused GET .*: Client sent an HTTP request to an HTTPS server"),
     ],

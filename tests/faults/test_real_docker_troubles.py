@@ -35,7 +35,7 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
     ("container_disconnect", NAME, {"network": "other"}, "it: the container is not on other; name a network"),
     ("container_disconnect", "of-host", {}, "on the network host"),
     ("container_disconnect", "of-none", {}, "on the network none"),
-    ("container_disconnect", "of-web", {}, "not on any network"),
+    ("container_disconnect", "of-web", {}, "no network to disconnect from"),
 ]
 
 
