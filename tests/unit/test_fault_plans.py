@@ -61,7 +61,7 @@ def test_streambench_kills_no_node_with_input() -> None:
     lost = {tuple(planned(config, seed).steps[0].fault.targets) for seed in range(30)}
     assert lost == {("w2", "w3"), ("w4", "w5")}, "w0 takes the input, and w1 is on its host"
     unmarked = {name: {**target, "input": False} for name, target in WORKERS.items()}
-    with pytest.raises(FaultRefused, match=r"input: false .* mark "):
+    with pytest.raises(FaultRefused, match=r"input: false .* set input: true "):
         planned(configured(plan={"name": "streambench-node", "failure_free": "10m"}, targets=unmarked))
     all_take = {name: {**target, "input": True} for name, target in WORKERS.items()}
     with pytest.raises(FaultRefused, match="process target with input"):

@@ -25,6 +25,7 @@ from validator.state.tables import StateTables, Table, rows_of
 from validator.stream.commit_rows import frontier_rows, mark_row, offset_gap_rows, replaced_by, replaced_mark
 from validator.stream.recovery import recover
 from validator.stream.run_record import RunRecord
+from validator.stream.brokers import Topic
 from validator.stream.start_offsets import _after_loss, initial_progress
 
 INPUT = PartitionId("input", 0)
@@ -189,7 +190,7 @@ def topics_of(*lookups: Lookup, progress: IngestProgress, side: Side = Side.INPU
     brokers = SimpleNamespace(lookup=lambda _: found, at_time=lambda *_: {})
     config = SimpleNamespace(start=SimpleNamespace(kind="earliest"))
     sources: Any = [SimpleNamespace(side=side, topic="input")]
-    topics: Any = {"input": SimpleNamespace(partitions=range(len(lookups)))}
+    topics = {"input": Topic("input", lookups[0].topic_id, tuple(range(len(lookups))))}
     return initial_progress(progress, cast("Any", config), cast("Any", brokers), sources, topics, 9)[0]
 
 

@@ -121,7 +121,7 @@ def test_an_update_has_the_state_of_the_canary(tmp_path: Path) -> None:
         publisher.publish(replace(clean(), taken_us=NOON_US + 2_000_000, canary=blind))
         _, sent = next_event(response)
         assert (sent["report"]["outcome"], sent["canary"]["found"]) == ("pass", "0.25")
-        assert "pass is not reliable" in sent["canary"]["doubt"]
+        assert "pass verdict is not reliable" in sent["canary"]["doubt"]
         assert sent["canary"]["runbook"] == "runbooks/StreamproofCanaryMissed"
 
 
