@@ -22,10 +22,10 @@ from validator.reconcile.judge import Rules
 from validator.reconcile.lateness import POSSIBLE_MAX, Lateness, lateness_rows, offset_gap_row, with_possible_reaches
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table, rows_of
+from validator.stream.brokers import Topic
 from validator.stream.commit_rows import frontier_rows, mark_row, offset_gap_rows, replaced_by, replaced_mark
 from validator.stream.recovery import recover
 from validator.stream.run_record import RunRecord
-from validator.stream.brokers import Topic
 from validator.stream.start_offsets import _after_loss, initial_progress
 
 INPUT = PartitionId("input", 0)
