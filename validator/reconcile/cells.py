@@ -177,7 +177,7 @@ class Columns(ABC):
         return np.where(first == NEVER, ABSENT + 1, first)
 
     @property
-    def begin_seen_us(self) -> Ints:
+    def slot_seen_us(self) -> Ints:
         """The lookup instant of the first batch with a fact of the window or slot in which each cell begins. If an
         event moves the begin of a session to an earlier slot, it is the instant of the earlier slot."""
         return self[_SLOT_SEEN if self.merges else "first_seen_us"]

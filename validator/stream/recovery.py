@@ -22,7 +22,7 @@ from validator.core.judging import Facts, Judging, new_cells, partition_offsets_
 from validator.core.settled import SETTLED_AT_ONCE, SettledCells
 from validator.measure.expected import MINUTE_US
 from validator.measure.recent import oldest_minute
-from validator.model.arrays import ABSENT, Ints, ints
+from validator.model.arrays import ABSENT, NEVER, Ints, ints
 from validator.model.frontier import RunEnd
 from validator.model.progress import IngestProgress, TimeRules
 from validator.oracles.seam import Oracle
@@ -228,6 +228,9 @@ def _folded(
     progress = before.with_facts(summaries(pa.concat_tables(of_last)) if of_last else [])
     steps = _watermark_steps(instants, progress, saved.watermark_steps)
     run_ends = [*saved.run_ends, *_run_ends(marks, rereads)]
+    if cells.newest is not None:
+        # A result that was withdrawn after the end of a run has opened its cell again.
+        cells.newest.settle()
     _restore_closing(cells, steps, run_ends)
     _restore_recorded(tables, cells, saved.batch)
     return Recovered(
@@ -289,7 +292,9 @@ def _restore_closing(cells: Cells, steps: list[tuple[int, int]], run_ends: list[
         if step < len(steps):
             passed[i] = steps[step][1]
     first_seen = cells["first_seen_us"]
-    closed = np.where(passed[at] == ABSENT, ABSENT, np.maximum(passed[at], first_seen))
+    # A row without facts of its own (of a key, or of a part of a session) was never seen.
+    known_seen = np.where(first_seen == NEVER, ABSENT, first_seen)
+    closed = np.where(passed[at] == ABSENT, ABSENT, np.maximum(passed[at], known_seen))
     for instant, run_end in sorted(run_ends):
         seen = first_seen <= instant
         if run_end.is_due:
@@ -371,11 +376,11 @@ def rows_of_derived(cells: Cells, derived: pa.Table) -> Ints:
     """Indices of the cells of a derived table's rows; -1 if retention dropped the cell of a row.
 
     A record that is read later for such a cell creates a new cell, which is out of scope and does not match these rows:
-    it was first seen after them.
+    it was first seen after them. Of a part of a session, its own slot counts: `first_seen_us` may be that of the whole.
     """
-    rows = cells.own_rows_of(derived)
+    rows, seen_us = cells.own_rows_of(derived), cells.slot_seen_us
     known = rows >= 0
-    rows[known] = np.where(ints(derived["lookup_us"])[known] < cells["first_seen_us"][rows[known]], -1, rows[known])
+    rows[known] = np.where(ints(derived["lookup_us"])[known] < seen_us[rows[known]], -1, rows[known])
     return rows
 
 

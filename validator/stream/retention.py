@@ -209,7 +209,8 @@ def plan(
     )
     removed = cells.removable(removed)
     known = None if positions is None else positions.to_json(progress.batch + 1)
-    undecided = int(np.count_nonzero(removed & ~decided))
+    of_cells_left = removed & ~decided if cells.non_cells is None else removed & ~decided & ~cells.non_cells
+    undecided = int(np.count_nonzero(of_cells_left))
     undecided += judging.settled.seen_in(_undecided_epochs(judging, progress, through))
     leaving = replace(judging.sum_of(removed, unprovable), cells_undecided=undecided)
     # Remaining rows are written to their cell's newest epoch, so that all facts of a cell are dropped together. A part
