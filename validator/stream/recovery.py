@@ -35,6 +35,7 @@ from validator.reconcile.judge import (
     Rules,
     closed_with_its_events,
     digest_of_rows,
+    is_resting,
 )
 from validator.reconcile.lateness import Lateness
 from validator.state.acknowledgements import Acknowledgement
@@ -301,7 +302,7 @@ def _restore_closing(cells: Cells, steps: list[tuple[int, int]], run_ends: list[
             cells["rest_us"] = np.where(seen, instant, cells["rest_us"])
         if run_end.closes_all:
             # Facts that were read later have reopened the cell (`judge.close`).
-            rests = seen & (np.maximum(cells["expected_us"], cells["observed_us"]) <= instant)
+            rests = seen & is_resting(cells)
             closed[rests & ((closed == ABSENT) | (closed > instant))] = instant
     cells["closed_us"] = closed_with_its_events(cells, closed)
 
