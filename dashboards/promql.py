@@ -53,7 +53,7 @@ def _chosen(variable: str | tuple[str, ...]) -> str:
     Between double quotes, Grafana's Prometheus data source escapes the selected values incorrectly. Unless its toggle
     `prometheusSpecialCharsInLabelValues` is on (default: off), a single value with `'` finds nothing and any value with
     `"` is invalid PromQL (grafana issues 16275 and 96063). Between backticks PromQL takes every character literally
-    except a backtick, and with an explicit format Grafana escapes nothing beyond that format.
+    except a backtick. With an explicit format (`raw`, `regex`), Grafana escapes only what that format requires.
     """
     if isinstance(variable, str):
         return f"=`${{{variable.removeprefix('$')}:raw}}`"
@@ -123,7 +123,7 @@ def error_ratio(over: str, extra: Match | None = None) -> str:
     The numerator is confirmed minus retracted violations, per class at least 0, as for the verdict over an hour.
     Violations that a fault plan expects are excluded if the sidecar reports them separately. A new state, whose
     counters start at 0, adds its own confirmed violations. If nothing is expected the ratio is NaN, which does not
-    fire; a loss that is confirmed after the load ended counts as 1.
+    fire, or 1 if a loss is confirmed after the load ended.
     """
 
     def remaining(classes: Match) -> str:
@@ -145,8 +145,8 @@ def _planned(over: str, match: Match) -> str:
     """Increase within ``over`` of the violations that a fault plan expects.
 
     The metric is a gauge, because retractions decrease it. It also drops when a new state begins, unlike the counters
-    in the same expression. Such a drop is treated as a counter reset; otherwise all violations that the old state
-    expected would count as broken.
+    in the same expression. Such a drop is treated as a counter reset; otherwise the expected violations of the
+    old state would be added to the numerator of the ratio.
     """
     expected, confirmed = (select(name, match, over) for name in ("violations_expected", "violations_confirmed_total"))
     began_anew = f"{_sum(f'resets({confirmed})')} > 0"

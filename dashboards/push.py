@@ -34,7 +34,7 @@ def push(grafana: Grafana, settings: Settings, datasource_uid: str | None, *, dr
     one.
 
     A dry run sends only GET requests. Raises GrafanaError; earlier changes remain, and a second push continues.
-    An object from a provisioning file that differs is a GrafanaRefusal.
+    Raises GrafanaRefusal for an object that differs and comes from a provisioning file.
     """
     place = RuleDestination(grafana.organization(), FOLDER_UID, _datasource(grafana, datasource_uid))
     there = grafana.folder(FOLDER_UID)

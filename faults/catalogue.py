@@ -56,7 +56,7 @@ class Kind:
     summary: str
     linux_only: bool = False
     host_check: Callable[[], str | None] | None = None
-    """Returns why this host cannot inject the fault; None if it can. Replaces the check of the target's type."""
+    """Returns why this host cannot inject the fault; None if it can. Replaces the default check of the type."""
 
     @property
     def why_not_here(self) -> str | None:

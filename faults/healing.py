@@ -34,7 +34,7 @@ class HealPolicy:
     say: Callable[[str], None] = lambda _: None
     """Receives progress messages at once, since the operator may have to act."""
     awaits_calls: bool = True
-    """Whether to wait for a call that is unfinished at the timeout. If not, the next healing of the fault does."""
+    """Whether to wait for a call that is unfinished at the timeout. If not, the fault's next healing waits."""
 
 
 def wait_until(probe: Callable[[], bool], within_seconds: float) -> bool:
@@ -48,7 +48,7 @@ def wait_until(probe: Callable[[], bool], within_seconds: float) -> bool:
 
 
 def record_state(entry: Entry, state: State, journal: Journal, topic: FaultsTopicWriter | None) -> None:
-    """Write the state to the journal, then publish it, unless the fault was begun but never injected."""
+    """Write the state to the journal. Then publish it if the fault may have been injected."""
     journal.record_state(entry, state)
     if topic is not None and entry.was_injected:
         topic.publish(entry, state)
@@ -190,7 +190,7 @@ class _Healing:
             if task.unreachable is None:
                 self._say_waiting(task, str(error))
             task.unreachable = error
-            task.is_heal_done = False  # an unreachable process may have lost the healing when it restarts
+            task.is_heal_done = False  # heal again: a restart of the unreachable process may undo it
             return False
         except (FaultError, OSError):
             raise

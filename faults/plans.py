@@ -100,7 +100,7 @@ def _schedule(plan: NamedPlanSection) -> ScheduleSection:
         # kills the worker.
         case "checkmate":
             return made(kill("one"), warm_up="30s", control="18s", recovery="42s")
-        # CheckMate's cyclic query has no separate warm-up: the kill is also 48 s after the start.
+        # CheckMate's cyclic query has no separate warm-up. As above (30 s + 18 s), the kill is 48 s after the start.
         case "checkmate-cyclic":
             return made(kill("one"), control="48s", recovery="42s")
 

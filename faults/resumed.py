@@ -1,7 +1,7 @@
 """Watches processes that were resumed after a pause: one that ends has lost something, such as its session.
 
 A process detects such a loss only when its next request fails. Therefore it is watched after the pause too: until
-the next fault begins, which may end the process itself, or until the run is over.
+the run is over, or until the next fault begins, since that fault may end the process, too.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ def _hold(
 ) -> None:
     """Maintain the faults until ``until``. Heal those whose end in ``ends`` has passed, and remove their ends.
 
-    A healing is probed until the next fault or the group ends. A longer wait would lengthen the other faults.
+    A healing is probed only until another fault starts or ends. A longer wait would lengthen the other faults.
     """
     while not stop.is_set():
         now = time.monotonic()

@@ -24,8 +24,8 @@ def timeline(
 ) -> Timeline:
     """The timeline of a run. ``seed`` overrides the seed of the file. Raises FaultRefused if a fault is not allowed.
 
-    Each occurrence has a unique name, which differs from the names ``taken`` by earlier runs, since the sidecar reports
-    violations by the name of the fault: the second ``kill-one`` is ``kill-one-2``.
+    Each occurrence has a unique name: the second ``kill-one`` is ``kill-one-2``. Names ``taken`` by earlier runs are
+    excluded, since the sidecar reports violations by the name of the fault.
     """
     seed = config.seed if seed is None else seed
     named = config.plan

@@ -45,7 +45,7 @@ def select(
     parameters: AnyParameters = NO_PARAMETERS,
     others: Sequence[Selection] = (),
 ) -> Selection:
-    """The targets that a fault of ``kind`` hits. Targets that ``others`` of its group hit are not drawn.
+    """The targets that a fault of ``kind`` hits. Draws no target that ``others``, the group's other faults, hit.
 
     Raises FaultRefused if no target or fewer than ``pick`` match, or if a target would be hit twice.
     :func:`check_radius` checks the upper limits.
@@ -168,7 +168,7 @@ def _drawn(
         raise FaultRefused(f"{kind}: pick: {pick} is more than the {matches}{left}.")
     drawn = draw.sample(list(free), count)
     if count == len(free):
-        # To spare a replica, a single process of a group, if it is a target, is drawn instead of the whole group.
+        # To spare a replica, one process is drawn instead of its whole group, if the process is itself a target.
         free = {name: [one for one in choices if one != name] or choices for name, choices in free.items()}
     return [free[name][0] if len(free[name]) == 1 else draw.choice(free[name]) for name in drawn]
 

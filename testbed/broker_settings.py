@@ -61,7 +61,7 @@ def server_properties(listeners: Listeners, data: Path, *, replicas: int) -> dic
 
 
 def joined_properties(properties: Mapping[str, str], listeners: Listeners, node_id: int, voter: str) -> dict[str, str]:
-    """``properties`` for another broker, whose controller ``voter`` (``id@host:port``) is a different node."""
+    """``properties`` for a broker that is not the controller; ``voter`` is the controller (``id@host:port``)."""
     return {
         **properties,
         "process.roles": "broker",

@@ -1,4 +1,4 @@
-"""An additional broker for the cluster of an embedded one, so that partitions can have another leader."""
+"""Adds a broker to the cluster of an embedded broker, so that partitions can have another leader."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class ProcessStartError(Exception):
 
 
 class _Guardian:
-    """Connection to the guardian process, which is sent the live groups and kills them when this process ends."""
+    """Connection to the guardian process. The guardian gets the live groups, and kills them when this process ends."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

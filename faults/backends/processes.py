@@ -21,9 +21,9 @@ from faults.targets import LocalProcess, SidecarTarget
 
 _CONNECT_SECONDS: Final = 1.0
 _STALE_SECONDS: Final = 2.0
-"""A process that started this much later than its file was written did not write it. Allows for inexact clocks."""
+"""A process did not write its file if it started more than this time after the file. Allows for inexact clocks."""
 _STARTED: Final = re.compile(r"\d+[ \t]+(\d+)\s*(?:\n|$)")
-"""A process id and, on its line, the start of the process in clock ticks since boot, which no clock change affects."""
+"""A line: process id, and start of the process in clock ticks since boot. No clock change affects the ticks."""
 # The shell writes its own id and then execs the command, so that the id is on disk before the command runs. If the
 # runner is killed meanwhile, healing finds the process and does not start a second one.
 _START = 'echo $$ >"$0.new" && mv "$0.new" "$0" && exec "$@"'

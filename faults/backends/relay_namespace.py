@@ -52,8 +52,8 @@ def remove_if_empty(name: str, mark: str | None = None) -> bool:
 def remove_if_stale(name: str) -> bool:
     """Remove a name without a namespace. Returns whether it was removed.
 
-    A process in a mount namespace of its own (the demo, where a disk is filled) leaves an empty file if it creates a
-    network namespace: only that process sees the namespace that is mounted over the file.
+    The name is an empty file over which the namespace is mounted. If the process that creates it has its own mount
+    namespace (the demo, where a disk is filled), the other processes see only the empty file.
     """
     path = FOLDER / name
     with suppress(OSError):

@@ -11,7 +11,7 @@ __all__ = ["discover"]
 
 
 def discover(discover_system: bool = True) -> dict[str, Any]:  # noqa: ARG001, FBT001, FBT002 - the toolkit's
-    """The probes and actions, as the toolkit's ``chaoslib.discovery`` describes an extension. Inspects no system.
+    """The probes and actions, in the format of the toolkit's ``chaoslib.discovery``. Inspects no system.
 
     Raises ModuleNotFoundError without the toolkit.
     """

@@ -58,7 +58,7 @@ class Injection(Protocol):
 
 @runtime_checkable
 class HasProbeDetail(Protocol):
-    """An injection that gets from another system the reason why it is not active or not healed."""
+    """An injection for which another system reports why it is not active or not healed."""
 
     def probe_detail(self) -> str:
         """The latest reason in one line; empty if there is none."""

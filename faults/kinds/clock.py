@@ -98,7 +98,7 @@ class ClockSkew(OnProcesses):
         self._write(0.0, may_be_absent=True)
 
     def is_healed(self) -> bool:
-        """Whether each JVM that still runs, or a child process with the same library and file, has the right time."""
+        """Whether all clocks are right, as reported by the agents of running JVMs or read in a child process."""
         return self._is_off_by(0.0)
 
     def _write(self, offset_seconds: float, *, may_be_absent: bool = False) -> None:

@@ -37,7 +37,7 @@ _RELAYED_BYTES_MAX: Final = 66_000
 _SLACK_SECONDS: Final = 0.1
 _MEASURED_SHARE: Final = 0.9
 _LATE_SECONDS: Final = 1.0
-"""A longer delay counts as shown if a connection attempt gets no answer within this time."""
+"""A delay above this time counts as shown if a connection attempt gets no answer within it."""
 
 
 class _OnNamespaces:

@@ -151,7 +151,7 @@ class Delay(_OnLinks):
 
 
 class Partition(_OnLinks):
-    """Holds bytes back. Verified when no echo returns. Probe bytes must arrive exactly if ``to_upstream`` is open."""
+    """Holds bytes back. Verified when no echo returns. Probe bytes arrive if ``to_upstream`` is open, else none."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)

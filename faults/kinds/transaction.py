@@ -95,7 +95,7 @@ class TransactionHang:
         self._producers.clear()
 
     def is_healed(self) -> bool:
-        """Whether the last stable offset is past the record; at the high watermark if the record offset is unknown."""
+        """Whether the last stable offset is past the record or, if its offset is unknown, at the high watermark."""
         return all(self._is_passed(name) for name in self._targets)
 
     def _is_held(self, name: str) -> bool:

@@ -3,7 +3,7 @@
 Source: PGVal's ``ClickDataset`` and ``UpdateDataset``. When the first click passes the middle of a window (30 s of
 PGVal's 60 s), ``int(events x updates / 100)`` updates of every key are sent at once, key by key in turn. All have that
 click's time. An update lies in the middle of its window or at most one click step later, so each complete window has
-exactly that number. A last, incomplete window may end before its middle.
+exactly that number. If the run ends before the middle of a window, that window has none.
 
 In PGVal, clicks and updates share one counter of ids. Here each stream counts from 1, so a click and an update can have
 the same number, as in streams of two independent teams.

@@ -7,8 +7,8 @@ leaves a remainder.
 
 Four deviations can be added. They are off by default. A seeded stream decides the first three per event:
 
-- *disorder*: a share of events is delayed by at most ``disorder_ms`` of event time. For every event, the newest
-  event time sent before it is at most ``disorder_ms`` above its own;
+- *disorder*: a share of events is delayed by at most ``disorder_ms`` of event time. No event follows one that
+  is newer by more than ``disorder_ms``;
 - *lateness*: a share is delayed until event time has advanced by at least ``disorder_ms + late_by_ms``;
 - *duplicates*: a share is sent twice in a row with the same id;
 - *sessions*: a key has bursts of ``burst_events`` clicks, each followed by ``silent_rounds`` rounds without a click.
@@ -201,8 +201,8 @@ class ClickSequence:
             self._hold_or_send(event, current)
         self._made = end if plan.events is None else min(end, plan.events)
         # Delayed events are released after the round's own events: an event that is delayed for k rounds then follows
-        # events that are newer by k steps. A late event waits until the newest event that was sent belongs to its due
-        # round or to a later round.
+        # events that are newer by k steps. A late event waits until an event of its due round, or of a later one,
+        # was sent.
         self._release(current, self._newest_round)
         return True
 

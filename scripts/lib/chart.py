@@ -56,7 +56,7 @@ class Secrets(Frozen):
     env: dict[EnvironmentName, SecretKey] = Field(default_factory=dict)
     """Environment variables: `${NAME}` in the configuration."""
     files: dict[FileName, SecretKey] = Field(default_factory=dict)
-    """Files beside the configuration, by the name that it uses for them."""
+    """Files beside the configuration, by the names that the configuration uses."""
 
 
 class Resources(Frozen):
@@ -164,7 +164,7 @@ class FaultRunner(Frozen):
     volume: Quantity = "1Gi"
     """Size of the volume of its journal."""
     terminationGracePeriodSeconds: Annotated[int, Field(ge=1)] = 120  # noqa: N815
-    """Above `limits.healed_within` of its configuration: a runner that is stopped heals first."""
+    """Must be above `limits.healed_within` of its configuration, because a stopped runner heals first."""
 
 
 class Verification(Frozen):
@@ -211,7 +211,7 @@ class Values(Frozen):
 def values_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of the chart's values."""
     schema, configuration = Values.model_json_schema(), json_schema()
-    # Pydantic lets a key that matches none of its patterns pass.
+    # Pydantic accepts a key that matches none of its patterns.
     for settings in schema["$defs"]["Secrets"]["properties"].values():
         settings["additionalProperties"] = False
     definitions: dict[str, Any] = configuration.pop("$defs")

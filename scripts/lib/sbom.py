@@ -1,7 +1,7 @@
 """Prints the bill of materials (CycloneDX 1.6, JSON): the parts of an installation, of the image and of the demo.
 
 Python packages and their hashes come from image/requirements.lock, jars from the two lock files, the jars inside of
-PySpark from the installed one, and JavaScript from the folder of the status page. Licences are those that packages and
+PySpark from its installation, and JavaScript from the folder of the status page. Licences are those that packages and
 jars state themselves, or that PySpark states for its jars; `LICENCES` has the rest. A part without a licence stops the
 release. The same commit gives the same bytes.
 """

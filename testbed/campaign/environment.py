@@ -51,7 +51,7 @@ class CampaignEnvironment:
                 run, self._plan, broker, self._scratch.path / run.name, self._stop, self._say, relay
             ).do()  # fmt: skip
         except BaseException:
-            # The relay's journal may have a fault that is not healed, with which no later run could start.
+            # The relay's journal may have a fault that is not healed; then no later run could start.
             self._end_relay()
             raise
         finally:

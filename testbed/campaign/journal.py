@@ -149,7 +149,7 @@ def _parsed(line: str) -> dict[str, Any] | None:
     try:
         loaded = json.loads(line)
     except ValueError:
-        return None  # torn by a kill: the result file has its content, or the run counts as cut off
+        return None  # torn by a kill: a result is in its own file, and a run without one counts as cut off
     return loaded if isinstance(loaded, dict) else None
 
 

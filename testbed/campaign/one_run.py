@@ -231,8 +231,8 @@ class OneRun:
             raise RunFailed(f"The load generator ended with status {load.returncode}:\n{load.last_lines()}")
 
     def _until_settled(self, sidecar: DemoSidecar) -> tuple[int, bool]:
-        """Wait until everything that was sent is read and judged; the number of events, and whether this was reached in
-        time.
+        """Wait until everything that was sent is read and judged. Returns the number of events, and whether all were
+        judged in time.
         """
         summary: dict[str, Any] = json.loads((self._folder / "journal" / "summary.json").read_text(encoding="utf-8"))
         sent, left_open = summary["acknowledged"], summary["kinds"].get("flush", 0)

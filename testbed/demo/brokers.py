@@ -54,7 +54,7 @@ class DemoBrokers:
 
     @property
     def address(self) -> str | None:
-        """The bootstrap servers once they are known, which is before the broker answers there; None until then."""
+        """The bootstrap servers; None until they are known. The broker may not answer there yet."""
         with suppress(BrokerError):
             return self.first.bootstrap_servers
         return None

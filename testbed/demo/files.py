@@ -33,7 +33,7 @@ MISSING_AFTER_SECONDS: Final = 10
 REAL_MISSING_AFTER_SECONDS: Final = 45
 """A real engine produces results again 5 to 20 s after a kill; until then results are overdue, not lost."""
 TRANSACTION_SECONDS: Final = 10.0
-"""Timeout of a transaction of the reference engine. If the broker dies in one, the worker waits it out and restarts."""
+"""Timeout of a transaction of the reference engine. If the broker dies, the worker waits this long and restarts."""
 RESULT_BEFORE_COMMIT: Final = ("flink", "kafka_streams")
 """Real engines that produce a result when its window closes, independently of their commits."""
 FIRST_RESULT_SECONDS: Final = 20.0

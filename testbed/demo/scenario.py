@@ -97,7 +97,7 @@ class Scenario:
 
     @property
     def _clock_jump_seconds(self) -> float:
-        """The largest jump of a clock: after a jump back, a wait for an instant is longer by this time."""
+        """The largest jump of a clock. If a clock jumps back, a wait until a given time takes longer by the jump."""
         parameters = (fault.parameters for step in self.timeline.steps for _, fault in step.parts)
         jumps = (abs(one.offset_seconds) for one in parameters if isinstance(one, ClockParameters))
         return max(jumps, default=0.0)

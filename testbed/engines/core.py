@@ -26,8 +26,8 @@ again from ``rebuild_from``. An event below ``next_offset`` is added to those of
 A session's window is not known from one event. `sessions` describes what else its progress holds, and why that is
 enough. A `passthrough` has no open state, so its ``rebuild_from`` equals its ``next_offset``.
 
-No event at or past a commit is processed before every partition has been read up to its ``next_offset`` again, whatever
-the order of the partitions; earlier arrivals are held. Therefore, if outputs and progress are committed atomically,
+First, every partition is read up to its ``next_offset`` again, in any order. Events at or past a commit that arrive
+before that is complete are held. Therefore, if outputs and progress are committed atomically,
 each event is in a result or set aside exactly once (in each of its windows), at any kill point. With outputs before
 progress, an output can only be repeated; with progress before outputs, it can only be lost.
 """

@@ -158,7 +158,7 @@ class FlinkEngine(JvmEngine):
                     break
                 time.sleep(_CHECK_SECONDS)
         except (urllib.error.URLError, OSError, ValueError):
-            pass  # the job does not run, or its JobManager has ended with it
+            pass  # the job does not run, or the JobManager has ended together with the job
         super().stop(max(1.0, deadline - time.monotonic()))
 
     def _rest(self, path: str, body: dict[str, object] | None = None) -> Any:

@@ -28,7 +28,7 @@ time. A kill can change that session. A passthrough's result is one event: if it
 it is misplaced, it is produced with another event time, ``moved_ms`` later. Duplicates from a producer are separate,
 equal results there: all have the same mutation, and the truth has it once. A running aggregate has no windows: there an
 id is misplaced into the result of the next key that is produced at the same time. Its cumulative results repeat the
-mutations of their ids, and the truth is that of the last table. Delayed results are kept in memory: an engine that is
+mutations of their ids, and the truth covers only the last table. Delayed results are kept in memory: an engine that is
 killed during a delay loses them.
 """
 

@@ -21,8 +21,8 @@ UNEXAMINED: Final = 4
 """``status`` of a record of an output topic that was not examined: it is larger than the limits, or does not fit
 into memory. Its content is not known, like that of a record that expired before it was read."""
 KNOWN: Final = 5
-"""``status`` of a fact row without records, which keeps ids of input events whose cell was retired, while results of
-another cell carry them."""
+"""``status`` of a fact row without records. It keeps ids of input events whose cell was retired, as long as results
+of another cell have these ids."""
 
 UNOWED: Final = 6
 """``status`` of events that decoded and owe nothing: the oracle's condition does not hold for them. Their rows have

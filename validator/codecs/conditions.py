@@ -75,7 +75,7 @@ class Condition:
         return np.asarray(holds.to_numpy(zero_copy_only=False), dtype=np.bool_), _valid(column)
 
     def _in_doubles(self, column: pa.Array) -> tuple[Bools, Bools]:
-        """A number whose double differs from that of a bound is on the same side of the bound as its double."""
+        """If the doubles of a number and of a bound differ, their order is that of the number and the bound."""
         values = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False)
         size = np.abs(values)
         certain = _valid(column) & (size < _SAFE) & (size > 1 / _SAFE)

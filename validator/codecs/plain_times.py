@@ -52,8 +52,8 @@ def instants_of_texts(texts: pa.Array, rounding: Rounding) -> tuple[Ints, Bools]
 
 
 def _instants_of_one_form(at: npt.NDArray[np.uint8], rounding: Rounding) -> tuple[Ints, Bools]:
-    """Return the instants of those texts of one length that have the form of the first one, and which texts have it.
-    ``at[i]``: the characters at place i."""
+    """Return the instants of the texts that have the form of the first text, and which texts these are.
+    ``at[i]``: the characters at place i of the texts, which all have the same length."""
     length, count = at.shape
     match = _FORM.fullmatch(at[:, 0].tobytes())
     if match is None:

@@ -30,7 +30,7 @@ _DAY_US: Final = 86_400_000_000
 _LARGEST_OFFSET: Final = 18 * 3600
 """Largest zone offset in seconds; java.time has the same limit."""
 _LONGEST_EXPLAINED: Final = 100
-"""Length of the longest text whose form an error explains. The patterns for that do not take linear time."""
+"""An error explains the form of texts up to this length. The patterns for that do not take linear time."""
 
 _ISO: Final = re.compile(
     r"""

@@ -150,10 +150,10 @@ class Timing(Frozen):
     """An event whose time is further ahead of the clock than this moves no watermark. With `late_policy: drop`, and in
     joins, the engine may have dropped later events of the same partition correctly; they are not missing."""
     overdue_after: Duration = 30_000_000
-    """An event is overdue if no result and no late or rejected record has it this long after its window closed. This is
+    """An event is overdue if it is in no result, late or rejected record this long after its window closed. This is
     an alert, not a violation."""
     missing_after: PositiveDuration = 120_000_000
-    """An event is missing if no result and no late or rejected record has it this long after its window closed. At
+    """An event is missing if it is in no result, late or rejected record this long after its window closed. At
     least `overdue_after`."""
     clock_skew: Duration = 100_000
     """Largest difference between the clocks of two brokers; shown with latencies as their error bound."""

@@ -43,8 +43,8 @@ class Waits(IntEnum):
     """The event after which a cell without new facts is judged again."""
 
     NEXT_BATCH = 0
-    """No event: every batch judges the cell. Inputs that are not read yet may explain its answers, its ids are to be
-    compared, or its contributions are overdue."""
+    """No event: every batch judges the cell. The reason is one of these: inputs that are not read yet may explain its
+    answers, or its ids are to be compared, or its contributions are overdue."""
     END = 1
     """The watermark passes the end of the cell. All inputs that may explain its answers were read."""
     PROOF = 2

@@ -476,12 +476,12 @@ class Judging:
         return found
 
     def _may_owe_more(self, cells: Columns) -> Bools:
-        """Return the compared cells that may owe more once undecodable records are settled: these may have made events
-        late, so that no partner of these events was owed."""
+        """Return the compared cells that may owe more once undecodable records are settled: these records may
+        have made events late, so that no partner of these events was owed."""
         latest_us = max((max(ends, default=ABSENT) for ends in self.cells.lateness.possible.values()), default=ABSENT)
         found: Bools = (cells["end_us"] <= latest_us) & (cells["x_expected"] < cells["expected_count"])
         for topic in cells.inputs:
-            # The events of one side owe the same without a partner, late or not.
+            # Without a partner, the events of one side owe the same, whether they are late or not.
             found &= cells[f"given/{topic}"] > 0
         return found
 
@@ -538,7 +538,7 @@ class Judging:
     def _closed_us(self, cells: Cells, clock: Clock) -> Ints:
         """Return the closing times of settled cells, or later instants if the steps that closed them are not known.
 
-        The new facts can be answers by which other ids are owed, as in a join. These are due from the closing on.
+        The new facts can be answers that make other ids owed, as in a join. These ids are due from the closing on.
         """
         marks = [mark_us for mark_us, _ in self.watermark_steps]
         instants = np.array([*(at_us for _, at_us in self.watermark_steps), clock.lookup_us], dtype=np.int64)

@@ -52,10 +52,10 @@ class Suspicion:
         """Return the classes of cell violations that hidden records may explain.
 
         A hidden input record explains at most ``explained_by_one`` contributions. Excess beyond that is proven
-        (docs/decisions/0091). A hidden late or rejected record explains as many missing contributions. After a log was
-        cut back nothing is confirmed: the pipeline may not have the records that were read there, and these records are
-        counted in addition to their replacements. ``misnamed``: number of late and rejected records whose ids may
-        name other events.
+        (docs/decisions/0091). A hidden late or rejected record explains at most the same number of missing
+        contributions. After a log was cut back, nothing is confirmed: the pipeline may not have the records that were
+        read there, and these records are counted in addition to their replacements. ``misnamed``: number of late and
+        rejected records whose ids may name other events.
         """
         if progress.cut_back:
             return frozenset(VIOLATIONS)
@@ -97,7 +97,7 @@ class Suspicion:
         misnamed = set_aside_matched_by_chance(sums.set_aside)
         by_set_aside = self._by_numbers(sums, 0, 0, misnamed) if misnamed else frozenset()
         found = configuration_doubt.withdrawn(progress, sums.counts, sums.carried, sums.inputs) | by_set_aside
-        # A class that nothing may explain stays confirmed. What is retracted is suspected at the same batch.
+        # A class that nothing may explain stays confirmed. Each retracted class is also suspected in the same batch.
         return found & self.suspected(progress, sums) if found else found
 
     def unprovable_if_retired(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:

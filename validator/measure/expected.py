@@ -57,9 +57,9 @@ def merged(
 ) -> dict[int, int]:
     """Return ``minutes`` of the faults ``name``, with those before ``oldest`` merged into at most two.
 
-    ``minutes``: minute -> confirmed in it. ``within_us``: as in `expected`. The result of `expected` stays: a fault
-    covers one of the two; no fault covers the other (`NO_MINUTE`). Minutes since the injection of a fault without a
-    reported healing stay, because the report decides which of them the fault covers.
+    ``minutes``: minute -> confirmed in it. ``within_us``: as in `expected`. Merging does not change the result of
+    `expected`: a fault covers one of the two minutes; no fault covers the other (`NO_MINUTE`). Minutes since the
+    injection of a fault without a reported healing stay, because the report decides which of them the fault covers.
     """
     alike = [window for window in injected(windows) if window.name == name]
     spans = _spans(alike, within_us)

@@ -31,8 +31,8 @@ class InputCounts:
     - ``matched``: events that are in results; ids of events of the record's cell.
     - ``outstanding``: events that would be missing once due; always 0 for late and rejected records.
     - ``undecided``: events or ids that may match, but are not proven to.
-    - ``outside``: ids in late or rejected records of cells that are out of scope and have no event, which a wrong time
-      may have put there. They are not among ``read``.
+    - ``outside``: ids in late or rejected records whose cell is out of scope and has no event. A wrong time may
+      have put these records in that cell. Such ids are not among ``read``.
     """
 
     read: int = 0
@@ -113,8 +113,8 @@ def matches_nothing(counts: Mapping[str, int], matched: int, carried: int) -> bo
 def inputs_in_doubt(
     inputs: Mapping[str, InputCounts], counts: Mapping[str, int], matched: int, carried: int
 ) -> tuple[str, ...]:
-    """Return the input topics with events of which (nearly) none is proven to be in a result, while events of other
-    inputs are.
+    """Return the input topics in doubt: they have events, but (nearly) none of these is proven to be in a result,
+    while events of other inputs are.
 
     Their own fields may be wrong, or results may have their ids in a field that is not configured.
     """

@@ -90,7 +90,7 @@ class PartitionSummary:
 class Frontier:
     """One partition's frontier after a batch.
 
-    - ``records``, ``undecodable``, ``tombstones``: read since ``first_offset``; the last two are among the first.
+    - ``records``: number read since ``first_offset``, including ``undecodable`` records and ``tombstones``.
     - ``first_time_us``, ``last_time_us``: the first and the last broker time of these records.
     - ``last_data_us``: lookup instant of the last batch that read a record, or of the first batch.
     - ``unreached``: the (instant, high watermark) pairs that the next offset has not reached yet, oldest first.
@@ -99,7 +99,7 @@ class Frontier:
     - ``appended_after_us``: the newest record was appended after this instant, which is the read-through time before
       the batch that read it.
     - ``unread_since_us``: the instant through which the partition had been read before the first loss of records that
-      can no longer be read (0: never read through). Of an input it is 0 after its topic was recreated or its log was
+      can no longer be read (0: never read through). For an input, it is 0 after its topic was recreated or its log was
       cut back, since the engine may never have read the lost events.
     - ``unprovable_below``: answers to events below this offset may have expired, or the engine may never have read
       these events.
@@ -205,7 +205,7 @@ class Frontier:
         return replace(self, unreached=(*self.unreached, (at_us, lookup.high_watermark)))
 
     def with_data(self, at_us: int, read: PartitionSummary) -> Frontier:
-        """Return the frontier after the batch of ``at_us`` read what ``read`` summarizes."""
+        """Return the frontier after the batch of ``at_us``, which read the records that ``read`` summarizes."""
         if read.unexamined:
             # Such answers count as expired since the read-through time before this batch.
             before = self.read_through_before_us or 0

@@ -21,7 +21,7 @@ from validator.model.frontier import (
 FOREVER_US: Final = 2**62
 """Later than any event time."""
 _OUTAGES_KEPT: Final = 64
-"""If there are more, the oldest two are merged, with the time between them: proofs come later, never earlier."""
+"""If there are more, the oldest two and the time between them become one. This can only delay a proof."""
 
 
 @dataclass(frozen=True)

@@ -199,11 +199,11 @@ class Snapshot:
     violations_expected: Mapping[str, int] = field(
         default_factory=dict
     )  # class -> confirmed violations that plans of faults expect
-    violations_unexpected: Mapping[str, int] | None = None  # class -> open ones that no plan expects; None: all of them
+    violations_unexpected: Mapping[str, int] | None = None  # class -> open violations that no plan expects; None: all
     expected_now: frozenset[str] = frozenset()  # classes that the plan of a fault expects at this instant
     fault_violations: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # fault id -> class -> confirmed
     first_confirmed_us: Mapping[str, int] = field(default_factory=dict)  # class -> instant since which any is confirmed
-    batch_durations: Histogram | None = None  # of all batches, also before a restart; None: only since the start
+    batch_durations: Histogram | None = None  # of all batches, also before a restart; None: the metrics count from the start
     canary: CanaryMeasures | None = None  # None: not configured
     results_total: Mapping[str, int] = field(default_factory=dict)  # class -> largest count so far
     settled_positions: tuple[SettledPositions, ...] = ()  # undecodable records that hide nothing

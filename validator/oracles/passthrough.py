@@ -70,7 +70,7 @@ class Passthrough(Oracle):
         return self._floor(latest - slack_us)
 
     def check(self, declared: Declared) -> None:
-        """Also refuse a bucket in which the time of a result, in a coarse unit, may leave the bucket of its event."""
+        """Also refuse a length that is not a multiple of an output's time unit: a rounded time may leave its bucket."""
         super().check(declared)
         for i, output in enumerate(declared.outputs):
             at = output.fields.event_time

@@ -145,7 +145,7 @@ def classes(id_counts: IdCounts, flags: Flags, is_right: Bools, *, left_alone: b
     late = np.minimum(id_counts.late, aside)
     outstanding = expected - used - aside
     dropped_late = np.minimum(outstanding, times(dropped))
-    # If an id is owed for waiting reasons only, the engine has not read its partner.
+    # If an id is owed, but not `owed_now`, the engine has not read its partner.
     unread = np.maximum(times(~dropped & flags.unread), (~shares.owed_now).astype(np.int64))
     unconsumed = np.minimum(outstanding - dropped_late, unread)
     left = outstanding - dropped_late - unconsumed

@@ -44,7 +44,7 @@ class Finding:
 
     ``sentence`` follows the number ``count`` in texts. ``since``: the first confirmation, RFC 3339 or None.
     ``where``: the extent. ``command`` explains one event. ``acknowledge`` and ``acknowledge_all`` are commands that
-    remove one violation, or all, from the alert. ``acknowledge_reach`` says in words which ones the latter removes."""
+    remove one violation, or all, from the alert. ``acknowledge_reach`` says which ones ``acknowledge_all`` removes."""
 
     violation: str
     count: int

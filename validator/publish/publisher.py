@@ -105,8 +105,8 @@ class Publisher:
         self._clock = clock
         self._say = say
         self._lock = threading.Lock()
-        # The metrics publish the scheme: alerts and dashboards link to the address that Prometheus scrapes, which has
-        # none.
+        # The metrics publish the scheme. Alerts and dashboards need it for links: the address that Prometheus scrapes
+        # has no scheme.
         self._scheme = "http" if config.metrics.tls_server_config is None else "https"
         self._collector = SnapshotCollector(config.pipeline, time.time(), self._scheme)
         self._registry = registry(self._collector)

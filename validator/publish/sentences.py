@@ -103,7 +103,7 @@ def what_broke(report: Report) -> list[str]:
 
 def attribution(faults: list[FaultOfReport], name: str, count: int) -> str:
     """Return a sentence: how many of the ``count`` violations of a class are attributed to each fault. It is
-    empty if there is no fault, or if none is attributed and the violations of some fault are not known."""
+    empty if there is no fault, or if no violation is attributed and the violations of some fault are not known."""
     shares = [(fault, (fault["violations"] or {}).get(name) or 0) for fault in faults]
     told = [
         f"{'all' if share >= count else f'{share:,}'} after fault {fault['name'] or fault['kind']} on "
@@ -180,7 +180,7 @@ def fault_sentences(faults: Sequence[FaultOfReport]) -> list[str]:
         # An earlier report has neither reasons nor the expectations of a plan.
         if fault.get("expects"):
             outcome += f" (its plan expects {listed(fault['expects'])})"
-        # An earlier report lacks it.
+        # An earlier report does not have this reason.
         early = f" It ended early: {fault['over_because']}" if fault.get("over_because") else ""
         reasons = [f" {reason[0].upper()}{reason[1:]}." for reason in fault.get("absent_because", ())]
         others = concurrent.get(fault["id"], [])
@@ -197,8 +197,8 @@ def fault_sentences(faults: Sequence[FaultOfReport]) -> list[str]:
 
 
 def _baseline(fault: FaultOfReport) -> str:
-    """Return the control phase of the comparison, which is not always the whole phase before the fault; empty for an
-    earlier report, which lacks it."""
+    """Return a sentence on the control phase of the comparison, which may be a part of the phase before the fault.
+    It is empty for an earlier report without these times."""
     start, end = fault.get("control_start"), fault.get("control_end")
     return f" Compared with the control phase from {clock(start)} to {clock(end)}." if start and end else ""
 

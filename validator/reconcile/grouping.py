@@ -200,7 +200,7 @@ class _Groups:
         return pa.ListArray.from_arrays(pa.array(ends), found, kind)
 
     def stretches(self, bad: Bools) -> pa.Array:
-        """Return the stretches of the offsets of undecodable records (``bad``) of each group; null for other groups."""
+        """Return, for each group, the stretches of offsets of undecodable records (``bad``); null if it has none."""
         kind = GROUPED.field("stretches").type
         if not bad.any():
             return pa.nulls(len(self._starts), kind)

@@ -94,7 +94,7 @@ class Judged:
     - ``on_record``: `VIOLATIONS`, as the derived tables must hold them.
     - ``matched``: contributions in results that a comparison of ids or fingerprints has proven to match events of the
       cell.
-    - ``doubtful``: overdue contributions that would be missing if nothing hidden could have made their events late.
+    - ``doubtful``: overdue contributions. They would be missing, but hidden records may have made their events late.
     - ``unconsumed_overdue``, ``blocked_overdue``: unconsumed and blocked contributions that would otherwise be missing.
     - ``refuted``: fingerprints agree, but a comparison found that the ids differ.
     - ``sampled``: fingerprints agree, and the ids are to be compared nevertheless, as a check.
@@ -104,8 +104,8 @@ class Judged:
     - ``settled``: only new facts can change the verdict.
     - ``changed``: the derived tables must record the new verdict.
     - ``outstanding``: outstanding contributions of every class.
-    - ``carried``: contributions in results, in scope or in a cell without an event: a wrong time may have put them out
-      of scope.
+    - ``carried``: contributions in results of cells in scope, and of cells without an event, which a wrong time may
+      have put out of scope.
     - ``scattered``: results of the cell's key are on several partitions, so none is known to be the newest.
     - ``estimated``: the counts include answers that were not compared.
     - ``by_input``: topic -> the fields of `InputCounts`. Only for several inputs.

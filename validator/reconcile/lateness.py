@@ -100,7 +100,7 @@ def offset_gap_row(topic: str, partition: int, before_offset: int, reach_us: int
 
 
 def lateness_rows(facts: pa.Table, until_us: int) -> Iterable[dict[str, Any]]:
-    """Return rows without records that keep what ``facts`` state about lateness, for window ends after ``until_us``.
+    """Return what ``facts`` state about lateness for window ends after ``until_us``, as rows that count no record.
     The batch and the instant of each row are those of some of its facts.
 
     A row of records that were read has a last offset, and is void when the records are read again. A row of expired

@@ -168,8 +168,8 @@ class Newest:
         return newer
 
     def _withdrawal(self, fresh: Ints) -> Ints:
-        """Return, for each cell of ``fresh``, the lookup instant of the batch with the first result of its key after
-        the one that lists its id."""
+        """Return when the id of each cell of ``fresh`` was withdrawn: the lookup instant of the batch with the key's
+        next result after the one that lists the id."""
         cells = self._cells
         keys, batches, offsets, instants = (np.concatenate(part) for part in zip(*self._read, strict=True))
         row = np.concatenate([keys, cells["of_key"][fresh]])

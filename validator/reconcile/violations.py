@@ -136,7 +136,7 @@ def note_recorded_violations(
         changed |= (now != recorded) | (sure[name] != confirmed)
         cells[f"began_{name}"] = np.where((now > 0) & (recorded == 0), lookup_us, cells[f"began_{name}"])
         cells[f"confirmed_{name}"] = sure[name]
-        # An unchanged verdict is noted, too: a count that was only held on record may have fallen.
+        # An unchanged verdict is noted, too: a count that was only kept from earlier batches may have fallen.
         cells[f"recorded_{name}"] = now
     return changed
 
@@ -146,8 +146,8 @@ def confirmed_of(
 ) -> Ints:
     """Return how much of each cell's violation of class ``name`` is confirmed.
 
-    A suspected part becomes confirmed only as far as the counts of this batch prove it, not by a number that is only
-    held on record. If a part of the violation was confirmed before, the engine's error in that cell is proven, and
+    A suspected part is confirmed only as far as the counts of this batch prove it. A number kept from earlier batches
+    is no proof. If a part of the violation was confirmed before, the engine's error in that cell is proven, and
     new contributions are confirmed as well. The same applies to contributions that were confirmed as incorrect and have
     changed to the other incorrect class because an input with their id was read.
     """
@@ -183,7 +183,7 @@ def _happened_us(cells: Columns, name: str) -> Ints:
     """Return the instant at which a violation of each of these cells happened, as far as is known."""
     closed = cells["closed_us"]
     if name == "missing":
-        # The loss happened between the cell's last input and its closing, which a sidecar that is behind sees late.
+        # The loss happened between the cell's last input and its closing. A sidecar that is behind closes it late.
         known, last_us = closed, cells["last_input_time_us"]
         after_us = cells["end_us"] - cells.begins_us
     else:

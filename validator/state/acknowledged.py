@@ -13,10 +13,10 @@ FaultAndClass = tuple[str | None, str]
 
 
 class Acknowledged:
-    """The acknowledgements of a state, each with the smallest count of its violation since then.
+    """The acknowledgements of a state, each with its violation's smallest count since it was made.
 
-    An acknowledgement does not cover contributions that are confirmed after a retraction, in this or another
-    violation.
+    Contributions that are retracted and then confirmed again, in the same or another violation, are no longer
+    acknowledged.
     """
 
     def __init__(self) -> None:

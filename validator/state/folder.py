@@ -1,6 +1,6 @@
 """Recognises state folders. A mark is the first file written to a state: without it nothing else is written or removed.
 
-Accepted are a folder that does not exist, an empty folder, and the state of an earlier version, which has no mark yet.
+`take` accepts an absent folder, an empty folder, and the state of an earlier version, which has no mark yet.
 Any other folder is refused and not changed. Links in a state are refused, never followed.
 """
 

@@ -134,8 +134,8 @@ class Positions:
 
     ``hidden``: records that are not settled. ``settled_stretches``: settled ones. ``settled_by_operator``: those that
     operators settled. ``settled_by_topic``: the other settled ones, by the topic on which their settlement depends.
-    ``settled``: number of settled records. ``settlements``: the newest settlements. ``named``: positions that rejected
-    records name but that have no undecodable record so far, with the records that name each. ``log_resets``: pairs
+    ``settled``: number of settled records. ``settlements``: the newest settlements. ``named``: position -> the rejected
+    records that name it, for positions without an undecodable record so far. ``log_resets``: pairs
     (batch, offset). That batch found the log recreated or cut back, so offsets from there on belong to other records.
     ``examples``: for each partition, also of outputs, the offset of a record that does not decode. ``batch``: the
     newest batch considered. ``fresh``: partitions with new undecodable records since the last `settle`.
@@ -279,7 +279,7 @@ class Positions:
                 self._name(position, namer)
 
     def unsettled(self, facts: pa.Table) -> pa.Table:
-        """``facts`` in which undecodable rows of inputs begin with the first record that no operator settled.
+        """``facts``, with undecodable rows of inputs shortened to begin at the first record that no operator settled.
 
         Rows whose records operators settled completely are left out: the operators vouch that these records did not
         advance an engine's event time. A rejected record that names a position proves less: an engine may use the time

@@ -102,9 +102,9 @@ def newest_by_violation(tables: StateTables, where: ds.Expression | None = None)
 
 
 def least_since(tables: StateTables, since: Mapping[str, int | None]) -> dict[str, int]:
-    """Violation -> the least number of contributions in it after the batch that ``since`` has for it.
+    """Violation -> its smallest number of contributions after a batch. ``since``: violation -> this batch.
 
-    If ``since`` has None for a violation, its newest row counts. Violations without a later row are left out.
+    If the batch is None, the number is that of the newest row. Violations without a later row are left out.
     """
     newest: dict[str, tuple[int, int]] = {}
     found: dict[str, int] = {}

@@ -29,7 +29,7 @@ _FAILURES_MAX: Final = 24
 """A poll splits ranges until this many reads have failed for lack of memory: enough to isolate one record among
 `_OFFSETS_MAX`."""
 _FAILURES_SILENT: Final = 3
-"""After this many failed reads in a row of a partition a message says so: the faults in it are not known."""
+"""Consecutive failed reads of a partition after which a message says that no fault is read from it."""
 
 _Item = TypeVar("_Item")
 

@@ -36,7 +36,7 @@ def ids_kept(
     through_epoch: int,
     epoch: int,
 ) -> Iterator[dict[str, Any]]:
-    """Rows, to be written to ``epoch``, with ids of events in epochs up to ``through_epoch`` that must stay known.
+    """Rows for ``epoch`` with those ids of events in epochs up to ``through_epoch`` that must stay known.
 
     An id must stay known if a result of a remaining cell has it and this cell does not expect it. ``removed``: which
     judged cells are retired. ``stay``: which rows of a table are written again completely.

@@ -286,7 +286,7 @@ def _named(span: Span) -> str:
 def _others(runner: BatchRunner, span: Span, lookups: Mapping[PartitionId, Lookup]) -> Iterator[Span]:
     """Single offsets other than that of ``span``.
 
-    In three passes over the partitions, that of ``span`` first: the last offsets read, the newest, then the first.
+    Each of three passes begins with the partition of ``span``: last offsets read, then newest, then first offsets.
     """
     frontiers = {
         place: frontier

@@ -293,7 +293,7 @@ def _restore_closing(cells: Cells, steps: list[tuple[int, int]], run_ends: list[
         if step < len(steps):
             passed[i] = steps[step][1]
     first_seen = cells["first_seen_us"]
-    # A row without facts of its own (of a key, or of a part of a session) was never seen.
+    # If the row of a key, or of a part of a session, has no facts of its own, it was never seen.
     known_seen = np.where(first_seen == NEVER, ABSENT, first_seen)
     closed = np.where(passed[at] == ABSENT, ABSENT, np.maximum(passed[at], known_seen))
     for instant, run_end in sorted(run_ends):
@@ -377,7 +377,7 @@ def rows_of_derived(cells: Cells, derived: pa.Table) -> Ints:
     """Indices of the cells of a derived table's rows; -1 if retention dropped the cell of a row.
 
     A record that is read later for such a cell creates a new cell, which is out of scope and does not match these rows:
-    it was first seen after them. Of a part of a session, its own slot counts: `first_seen_us` may be that of the whole.
+    it was first seen after them. A part of a session uses its slot's instant: `first_seen_us` may be the whole's.
     """
     rows, seen_us = cells.own_rows_of(derived), cells.slot_seen_us
     known = rows >= 0

@@ -325,8 +325,8 @@ def _passed(judging: Judging, progress: IngestProgress) -> Bools:
 def _decided(judging: Judging, progress: IngestProgress) -> Bools:
     """Which cells have a decided class for every contribution.
 
-    Outputs are read through the instant at which outstanding contributions are missing, and inputs through the instant
-    that explains every result. Age does not show this: if inputs pause for longer than the retention, a cell may close
+    For them, outputs are read through the instant at which outstanding contributions are missing, inputs far enough
+    to explain every result. Age does not show this: if inputs pause for longer than the retention, a cell may close
     in the batch that would retire it.
     """
     clock, cells = progress.clock(), judging.cells

@@ -256,7 +256,7 @@ class RunRecord:
                     losses[loser] -= taken
                     left -= taken
             self.classified_total[name] = self.classified_total.get(name, 0) + left
-        # No contribution moves into or out of `expected`, and the error budget is a share of it.
+        # `expected` counts all contributions, so none moves into or out of it. The error budget is a share of it.
         grown = max(0, now.get("expected", 0) - before.get("expected", 0))
         self.classified_total["expected"] = self.classified_total.get("expected", 0) + grown
 

@@ -92,7 +92,7 @@ class MasterUnreached(Exception):
 
 
 _OF_A_SETTING: Final = ("Could not parse Master URL", "BindException")
-"""Texts in Spark's errors about a wrong address. Its errors about a master that does not accept it have many texts."""
+"""Texts in Spark's errors about a wrong address. Other errors mean that the master did not accept the sidecar."""
 
 
 def start(

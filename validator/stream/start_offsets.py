@@ -224,9 +224,9 @@ def shares(
     """Topic -> most records per batch, and whether a backlog determined the limits.
 
     If more than ``limit`` records are unread, each topic gets a share in proportion to its backlog, so that results do
-    not run ahead of their inputs. Otherwise an input may use the whole ``limit``. Another topic may use a twentieth of
-    it, since a result carries many ids. If more is unread, it may use that much, up to an eighth: every batch has a
-    fixed cost. It may always use 1,000.
+    not run ahead of their inputs. Otherwise an input may use the whole ``limit``. Another topic may use a twentieth,
+    since a result carries many ids. If more of its records are unread, it may use their number, up to an eighth, to
+    save the fixed cost of further batches. It may always use 1,000.
     """
     backlog = {source.topic: 0 for source in sources}
     for place, frontier in progress.frontiers.items():

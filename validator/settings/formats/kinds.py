@@ -1,4 +1,4 @@
-"""Finds the formats that are built, which are the concrete classes in the files of this package; and the type of the
+"""Finds the formats that are built: the concrete classes in the files of this package. Defines the type of the
 setting `format`."""
 
 from __future__ import annotations
