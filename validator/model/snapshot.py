@@ -203,7 +203,7 @@ class Snapshot:
     expected_now: frozenset[str] = frozenset()  # classes that the plan of a fault expects at this instant
     fault_violations: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # fault id -> class -> confirmed
     first_confirmed_us: Mapping[str, int] = field(default_factory=dict)  # class -> instant since which any is confirmed
-    batch_durations: Histogram | None = None  # of all batches, also before a restart; None: the metrics count from the start
+    batch_durations: Histogram | None = None  # of all batches, earlier runs included; None: metrics count this run
     canary: CanaryMeasures | None = None  # None: not configured
     results_total: Mapping[str, int] = field(default_factory=dict)  # class -> largest count so far
     settled_positions: tuple[SettledPositions, ...] = ()  # undecodable records that hide nothing
