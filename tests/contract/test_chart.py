@@ -81,7 +81,7 @@ def test_the_chart_has_this_version_and_no_copied_file() -> None:
 
 
 def test_each_size_leaves_memory_beside_its_workers() -> None:
-    """The driver, its JVM and the workers' memory beyond their heap have at least 1.5 GiB."""
+    """At least 1.5 GiB remain beside the workers' heap: for the driver, its JVM and the workers' other memory."""
     sizes = read("files/sizes.yaml")
     assert set(sizes) == set(Values.model_fields["size"].annotation.__args__)  # type: ignore[union-attr]
     for size in sizes.values():

@@ -77,7 +77,7 @@ def test_a_commit_in_progress_is_refused_too(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_takeover_succeeds_while_the_older_writer_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The older writer commits between the newer one's look at each table and its commit."""
+    """The older writer commits to each table after the newer writer has read it, and before the newer one commits."""
     first, second = StateTables(tmp_path), StateTables(tmp_path)
     first.take_over()
     commit, overtaken = StateTables._commit, set()

@@ -27,7 +27,7 @@ def test_a_sidecar_killed_during_a_fault_reports_it_as_an_undisturbed_one(pipeli
     pipeline.create(config={"message.timestamp.type": "LogAppendTime"})
     pipeline.broker.create_topics({faults: 1})
     sidecars = Sidecars(pipeline.name, pipeline.servers, pipeline.folder)
-    # A window is no longer than a tick, so a missing event is dated by its window's end. The load has two windows
+    # A window is at most one tick long, so a missing event is dated by its window's end. The load has two windows
     # per second: if they were 10 s long, the date would depend on when a sidecar happened to read the event.
     own = (f"faults.topic={faults}", f"oracle.size={WINDOW}", *MEASURES)
     settings = [part for one in own for part in ("--set", one)]

@@ -154,7 +154,7 @@ def id_of_key(deed: AppliedMutation, times_ms: Sequence[int]) -> Cell:
 
 
 def id_of_kafka_key(deed: AppliedMutation, times_ms: Sequence[int]) -> Cell:
-    """Return the cell as `id_of_key` does, for a key that is the record's key: there the key itself is JSON."""
+    """Return the cell as `id_of_key` does. The key comes from the record's key, so its value is JSON text."""
     return id_of_key(replace(deed, key=(json.dumps(deed.key[0]),)), times_ms)
 
 
@@ -193,7 +193,7 @@ TRIALS: Final = {
         },
         engine={"operator": "sliding", "window_ms": 10_000, "slide_ms": 5_000, "max_disorder_ms": 1_000},
         sidecar=("outputs.0.fields.window_end=windowEnd", "timing.max_disorder=1s", "timing.late_policy=drop"),
-        # The sidecar derives lateness from its own partitions' times. With one partition, the same events are late
+        # The sidecar measures lateness per partition of the input. With one partition, the same events are late
         # for the engine, which drops them.
         partitions=1,
         cells_of_an_event=2,

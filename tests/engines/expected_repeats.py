@@ -20,7 +20,7 @@ class Death:
     noted_ms: int
     """On the broker's clock, which is also the test's."""
     is_repeated: Callable[[Answer, int], bool]
-    """Return whether the successor processes this id of the killed worker's result again."""
+    """Return whether the killed worker's successor repeats this id of the given result."""
 
 
 def expected_repeats(answers: Iterable[Answer], deaths: Iterable[Death]) -> Counter[int]:

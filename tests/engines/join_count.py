@@ -24,7 +24,7 @@ class JoinCount:
 
     owed: int
     """Events of cells in which both inputs (left join: the clicks) have an event that was not set aside. Events that
-    are only set aside or dropped do not count."""
+    are set aside or dropped, and in no result, do not count."""
     processed: int
     """Events that a result carries."""
     late: int

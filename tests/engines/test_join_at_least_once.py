@@ -6,7 +6,7 @@ The expectations were written before the first run, and the sidecar's counts mus
   again; ids may be repeated, how many depends on the instant;
 - no id is in a result of another page or window;
 - inner join: no result has ids of one input only, though each window has a page with clicks only and one with updates
-  only; left join: the clicks of the former have results, the updates of the latter do not;
+  only; left join: the page with clicks only has results, the page with updates only has none;
 - six late events belong to windows that already have results: Storm writes each to the late topic of its input; Spark
   drops them, and the sidecar, configured to tolerate that, counts six dropped and none missing;
 - at least once passes, exactly once fails if and only if ids are repeated; if exactly once is declared, the report has

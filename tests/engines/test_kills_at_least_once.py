@@ -3,7 +3,7 @@
 The expectations were written before any run. Nothing is missing, no id is in another cell, and the repeated ids are
 exactly those that each kill predicts. Spark repeats a batch that is not in its checkpoint, with the ids of results
 that the killed driver appended after its newest commit. Storm reads again from its committed offsets, and repeats the
-ids from there on with a result by the killed worker. The sidecar counts the same: at least once passes, exactly once
+ids from there on that the killed worker's results have. The sidecar counts the same: at least once passes, exactly once
 fails if and only if ids are repeated.
 
 The input is one partition in order. Therefore nothing is late, however slow the machine is, and Storm loses nothing by
@@ -53,7 +53,7 @@ def test_each_kill_repeats_exactly_the_predicted_results(broker: EmbeddedBroker,
             engine.restart(0)
             engine.ready(READY_SECONDS_MAX)
         back_ms = now_ms()
-        # Finish only when the engine has read all input, so that no last event comes while older ones are unread.
+        # Finish only when the engine has read all input, so that the last events come after older ones are read.
         until(lambda: topics.newest_answer_ms() > back_ms, ANSWER_SECONDS_MAX, topics.newest_answer_ms)
         load.finish()
         expected = topics.expected(WINDOW_MS)

@@ -52,7 +52,7 @@ def test_a_kill_before_the_commit_repeats_exactly_the_written_results(broker: Em
         engine.restart()
         engine.ready(180)
         back_ms = now_ms()
-        # Finish only when the engine has read all input, so that no last event comes while older ones are unread.
+        # Finish only when the engine has read all input, so that the last events come after older ones are read.
         until(lambda: topics.newest_answer_ms() > back_ms, 90, engine.process(0).last_lines)
         load.finish()
 

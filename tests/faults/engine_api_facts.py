@@ -131,7 +131,7 @@ def _is_kept(operation: str, name: str) -> bool:
 
 
 def _ranges(versions: list[Version], all_versions: list[Version]) -> str:
-    """Format versions as ``1.25-1.34, 1.40-1.55``. A range contains no version of ``all_versions`` that is not in
+    """Format versions as ``1.25-1.34, 1.40-1.55``. In a range, every version of ``all_versions`` is one of
     ``versions``."""
     runs: list[list[Version]] = []
     for version in versions:

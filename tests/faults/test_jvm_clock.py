@@ -145,7 +145,7 @@ def test_a_file_may_have_any_name(variable: str, tmp_path: Path) -> None:
 
 
 def test_the_clock_report_of_a_program_that_ends_at_once_is_removed(tmp_path: Path) -> None:
-    """Spark's launcher may end at once. The agent's thread would be too late to remove the file, and print an error."""
+    """Spark's launcher may end at once. The agent's thread would then print an error, as it cannot remove the file."""
     file = tmp_path / "clock"
     file.write_text("+0\n")
     source = tmp_path / "Ends.java"

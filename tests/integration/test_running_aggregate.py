@@ -185,7 +185,7 @@ def test_repeats_in_two_inputs_collapse(pipeline: Pipeline) -> None:
         "final": {"expected": 4, "processed": 3, "duplicate": 2, "missing": 1},
         "cumulative": {"expected": 4, "processed": 3, "missing": 1},
     }
-    # A tombstone without a value does not show which result is withdrawn.
+    # The key is a field of the value. A tombstone has no value, so it does not show which result is withdrawn.
     pipeline.answers(None)
     run = pipeline.once(inputs, *settings("outputs.0.emission=cumulative", key="page"), state="cumulative")
     assert run.counts() == found["cumulative"]

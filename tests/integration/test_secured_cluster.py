@@ -90,7 +90,7 @@ def second_jvm() -> Iterator[Any]:
 def py4j_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Undo PySpark's handler of Java errors, which looks up every error in the JVM of Spark, whatever JVM raised it.
 
-    The doctor starts no Spark, but the tests do: the handler took an object of Spark with the same id for the error.
+    The tests start Spark, unlike the doctor. If an object of Spark had the error's id, the handler used that object.
     """
     monkeypatch.setattr("py4j.java_gateway.get_return_value", py4j.protocol.get_return_value)
 
@@ -202,7 +202,7 @@ def test_doctor_reads_with_both_clients(cluster: Cluster) -> None:
         said["consumer group"].text
         == f"{cluster.user} does not exist; start the engine once, or correct engine.consumer_group."
     )
-    # DESCRIBE does not include READ, and only a client that reads notices.
+    # DESCRIBE does not include READ. A client notices the missing right only when it reads.
     cluster.broker.revoke(user, "READ", "TOPIC", made.late)
     cluster.broker.allow(user, "DESCRIBE", "TOPIC", made.late)
     missing_right = f"the right READ on topic {made.late} is missing; grant it to user {user}."

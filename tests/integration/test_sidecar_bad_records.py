@@ -188,7 +188,7 @@ def test_a_run_that_read_nothing_is_unknown(pipeline: Pipeline) -> None:
 
 
 def test_late_and_rejected_records_count_as_handled(pipeline: Pipeline) -> None:
-    """A record set aside counts for the cell of its own key and time. If no input explains it, it is a violation."""
+    """A set-aside record counts for the cell of its own key and time. If no input explains it, it is a violation."""
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 2), click(3, 3))
     pipeline.answers(answer([1]))

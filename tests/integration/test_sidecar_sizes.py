@@ -93,7 +93,7 @@ def report_fault(pipeline: Pipeline, topic: str) -> None:
 
 
 def check_report(pipeline: Pipeline) -> None:
-    """Every record is judged but the huge one, which the report names."""
+    """Every record except the huge one is judged. The report names the huge one."""
     report = read_report(pipeline.state())
     assert report is not None
     assert report["outcome"] == "unknown"

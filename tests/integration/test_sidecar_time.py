@@ -1,8 +1,8 @@
 """The time model against a real broker and real seconds: when absence is confirmed, and when it must not be.
 
 One sidecar runs through all steps, since each step builds on the previous ones. Window n of 10 s is closed by an event
-of window n + 1. Timings are a few seconds, or a few batches if the machine is busy: in a single batch of more than
-`missing_after` an event would go from pending to missing at once. The reports would not show that one
+of window n + 1. Timings are a few seconds, or a few batches if the machine is busy: if a single batch took longer than
+`missing_after`, an event would go from pending to missing at once. The reports would not show that one
 partition is idle while another is active.
 """
 

@@ -276,7 +276,7 @@ QUIET = (
 NEW_STATE_LIVES = (
     Scenario(
         "StreamproofErrorBudgetBurn",
-        # After six hours of an old state with 30,000 expected by a plan, a new state begins: of its events, 1 % is lost
+        # Six hours of an old state with 30,000 losses that a plan expects, then a new state: of its events, 1 % is lost
         # as the plan expects, and another 2 % is lost.
         {
             EXPECTED: "0+1000x360 0+1000x130",

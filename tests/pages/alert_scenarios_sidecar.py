@@ -32,7 +32,7 @@ LIVES = (
     ),
     Scenario(
         "StreamproofSidecarSilent",
-        # A sidecar that was seen before would fire the rule on its pipeline too.
+        # If the sidecar had been seen before, the rule on its pipeline would fire too.
         {ALIVE: "_x30 1x30"},
         {"scope": "fleet"},
         "critical",

@@ -31,7 +31,7 @@ from validator.publish.next_steps import RUNBOOK
 
 GUIDE = ROOT / "docs" / "guide"
 SETTINGS = Settings(runbooks="https://runbooks.example.org")
-FASTER = 60  # divides every `for`, and the interval of rule evaluations
+FASTER = 60  # every `for` and the interval of rule evaluations are divided by this
 LONGEST_WAIT_SECONDS = max(seconds_of(alert.pending_for) for alert in alerts(SETTINGS)) / FASTER
 WAIT_SECONDS = 150.0
 

@@ -132,7 +132,7 @@ class Load:
         while not self._over.wait(0.25):
             self._pipeline.clicks(click(clicked, clicked * WINDOW_SECONDS))
             clicked += 1
-            # A result comes after the click that closes its window. An earlier one has no latency since the closing.
+            # A result comes after the click that closes its window. An earlier result has no measured latency.
             due = clicked - 1 if not self.silent.is_set() else found + (clicked % 6 == 0)
             self._pipeline.answers(*(answer([n], n) for n in range(found, due)))
             found = due
@@ -200,7 +200,7 @@ def test_every_expression_has_series_in_a_run_that_breaks(pipeline: Pipeline) ->
 
     with process:
         until(lambda: bool(series(url, "vector(1)")), process)
-        # Without any of its topics, a sidecar has no batch, however fast it is.
+        # If none of its topics exists, a sidecar has no batch, however fast it is.
         with pipeline.live(*settings, state="no-topics"):
             no_batch = "streamproof_last_batch_timestamp_seconds"
             until(seen(f"{no_batch} != {no_batch}"), process, seconds=STAGE_SECONDS, what="a sidecar without a batch")

@@ -83,7 +83,7 @@ class Clock:
 
     @remembered
     def read_through(self, place: TopicPartition, upto: int | None = None) -> int | None:
-        """The "largest instant T such that the next offset is at or past the high watermark" looked up at T."""
+        """The "largest instant T such that the next offset is at or past the high watermark" of the lookup at T."""
         seen = list(self.states(place, upto))
         return max((step.lookup_us for step, at in seen if seen[-1][1].next_offset >= at.high_watermark), default=None)
 

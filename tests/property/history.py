@@ -107,7 +107,7 @@ class PartitionState:
     topic: str
     partition: int
     log_start: int
-    """First offset still in the log, looked up at T. Above `start_offset`, a part of the batch's range had expired."""
+    """First offset still in the log, looked up at T. If above `start_offset`, part of the batch's range had expired."""
     start_offset: int
     """Where the batch began to read: the previous batch's `next_offset`, or the start of the state for the first batch.
     It shows whether a partition was "first read at an offset above its log start"."""

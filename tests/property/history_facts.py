@@ -67,7 +67,7 @@ def reach_at(case: Case, step: int) -> int:
 
 
 def latest_reach_at(case: Case, starts: Ints) -> Ints:
-    """Per window: the largest window end that the watermark would pass by the latest event that the window can have."""
+    """Per window: the largest window end that the watermark would pass after the window's last possible event."""
     timing = case.history.timing
     return case.oracle.latest_reaches_us(starts, timing.max_disorder_us + timing.allowed_lateness_us)
 

@@ -59,7 +59,7 @@ class JoinReference(Reference):
         return not self.needs_partner(id_) or bool(self.partners(cell, id_))
 
     def is_owed(self, cell: Cell, id_: str, *, waiting: bool) -> bool:
-        """Whether the id needs no partner, or has one that is a reason. ``waiting`` counts unconsumed partners too."""
+        """Whether the id needs no partner, or `is_reason` holds for one. ``waiting`` counts unconsumed partners too."""
         if not self.needs_partner(id_):
             return True
         return any(self.is_reason(cell, partner, waiting=waiting) for partner in self.partners(cell, id_))
@@ -123,8 +123,8 @@ class JoinReference(Reference):
         return super().is_held("unknown_id" if kind == "misplaced" else kind, found)
 
     def to_explain(self, found: Sequence[tuple[Cell, Counter[str]]], kinds: AbstractSet[str]) -> int:
-        """The number of cells. One hidden partner explains every id of its cell. If a partner was set aside, the cell
-        owes no result because of it."""
+        """The number of cells. One hidden partner explains every id of its cell. A partner that was set
+        aside is no reason for the cell to owe results."""
         return len({cell for cell, classes in found if any(classes[kind] for kind in kinds)})
 
 

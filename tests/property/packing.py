@@ -96,7 +96,7 @@ class StateRow(NamedTuple):
     high_watermark: int
     last_stable: int
     committed: int | None
-    """For inputs of a configured group (`ClockRow.grouped`); None there means that it committed nothing."""
+    """For an input, if a group is configured (`ClockRow.grouped`): None means that the group committed nothing."""
 
 
 class ClockRow(NamedTuple):

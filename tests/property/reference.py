@@ -12,18 +12,18 @@ choice that cannot raise a false alarm:
  2. The watermark stays while a partition that counts (one that is not idle) has no event that may move it, and while no
     partition counts. Any visible record, decodable or not, keeps its partition from being idle, and so does an expired
     range [6]. A partition is known from the first step that lists it. The watermark never falls when one is added.
- 3. AMENDS SEMANTICS twice, for idle partitions. The watermark must pass no instant where a correct engine's may stay:
+ 3. AMENDS SEMANTICS twice, for idle partitions. The watermark must not pass an instant where a correct engine's stays:
     a. A partition with unread records at the newest lookup (next offset < high watermark) is not idle, however long ago
        its last record was read. Otherwise a reader that lags on one partition would close cells by the other partitions
        alone.
-    b. Idle partitions leave the minimum only while some input partition is *surely active*. A partition is surely
-       active at the newest lookup T if its read-through time before the batch that last read a record of it is
-       >= T - idle_after (the record was then appended later than that). Otherwise all partitions count. Without this
+    b. Idle partitions leave the minimum only while some input partition is *surely active*: its last record was
+       appended after T - idle_after, where T is the newest lookup. This is certain if its read-through time before
+       the batch that read this record is >= T - idle_after. Otherwise all partitions count. Without this
        rule, if all partitions fall silent within a batch or two of each other, the one that was read last would be
        alone in the minimum for a moment. An engine may have seen them fall silent in another order, or at once, and
        its watermark then stays for good.
  4. AMENDS SEMANTICS: a cell is out of scope when its start <= (not <) first event time + max_disorder of a partition
-    with a hidden start. A hidden event may be at exactly that instant, the first one of its window. The horizon is the
+    with a hidden start. A hidden event may have exactly this time, and its window may start there. The horizon is the
     latest of these times over all such partitions, and holds for the cells of all partitions. "First event" is the
     decodable event with the lowest offset.
  5. While a partition with a hidden start has no event, every cell is out of scope: its hidden events can have any time.
@@ -40,8 +40,8 @@ choice that cannot raise a false alarm:
  8. An undecodable late or rejected record may be the answer to one copy. While there are at least as many of them as
     `missing` contributions, none of these is confirmed (the count stays). An undecodable result holds nothing, since it
     is a violation itself.
- 9. A contribution is blocked if its cell is closed and not overdue, but would be overdue if only those answer
-    partitions counted that have no open transaction (last stable = high watermark at the newest lookup). Overdue and
+ 9. A contribution is blocked if its cell is closed and not overdue, but would be overdue if only answer
+    partitions without an open transaction counted (last stable = high watermark at the newest lookup). Overdue and
     missing contributions are never blocked.
 10. Without a known input partition, no observation is ever resolved. Without a known answer partition, nothing is ever
     due.
@@ -51,7 +51,7 @@ choice that cannot raise a false alarm:
     other copies, the unprovable ones ([7], [20]) are overdue, and the rest have the cell's class. All copies
     on all partitions count, answered or not.
 12. A partition for which the configured group has committed nothing counts as committed at 0: all of it is unconsumed.
-    The newest step's commits count. A step without any means that no group is configured.
+    The newest step's commits count. If a step lists no commits, no group is configured.
 13. collapse: e is 1 per (cell, id), whatever the number of copies. Copies in other cells are contributions there. If
     there are n further copies, up to n records set aside are not in excess: each may be one of these copies. One
     late (unconsumed, unprovable) copy is enough to make the contribution dropped_late (unconsumed, overdue).
@@ -80,8 +80,8 @@ choice that cannot raise a false alarm:
     and pending contributions. Neither option moves the watermark or checks whether the last step reached the ends.
 20. AMENDS SEMANTICS: an undecodable or expired input record may have advanced the engine's time in its partition, to
     any instant up to `max_ahead` after the lookup that found it. A later copy of the partition whose window could then
-    legally have closed is unprovable under policy `drop`: overdue instead of missing. In a join, no partner is
-    owed because of it. An event further ahead than `max_ahead` may also have advanced the engine's time, up to the end
+    legally have closed is unprovable under policy `drop`: overdue instead of missing. In a join, this copy makes
+    no partner owed. An event further ahead than `max_ahead` may also have advanced the engine's time, up to the end
     of the event's window, since an engine may have no such limit.
 21. In a compacted topic an offset without a visible record may have had one. It is hidden like an expired offset ([6],
     [7], [20]; in an input it may be any offset of the step's range). If any topic is compacted, gaps of answers may
@@ -285,7 +285,7 @@ class Reference:
 
     def unconsumed_overdue(self, cell: Cell, classes: Counter[str]) -> int:
         """How many contributions of a cell would be missing if the engine had consumed them. ``classes``: the cell's
-        contributions by class. The guarantees that forbid a loss are then unknown."""
+        contributions by class. If there are any, the guarantees that forbid a loss are unknown."""
         return classes["unconsumed"] if self.standing(cell) == "missing" else 0
 
     def standing(self, cell: Cell) -> str:

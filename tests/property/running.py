@@ -84,7 +84,7 @@ class RunningClock(Clock):
         return max(self.times.get(cell, [LONG_AGO])) + 1
 
     def withdrawn_us(self, cell: Cell) -> int | None:
-        """The lookup of the result that withdrew the id: the one after the last that lists it; None without one."""
+        """The lookup of the result that follows the last one with the id, and so withdrew it. None if there is none."""
         key, id_ = json.loads(cell[1])
         said = self.of_key[key]
         listing = [number for number, (_, one) in enumerate(said) if id_ in ids_of(one)]
@@ -229,7 +229,7 @@ class RunningWorld(World):
         return RunningTiming(**{**values, "late_policy": "report", "cumulative": self.cumulative})
 
     def _moved(self) -> int:
-        # A copy with another time, before the start of a state, would be unknown.
+        # If a copy is hidden before the start of a state, the validator cannot know that its time differs.
         return 0 if self.hides else super()._moved()
 
     def _engine(self, habits: Habits) -> Engine:

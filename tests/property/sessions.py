@@ -105,7 +105,7 @@ class _Session:
 class SessionEngine(Engine):
     """Answers a session once its watermark has passed the session's end, and answers later events at once.
 
-    It may forget closed sessions. Otherwise a late event joins the session that it has answered, and the next result
+    It may forget closed sessions. Otherwise a late event joins the answered session, and the next result
     has that session's start.
     """
 

@@ -79,7 +79,7 @@ def held_agrees(rows: Sequence[Row], held: frozenset[str], opinion: Opinion) -> 
 
 
 def observed(row: Row) -> int:
-    """How many ids results, late records and rejected records placed in a cell."""
+    """The number of ids that were placed in a cell by results, late records and rejected records."""
     return int(row["processed_count"] + row["late_count"] + row["rejected_count"])
 
 

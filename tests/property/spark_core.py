@@ -333,7 +333,7 @@ def as_if_all_were_judged(judging: Judging, judged: CoreJudged) -> None:
     close(cells, clock)
     assert closed.tolist() == cells["closed_us"].tolist(), "cells that the watermark passed"
     assert ends_known.tolist() == cells["rest_us"].tolist()
-    # Only a cell that every batch judges may have ids left to compare: a comparison may leave some open until the
+    # If a cell has ids left to compare, every batch judges it. After a comparison, some ids may be left until the
     # verdict is stored.
     left = judging.cell_states.waits[: len(cells)] != Waits.NEXT_BATCH
     assert not (left & (judged.wants_expansion | judged.wants_evidence | judged.sampled)).any(), "ids to compare"

@@ -73,7 +73,7 @@ def records(chance: random.Random, number: int, *, texts: bool, numbers: bool) -
 
 
 def content(name: str, size: str, given: bytes | None) -> dict[str, Any]:
-    """A key or header as `validator.stream.decode.cut` returns it: above its limit, null with its size."""
+    """A key or header as `validator.stream.decode.cut` returns it: null if it is above its limit, and its size."""
     return {name: None if given is not None and len(given) > 30 else given, size: None if given is None else len(given)}
 
 

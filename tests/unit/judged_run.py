@@ -69,7 +69,7 @@ class JudgedRun:
         follow_acknowledged(self.tables, self.record, self._journal.read())
 
     def restarted(self) -> None:
-        """Restore from the tables, as a start does, the run's record and each cell's violations on record."""
+        """Restore the run's record and each cell's violations on record from the tables, as a start does."""
         self.record = RunRecord()
         restore_record(self.tables, self.record)
         cells = self.judging.cells

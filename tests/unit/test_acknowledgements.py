@@ -212,7 +212,7 @@ def test_an_acknowledgement_of_many_leaves_out_suspected_ones(run: JudgedRun) ->
     run.after(15, suspected=suspected)
     run.after(20, fact("input", [2], batch=20, lookup_us=20, key="b"), suspected=suspected)
     run.after(25, suspected=suspected)
-    # The answer of the second one may not be read yet.
+    # The answer to event 2 may not be read yet.
     run.after(30, outputs_us=21)
     assert [entry.violation for entry in acknowledge_all(run.state, "known", violation_class="missing")] == [
         run.violation("a")

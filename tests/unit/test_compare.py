@@ -1,4 +1,4 @@
-"""Comparing ids: in parts with the result of one comparison, within bounds, and with the smallest ids as evidence."""
+"""Comparing ids in parts has the same result as comparing all at once. Evidence is bounded: the smallest ids."""
 
 from __future__ import annotations
 

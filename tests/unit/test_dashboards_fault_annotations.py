@@ -169,7 +169,7 @@ def test_the_command_reads_a_sidecar_with_certificate_and_token(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("GRAFANA_TOKEN", TOKEN)
-    # The library requests replaces a plain Authorization header by the entry of this file.
+    # `requests` replaces a plain Authorization header by the entry of this file.
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login somebody password something\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     command = ["dashboards", "push", "--grafana", fake.url, "--faults", secured.url]

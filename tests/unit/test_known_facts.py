@@ -52,7 +52,7 @@ def test_an_id_is_known_whether_its_input_is_in_memory_or_on_disk(tables: StateT
 
 
 def test_many_small_batches_are_held_as_few_tables(tables: StateTables) -> None:
-    """A comparison scans each table in memory. After days with two batches a second, one per batch is too many."""
+    """A comparison scans each table in memory. After days, a table for each batch would be too many."""
     known = KnownFacts(tables, first_batch=0)
     for batch in range(1_000):
         known.add(_of(batch))

@@ -126,7 +126,7 @@ def test_nothing_is_committed_of_a_topic_recreated_while_it_is_read(
 
 
 def test_nothing_is_committed_while_the_brokers_do_not_list_a_planned_partition(tmp_path: Path) -> None:
-    """Its records would be read again: without a lookup its frontier stays. The answer came from stale metadata."""
+    """The metadata is stale: without a lookup the partition's frontier stays, and its records would be read again."""
     run, tables = run_in_memory(tmp_path)
     run.feed([Fed("click", (1,)), Fed("click", (2,), 2 * MINUTE_US)])
     before = len(tables.appended)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dead JVM was ended by its memory limit."""
+    """Every JVM that ends counts as ended by its memory limit."""
     monkeypatch.setattr(oversized_records, "memory_ended_the_jvm", lambda: True)
 
 

@@ -100,7 +100,7 @@ def test_every_runbook_is_a_page_beside_the_status_page(served: Served) -> None:
 
 
 def test_the_runbooks_are_data_of_the_package() -> None:
-    # The package option also finds folders without modules, and follows the link.
+    # `find_namespace_packages` also finds folders without modules, and follows the link to docs/runbooks.
     assert "validator.publish.runbooks" in find_namespace_packages(str(ROOT), include=["validator*"])
 
 

@@ -1,4 +1,4 @@
-"""A restart closes cells, parts of sessions and rows of keys as the process that went on."""
+"""A restarted process closes the same cells, parts of sessions and rows of keys as one that goes on."""
 
 from __future__ import annotations
 

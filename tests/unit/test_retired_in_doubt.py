@@ -140,7 +140,7 @@ def standing(shown: Snapshot) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def is_unknown(shown: Snapshot, *names: str) -> bool:
-    """Whether each class has a reason, and exactly-once does not pass over the run or the last day."""
+    """Whether each class has a reason, and the exactly-once verdict is not "pass" for the run or the last day."""
     wanted = [f"of class {name}" for name in names]
     said = all(any(one in reason and "state.retention" in reason for reason in shown.reasons) for one in wanted)
     return said and Verdict.PASS not in (

@@ -437,7 +437,7 @@ def test_one_late_record_with_the_id_of_an_event_ends_the_doubt(restarts: bool) 
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_late_records_of_matched_events_have_valid_ids(restarts: bool) -> None:
-    """An engine that reads answered events again may report them as late. It counts twice, and the configured fields
+    """An engine that reads answered events again may report them as late. They count twice, and the configured fields
     are right."""
     sent = [one for one in with_late(answered=PER_WINDOW) if one.topic != LATE]
     lost = Fed(IN, (9_000,))
