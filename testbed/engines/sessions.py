@@ -3,32 +3,32 @@
 Source: Flink's ``EventTimeSessionWindows`` and ``MergingWindowSet``. An event at t opens [t, t + gap), which merges
 with the open sessions of its key that it touches or overlaps, whatever the partitions of their events. The event is
 late if the end of the merged session, plus ``allowed_lateness_ms``, is at or before the watermark; so it can be late
-only if it touches no open session. A session that has produced its result is removed: a late event next to it, whose
-own window has not ended, opens a new session. A session produces one result, when the watermark reaches its end plus
-``allowed_lateness_ms``.
+only if it touches no open session. A session that has produced its result is removed: an event next to it that is read
+later, and whose own window has not ended, opens a new session. A session produces one result, when the watermark
+reaches its end plus ``allowed_lateness_ms``.
 
-Recovery. Unlike a window on a grid, a session is not determined by the times of events alone. If a later event
-extends an open session backwards, a late event or an event of a removed session may lie within its gap. Only an event
-that was behind the watermark when it was read, a *straggler*, can extend a session in this way. Therefore progress also
-holds the offset of each straggler of an open session, and the watermark at its reading. Below, W is that watermark
-minus the allowed lateness. All events below ``next_offset`` are read again. Then
+Recovery. Unlike a window on a grid, a session is not determined by the times of events alone. If an event that is read
+later extends an open session backwards, the session may then touch a late event or an event of a removed session. Only
+an event that was behind the watermark when it was read, a *straggler*, can extend a session in this way. Therefore
+progress also lists the offset of each straggler of an open session, and the watermark at its reading. Below, W is that
+watermark minus the allowed lateness. All events below ``next_offset`` are read again. Then
 
 1. the events that are not listed are joined into sessions, by key;
-2. the listed events are added in the order of W; before each W, sessions that ended at or before it are dropped;
+2. the listed events are added in the order of W; before each one, sessions that ended by its W are dropped;
 3. sessions that ended at or before the watermark of the commit are dropped.
 
-The remaining sessions are exactly the open ones. An event is *finished* when another one is read, if by then its
-session has produced a result, or the event came late. The window of a finished event ended at or before the watermark.
+The remaining sessions are exactly the open ones. An event is *finished* at an instant if by then its session has
+produced a result, or if it came late. The window of a finished event ended at or before the watermark.
 
 - An event past the watermark touches no finished event: the windows of finished events ended before it. A late event
-  touched no open session. So an unlisted event of a session that was open at the commit never touches an event
-  that was in no such session: step 1 does not join them.
+  touched no open session. So an unlisted event of a session that was open at the commit touches only events of such
+  sessions: step 1 joins it with no other event.
 - At any watermark W, at most one open session of a key began at or before W: all end after W, so two of them would
   touch. A straggler belongs to that session. So when a straggler is read, each earlier event that it touches is in an
-  open session or finished. Now consider an event that was never in the straggler's session, and whose window ends
-  after W. It touches no event whose window ended by W: if it was read after the straggler, it lies beyond W (else it
-  would have joined the straggler's session); if it was read before, it was in a session that began after W. So step 2
-  drops every finished event that could touch the straggler, together with its whole session.
+  open session or finished. Now consider an event that was never in the straggler's session, and whose window ends after
+  W. It touches no event whose window ended by W. If it was read after the straggler, it lies beyond W: otherwise it
+  would have joined the straggler's session. If it was read before, its session began after W. So step 2 drops every
+  finished event that could touch the straggler, together with its whole session.
 - Step 2 drops no event of an open session: when the watermark reached W, the event's session ended after W, and the
   events that extended it beyond W are added before step 2 reaches W.
 - All other events were in a result or came late. Their windows ended by the commit's watermark, so step 3 drops them.
@@ -153,7 +153,7 @@ class SessionCore(Core):
         return closed
 
     def _next_timer(self, watermark: int) -> int:
-        # At each instant, events of another time become late: a watermark that moved in steps would miss some.
+        # With each millisecond, some event times become late: a watermark that moved in larger steps would miss some.
         return watermark + 1
 
     def _last_end(self) -> int | None:

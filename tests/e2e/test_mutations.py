@@ -214,7 +214,7 @@ TRIALS: Final = {
         },
         engine={"operator": "session", "gap_ms": GAP_MS, "max_disorder_ms": 3_000},
         sidecar=("outputs.0.fields.window_end=windowEnd", "timing.max_disorder=3s"),
-        # With two partitions, the sessions that have several results would depend on the engine's read order.
+        # With two partitions, the engine's read order would decide which sessions have several results.
         partitions=1,
         cell_of=session_of,
     ),
@@ -368,7 +368,7 @@ class Laboratory:
     _judged: dict[str, Future[dict[Deeds, Judged]]] = field(default_factory=dict)
 
     def judged(self, name: str) -> dict[Deeds, Judged]:
-        """Return all cases of a trial. Raises the error of its first run again."""
+        """Return all cases of a trial. If the trial's run failed, every call raises that error."""
         if name not in self._judged:
             future = self._judged[name] = Future()
             try:

@@ -1,8 +1,8 @@
 """Spark Structured Streaming against a real broker, SIGKILLed between a batch's results and its commit.
 
 The expectations were written before any run. Nothing is missing at any instant of the kill, since an uncommitted batch
-is read and processed again. The ids that occur twice are exactly those of results that were in the topic when the
-driver died and that its checkpoint had not committed: the sink has no transactions, so the engine does not provide
+is read and processed again. An id occurs twice if and only if its result was in the topic when the driver died, and
+its batch was not in the checkpoint. The sink has no transactions, so the engine does not provide
 exactly once. The sidecar counts the same: at least once passes, exactly once fails if and only if ids occur twice.
 """
 
@@ -52,7 +52,7 @@ def test_a_kill_before_the_commit_repeats_exactly_the_written_results(broker: Em
         engine.restart()
         engine.ready(180)
         back_ms = now_ms()
-        # Finish only when the engine has read all input, so that the last events come after older ones are read.
+        # Finish only when the engine has read the backlog, so that it reads the last events after all older ones.
         until(lambda: topics.newest_answer_ms() > back_ms, 90, engine.process(0).last_lines)
         load.finish()
 

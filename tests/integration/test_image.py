@@ -90,7 +90,7 @@ def test_the_tree_holds_only_files_that_are_needed(tree: Path, container: Contai
     size = sum(path.stat().st_size for path in files)
     print(f"image tree: {size / 1e6:.0f} MB in {len(files)} files")
     assert size < SIZE_MOST
-    # Of the checkout, only the package, the commands and the licence.
+    # Only the package, the commands and the licence are copied from the checkout.
     assert {"/".join(name.split("/")[:3]) for name in names} == {
         "opt/streamproof/LICENSE", "opt/streamproof/jars", "opt/streamproof/lib", "opt/streamproof/pyvenv.cfg",
         "usr/local/bin",

@@ -313,8 +313,8 @@ def test_a_worker_keeps_one_consumer(broker: EmbeddedBroker) -> None:
 
 
 def test_a_record_is_read_alone_by_a_busy_reader(broker: EmbeddedBroker) -> None:
-    """The neighbours do not fit into the reader's memory. They end neither the reader nor the process that requested
-    the record."""
+    """A record is read although the records before and after it do not fit into the reader's memory. Neither the
+    reader nor the process that requested the record ends."""
     topic = f"log-{next(NAMES)}"
     broker.create_topics({topic: 1})
     options = {"message.max.bytes": 500_000_000, "compression.type": "gzip", "queue.buffering.max.kbytes": 1_000_000}

@@ -12,16 +12,16 @@ choice that cannot raise a false alarm:
  2. The watermark stays while a partition that counts (one that is not idle) has no event that may move it, and while no
     partition counts. Any visible record, decodable or not, keeps its partition from being idle, and so does an expired
     range [6]. A partition is known from the first step that lists it. The watermark never falls when one is added.
- 3. AMENDS SEMANTICS twice, for idle partitions. The watermark must not pass an instant where a correct engine's stays:
+ 3. AMENDS SEMANTICS twice, for idle partitions. The watermark must stop where a correct engine's watermark stops:
     a. A partition with unread records at the newest lookup (next offset < high watermark) is not idle, however long ago
        its last record was read. Otherwise a reader that lags on one partition would close cells by the other partitions
        alone.
     b. Idle partitions leave the minimum only while some input partition is *surely active*: its last record was
-       appended after T - idle_after, where T is the newest lookup. This is certain if its read-through time before
-       the batch that read this record is >= T - idle_after. Otherwise all partitions count. Without this
+       appended after T - idle_after, where T is the newest lookup. This is certain if the partition's read-through
+       time, before the batch that read this record, was >= T - idle_after. Otherwise all partitions count. Without this
        rule, if all partitions fall silent within a batch or two of each other, the one that was read last would be
-       alone in the minimum for a moment. An engine may have seen them fall silent in another order, or at once, and
-       its watermark then stays for good.
+       alone in the minimum for a moment. An engine may have seen them fall silent in another order, or at once, and its
+       watermark then stays for good.
  4. AMENDS SEMANTICS: a cell is out of scope when its start <= (not <) first event time + max_disorder of a partition
     with a hidden start. A hidden event may have exactly this time, and its window may start there. The horizon is the
     latest of these times over all such partitions, and holds for the cells of all partitions. "First event" is the
@@ -30,9 +30,9 @@ choice that cannot raise a false alarm:
     A start is hidden if start_offset > log_start or log_start > 0 at the first lookup.
  6. Input has expired if a step's log_start > its start_offset. Once an input record is undecodable or expired, no
     unknown_id is confirmed (the count stays). AMENDS SEMANTICS: each such record may also be the copy that explains a
-    duplicate (under `count`) or a misplaced id, but only one contribution. Duplicates and misplaced ids are therefore
-    held while they and the unknown ids together are no more than the hidden records (every expired offset counts as
-    one). Beyond that number no correct engine can have caused them, and all are confirmed.
+    duplicate (under `count`) or a misplaced id, but it explains only one contribution. Duplicates and misplaced ids are
+    therefore held while they and the unknown ids together are no more than the hidden records (every expired offset
+    counts as one). Beyond that number no correct engine can have caused them, and all are confirmed.
  7. If answers (output, late, rejected) may have expired, a copy is overdue instead of missing. A gap is a hidden start
     of an answer partition, or an expired range in it, found at step j. It can hide the answer to a copy at offset o of
     input partition q if o < high watermark of q as of step j, or if q was not listed then. It cannot if the answer
@@ -62,12 +62,12 @@ choice that cannot raise a false alarm:
     late and rejected records.
 16. Out of scope: the class counts e. Observations are not judged there (no duplicate, misplaced or unknown_id), and the
     cell's results are `unjudged`.
-17. The class of a result is the first that holds: undecodable; unjudged (the cell is out of scope, or the read-through
-    time of some input has not reached the lookup of the step that last read an observation of the cell, even if nothing
-    is in excess); misplaced (it carries an id that has e = 0 here and belongs to some input event); excess (it raises p
-    of an id above its e, in order of topic, partition, offset; an unknown id does so at once); incomplete (the *cell*
-    has outstanding contributions of any class); correct. Two results with disjoint ids that together complete a cell
-    are both correct.
+17. The class of a result is the first that holds: undecodable; unjudged (the cell is out of scope, or some input's
+    read-through time is before the lookup of the step that last read an observation of the cell; it need not have
+    excess); misplaced (it carries an id that has e = 0 here and belongs to some input event); excess (it raises p of an
+    id above its e, in order of topic, partition, offset; an unknown id does so at once); incomplete (the *cell* has
+    outstanding contributions of any class); correct. Two results with disjoint ids that together complete a cell are
+    both correct.
 18. There is one violation per (class, cell, id), and one per position for undecodable results. `confirmed` depends on
     the prefix alone: retracted = ever confirmed, less confirmed now. A late event of a cell extends the time of all its
     outstanding ids, so a missing one may be retracted and confirmed once more. A confirmed violation stays confirmed
@@ -79,12 +79,12 @@ choice that cannot raise a false alarm:
     but a cell that the watermark has not passed stays pending. With either option, unconsumed is also split off blocked
     and pending contributions. Neither option moves the watermark or checks whether the last step reached the ends.
 20. AMENDS SEMANTICS: an undecodable or expired input record may have advanced the engine's time in its partition, to
-    any instant up to `max_ahead` after the lookup that found it. A later copy of the partition whose window could then
-    legally have closed is unprovable under policy `drop`: overdue instead of missing. In a join, this copy makes
-    no partner owed. An event further ahead than `max_ahead` may also have advanced the engine's time, up to the end
-    of the event's window, since an engine may have no such limit.
+    any instant up to `max_ahead` after the lookup that found it. Under policy `drop`, a later copy in this partition is
+    unprovable if its window could then legally have closed: overdue instead of missing. In a join, this copy makes no
+    partner owed. An event further ahead than `max_ahead` may also have advanced the engine's time, up to the end of the
+    event's window, since an engine may have no such limit.
 21. In a compacted topic an offset without a visible record may have had one. It is hidden like an expired offset ([6],
-    [7], [20]; in an input it may be any offset of the step's range). If any topic is compacted, gaps of answers may
+    [7], [20]); in an input it may lie anywhere in the step's range. If any topic is compacted, gaps of answers may
     occur in every step. [7] then takes them as one gap: from the earliest read-through time before a gap up to the
     highest high watermark of any gap.
 """

@@ -54,7 +54,7 @@ _TIMES: Final = ("observed_us", "closed_us", "rest_us")
 
 @dataclass(frozen=True)
 class _HiddenRecords(Suspicion):
-    """Suspects what hidden records may explain, and the classes in ``besides``. Doubt about the configuration is left
+    """Suspects the classes that hidden records may explain, and ``besides``. Doubt about the configuration is left
     out: the reference does not model it, and its worlds are too small for a correct configuration to prove itself."""
 
     besides: frozenset[str] = frozenset()
@@ -167,7 +167,7 @@ class Run:
         self.instants.append(Instant(progress, progress.clock(run_end=run_end), runner.suspicion))
 
     def restart(self) -> None:
-        """Continue in another process from the tables. Looked-up ends that the sidecar had not reached yet stay known,
+        """Continue in another process from the tables. It keeps the looked-up ends that the sidecar has not reached,
         so that nothing is confirmed later than by the reference."""
         rules, time_rules = self.case.rules, time_rules_of(self.case)
         saved = saved_cells(self._saver.state, rules, time_rules) if self._saver is not None else None
@@ -307,8 +307,8 @@ class Judged:
 
 
 def as_if_all_were_judged(judging: Judging, judged: CoreJudged) -> None:
-    """Check a batch that judged only some cells against ``judged``, the judgement of all cells now: the cells that it
-    skipped had no change to report, and the totals equal a recount."""
+    """Check a batch that judged only some cells. ``judged``: the present judgement of all cells. The cells that the
+    batch skipped must have no change to report, and the totals must equal a recount."""
     cells, clock = judging.cells, judging._clock
     assert clock is not None
     kept, recount = judging.cell_states.sums(), totals_of(cells, judged, judged.on_record)

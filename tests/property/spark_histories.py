@@ -216,7 +216,7 @@ class Opinion:
 
     watermark_us: int | None
     cells: dict[Cell, tuple[Counter[str], Counter[str]]]
-    """Cell -> contributions by class with `expected`, results by class."""
+    """Cell -> contributions by class (`expected` included), and results by class."""
     copies: dict[Cell, int]
     """Cell -> events, repeated ones each counted."""
     unconsumed_overdue: dict[Cell, int]
@@ -229,12 +229,12 @@ class Opinion:
 class Referee(Reference):
     """The reference with two stricter choices.
 
-    [9] If *every* answer partition is held by an open transaction, none is free. The lookup instant replaces the
-    read-through time. Read literally, the rule would make a cell blocked the moment it closes, before it is due on any
+    [9] If *every* answer partition is held by an open transaction, the lookup instant replaces the read-through
+    time. Read literally, the rule would make a cell blocked the moment it closes, before it is due on any
     clock.
 
-    [19] With an open transaction among the inputs, excess *stays* unresolved at an ending. Excess that the read-through
-    of every input had resolved before stays resolved.
+    [19] With an open transaction among the inputs, excess *stays* unresolved at an ending. The exception is excess
+    that the read-through of every input resolved earlier.
     """
 
     def is_resolved(self, cell: Cell) -> bool:

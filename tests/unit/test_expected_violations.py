@@ -1,4 +1,4 @@
-"""Violations that a fault's plan expects leave the alert, by class and time, and no others do."""
+"""The alert leaves out exactly the violations whose class and time a fault's plan expects."""
 
 from __future__ import annotations
 

@@ -99,8 +99,8 @@ def test_undecodable_inputs_get_the_reach_that_they_may_have_had() -> None:
 
 
 def test_an_event_too_far_ahead_may_have_made_events_late_up_to_its_window() -> None:
-    """The event moved the time of an engine without `max_ahead`, so no later loss is proven. Retention keeps this
-    fact."""
+    """An engine without `max_ahead` may have advanced its time to the event. No loss of an event after it is proven.
+    Retention keeps this fact."""
     far = {**fact("input", [9], batch=0, lookup_us=1, window_us=MINUTE_US), "newest_event_time_us": None}
     far |= {"first_offset": -3, "reach_us": None}
     event = fact("input", [7], batch=0, lookup_us=1)

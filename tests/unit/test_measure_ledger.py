@@ -1,4 +1,4 @@
-"""The ledger: measured batch after batch it gives the same as the whole run at once, even after a restart."""
+"""A ledger measured batch by batch equals one measured from the whole run at once, even after a restart."""
 
 from __future__ import annotations
 

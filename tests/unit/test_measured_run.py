@@ -1,4 +1,4 @@
-"""From the rows of a batch to the report: counted once, saved, and the same after a kill."""
+"""Measures from a batch's rows to the report: each result counts once, is saved, and counts the same after a kill."""
 
 from __future__ import annotations
 

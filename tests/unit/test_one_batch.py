@@ -91,7 +91,7 @@ def answered(brokers: Meanwhile) -> None:
     ("after", "happens"), [("topics", answered_in_a_new_partition), ("lookup", answered)], ids=["topics", "lookup"]
 )
 def test_a_result_written_during_the_lookup_is_not_missing(after: str, happens: Any, tmp_path: Path) -> None:
-    """The result is appended before it is due, but after the brokers' response: the lookup has the earlier instant."""
+    """The result is appended before it is due, but after the brokers' response; the lookup's instant is before both."""
     run, _ = run_in_memory(tmp_path)
     run.feed([Fed("click", (1,)), Fed("click", (2,), 2 * MINUTE_US)])
     due_us = run.now_us + run.config.timing.missing_after
@@ -115,7 +115,7 @@ def deleted(brokers: Meanwhile) -> None:
 def test_nothing_is_committed_of_a_topic_recreated_while_it_is_read(
     happens: Any, error: type[Exception], tmp_path: Path
 ) -> None:
-    """The lookup may be of one topic, and the records of the other."""
+    """The lookup may be of the old topic, and the records of the new one."""
     run, tables = run_in_memory(tmp_path)
     run.feed([Fed("click", (1,))])
     before = len(tables.appended)

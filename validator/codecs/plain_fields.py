@@ -1,6 +1,6 @@
-"""Columns of records to ids, keys and instants, as `validator.codecs.one_record` decodes them from one record.
+"""Decodes columns to ids, keys and instants, as `validator.codecs.one_record` decodes them from one record.
 
-If it is not certain that a value decodes in the same way, it is unknown, and its record is left to the rule. A *place*
+A value that may not decode in the same way is unknown, and `one_record` decodes its record. A *place*
 is a path into the value, or the one name of a part of the record (`$key`, `$header.NAME`, `$timestamp`, `$partition`,
 `$offset`).
 """

@@ -20,7 +20,7 @@ KEPT_SECONDS: Final = 86_400
 @dataclass
 class Series:
     """Stretches of output in order of time. ``fine_from_s``: the first second from which seconds are kept one by one.
-    ``cut_s``: output before it was dropped (None: none was)."""
+    ``cut_s``: the second before which all output was dropped (None: none was dropped)."""
 
     outputs: dict[int, Output] = field(default_factory=dict)
     fine_from_s: int = 0
@@ -51,7 +51,7 @@ class Series:
             self.outputs[place] = output
 
     def between(self, start_s: int, end_s: int) -> Iterator[Output]:
-        """Yield the stretches that begin from ``start_s`` to before ``end_s``, in order."""
+        """Yield the stretches that begin at or after ``start_s`` and before ``end_s``, in order."""
         for i in range(bisect_left(self._starts, start_s), bisect_left(self._starts, end_s)):
             yield self.outputs[self._starts[i]]
 

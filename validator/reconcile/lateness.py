@@ -67,8 +67,8 @@ def _coarser(of_place: dict[int, int]) -> dict[int, int]:
 
 
 def with_possible_reaches(facts: pa.Table, hidden_us: int, latest_us: Callable[[Ints], Ints]) -> pa.Table:
-    """Return ``facts`` of one batch, in which undecodable input records and events too far ahead have the reach that
-    they may have had.
+    """Return ``facts`` of one batch, with the possible reach of undecodable input records and
+    of events too far ahead.
 
     ``hidden_us``: the reach of a record that could not be read. ``latest_us``: returns the reach of the latest event in
     the windows that start at the given instants.

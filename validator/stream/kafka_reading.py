@@ -342,7 +342,7 @@ class _Columns:
 
 
 def _within(values: pa.Array, most: int) -> pa.Array:
-    """The values, with a marker instead of each one of more than ``most`` bytes.
+    """The values; a marker replaces each one that is longer than ``most`` bytes.
 
     A value that itself looks like a marker becomes empty.
     """

@@ -180,8 +180,8 @@ def _published(found: list[MeasuredPhase], record: RunRecord) -> tuple[Phase, ..
     published = []
     for i, phase in enumerate(found):
         place = names[i]
-        # Violations are recorded by phase and fault name, so the counts are exact only if this pair has one stretch, of
-        # one fault. Violations of a later control phase are counted with the recovery before it.
+        # Violations are recorded by phase and fault name, so the counts are exact only if a pair belongs to a single
+        # stretch of a single fault. Violations of a later control phase are counted with the recovery before it.
         is_unique = names.count(place) == 1 and repeated.count(place[1] or "") < 2 and (place[1] is not None or i == 0)
         bare = Phase(
             *place, phase.stretch.start_us, phase.stretch.end_us, _violations(record, place) if is_unique else {}
