@@ -139,7 +139,7 @@ def _rule(rule: Recording | Alert, settings: Settings, faster: int) -> dict[str,
 
 
 def _runbook_url(alert: Alert, settings: Settings) -> str:
-    """The published address of the runbook; else the page of a live sidecar, or the runbook's path if there is none."""
+    """The runbook's published address; else a live sidecar's page, or the runbook's path if no sidecar is live."""
     published = settings.runbook(alert.name)
     if settings.are_runbooks_links:
         return published

@@ -101,7 +101,7 @@ class _Healing:
                 to_prove.append(task)
 
         with ExitStack() as stack:
-            # Each fault is healed, in the given order, also after an unexpected exception of another one or the topic.
+            # Faults are healed in the given order, even if one of them or the faults topic raises an unexpected error.
             for task in reversed(tasks):
                 stack.callback(heal_task, task)
             for task in tasks:

@@ -84,7 +84,7 @@ def _schedule(plan: NamedPlanSection) -> ScheduleSection:
         # One event that no consumer can decode, at minute 10 of the 15 measured minutes.
         case "ospbench-poison":
             return made(fault(_POISON, "one", at_most=1), warm_up="2m", control="10m", recovery="5m")
-        # Vogel et al.: Chaos Mesh schedules, ten times every 5 minutes, or five times every 10 minutes. The intervals
+        # Vogel et al.: Chaos Mesh schedules: ten faults, 5 minutes apart, or five, 10 minutes apart. The intervals
         # are fixed and do not depend on the healing.
         case "vogel-kill-1" | "vogel-kill-2" | "vogel-kill-4":
             return made(kill(int(plan.name[-1])), repeat=10, periodic=True, warm_up="5m", recovery="5m")

@@ -31,7 +31,7 @@ _TIMEOUT: Final = struct.pack(">i", round(_SECONDS_MAX * 1000))
 
 
 def alter(addresses: str, replicas: Mapping[Partition, Sequence[int]]) -> None:
-    """Set the replicas of each partition in this order: the first is the preferred leader. Raises FaultRefused."""
+    """Set the replicas of each partition, and their order: the first is the preferred leader. Raises FaultRefused."""
     orders = {
         (topic, number): _int32(number) + _array([_int32(replica) for replica in order]) + _NO_TAGS
         for (topic, number), order in replicas.items()

@@ -27,7 +27,7 @@ def run_fault(config: str, fault: str | None = None, seed: int | None = None) ->
     """Inject, verify, hold and heal one fault of the file ``config``. Its windows are published to the faults topic.
 
     ``fault``: its name in the file's schedule. The name of a fault without ``name`` is its kind with hyphens, and the
-    name of a group is that of its first fault. May be left out if there is only one. Control and recovery phases are
+    name of a group is that of its first fault. Default: the only fault of the file. Control and recovery phases are
     left to the experiment. The fault is healed even if the experiment is killed.
     Returns the name, kind and target of each fault. Raises FaultError.
     """

@@ -10,7 +10,7 @@ from typing import Final
 WORKERS: Final = 2
 """Number of workers of an engine that can have several: a fault on one leaves another."""
 WORKERS_MAX: Final = 3
-"""Number of workers if a fault hits two at once. An engine of the testbed runs no more."""
+"""Number of workers if a fault hits two at once. No engine of the testbed has more workers."""
 ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "reference": ("worker",) * WORKERS,
     "mutant": ("worker",),
@@ -85,7 +85,7 @@ def link_names(engine: str, workers: int = WORKERS) -> tuple[str, ...]:
 
 
 def node_name(engine: str) -> str:
-    """Return the name of the first worker's network, with Storm also its Supervisor's: ``flink-worker-0-node``."""
+    """Return the name of the network of the first worker (and of Storm's Supervisor): ``flink-worker-0-node``."""
     return f"{instance_names(engine)[0]}-node"
 
 
@@ -130,7 +130,7 @@ def _group(name: str, folder: Path) -> dict[str, object]:
 def targets(
     engine: str, topics: tuple[str, ...], context: RunContext, workers: int = WORKERS
 ) -> dict[str, dict[str, object]]:
-    """Return name -> target, in the form of a fault configuration (docs/faults.md), supervised by the demo."""
+    """Return name -> target, in the form of a fault configuration (docs/faults.md). The demo supervises the targets."""
     found: dict[str, dict[str, object]] = {}
     for number, (name, role) in enumerate(zip(instance_names(engine, workers), roles(engine, workers), strict=True)):
         found[name] = {

@@ -38,7 +38,7 @@ def workers_needed(config: FaultConfig, engine: str, source: str) -> int:
 
 
 def _drawn_workers(selectors: Sequence[Selector], config: FaultConfig, engine: str) -> int:
-    """Return the number of drawn and named workers; 0 if none is drawn: a fault that names all workers is permitted."""
+    """Return the number of drawn and named workers. It is 0 if none is drawn, so a fault may name all workers."""
     drawn = sum(_number(selector) for selector in selectors if _is_of_workers(selector, config))
     named = {selector.name for selector in selectors} & set(instance_names(engine, WORKERS_MAX))
     return drawn and drawn + sum("-worker-" in name for name in named if name is not None)

@@ -25,8 +25,8 @@ misplaced into the next result of its window, by key, that has no mutation of it
 mutated. In sliding windows, an id has a cell in each window that holds it, and each is mutated separately. Session
 windows have no cells in common: there an id is misplaced into the next session that produces its result at the same
 time. A kill can change that session. A passthrough's result is one event: if its id is dropped, nothing is produced; if
-it is misplaced, it is produced with another event time, ``moved_ms`` later. Duplicates from a producer are separate,
-equal results there: all have the same mutation, and the truth has it once. A running aggregate has no windows: there an
+it is misplaced, it is produced with another event time, ``moved_ms`` later. Duplicates from a producer give separate,
+equal results: all have the same mutation, and the truth has it once. A running aggregate has no windows: there an
 id is misplaced into the result of the next key that is produced at the same time. Its cumulative results repeat the
 mutations of their ids, and the truth covers only the last table. Delayed results are kept in memory: an engine that is
 killed during a delay loses them.

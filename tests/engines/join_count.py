@@ -34,7 +34,7 @@ class JoinCount:
     duplicates: int
     """Number of repeated occurrences of events."""
     misplaced: int
-    """Number of ids in a result of another cell, or of no input event."""
+    """Number of ids in results that belong to an event of another cell, or to no event."""
     clicks_alone: int
     """Results with ids of clicks only."""
     updates_alone: int

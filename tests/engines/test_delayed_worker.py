@@ -2,10 +2,10 @@
 
 The expectations were written before the first run. Nothing is missing, whichever worker takes over and whatever the
 delayed packets say. With exactly once, no id occurs twice, since the old worker is fenced. The sidecar's counts equal
-the topics' count. Before a bolt aligned its partitions, Storm lost 939 of 40,056 clicks, and
+the topics' count. Without the bolt that aligns its partitions, Storm lost 939 of 40,056 clicks, and
 treated 10,435 as late. One of the three partitions has four of the six pages. After the delay, its events were behind
 those of the others by more than the lag of the windows (docs/engines.md). Spark may drop late clicks under its
-guarantee, so it gets none.
+guarantee, so its load has none.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The expectations were written before any run. Nothing is missing, no id is in another cell, and the repeated ids are
 exactly those that each kill predicts. Spark repeats a batch that is not in its checkpoint, with the ids of results
 that the killed driver appended after its newest commit. Storm reads again from its committed offsets, and repeats the
-ids from there on that the killed worker's results have. The sidecar counts the same: at least once passes, exactly once
+later ids that are in the killed worker's results. The sidecar counts the same: at least once passes, exactly once
 fails if and only if ids are repeated.
 
 The input is one partition in order. Therefore nothing is late, however slow the machine is, and Storm loses nothing by

@@ -56,8 +56,8 @@ _BLOCKS = _schemas(FACTS.read_text(encoding="utf-8"))
 SPECS = {name: schema for name, schema in _BLOCKS.items() if name[0].isupper()}
 """Kind -> schema of its spec."""
 STATUS = _BLOCKS["status"]
-"""Schema of an object's status, without the fields of a single kind. It is not a subresource: it is written with the
-object."""
+"""Schema of an object's status, without fields that only one kind has. A status is not a subresource: it is written
+with the object."""
 
 
 def refusals(made: Schema) -> list[str]:

@@ -1,4 +1,4 @@
-"""The clock of a JVM with the clock agent, as the program in it writes it."""
+"""The clock of a JVM with the clock agent: a program in the JVM writes the times that it reads."""
 
 from __future__ import annotations
 

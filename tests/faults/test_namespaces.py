@@ -230,7 +230,7 @@ def test_a_slow_namespace_limits_the_bytes_that_leave_it(stage: Stage, name: str
     taken: list[float] = []
 
     def send_through() -> float:
-        """Return the seconds for 100 KB from a process inside, until this end has received all of them."""
+        """Return the seconds in which this end receives 100 KB from a process inside."""
         target = stage.targets["node"]
         sender = subprocess.Popen(
             ["ip", "netns", "exec", target["namespace"], sys.executable, "-c", _SEND, *target["probe"].split(":")]

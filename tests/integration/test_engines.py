@@ -338,7 +338,7 @@ def test_an_aborted_result_is_visible_to_read_uncommitted(bench: Bench) -> None:
 
 
 def test_the_truth_file_of_a_killed_mutant_stays_correct(bench: Bench) -> None:
-    """If it is killed between truth and commit, it repeats the same mutation: repeated lines count once."""
+    """If it is killed between writing the truth and committing, it repeats the mutation: repeated lines count once."""
     settings = bench.settings(
         mutations={Mutation.DROP: 0.05, Mutation.DUPLICATE: 0.05}, truth=bench.folder / "truth", idle_after_seconds=None
     )

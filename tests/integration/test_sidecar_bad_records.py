@@ -120,7 +120,7 @@ def test_undecodable_records_are_counted_and_hold_back_what_they_may_hide(pipeli
     read = 3 + len(BAD_RESULTS) + 1
     assert results == {
         "read": read,
-        "misplaced": 1,  # its id is known; the other two are above the number sent
+        "misplaced": 1,  # only its id was sent; 900 and 901 of the `excess` results were not
         "excess": 2,
         "undecodable": len(BAD_RESULTS),
         "tombstone": 1,

@@ -1,4 +1,4 @@
-"""Compacted topics: what a missing record held is unknown. If every record is still there, verdicts are decided."""
+"""Compacted topics: a missing record's content is unknown. If every record is still there, verdicts are decided."""
 
 from __future__ import annotations
 

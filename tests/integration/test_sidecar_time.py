@@ -2,7 +2,7 @@
 
 One sidecar runs through all steps, since each step builds on the previous ones. Window n of 10 s is closed by an event
 of window n + 1. Timings are a few seconds, or a few batches if the machine is busy: if a single batch took longer than
-`missing_after`, an event would go from pending to missing at once. The reports would not show that one
+`missing_after`, an event would go from pending to missing at once, and the reports would not show that one
 partition is idle while another is active.
 """
 

@@ -91,7 +91,7 @@ def test_a_violation_reaches_the_pager_and_a_healthy_run_under_load_does_not(pip
     pipeline.create()
     faults = f"{pipeline.name}-faults"
     pipeline.broker.create_topics({faults: 1})
-    # A result that is two seconds late must not alert. On a busy machine, the load has some.
+    # A result that is two seconds late must not alert. On a busy machine, some results are that late.
     settings = (f"faults.topic={faults}", "timing.overdue_after=20s", "timing.missing_after=40s")
     with Receiver() as pager, pipeline.live(*settings) as live, SteadyLoad(pipeline):
         live.until(lambda report: report["verdicts"]["exactly_once"] == "pass")

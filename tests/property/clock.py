@@ -163,7 +163,7 @@ class Clock:
         return any((record.topic, record.partition) == place for record in step.records)
 
     def _all_watermarks(self) -> list[int | None]:
-        """The watermark after every step. It never falls and is kept while a partition that counts has no event yet."""
+        """The watermark after every step. It never falls, and stays while a counted partition has no event yet."""
         marks: list[int | None] = []
         for upto in range(1, len(self.steps) + 1):
             known = [at.place for at in self.steps[upto - 1].partitions if at.role == "input"]

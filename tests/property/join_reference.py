@@ -97,7 +97,7 @@ class JoinReference(Reference):
         return self.share(cell, id_).expected
 
     def classes(self, cell: Cell, id_: str) -> Counter[str]:
-        """The classes of one (cell, id). Out of scope, where partners may be hidden, every copy counts."""
+        """The classes of one (cell, id). A cell out of scope counts every copy, since partners may be hidden."""
         if not self.clock.in_scope(cell):
             return +Counter({"out_of_scope": len(self.copies.get((cell, id_), ()))})
         share = self.share(cell, id_)

@@ -59,8 +59,8 @@ class PassthroughReferee(Referee):
         super()._take(step, record)
 
     def excess(self, cell: Cell, id_: str, expected: int) -> int:
-        """The excess without the records set aside for events that are owed nothing. If the cell has events with
-        the id and all of them are owed nothing, no record set aside is in excess."""
+        """The excess. Late and rejected records of events that owe nothing are not counted. If the cell has events with
+        the id and all of them owe nothing, no late or rejected record is in excess."""
         seen, others = self.observed.get((cell, id_), Counter()), self.owe_nothing[cell, id_]
         aside = seen["late"] + seen["rejected"]
         if expected == 0:

@@ -32,7 +32,7 @@ def wrongly_persisted(
     """The cells for which the table has more or fewer confirmed contributions than the reference. ``held``: suspected
     classes.
 
-    More are allowed only if the table had them before: only ids retract a violation. Neither the extra time from a late
+    More may only come from earlier steps, since only ids retract a violation. Neither the extra time from a late
     event nor records that become unreadable later retract one.
     """
     found = []

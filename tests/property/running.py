@@ -84,7 +84,7 @@ class RunningClock(Clock):
         return max(self.times.get(cell, [LONG_AGO])) + 1
 
     def withdrawn_us(self, cell: Cell) -> int | None:
-        """The lookup of the result that follows the last one with the id, and so withdrew it. None if there is none."""
+        """The lookup of the result that withdrew the id: the next one after the last with the id. None without any."""
         key, id_ = json.loads(cell[1])
         said = self.of_key[key]
         listing = [number for number, (_, one) in enumerate(said) if id_ in ids_of(one)]

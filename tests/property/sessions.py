@@ -89,7 +89,7 @@ class SessionReferee(Referee):
         return super().is_held("unknown_id" if kind == "misplaced" else kind, found)
 
     def to_explain(self, found: Sequence[tuple[Cell, Counter[str]]], kinds: AbstractSet[str]) -> int:
-        """The number of cells, since one hidden record explains all of a cell."""
+        """The number of cells, since one hidden record explains all violations of a cell."""
         return len({cell for cell, classes in found if any(classes[kind] for kind in kinds)})
 
 

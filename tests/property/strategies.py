@@ -1,6 +1,6 @@
 """Random histories. All randomness comes from one `random.Random`, which hypothesis can replace: see `drawn`.
 
-Times are small integers, so that instants often coincide: the limits of the rules are equalities. A world has three
+Times are small integers, so that equal instants, the edge cases of the rules, are frequent. A world has three
 parts: producers append events, an engine appends results, and a validator reads both in arbitrary batches.
 """
 

@@ -233,7 +233,7 @@ def test_records_decode_the_same_among_others(name: str, limits: Limits) -> None
 
 @pytest.mark.parametrize(("name", "factor"), [(list(SHAPES)[1], 1000), (list(SHAPES)[2], 1)])
 def test_times_at_the_limits_of_64_bits_do_not_decode(name: str, factor: int) -> None:
-    """After subtraction of a window or of the slack such times would wrap around to far ahead, and would close every
+    """If a window or the slack were subtracted from such a time, it would wrap around to the far future and close every
     cell."""
     shape = SHAPES[name]
     setup = config(shape)

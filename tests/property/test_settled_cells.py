@@ -63,7 +63,7 @@ def cases_of_all() -> list[Case]:
 
 
 def totals(sums: CellTotals) -> dict[str, Any]:
-    """All totals, except what only this batch changed and what was compared to check fingerprints."""
+    """All totals, except the numbers of verdicts that the batch changed and of cells compared to check fingerprints."""
     return {
         field.name: getattr(sums, field.name)
         for field in fields(sums)

@@ -146,7 +146,7 @@ def test_a_confirmed_violation_that_is_explained_is_retracted(
 def test_a_confirmed_violation_stays_confirmed_when_new_ones_are_suspected(
     run: JudgedRun, go_on: Callable[[JudgedRun], None]
 ) -> None:
-    """All records that could have caused it had been read."""
+    """When it was confirmed, all records that could explain it had been read."""
     run.after(10, fact("input", [1, 2], batch=10, lookup_us=10))
     run.after(15)
     go_on(run)

@@ -1,4 +1,4 @@
-"""The repeats predicted for several kills follow from the state at each kill. Answers of a successor do not count."""
+"""The repeats predicted for a kill depend on the state at the kill and on the results of the killed instance."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def test_at_any_kill_points_repeats_are_emitted_once_or_set_aside(made, todo, di
 
 
 def test_sessions_are_restored_with_their_events() -> None:
-    """Dense times with many late events: sessions beside answered ones, extended backwards by late events."""
+    """Dense times, many behind the watermark: some extend a session backwards, some lie beside an answered one."""
     listed = 0
     for seed in range(200):
         rng = Random(seed)

@@ -53,7 +53,7 @@ def test_producers_share_the_numbers() -> None:
 @given(sizes=st.lists(st.integers(1, 60), min_size=1, max_size=5), late=st.booleans())
 def test_updates_do_not_depend_on_how_clicks_are_batched(sizes: list[int], late: bool) -> None:
     plan = replace(PLAN, clicks=replace(CLICKS, late_share=0.3, late_by_ms=20_000)) if late else PLAN
-    # Late clicks are at other positions in a batch: only the newest time matters.
+    # A late click may be at any position of a batch: only the newest time of the batch matters.
     assert sorted(followed(plan, sizes)) == sorted(followed(plan, [1]))
 
 

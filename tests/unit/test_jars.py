@@ -30,7 +30,7 @@ from validator.stream.jars import (
 
 ROOT = Path(__file__).parents[2]
 
-# A Java that prints its version. Run as Ivy, it copies the files of the folder `repository` beside it.
+# A Java that prints its version. Run as Ivy, it copies files from the folder `repository` beside `bin`.
 FAKE_JAVA = """#!{python}
 import pathlib, shutil, sys, xml.etree.ElementTree as tree
 here, arguments = pathlib.Path(__file__).parents[1], sys.argv[1:]

@@ -86,7 +86,7 @@ SIDES = ("click", "update")
 AHEAD = [event(topic, 9, 0, window_us=300 * SECOND_US, key="z", reach_us=300 * SECOND_US) for topic in SIDES]
 """Events that make the later ones of their partitions late. Another partition holds back the watermark."""
 LATE = [event(topic, number, number) for topic in SIDES for number in (1, 2)]
-"""Events that the engine counts in spite of that. It answers slowly, in two results."""
+"""Late events that the engine counts all the same. It answers slowly, in two results."""
 STEPS: tuple[tuple[int, list[Row], int], ...] = (
     *((0, [*AHEAD, *LATE], 0), (60, [], 60), (91, [], 60), (100, [], 60)),
     *((130, [result(1, 0)], 60), (131, [result(2, 1)], 60)),

@@ -148,7 +148,7 @@ Step = tuple[int, list[Fed], bool]
 
 
 def _history(rng: random.Random) -> list[Step]:
-    """Events, results with ids of any cell or of none, late and undecodable records, and pauses up to more than the
+    """Events, results with ids of any cell or of none, late and undecodable records, and pauses, some longer than the
     retention."""
     made: list[tuple[int, int, str]] = []
     newest, steps = 0, []

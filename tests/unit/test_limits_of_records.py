@@ -111,7 +111,7 @@ RECORD = Record(b"{}", b"a", [("id", b"1"), ("region", b"b"), ("at", b"5")])
     ],
 )
 def test_a_key_or_header_above_its_limit_is_not_examined(part: str, size: int, field: str, limit: str) -> None:
-    """Includes content that was cut in the JVM and never left it."""
+    """The same holds if the JVM transfers only the size of the content."""
     decoder = RecordDecoder(Input.model_validate({"topic": "in", "fields": PARTS}), limits=LIMITS)
     assert (decoder.most_of_key, decoder.most_of_header) == (10, {"id": 8, "region": 10, "at": 200})
     assert not isinstance(decoder.decode(RECORD), Undecodable)

@@ -318,7 +318,7 @@ def test_a_rejected_topic_named_ack_settles_no_more_than_another() -> None:
 @pytest.mark.parametrize("version", ["this one", "an earlier one"])
 @pytest.mark.parametrize("again", ["orders", "rejected", "other"])
 def test_positions_settled_by_records_that_are_read_again_are_hidden_again(again: str, version: str) -> None:
-    """They may decode now. A rejected record for a decodable event may be its answer, and a rejected record that
+    """The records may decode now. A rejected record for a decodable event may be its answer, and a rejected record that
     decodes settles nothing."""
     known = Positions()
     known.absorb(facts(bad(0, [16, 17, 18])))

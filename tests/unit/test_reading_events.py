@@ -27,7 +27,7 @@ SKIPPED: Final = (
     KafkaError.UNKNOWN,
     KafkaError._AUTO_OFFSET_RESET,
 )
-"""Errors of a partition after which librdkafka continues behind the batch of records that it could not read."""
+"""Partition errors. After one of them, librdkafka skips the batch of records that it could not read."""
 
 
 class Deliveries:

@@ -124,8 +124,8 @@ def test_expired_and_compacted_records_of_the_topic_stay_known(tmp_path: Path) -
 
 @pytest.mark.parametrize("order", ["read again, then retired", "retired, then read again"])
 def test_records_read_again_hide_nothing_after_retention(tmp_path: Path, order: str) -> None:
-    """Retention keeps the doubt about events that undecodable records may have made late. Reading these again removes
-    their doubt, but not the doubt of a gap."""
+    """Retention keeps the doubt about events that undecodable records may have made late. After these are read again,
+    only the doubt because of a gap remains."""
     gone = {**offset_gap_row("click", 0, 9, 60), "batch": 2, "lookup_us": 7, "epoch": 0}
     tables = state(tmp_path, gone, undecodable=5)
 

@@ -240,7 +240,7 @@ def _same(found: Judging, expected: Judging) -> None:
 
 
 def test_a_cell_read_across_two_epochs_is_retired_as_a_whole(tmp_path: Path) -> None:
-    """Its newer result kept the cell, so its events of the old epoch were rewritten. They must leave with the cell."""
+    """A newer result keeps the cell, so its events of the old epoch are rewritten. They must leave with the cell."""
     run = Run(tmp_path / "state")
     at = START_US
     run.batch(at, fact("input", [1, 2], batch=0, lookup_us=at, key="across"))

@@ -86,7 +86,7 @@ def test_a_file_of_other_rules_or_another_version_is_not_used(run: FedRun, monke
 
 
 def test_a_file_newer_than_the_tables_is_not_used(run: FedRun, tmp_path: Path) -> None:
-    """The tables come from a copy, and the file does not."""
+    """The tables are restored from an older copy, and the file is not."""
     copy = tmp_path / "copy"
     shutil.copytree(run.state, copy)
     run.feed([Fed("click", (7,), 6 * MINUTE_US)])

@@ -163,7 +163,7 @@ def with_earliest_due(sums: CellTotals, cells: Columns, judged: Judged) -> CellT
 
 
 def _longer(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    """Return the array, padded with zeros to ``size`` along its last axis. Memory for the zeros is used when they are
+    """Return the array, padded with zeros to ``size`` along its last axis. The zeros use no memory until they are
     overwritten."""
     longer = np.zeros((*array.shape[:-1], size), dtype=array.dtype)
     longer[..., : array.shape[-1]] = array
@@ -178,7 +178,7 @@ def signed_for(most: int) -> np.dtype[Any]:
 class CellStates:
     """For each row of the cells: its share of the totals, what it waits for, and whether it may leave memory.
 
-    Shares that are 0 for all cells, about two thirds of them with most pipelines, have no array.
+    A share that is 0 for all cells has no array. With most pipelines, this holds for about two thirds of the shares.
     """
 
     def __init__(self) -> None:

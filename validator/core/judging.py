@@ -476,8 +476,8 @@ class Judging:
         return found
 
     def _may_owe_more(self, cells: Columns) -> Bools:
-        """Return the compared cells that may owe more once undecodable records are settled: these records may
-        have made events late, so that no partner of these events was owed."""
+        """Return the compared cells that may owe more once undecodable records are settled: until then, some events
+        count as possibly late, and the partners of such events are not owed."""
         latest_us = max((max(ends, default=ABSENT) for ends in self.cells.lateness.possible.values()), default=ABSENT)
         found: Bools = (cells["end_us"] <= latest_us) & (cells["x_expected"] < cells["expected_count"])
         for topic in cells.inputs:
@@ -609,8 +609,8 @@ class Judging:
             self.judged, self.changed = None, []
 
     def sum_of(self, chosen: Bools, unprovable: frozenset[str] = frozenset()) -> CellTotals:
-        """Return the totals over the chosen cells. ``unprovable``: violation classes whose unconfirmed part in these
-        cells is never confirmed."""
+        """Return the totals over these cells. ``unprovable``: violation classes whose suspected violations in the
+        cells are never confirmed."""
         found = CellTotals.empty()
         for rows in self._parts(np.flatnonzero(chosen)):
             some, it = self.cells.some(rows), self.judged_of(rows)

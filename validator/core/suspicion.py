@@ -104,7 +104,7 @@ class Suspicion:
         """Return the violation classes whose suspected violations stay suspected in cells that are retired now.
 
         A finite number of hidden records explains a finite number of violations, also of retired cells. Any other doubt
-        may end when records are read that explain violations of retired cells, but retired cells are no longer judged.
+        may end with records that explain violations of retired cells, but retired cells are no longer judged.
         """
         classes = set(self._by_configuration(progress, sums))
         if set_aside_in_doubt(sums.set_aside):

@@ -24,8 +24,8 @@ class CellTotals:
     """Totals over all cells after a batch.
 
     - ``on_record``: violation class -> contributions on record.
-    - ``unproven``: violation class -> contributions that were suspected when their cell was retired, if the end of
-      the doubt proves nothing about retired cells. They are not on record, and are never confirmed.
+    - ``unproven``: violation class -> contributions that were suspected when their cell was retired, and stay
+      suspected even after the doubt has ended. They are not on record, and are never confirmed.
     - ``carried``: contributions in results. ``matched``: those of them that are proven to match events.
     - ``cells_sampled``: cells whose fingerprints agree and whose ids were compared nevertheless. A cell that left
       memory and returned counts once more. ``cells_refuted``: those of them whose ids differ.

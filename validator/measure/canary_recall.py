@@ -111,7 +111,7 @@ class Recall:
         return Outcome(entry.round.number, delays, frozenset(entry.accused))
 
     def measures(self) -> CanaryMeasures:
-        """Return the measures to publish. Before the first due round it has only the times."""
+        """Return the measures to publish. Before the first due round only the times are known."""
         outcomes = self._outcomes
         found = {name: sum(name in outcome.delays_us for outcome in outcomes) for name in PLANTED}
         delays = [delay for outcome in outcomes for delay in outcome.delays_us.values()]

@@ -95,7 +95,7 @@ def cost_of(
     ]
     next_s = min((second_after(instant) for instant in later if instant is not None), default=None)
     last_s = None if healed_s is None else healed_s + rules.give_up_seconds
-    # A fault that recovers at once is still measured over the span of one rate.
+    # A fault that recovers at once is still measured over one window of the moving average.
     least_s = start_s + rules.detector.moving_seconds
     over_s = None if last_s is None else max(last_s + rules.detector.stable_seconds, least_s)
     is_final = _is_past(until_s, over_s, next_s)
@@ -154,7 +154,7 @@ def _control(
     rules: CostRules,
     recovered_us: Mapping[str, int],
 ) -> tuple[int, int] | None:
-    """Return the newest control phase before the fault that is long enough and has output, as (first second, end)."""
+    """Return the newest of the long enough control phases with output before the fault, as (first second, end)."""
     since_s = baseline_from(series, rules)
     if since_s is None:
         return None

@@ -102,8 +102,8 @@ def _lengths(lists: pa.Array) -> Ints:
 
 
 def _closing(cells: Cells, left: tuple[Ints, Ints], ends: Ints) -> Ints:
-    """Return, for each end of a cell, the broker time of the first input of a cell that starts at or after the end;
-    `NEVER` without any."""
+    """Return, for each of ``ends``, the broker time of the first input in all cells that start at or after it; `NEVER`
+    if there is none."""
     starts, at = np.unique(np.concatenate([cells.begins_us, left[0]]), return_inverse=True)
     opened = np.full(len(starts) + 1, NEVER, dtype=np.int64)
     np.minimum.at(opened, at, np.concatenate([cells["first_input_time_us"], left[1]]))

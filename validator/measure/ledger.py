@@ -74,7 +74,7 @@ class Ledger:
         found = [self._measured(stretch, until_us) for stretch in stretches]
         if until_us is not None:
             edges = [second_after(stretch.start_us) for stretch in stretches]
-            # The first control phase begins at the end of the warm-up: no stretch may reach across that, either.
+            # The first control phase begins at the end of the warm-up: output is not merged across this instant.
             edges += [edge for edge in (baseline_from(self.series, rules),) if edge is not None]
             self.series.thin(until_us // SECOND_US, min(open_from_s, default=None), edges)
         return found, costs

@@ -29,8 +29,8 @@ class RecentlyConfirmed:
         """Minute -> violations of which contributions were confirmed in it."""
 
     def apply_change(self, violation: str, name: str, at_us: int, confirmed: int, confirmed_now: int) -> None:
-        """Note a change of a violation of class ``name`` at ``at_us``. ``confirmed``: contributions that it confirmed.
-        ``confirmed_now``: all contributions of the violation that are confirmed after it."""
+        """Note a change of a violation of class ``name`` at ``at_us``. ``confirmed``: contributions that the change
+        confirmed. ``confirmed_now``: those of the violation that are confirmed after it."""
         if confirmed:
             self._confirm(violation, name, at_us // MINUTE_US, confirmed)
         minutes = self._minutes.get(violation, _NONE)

@@ -58,6 +58,6 @@ class RecordTimes:
         unreached.append((progress.lookup_us, frontier.last_stable_offset))
         while unreached and frontier.next_offset >= unreached[0][1]:
             self._through_us[place] = unreached.pop(0)[0]
-        # Until the oldest lookup is reached only that one matters. Under a backlog, later ones may be dropped.
+        # Until the oldest lookup is reached, the others have no effect. Under a backlog, later ones may be dropped.
         del unreached[64:]
         return None if before is None else progress.lookup_us - before

@@ -27,8 +27,8 @@ class InputCounts:
     """Counts of the events of an input topic, kept only if there are several inputs: for a single input the totals are
     enough. The same counts are kept for the ids in late records, and for those in rejected records.
 
-    - ``read``: events that were read; ids in the records.
-    - ``matched``: events that are in results; ids of events of the record's cell.
+    - ``read``: events that were read, or ids in the late or rejected records.
+    - ``matched``: events that are in results, or ids that belong to an event of the record's cell.
     - ``outstanding``: events that would be missing once due; always 0 for late and rejected records.
     - ``undecided``: events or ids that may match, but are not proven to.
     - ``outside``: ids in late or rejected records whose cell is out of scope and has no event. A wrong time may
@@ -186,7 +186,7 @@ def suspected(
     copies_explain: bool,
     inputs: Mapping[str, InputCounts] = MappingProxyType({}),
 ) -> frozenset[str]:
-    """Return the violation classes that a wrong configuration may explain. Nothing more of them is confirmed.
+    """Return the violation classes that a wrong configuration may explain. No further violation of them is confirmed.
 
     ``counts``, ``matched``, ``carried``: as in `matches_nothing`. ``copies_explain``: as in `Suspicion`. ``inputs``:
     counts of each input topic, if there are several. If no late or rejected record decodes, decision 0091 is enough:
@@ -238,7 +238,7 @@ def withdrawn(
         nearly_none = carried - counts.get("unresolved", 0) > 0
     if nearly_none or any(one.decoded for one in topics_in_doubt(progress)):
         return _ALL
-    # Losses may have been confirmed before the first result, and any of these results may be the answer.
+    # Losses may have been confirmed before the first result, and an undecodable result may be the answer.
     nothing_read = not right and not decoded_results(progress) and progress.undecodable("output") > 0
     unread = frozenset({"missing"}) if nothing_read else frozenset()
     of_one = _are_counted(inputs, counts) and any(

@@ -98,8 +98,8 @@ class Frontier:
     - ``read_through_before_us``: ``read_through_us`` before the lookup of the last batch.
     - ``appended_after_us``: the newest record was appended after this instant, which is the read-through time before
       the batch that read it.
-    - ``unread_since_us``: the instant through which the partition had been read before the first loss of records that
-      can no longer be read (0: never read through). For an input, it is 0 after its topic was recreated or its log was
+    - ``unread_since_us``: the instant up to which no record was lost before it was read; the earliest loss counts
+      (0: the partition was never read through). For an input, it is 0 after its topic was recreated or its log was
       cut back, since the engine may never have read the lost events.
     - ``unprovable_below``: answers to events below this offset may have expired, or the engine may never have read
       these events.
@@ -207,7 +207,7 @@ class Frontier:
     def with_data(self, at_us: int, read: PartitionSummary) -> Frontier:
         """Return the frontier after the batch of ``at_us``, which read the records that ``read`` summarizes."""
         if read.unexamined:
-            # Such answers count as expired since the read-through time before this batch.
+            # Unexamined records count as expired since the read-through time before this batch.
             before = self.read_through_before_us or 0
             unread_since_us = before if self.unread_since_us is None else min(before, self.unread_since_us)
             without = replace(self, expired=self.expired + read.unexamined, unread_since_us=unread_since_us)
@@ -256,7 +256,7 @@ def input_watermark_us(
     """Return the input watermark after the batch of ``lookup_us``; it never falls below ``before_us``.
 
     It is the minimum, over the partitions that are not idle, of newest event time less disorder. If all are idle, it
-    stays. It also stays while a counting partition has no event time yet. Idle partitions leave the minimum only while
+    stays. It also stays if a partition of the minimum has no event time. Idle partitions leave the minimum only while
     another one is surely active. Otherwise, if all become idle at about the same time, the one that was read last would
     count alone for a moment, although to the engine they may have become idle in another order.
     """
@@ -336,7 +336,7 @@ class Clock:
       rejected partition.
     - ``horizon_us``: cells that start before it are out of scope.
     - ``unread_since_us``: the smallest `Frontier.unread_since_us`. ``unprovable_offsets``: the sum of
-      `Frontier.unprovable_below` over the inputs; it grows with each such loss.
+      `Frontier.unprovable_below` over the inputs; it grows if more events become unprovable.
     - ``retired``: (at, horizon) pairs; at that instant facts of cells that start before the horizon were dropped.
     - ``settled``: number of undecodable records that hide nothing; it only grows.
     - ``outages``: intervals that do not count toward a delay.

@@ -246,7 +246,7 @@ class IngestProgress:
         return sum(f.expired for f in self.frontiers.values() if f.side == side)
 
     def compacted_of(self, side: str) -> int:
-        """Return the number of offsets of the side that may be records that compaction removed before being read."""
+        """Return the number of offsets of the side whose records compaction may have removed before they were read."""
         return sum(f.compacted for f in self.frontiers.values() if f.side == side)
 
     @property

@@ -65,7 +65,7 @@ class SessionWindow(Oracle):
 
     @property
     def scope_margin_us(self) -> int:
-        """If all known events of a session are at least this long after the horizon, none is before the horizon."""
+        """A session whose known events are at least this long after the horizon has no event before the horizon."""
         return self.gap + 1
 
     @property

@@ -175,7 +175,7 @@ class JoinAllocation:
     """How the observations of each (cell, id) are allocated.
 
     ``used``, ``aside``: observations in results, and late or rejected ones, that the rule accepts. ``surplus``: the
-    other observations. ``owed_now``: the id is owed, and not for waiting reasons only.
+    other observations. ``owed_now``: the id is owed even without the copies that may be unconsumed.
     """
 
     used: Ints

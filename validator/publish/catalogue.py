@@ -52,7 +52,7 @@ class Metric:
     start: float | None = 0.0
 
     def known_labels(self) -> tuple[tuple[str, ...], ...]:
-        """Return every combination of label values that is known in advance; none if the values of a label are not."""
+        """Return every combination of known label values; none if a label's values are not known in advance."""
         if any(label.values is None for label in self.labels):
             return ()
         combined = product(*(label.values or () for label in self.labels))

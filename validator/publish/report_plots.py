@@ -54,7 +54,7 @@ PHASES_SHOWN: Final = 8
 
 @dataclass(frozen=True)
 class PhaseLatency:
-    """Latencies of the results of a phase, by definition. ``name``: shown to people."""
+    """Definition of latency -> latencies of the results of a phase. ``name``: shown to people."""
 
     name: str
     latency: Mapping[str, Histogram]

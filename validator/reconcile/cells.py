@@ -68,12 +68,12 @@ EXPANSION_FIELDS: Final = (
 """Result of the last comparison of a cell's ids. ``version``: that of the cell at the comparison (`Judged.version` in
 `validator.reconcile.judge`). ``known``, ``unknown``: observations of ids that the cell does not expect; the known
 ones are of some input, the others of none. ``late_expected``, ``rejected_expected``: late and rejected contributions
-with the id of an event of the cell. The last four count the cell's results."""
+with the id of an event of the cell. ``correct`` to ``misplaced`` count the cell's results."""
 
 OF_INPUT: Final = ("given", "matched", "lacking")
 """Counts of each input topic in a cell. ``given``: its events. By the last comparison: ``matched``, those in results,
-and ``lacking``, those that would be missing once due. If other inputs have the same id, results count as matches of
-those inputs' events first. If repeats collapse, an event with such an id is in neither ``matched`` nor ``lacking``."""
+and ``lacking``, those that would be missing once due. If other inputs share an id, its results are first matched to the
+events of those inputs. If repeats collapse, an event with such an id is in neither ``matched`` nor ``lacking``."""
 
 STALE: Final = -1
 """``x_version`` of a comparison that is to be repeated. Its matches are still proven."""

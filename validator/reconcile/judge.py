@@ -104,8 +104,8 @@ class Judged:
     - ``settled``: only new facts can change the verdict.
     - ``changed``: the derived tables must record the new verdict.
     - ``outstanding``: outstanding contributions of every class.
-    - ``carried``: contributions in results of cells in scope, and of cells without an event, which a wrong time may
-      have put out of scope.
+    - ``carried``: contributions in results of cells in scope or without an event. A wrong time may have put a cell
+      without an event out of scope.
     - ``scattered``: results of the cell's key are on several partitions, so none is known to be the newest.
     - ``estimated``: the counts include answers that were not compared.
     - ``by_input``: topic -> the fields of `InputCounts`. Only for several inputs.
@@ -186,8 +186,8 @@ def close(cells: Columns, clock: Clock) -> None:
 
 
 def closed_with_its_events(cells: Columns, closed: Ints) -> Ints:
-    """Return the closing times. If events put off ends, no cell closes before the lookup at which its last event was
-    read.
+    """Return the closing times. If events can put off a cell's end, no cell closes before the lookup at which its last
+    event was read.
 
     The last event of a cell may have put off its end. After a restart, the instant at which the watermark passed the
     earlier end is not known. The due instant does not depend on it (`due_base`).
@@ -242,7 +242,7 @@ def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
 
 
 def is_resting(cells: Columns) -> Bools:
-    """Return which cells have no event or observation that is later than the end of a run that found them at rest."""
+    """Return the cells that a run found at rest when it ended, and that have no later event or observation."""
     found: Bools = cells["rest_us"] >= np.maximum(np.maximum(cells["expected_us"], cells["observed_us"]), ABSENT + 1)
     return found
 

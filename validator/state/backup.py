@@ -2,7 +2,7 @@
 
 A batch appends to `facts`, `faults`, `violations`, `verdicts` and `frontiers` in this order. Each table is a Delta log
 of files that never change. The versions are read in the opposite order, within milliseconds, and their files are copied
-afterwards. So a table of the copy is at least as new as those that a batch appends to later. A sidecar can start on the
+afterwards. So a table of the copy is at least as new as those after it in a batch's order. A sidecar can start on the
 copy as after a SIGKILL.
 """
 

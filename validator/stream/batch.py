@@ -387,7 +387,7 @@ class BatchRunner:
         retired, by_operator = self.retired, any(one.is_by_operator for one in settled)
         self._retire()
         self._recorded, self.is_ahead = self.progress.batch, False
-        # A retirement or a vouching settlement makes earlier saved cells useless for the next start.
+        # A retirement, or a settlement by an operator, makes earlier saved cells useless for the next start.
         if self.saver is not None and (self.saver.is_due or by_operator or self.retired is not retired):
             self._save()
         self._check_limits()

@@ -286,7 +286,7 @@ def _named(span: Span) -> str:
 def _others(runner: BatchRunner, span: Span, lookups: Mapping[PartitionId, Lookup]) -> Iterator[Span]:
     """Single offsets other than that of ``span``.
 
-    Each of three passes begins with the partition of ``span``: last offsets read, then newest, then first offsets.
+    Last offsets read, then newest, then first offsets. Each of these passes begins with the partition of ``span``.
     """
     frontiers = {
         place: frontier

@@ -268,7 +268,7 @@ def _kept_in(
 
     The rows of cells that stay, in memory or settled, are kept. The row of an event that owes no contribution may have
     no cell. It is kept if its window has not closed (`_passed`), or if a settled cell that stays has the same window
-    start: the settled cells have no record of such rows. ``epochs``: those of the cells in memory.
+    start: settled cells do not record whether they have such rows. ``epochs``: those of the cells in memory.
 
     `plan` moves the horizon past the cells of dropped rows, as it does for retired cells. Otherwise a late or rejected
     record of such a cell that is read afterwards would have an unknown id.
@@ -325,9 +325,9 @@ def _passed(judging: Judging, progress: IngestProgress) -> Bools:
 def _decided(judging: Judging, progress: IngestProgress) -> Bools:
     """Which cells have a decided class for every contribution.
 
-    For them, outputs are read through the instant at which outstanding contributions are missing, inputs far enough
-    to explain every result. Age does not show this: if inputs pause for longer than the retention, a cell may close
-    in the batch that would retire it.
+    For them, outputs are read through the instant at which outstanding contributions are missing, and inputs are read
+    far enough to explain every result. Age does not show this: if inputs pause for longer than the retention, a cell
+    may close in the batch that would retire it.
     """
     clock, cells = progress.clock(), judging.cells
     through_us = clock.due_through_us(clock.outputs_us, judging.rules.missing_after_us)

@@ -91,7 +91,7 @@ class Workers:
         self._folder = folder if str(self._context.master).startswith("local") else None
 
     def warm_up(self) -> None:
-        """Start the Python workers of a local session and have them import what reads records, in a job of its own.
+        """Run a job in which the Python workers of a local session start and import the modules that read records.
 
         A cluster may have no free executor for a long time, so nothing is done there. If the job fails, the first batch
         fails in the same way, and the query's retries and messages apply.
