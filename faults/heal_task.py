@@ -91,7 +91,7 @@ class HealTask:
         return self.call is not None and self.call.began <= instant
 
     def may_return(self, instant: float) -> bool:
-        """Whether such a call may still return."""
+        """Whether a call that is pending since ``instant`` may still return."""
         return self.call is not None and self.is_pending_since(instant) and self.call.seconds < _CALL_SECONDS_MAX
 
     def advance(self) -> bool | None:

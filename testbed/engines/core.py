@@ -26,8 +26,8 @@ again from ``rebuild_from``. An event below ``next_offset`` is added to those of
 A session's window is not known from one event. `sessions` describes what else its progress holds, and why that is
 enough. A `passthrough` has no open state, so its ``rebuild_from`` equals its ``next_offset``.
 
-First, every partition is read up to its ``next_offset`` again, in any order. Events at or past a commit that arrive
-before that is complete are held. Therefore, if outputs and progress are committed atomically,
+First, every partition is read up to its ``next_offset`` again, in any order. Events at or past a commit are held
+until this is complete. Therefore, if outputs and progress are committed atomically,
 each event is in a result or set aside exactly once (in each of its windows), at any kill point. With outputs before
 progress, an output can only be repeated; with progress before outputs, it can only be lost.
 """
@@ -96,7 +96,7 @@ class Partition:
     next_offset: int
     closed_through_ms: int
     recovering: PartitionProgress | None
-    """The committed progress up to which it must be read again; None once all partitions have reached theirs."""
+    """The partition is read again up to this committed progress; None once all partitions have reached theirs."""
     newest_ms: int = BEGINNING_MS
     idle: bool = False
     held: list[Record] = field(default_factory=list)

@@ -119,8 +119,8 @@ def test_persisted_violations_are_the_judged_ones(group: Group) -> None:
 def test_persisted_confirmed_violations_are_those_of_the_reference(
     group: Group, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """While a topic is absent, violations are suspected. The process is killed in between. They are then confirmed
-    once."""
+    """While a topic is absent, violations are suspected. Once it exists they are confirmed, each only once, even if
+    the process is killed at some steps."""
     rng, judged = Random(11), group.judged
     broken = [number for number, opinions in enumerate(group.opinions) if any(found.confirmed for found in opinions)]
     differences: list[str] = []

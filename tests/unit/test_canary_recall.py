@@ -31,7 +31,7 @@ def clock(at_us: int, watermark_us: int) -> Clock:
 
 
 def judged(round_: Round, results: list[bytes], *, collapse: bool = False) -> Accused:
-    """The violations on record of a round once everything is proven, with these results in the log."""
+    """A round's violations on record after everything is proven, with these results in the log."""
     rules = Rules(
         oracle=TumblingWindow.of(EVERY), overdue_after_us=SECOND, missing_after_us=2 * SECOND, collapse=collapse
     )
@@ -83,7 +83,7 @@ def test_a_round_is_deterministic_and_its_ids_are_unique() -> None:
 
 
 def recall_of(*found: tuple[str, ...]) -> Recall:
-    """The recall after rounds in which these classes were found, each 2 s after it could be known."""
+    """The recall after rounds in which these classes were found, each class 2 s after it could first be known."""
     recall = Recall(RULES, began_us=0)
     for number, classes in enumerate(found, 1):
         planted_us = number * EVERY

@@ -340,7 +340,7 @@ def test_a_state_is_recorded_once_another_healing_has_freed_space(
 
 @pytest.mark.parametrize("fails", ["heal", "is_healed"])
 def test_an_unexpected_error_does_not_prevent_the_proof_of_the_others(tmp_path: Path, fails: str) -> None:
-    """The exception reaches the caller, whose watchdog then heals, and it has to name the fault."""
+    """The exception must name the fault and reach the caller, whose watchdog then heals."""
     defect, other = Engine([], []), Engine([], AWAY[:1])
     setattr(defect, fails, lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError) as raised:

@@ -40,7 +40,7 @@ def keep(run: JudgedRun, *rows: dict[str, Any], batch: int = 1) -> None:
 
 
 def shown(run: JudgedRun) -> tuple[int | None, ...]:
-    """Missing contributions that are open, expected and unexpected, and the number of known faults."""
+    """The numbers of open, expected and unexpected missing contributions, and of known faults."""
     run.record.expects_within_us = WITHIN_US
     found = snapshot_of(config(run.state), IngestProgress(TimeRules(0, 0)), run.judging.sums, run.record)
     by_class = (found.violations_open, found.violations_expected, found.violations_unexpected)

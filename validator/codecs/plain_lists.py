@@ -206,8 +206,8 @@ def _cast(text: Bytes) -> tuple[Ints, Ints, Bools]:
 
 
 def _trimmed(marks: Ints, kinds: Bytes, separating: Bools) -> tuple[Ints, Ints, Bools, list[Ints]]:
-    """Return for each item the mark before its digits, the mark after them and whether it is negative, and which items
-    are wrong. The lists have white space or signs.
+    """Return, for each item, the mark before its digits, the mark after them, and whether it is negative. Also return
+    which items are wrong. The lists have white space or signs.
 
     ``marks``: the places of all bytes that are not digits. ``kinds``: these bytes. ``separating``: which of them are
     commas and brackets.

@@ -54,7 +54,7 @@ def run(spark: SparkSession, state: Path, wanted: str | tuple[str, ...]) -> int:
 
 
 def _unhashed(spark: SparkSession, state: Path, text: str, texts: Callable[[DataFrame], DataFrame]) -> str:
-    """Return the text whose hash is ``text``; ``text`` itself if it is not a hash, or if no text read has this hash."""
+    """Return the text whose hash is ``text``; ``text`` itself if it is not a hash, or if no fact has such a text."""
     wanted = HASHED.fullmatch(text)
     if wanted is None or not (state / SECRET_FILE).exists():
         return text

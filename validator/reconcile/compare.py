@@ -186,7 +186,7 @@ def _facts_of_cells(cells: Cells, local: Mapping[int, int], facts: pa.Table) -> 
 
 
 def _kept(facts: pa.Table, cell: Ints, batches: Ints) -> tuple[pa.Table, Ints]:
-    """Keep a result only if its batch is the one of its cell in ``batches``. Other facts stay."""
+    """Keep a result only if its batch equals the entry of its cell in ``batches``. Other facts stay."""
     retained = (ints(facts["batch"]) == batches[cell]) | ~arrays.is_one_of(facts["side"], Side.OUTPUT.value)
     return facts.filter(pa.array(retained)), cell[retained]
 
@@ -280,7 +280,7 @@ def _past(reaches: Reaches, ends: Ints, items: _Items, named: Sequence[TopicPart
         if not reached:
             continue
         ends_past = np.array([end for end, _ in reached], dtype=np.int64)
-        # The offset after which this window end, or a later one, was past.
+        # For each of ``ends_past``: the first offset after which it, or a later end, was past.
         past_from = np.minimum.accumulate(np.array([offset for _, offset in reached], dtype=np.int64)[::-1])[::-1]
         first = np.searchsorted(ends_past, ends)
         from_offset = np.where(first < len(past_from), past_from[np.minimum(first, len(past_from) - 1)], arrays.NEVER)

@@ -368,7 +368,7 @@ class Positions:
         return known
 
     def _within_hidden(self, one: Settlement) -> Settlement:
-        """The part of an operator's settlement that is not settled yet.
+        """The part of an operator's settlement whose records are not settled yet.
 
         If the log was recreated or cut back after the `ack`, offsets there belong to other records and are left out.
         """
