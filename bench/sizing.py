@@ -45,7 +45,7 @@ KINDS: Final[Mapping[str, Callable[[int], int | str]]] = {
     "UUIDs": uuid,
     "texts": "order-{:09}".format,
 }
-"""Kind of id -> function that makes the id with a number."""
+"""Kind of id -> function from a number to the id."""
 SIZES: Final = ((10, 50_000), (100, 500))
 """Batches, and events in each."""
 WAYS: Final = ((1, "processes"), (10, "processes"), (10, "one process"))

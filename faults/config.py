@@ -115,7 +115,7 @@ class LimitsSection(Section):
     healed_within: Annotated[Seconds, Field(gt=0)] = 60.0
     """Time within which a probe must show that the fault has ended, counted from the start of healing."""
     survives: Annotated[Seconds, Field(ge=0)] = 10.0
-    """Time for which a process must run after a pause. A run does not end within this time. A process
+    """Time for which a process must run after a pause. The fault run ends only after this time. A process
     whose session expired ends within a few heartbeats (3 s each with Kafka's defaults)."""
 
 

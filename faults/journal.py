@@ -142,7 +142,7 @@ class Journal:
         return entry.states[state]
 
     def end_early(self, entry: Entry, why: str) -> None:
-        """Record why the fault ends early, unless its healing has started. Records of healing contain the reason."""
+        """Record the reason for an early end, for the records of healing. Does nothing once the healing has started."""
         if "heal_started" in entry.states:
             return
         entry.over_because = why

@@ -38,7 +38,7 @@ def operator_of(workload: Workload, window_ms: int) -> dict[str, Any]:
     settings: dict[Workload, dict[str, Any]] = {
         "mst": {"join": "inner"},
         "sliding_window": {"operator": "sliding", "slide_ms": window_ms // 2},
-        # Clicks of several pages have the same time. With 0 ms, one of them could move the watermark to this time,
+        # Clicks of several pages have the same time. Without disorder, one could move the watermark to this time,
         # and the engine would have to store the offset of each of the others.
         "session_window": {"operator": "session", "gap_ms": window_ms // 2, "max_disorder_ms": 100},
         "passthrough": {"operator": "passthrough"},

@@ -63,7 +63,7 @@ def _root() -> Path | None:
 
 
 def disk_of(folder: Path) -> str:
-    """The disk under ``folder`` as ``major:minor``; of a partition, the whole disk. Raises FaultRefused."""
+    """The disk under ``folder`` as ``major:minor``; for a partition, the disk that contains it. Raises FaultRefused."""
     try:
         device = folder.stat().st_dev
     except OSError as error:

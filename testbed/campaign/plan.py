@@ -27,7 +27,7 @@ DELAYS: Final = ("delay_below_timeout", "delay_above_timeout")
 REFERENCE: Final = "reference"
 ENGINES: Final = (REFERENCE, *REGISTRY)
 ABOVE_TIMEOUT_LEAST: Final = 1.5
-"""A fault above the timeout must last this many timeouts; otherwise a slow probe decides whether it is verified."""
+"""Minimum duration of a fault above the timeout, in timeouts: a slow probe might not verify a shorter one."""
 
 RATE_WINDOWS: Final = 8
 """Number of windows over which the recovery detector averages the rate. Results arrive in one burst per window, and

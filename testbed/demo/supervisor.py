@@ -1,6 +1,6 @@
 """The demo's supervisor: restarts processes that a fault has killed, and writes the files with their process ids.
 
-It has the role of a real pipeline's orchestrator. It does not restart a process that a fault holds down until the
+It has the role of a real pipeline's orchestrator. If a fault holds a process down, it is restarted only after the
 runner's journal records the start of healing. It writes the process id only when the process does its work, so that a
 fault is healed when the engine is ready, not when a process exists.
 """

@@ -24,7 +24,7 @@ SAID_LATE: dict[tuple[str, str], Version] = {
     ("GET /containers/{id}/json", "answer.200.State.Health"): (1, 39),
     ("POST /networks/{id}/connect", "consumes"): (1, 35),
 }
-"""Facts that held for the engine of 1.25 (moby v1.13.1: api/server/middleware/version.go, api/types/types.go,
+"""Facts that already held at API 1.25 (moby v1.13.1: api/server/middleware/version.go, api/types/types.go,
 api/server/httputils/httputils.go) -> the first version that describes them. Earlier versions use that description."""
 SEEN: dict[tuple[str, str], Version] = {
     ("POST /containers/{id}/pause", "answer.409"): (1, 41),

@@ -150,7 +150,7 @@ def test_a_device_without_an_end_on_this_host_is_refused(stage: Stage, name: str
 
 
 def test_a_stranger_with_the_same_interface_numbers_is_not_the_other_end(stage: Stage, name: str) -> None:
-    """The device leads to a second namespace. A veth pair between this host and a third one has the same
+    """The device leads to a second namespace. A veth pair between this host and a third namespace has the same
     interface numbers."""
     inside, outside = 77001, 77002
     second, third = f"{name}b", f"{name}c"

@@ -84,7 +84,7 @@ def test_a_result_that_became_due_in_an_outage_is_not_missing(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """test_sidecar_outage.py tests the outage itself with a killed broker. Here the outage is longer than
-    `missing_after`, like an outage of an hour if `missing_after` is two minutes."""
+    `missing_after`: 6 s and 4 s stand for an hour and two minutes."""
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 11))
     outage = 6.0

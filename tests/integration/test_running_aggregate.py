@@ -67,7 +67,7 @@ def test_each_event_in_one_list_of_its_key_passes(pipeline: Pipeline) -> None:
 def test_deviations_of_lists_are_counted(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
     fed(pipeline)
     a, b, odd = map(ids_of, KEYS)
-    # One id of a is dropped and one is repeated. One id of b is also in a list of a. One id was never sent.
+    # Key "a": one id is dropped, one is repeated, one belongs to key "b". Key "b": one id was never sent.
     said(pipeline, "a", a[:5], [*a[6:], a[0], b[0]])
     said(pipeline, "b", [*b, "ghost"])
     said(pipeline, KEYS[2], odd, odd[:2])

@@ -181,7 +181,7 @@ def _live_until_it_ends(pipeline: Pipeline, act: Callable[[], object], state: st
 
 @pytest.mark.extended
 def test_a_stop_does_not_wait_for_unreachable_brokers(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark's Kafka client waits a minute for brokers. SIGTERM promises the end within 30 s."""
+    """Spark's Kafka client waits a minute for brokers. After SIGTERM the sidecar must end within 30 s."""
     with EmbeddedBroker() as broker:
         pipeline = Pipeline("silent", broker.bootstrap_servers, tmp_path, broker, spark)
         pipeline.create()

@@ -53,17 +53,17 @@ choice that cannot raise a false alarm:
 12. A partition for which the configured group has committed nothing counts as committed at 0: all of it is unconsumed.
     The newest step's commits count. If a step lists no commits, no group is configured.
 13. collapse: e is 1 per (cell, id), whatever the number of copies. Copies in other cells are contributions there. If
-    there are n further copies, up to n records set aside are not in excess: each may be one of these copies. One
-    late (unconsumed, unprovable) copy is enough to make the contribution dropped_late (unconsumed, overdue).
+    there are n further copies, up to n records that were set aside are not in excess: each may be one of these copies.
+    One late (unconsumed, unprovable) copy is enough to make the contribution dropped_late (unconsumed, overdue).
 14. Precedence within e: processed, then late, then rejected. p + l + r beyond e is the excess. In a cell in scope it is
     unresolved, or else duplicate (e > 0), misplaced (e = 0 and the id belongs to any input event, even one out of
     scope), or unknown_id. The excess of one (cell, id) has one class.
 15. A result without ids is an observation of its cell: it moves the instant from which excess can be resolved. So do
     late and rejected records.
-16. Out of scope: the class counts e. Observations are not judged there (no duplicate, misplaced or unknown_id), and the
-    cell's results are `unjudged`.
+16. In a cell out of scope, all e contributions have this class. Observations are not judged there (no duplicate,
+    misplaced or unknown_id), and the cell's results are `unjudged`.
 17. The class of a result is the first that holds: undecodable; unjudged (the cell is out of scope, or some input's
-    read-through time is before the lookup of the step that last read an observation of the cell; it need not have
+    read-through time is before the lookup of the step that last read an observation of the cell, with or without
     excess); misplaced (it carries an id that has e = 0 here and belongs to some input event); excess (it raises p of an
     id above its e, in order of topic, partition, offset; an unknown id does so at once); incomplete (the *cell* has
     outstanding contributions of any class); correct. Two results with disjoint ids that together complete a cell are
@@ -80,8 +80,8 @@ choice that cannot raise a false alarm:
     and pending contributions. Neither option moves the watermark or checks whether the last step reached the ends.
 20. AMENDS SEMANTICS: an undecodable or expired input record may have advanced the engine's time in its partition, to
     any instant up to `max_ahead` after the lookup that found it. Under policy `drop`, a later copy in this partition is
-    unprovable if its window could then legally have closed: overdue instead of missing. In a join, this copy makes no
-    partner owed. An event further ahead than `max_ahead` may also have advanced the engine's time, up to the end of the
+    unprovable if its window could then legally have closed: overdue instead of missing. In a join, no partner is owed
+    for it. An event further ahead than `max_ahead` may also have advanced the engine's time, up to the end of the
     event's window, since an engine may have no such limit.
 21. In a compacted topic an offset without a visible record may have had one. It is hidden like an expired offset ([6],
     [7], [20]); in an input it may lie anywhere in the step's range. If any topic is compacted, gaps of answers may
@@ -289,7 +289,7 @@ class Reference:
         return classes["unconsumed"] if self.standing(cell) == "missing" else 0
 
     def standing(self, cell: Cell) -> str:
-        """The class of a cell's outstanding contributions before the excuses of each copy: pending, blocked, overdue or
+        """The class of a cell's outstanding contributions before copies are excused: pending, blocked, overdue or
         missing."""
         base = self.clock.due_base(cell)
         if self.ending == "once" or (self.ending == "leave_open" and base is not None):

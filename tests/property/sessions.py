@@ -1,7 +1,7 @@
 """The session window by brute force, and random worlds of it: all events of a key are sorted and split at long
 pauses.
 
-A slot is a stretch as long as the gap, counted from the epoch. A result or late record belongs to the session that has
+Slots begin at the epoch, and each is one gap long. A result or late record belongs to the session that has
 an event in the slot of its start, otherwise to a cell of its own. A session is named by the slot of its first event.
 """
 
@@ -105,7 +105,7 @@ class _Session:
 class SessionEngine(Engine):
     """Answers a session once its watermark has passed the session's end, and answers later events at once.
 
-    It may forget closed sessions. Otherwise a late event joins the answered session, and the next result
+    It may forget closed sessions. If it does not, a late event joins the answered session, and the next result
     has that session's start.
     """
 

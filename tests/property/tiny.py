@@ -109,7 +109,7 @@ class Story:
         self.log_start: dict[TopicPartition, int] = dict.fromkeys(places, 0)
 
     def begins(self, place: TopicPartition, start: int, log_start: int = 0) -> Story:
-        """Start the state inside a log."""
+        """Begin to read ``place`` at offset ``start`` of a log that starts at ``log_start``."""
         self.next[place] = start
         self.log_start[place] = log_start
         return self
@@ -124,8 +124,8 @@ class Story:
         markers: Mapping[TopicPartition, int] | None = None,
         committed: Mapping[TopicPartition, int] | None = None,
     ) -> Story:
-        """Append one batch. Counts by partition: `unread` records after the batch, then records `held` by an open
-        transaction; `expired` records before the batch; `markers` after its records."""
+        """Append one batch. Numbers by partition, in log order: `expired` records before the batch, `markers` after its
+        records, then `unread` records, then records `held` by an open transaction."""
         begins = dict(self.next)
         for place, count in (expired or {}).items():
             self.next[place] += count

@@ -119,7 +119,7 @@ def test_a_violation_that_occurs_again_after_retraction_is_open(run: JudgedRun, 
     lost(run, 30, "a", 4, 5, 6)
     if restart:
         run.restarted()
-    # 3 was never retracted.
+    # Event 3 was never retracted.
     assert run.open("missing") == 3
     assert [entry.count for entry in acknowledge_all(run.state, "these too", violation_class="missing")] == [4]
     run.published()

@@ -1,4 +1,4 @@
-"""The width of the shares that `validator.core.cell_states` keeps for each cell."""
+"""The integer type in which `validator.core.cell_states` stores each cell's share of the totals."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_a_violation_that_grows_as_it_becomes_confirmed_is_confirmed_as_a_whole(
     run.after(40, fact("input", [4], batch=40, lookup_us=40, key="b"), suspected=MISSING)
     run.after(45)
     assert run.record.confirmed_now == {"missing": 4, "unknown_id": 1}
-    # The contributions of a are confirmed once, although b was suspected in between.
+    # The contributions of `a` are confirmed once, although `b` was suspected in between.
     assert (run.record.confirmed_total[CONTROL], run.record.retracted_total) == (4, {})
 
 

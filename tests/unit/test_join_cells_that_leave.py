@@ -84,7 +84,7 @@ def result(number: int, partition: int) -> Row:
 
 SIDES = ("click", "update")
 AHEAD = [event(topic, 9, 0, window_us=300 * SECOND_US, key="z", reach_us=300 * SECOND_US) for topic in SIDES]
-"""Events that make the later ones of their partitions late. Another partition holds back the watermark."""
+"""One event per input: it makes later events of its partition late. Another partition holds back the watermark."""
 LATE = [event(topic, number, number) for topic in SIDES for number in (1, 2)]
 """Late events that the engine counts all the same. It answers slowly, in two results."""
 STEPS: tuple[tuple[int, list[Row], int], ...] = (

@@ -99,7 +99,7 @@ def test_undecodable_inputs_get_the_reach_that_they_may_have_had() -> None:
 
 
 def test_an_event_too_far_ahead_may_have_made_events_late_up_to_its_window() -> None:
-    """An engine without `max_ahead` may have advanced its time to the event. No loss of an event after it is proven.
+    """An engine without `max_ahead` may have advanced its time to such an event. Losses of later events are unproven.
     Retention keeps this fact."""
     far = {**fact("input", [9], batch=0, lookup_us=1, window_us=MINUTE_US), "newest_event_time_us": None}
     far |= {"first_offset": -3, "reach_us": None}
@@ -156,7 +156,7 @@ def frontier(**of: Any) -> Frontier:
 
 
 def test_expired_offsets_end_before_the_first_remaining_one() -> None:
-    """The hidden record is the last of the offsets up to 14. The events after it may be late."""
+    """Offsets up to 14 expired. The hidden record counts as the last of them: the events after it may be late."""
     found = _after_loss(frontier(), Lookup("one", 15, 20, 20), 5)
     progress = IngestProgress(TimeRules(0, 1), batch=3, lookup_us=9, frontiers={INPUT: found})
     [row] = offset_gap_rows(progress, [OffsetGap(INPUT, found.next_offset)], 60, DAY_US).to_pylist()

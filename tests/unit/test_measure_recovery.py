@@ -62,7 +62,7 @@ def test_a_recovery_after_the_latest_second_does_not_count() -> None:
 
 
 def by_definition(rates: list[float], healed: int | None, stable: int) -> int | None:
-    """The first index from which all rates are in the band until the healing and for ``stable`` seconds after it."""
+    """The first index from which all rates are in the band until ``stable`` seconds after max(index, healing)."""
     for mark in range(len(rates)):
         if healed is None:
             span = rates[mark:]

@@ -1,4 +1,4 @@
-"""The estimated append time of records without one is as exact as stated."""
+"""Records without an append time are dated within the stated resolution."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ LATER_US = START_US + RETENTION_US + 2 * EPOCH_US
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """A key with all of its ids answered, and one with one id answered and another one not."""
+    """A key with two ids and one with a single id, all of them answered."""
     run = Run(tmp_path / "state")
     at = START_US
     run.batch(at, events(1, at, (1, "k", at - 9), (2, "k", at - 8), (5, "j", at - 9)), results(1, at, ("k", [1, 2])))

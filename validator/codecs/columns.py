@@ -15,7 +15,7 @@ TOMBSTONE: Final = 2
 """``status`` of a null value on an output topic. It is counted. With emission `cumulative` it also withdraws the result
 of its key (`validator.reconcile.by_id`)."""
 REACH: Final = 3
-"""``status`` of a fact row without records, which keeps the reach of events whose facts were retired."""
+"""``status`` of a fact row without records. It keeps the reach of retired facts (`validator.reconcile.lateness`)."""
 
 UNEXAMINED: Final = 4
 """``status`` of a record of an output topic that was not examined: it is larger than the limits, or does not fit

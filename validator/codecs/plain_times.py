@@ -1,4 +1,4 @@
-"""ISO 8601 texts to instants, a column at once: common forms here, all other texts by the rule."""
+"""ISO 8601 texts to instants, a column at once: common forms here, others one by one with `instant_of_text`."""
 
 from __future__ import annotations
 

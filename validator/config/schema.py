@@ -11,7 +11,7 @@ from validator.settings.durations import PATTERN, format_duration
 SHORT_FORMS: Final = {"FieldPath": {"type": "string"}, "IdsPath": {"type": "string"}}
 """Models that may also be written as a plain text."""
 LISTS_OF_ONE: Final = {"key", "ids"}
-"""Lists that may also be written as their only entry."""
+"""Lists whose only entry may also be written without the list."""
 
 
 def json_schema() -> dict[str, Any]:

@@ -53,8 +53,8 @@ class Suspicion:
 
         A hidden input record explains at most ``explained_by_one`` contributions. Excess beyond that is proven
         (docs/decisions/0091). A hidden late or rejected record explains at most the same number of missing
-        contributions. After a log was cut back, nothing is confirmed: the pipeline may not have the records that were
-        read there, and these records are counted in addition to their replacements. ``misnamed``: number of late and
+        contributions. After a log was cut back, nothing is confirmed: the sidecar has counted the lost records and
+        their replacements, and the pipeline may have only the replacements. ``misnamed``: number of late and
         rejected records whose ids may name other events.
         """
         if progress.cut_back:
@@ -91,8 +91,8 @@ class Suspicion:
     def withdrawn(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
         """Return the violation classes whose confirmed violations are retracted.
 
-        Either the configuration fits (nearly) no record, or it fits nearly no late or rejected record, and these are
-        enough to explain the class.
+        They are retracted if the configuration fits (nearly) no record, or if it fits nearly no late or rejected record
+        and the late and rejected records are enough to explain the class.
         """
         misnamed = set_aside_matched_by_chance(sums.set_aside)
         by_set_aside = self._by_numbers(sums, 0, 0, misnamed) if misnamed else frozenset()
@@ -104,7 +104,7 @@ class Suspicion:
         """Return the violation classes whose suspected violations stay suspected in cells that are retired now.
 
         A finite number of hidden records explains a finite number of violations, also of retired cells. Any other doubt
-        may end with records that explain violations of retired cells, but retired cells are no longer judged.
+        may end when more records are read. They may explain violations of retired cells, but these stay as judged.
         """
         classes = set(self._by_configuration(progress, sums))
         if set_aside_in_doubt(sums.set_aside):

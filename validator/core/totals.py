@@ -35,8 +35,8 @@ class CellTotals:
     - ``unconsumed_overdue``, ``blocked_overdue``: contributions that would be missing if the engine had consumed them,
       or if no open transaction could hold them back. ``unconsumed_due_us``, ``blocked_due_us``: since when the first of
       them is due. ``unconsumed``, ``blocked``: the same contributions, due or not.
-    - ``unconsumed_retired``, ``blocked_retired``: contributions that would have been missing when retention dropped
-      their cells. ``unconsumed``, ``blocked`` and the ``*_overdue`` numbers do not include them.
+    - ``unconsumed_retired``, ``blocked_retired``: the contributions of ``*_overdue`` whose cells retention has dropped.
+      ``unconsumed``, ``blocked`` and the ``*_overdue`` numbers do not include them.
     - ``changed``: verdicts that the batch changed.
     - ``keys_scattered``: keys with results on several partitions, so that the newest result of the key is unknown.
     - ``cells_undecided``: cells retired before the class of each contribution was decided

@@ -47,7 +47,7 @@ class Ledger:
         """Return the phases in order, and the cost of each fault by its id. Final costs are settled, and old output is
         thinned.
 
-        ``until_us``: output and its absence are known through this instant (None: not yet).
+        ``until_us``: up to this instant it is known whether there was output (None: nothing is known yet).
         """
         newest = injected(windows)[-FAULTS_MAX:]
         costs: dict[str, FaultCost] = {}

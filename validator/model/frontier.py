@@ -98,7 +98,7 @@ class Frontier:
     - ``read_through_before_us``: ``read_through_us`` before the lookup of the last batch.
     - ``appended_after_us``: the newest record was appended after this instant, which is the read-through time before
       the batch that read it.
-    - ``unread_since_us``: the instant up to which no record was lost before it was read; the earliest loss counts
+    - ``unread_since_us``: the read-through time before the earliest loss of records that were not read yet
       (0: the partition was never read through). For an input, it is 0 after its topic was recreated or its log was
       cut back, since the engine may never have read the lost events.
     - ``unprovable_below``: answers to events below this offset may have expired, or the engine may never have read
@@ -255,10 +255,10 @@ def input_watermark_us(
 ) -> int | None:
     """Return the input watermark after the batch of ``lookup_us``; it never falls below ``before_us``.
 
-    It is the minimum, over the partitions that are not idle, of newest event time less disorder. If all are idle, it
+    It is the minimum of newest event time minus disorder over the partitions that are not idle. If all are idle, it
     stays. It also stays if a partition of the minimum has no event time. Idle partitions leave the minimum only while
-    another one is surely active. Otherwise, if all become idle at about the same time, the one that was read last would
-    count alone for a moment, although to the engine they may have become idle in another order.
+    another one is surely active. Without this rule, if all become idle at about the same time, the one read last would
+    count alone for a moment. The engine may have seen them become idle in another order.
     """
     counting = list(inputs)
     if any(frontier.surely_active(lookup_us, idle_after_us) for frontier in inputs):

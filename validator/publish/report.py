@@ -144,7 +144,7 @@ def write(state: Path, snapshot: Snapshot, effective: EffectiveGuarantee | None 
 
 
 def settled_ratio(snapshot: Snapshot, measure: str) -> float | None:
-    """Return ``measure`` (`handled` or `exact`) over expected, in settled cells; None if nothing settled or counted."""
+    """Return ``measure`` (`handled` or `exact`) / expected of settled cells; None if nothing is expected or counted."""
     expected = snapshot.settled.get("expected")
     counted = snapshot.settled.get(measure)
     return counted / expected if expected and counted is not None else None

@@ -112,7 +112,7 @@ def acknowledge_all(
 ) -> list[Acknowledgement]:
     """Acknowledge all confirmed violations, restricted to a class, to the fault with this name, or to both.
 
-    Raises `UnknownViolation` if there is none that is not acknowledged already.
+    Raises `UnknownViolation` if none is left to acknowledge.
     """
     where = None if violation_class is None else ds.field("class") == violation_class
     tables = StateTables(state)

@@ -58,7 +58,7 @@ def frontier_rows(progress: IngestProgress, watermark_before_us: int | None, ret
 
 
 def mark_row(progress: IngestProgress, mark: str, retention_us: int) -> pa.Table:
-    """The row of a mark: a decision of the batch of ``progress`` that recovery repeats."""
+    """The row of a mark. A mark is a decision of the batch of ``progress``; recovery repeats the decision."""
     row = {
         "kind": Kind.MARK.value,
         "batch": progress.batch,
