@@ -295,7 +295,7 @@ def _sidecar() -> tuple[Alert, ...]:
         Alert(
             "StreamproofCoverageIncomplete",
             "critical",
-            # Before the first batch it is 0 by convention; StreamproofSidecarBlind covers that case.
+            # Before the first batch this metric is 0 by convention; StreamproofSidecarBlind covers that case.
             f"min by (pipeline) ({select('coverage_complete')}) == 0\nand on (pipeline)\n{last} > 0",
             "the coverage of {{ .Labels.pipeline }} is incomplete",
             "The sidecar of pipeline {{ .Labels.pipeline }} cannot account for every record: some expired before it"

@@ -158,7 +158,7 @@ class _Healing:
         self._deadline = time.monotonic() + self._policy.seconds
 
     def _is_proven(self, task: HealTask, *, is_alone: bool) -> bool | None:
-        """Whether a probe shows the healing. None: it does, and the journal cannot be written, which is reported last.
+        """Whether a probe shows the healing. None: it does, but the journal cannot be written. This is reported last.
 
         ``is_alone``: no other fault is left whose healing might free space for the journal.
         """

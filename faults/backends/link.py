@@ -148,7 +148,7 @@ class Link:
         return self.impairment.bytes_per_second if way in self.impairment.ways else None
 
     async def _turn(self, way: Way, seconds: float) -> bool:
-        """Occupy the link that all connections share for its next free ``seconds``. False: the impairment changed."""
+        """Occupy the link, shared by all connections, for its next free ``seconds``. False: the impairment changed."""
         now = asyncio.get_running_loop().time()
         self._free_at[way] = max(self._free_at[way], now) + seconds
         return not await self._changes_within(self._free_at[way] - now)

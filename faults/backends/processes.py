@@ -21,7 +21,7 @@ from faults.targets import LocalProcess, SidecarTarget
 
 _CONNECT_SECONDS: Final = 1.0
 _STALE_SECONDS: Final = 2.0
-"""A process did not write its file if it started more than this time after the file. Allows for inexact clocks."""
+"""A process that started more than this time after its file was written did not write it; clocks are inexact."""
 _STARTED: Final = re.compile(r"\d+[ \t]+(\d+)\s*(?:\n|$)")
 """A line: process id, and start of the process in clock ticks since boot. No clock change affects the ticks."""
 # The shell writes its own id and then execs the command, so that the id is on disk before the command runs. If the

@@ -1,6 +1,6 @@
 """Fault of a topic: a transaction stays open, so that readers of committed records wait.
 
-Healing initializes a producer with the same transactional id. Kafka then aborts the transaction of the earlier one.
+Healing initializes a producer with the same transactional id. Kafka then aborts the earlier transaction.
 This works from any process, also if the process that opened the transaction has ended. The record is never committed.
 """
 

@@ -177,7 +177,7 @@ class Demo:
             self._start_sidecar(stack, address)
         self._stop.result(starting)
         broker = brokers.first
-        if broker.bootstrap_servers != address:  # another process took its port, and it moved
+        if broker.bootstrap_servers != address:  # another process took the broker's port, and the broker moved
             self._start_sidecar(stack, broker.bootstrap_servers)
         broker.create_topics(topics(self._plan))
         if self._scenario is None or not self._scenario.targets_type("broker"):

@@ -1,4 +1,4 @@
-"""The number of workers that an engine needs in a scenario, so that one is left for every seed."""
+"""The number of workers that an engine needs in a scenario, so that the faults of any seed leave at least one."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ SEMANTICS section 2, per (cell, id), with e = 1 for an event's own cell:
 A result has at most one mutation, and its ids are mutated only if the result is not, so the classes add up. An id is
 misplaced into the next result of its window, by key, that has no mutation of its own; if there is none, the id is not
 mutated. In sliding windows, an id has a cell in each window that holds it, and each is mutated separately. Session
-windows have no cells in common: there an id is misplaced into the next session that produces its result at the same
+windows differ between keys: there an id is misplaced into the next session that produces its result at the same
 time. A kill can change that session. A passthrough's result is one event: if its id is dropped, nothing is produced; if
 it is misplaced, it is produced with another event time, ``moved_ms`` later. Duplicates from a producer give separate,
 equal results: all have the same mutation, and the truth has it once. A running aggregate has no windows: there an
@@ -171,7 +171,7 @@ def mutate(
 
 
 def _mutate_together(answers: Sequence[Result | LateEvent], rates: Rates, seed: int) -> MutatedResults:
-    """Mutate results that are produced at the same time as if they belonged to one window."""
+    """Mutate results as if they belonged to one window; all are produced at the same time."""
     emissions: list[EmittedResult | LateEvent] = [answer for answer in answers if isinstance(answer, LateEvent)]
     applied: list[AppliedMutation] = []
     _mutate_window([answer for answer in answers if isinstance(answer, Result)], rates, seed, emissions, applied)

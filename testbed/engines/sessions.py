@@ -20,14 +20,14 @@ watermark minus the allowed lateness. All events below ``next_offset`` are read 
 The remaining sessions are exactly the open ones. An event is *finished* at an instant if by then its session has
 produced a result, or if it came late. The window of a finished event ended at or before the watermark.
 
-- An event past the watermark touches no finished event: the windows of finished events ended before it. A late event
+- An event past the watermark touches no finished event: such an event's window ended by the watermark. A late event
   touched no open session. So an unlisted event of a session that was open at the commit touches only events of such
   sessions: step 1 joins it with no other event.
 - At any watermark W, at most one open session of a key began at or before W: all end after W, so two of them would
   touch. A straggler belongs to that session. So when a straggler is read, each earlier event that it touches is in an
   open session or finished. Now consider an event that was never in the straggler's session, and whose window ends after
-  W. It touches no event whose window ended by W. If it was read after the straggler, it lies beyond W: otherwise it
-  would have joined the straggler's session. If it was read before, its session began after W. So step 2 drops every
+  W. It lies beyond W, so it touches no event whose window ended by W: if it was read after the straggler, it would
+  otherwise have joined the straggler's session. If it was read before, its session began after W. So step 2 drops every
   finished event that could touch the straggler, together with its whole session.
 - Step 2 drops no event of an open session: when the watermark reached W, the event's session ended after W, and the
   events that extended it beyond W are added before step 2 reaches W.

@@ -25,7 +25,7 @@ FIRST_LATE_ID = 10_000_001
 
 
 class LateByHand(JoinedRun):
-    """For an engine whose watermark follows the newest event of all partitions. Its slack is the allowed disorder."""
+    """For engines whose watermark follows the newest event of all partitions. Their slack is the allowed disorder."""
 
     def __init__(self, broker: EmbeddedBroker, topic_names: Callable[[str], str], name: str, join: Join) -> None:
         super().__init__(broker, topic_names, LOAD_SECONDS, join)

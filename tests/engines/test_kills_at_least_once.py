@@ -1,7 +1,7 @@
 """Five SIGKILLs of Spark and of Storm at instants spread over the commit cycle.
 
 The expectations were written before any run. Nothing is missing, no id is in another cell, and the repeated ids are
-exactly those that each kill predicts. Spark repeats a batch that is not in its checkpoint, with the ids of results
+exactly those that each kill predicts. Spark repeats a batch that is not in its checkpoint: its ids are in results
 that the killed driver appended after its newest commit. Storm reads again from its committed offsets, and repeats the
 later ids that are in the killed worker's results. The sidecar counts the same: at least once passes, exactly once
 fails if and only if ids are repeated.
@@ -53,7 +53,7 @@ def test_each_kill_repeats_exactly_the_predicted_results(broker: EmbeddedBroker,
             engine.restart(0)
             engine.ready(READY_SECONDS_MAX)
         back_ms = now_ms()
-        # Finish only when the engine has read all input, so that the last events come after older ones are read.
+        # Send the last events only after the engine has read all older ones.
         until(lambda: topics.newest_answer_ms() > back_ms, ANSWER_SECONDS_MAX, topics.newest_answer_ms)
         load.finish()
         expected = topics.expected(WINDOW_MS)

@@ -1,12 +1,12 @@
-"""Extracts the fields that the faults' calls and their answers may have from the descriptions of Docker's API.
+"""Extracts from the descriptions of Docker's API the fields that the faults' calls and their answers may have.
 
 ``python -m tests.faults.engine_api_facts CLONE [REVISION]`` rewrites ``engine_api_schema.json`` from a clone of
 github.com/moby/moby, whose ``api/docs/v*.yaml`` (Swagger 2.0) are the descriptions, one per version. It keeps only
 the fields of answers that ``faults/backends/docker.py`` reads or the fake engine sends.
 
 A fact is a name, its type, and the versions that state it. Names: ``path.*`` and ``query.*`` are parameters,
-``consumes`` and ``produces`` content types, ``body`` is the request's body, ``answer.200`` the body of a status
-(``nothing`` if none is described), ``header.200.*`` its headers. ``[]`` are the items of a list, ``{}`` the values of a
+``consumes`` and ``produces`` are content types, ``body`` is the request's body, ``answer.200`` is a status's body
+(``nothing`` if none is described), ``header.200.*`` are its headers. ``[]`` are a list's items, ``{}`` the values of a
 map, and a trailing ``!`` marks a required field.
 """
 
@@ -131,7 +131,7 @@ def _is_kept(operation: str, name: str) -> bool:
 
 
 def _ranges(versions: list[Version], all_versions: list[Version]) -> str:
-    """Format versions as ``1.25-1.34, 1.40-1.55``. In a range, every version of ``all_versions`` is one of
+    """Format versions as ``1.25-1.34, 1.40-1.55``. A range ends before a version of ``all_versions`` that is not in
     ``versions``."""
     runs: list[list[Version]] = []
     for version in versions:

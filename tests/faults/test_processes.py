@@ -369,7 +369,7 @@ def test_a_file_with_the_start_of_its_process_is_accepted_after_a_clock_step(sta
     written, seen = file.stat().st_mtime, status_of(pid)
     assert seen is not None
     file.write_text(f"{pid} {seen.started}\n")
-    os.utime(file, (written - 3600, written - 3600))  # as after a clock that was set forward
+    os.utime(file, (written - 3600, written - 3600))  # as after the clock was set forward
     _run(stage, {"kind": "process_pause", "target": "w0"})
     file.write_text(f"{pid} {int(seen.started) - 1}\n")
     with pytest.raises(FaultRefused, match=rf"w0: process {pid} .*w0\.pid, .* another start"):

@@ -97,7 +97,7 @@ def test_containers_are_healed_when_docker_runs_again(docker: RealDocker, stage:
     assert "`streamproof faults heal CONFIG`" in said
     docker.start()
     heal(stage)
-    docker.ask("POST", f"/containers/{NAME}/start")  # the container ended with Docker, and not every healing starts it
+    docker.ask("POST", f"/containers/{NAME}/start")  # it ended with Docker; the healing of some kinds does not start it
     wait_until(lambda: answers(docker) and answers(docker, WEB_BACK), "it answers again at both addresses")
 
 

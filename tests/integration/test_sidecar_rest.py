@@ -82,7 +82,7 @@ def test_a_pipeline_with_an_open_transaction_is_not_at_rest_unless_declared(pipe
 
 
 def test_input_not_consumed_by_a_dead_engine_is_neither_missing_nor_a_pass(pipeline: Pipeline) -> None:
-    """For every condition of its group: no offset, an offset past the end of the log, a valid offset, and a deleted
+    """In each state of the engine's group: no offset, an offset past the log's end, a valid offset, and a deleted
     group."""
     pipeline.create()
     group = f"engine.consumer_group={pipeline.name}"

@@ -25,7 +25,7 @@ class Scenario:
     resolved: str
     values: tuple[str, ...] = ()  # `.Value` at each of ``fires``, if the description shows it
     interval: str = "1m"  # between two samples
-    beside: str = ""  # severity of a second rule, without own labels, that fires at ``fires`` and ``resolved``
+    beside: str = ""  # severity of a second rule, without own labels; it fires at ``fires`` and still at ``resolved``
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def wrongly_persisted(
     """The cells for which the table has more or fewer confirmed contributions than the reference. ``held``: suspected
     classes.
 
-    More may only come from earlier steps, since only ids retract a violation. Neither the extra time from a late
+    The table may keep more from earlier steps, since only ids retract a violation. Neither the extra time from a late
     event nor records that become unreadable later retract one.
     """
     found = []

@@ -84,7 +84,7 @@ class RunningClock(Clock):
         return max(self.times.get(cell, [LONG_AGO])) + 1
 
     def withdrawn_us(self, cell: Cell) -> int | None:
-        """The lookup of the result that withdrew the id: the next one after the last with the id. None without any."""
+        """The lookup of the result that withdrew the id: the first after the last that lists it. None if none did."""
         key, id_ = json.loads(cell[1])
         said = self.of_key[key]
         listing = [number for number, (_, one) in enumerate(said) if id_ in ids_of(one)]
@@ -93,7 +93,7 @@ class RunningClock(Clock):
         return said[listing[-1] + 1][0].lookup_us
 
     def due_base(self, cell: Cell) -> int | None:
-        """As for any cell, but not before the result that listed the id was withdrawn."""
+        """As for any cell, but at the earliest when the id was withdrawn."""
         base, withdrawn = super().due_base(cell), self.withdrawn_us(cell)
         return base if base is None or withdrawn is None else max(base, withdrawn)
 

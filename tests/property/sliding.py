@@ -33,7 +33,7 @@ class SlidingTiming(Timing):
 
 
 class SlidingReferee(Referee):
-    """The reference: an unreadable record counts as an event of as many windows as an event can be in."""
+    """The reference: an unreadable record may hide an event of each window that an event can be in."""
 
     def _most(self) -> int:
         timing = self.timing

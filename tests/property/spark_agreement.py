@@ -68,7 +68,7 @@ def is_decided(case: Case, row: Row, copies: int, distinct: int) -> bool:
 
 def held_agrees(rows: Sequence[Row], held: frozenset[str], opinion: Opinion) -> bool:
     """Whether the core suspects the classes that the reference holds. The core may suspect fewer while violations on
-    record differ from the current verdicts. It may suspect losses that the reference does not hold: it counts no
+    record differ from the current verdicts. It may suspect losses that the reference does not hold: the core counts no
     losses of a cell before the answers in the cell are resolved."""
     less, more = opinion.held - held, held - opinion.held
     if any(row[name] != row[f"recorded_next_{name}"] for row in rows for name in VIOLATIONS):

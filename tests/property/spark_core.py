@@ -54,7 +54,7 @@ _TIMES: Final = ("observed_us", "closed_us", "rest_us")
 
 @dataclass(frozen=True)
 class _HiddenRecords(Suspicion):
-    """Suspects the classes that hidden records may explain, and ``besides``. Doubt about the configuration is left
+    """Suspects ``besides``, and the classes that hidden records may explain. Doubt about the configuration is left
     out: the reference does not model it, and its worlds are too small for a correct configuration to prove itself."""
 
     besides: frozenset[str] = frozenset()

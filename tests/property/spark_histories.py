@@ -234,7 +234,7 @@ class Referee(Reference):
     clock.
 
     [19] With an open transaction among the inputs, excess *stays* unresolved at an ending. The exception is excess
-    that the read-through of every input resolved earlier.
+    that was resolved earlier, when every input was read through.
     """
 
     def is_resolved(self, cell: Cell) -> bool:

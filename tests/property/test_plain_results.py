@@ -1,4 +1,4 @@
-"""Results through Arrow against one record at a time: both decode the same."""
+"""A batch of results decodes with Arrow exactly as its records do one at a time."""
 
 from __future__ import annotations
 

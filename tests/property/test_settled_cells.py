@@ -63,7 +63,7 @@ def cases_of_all() -> list[Case]:
 
 
 def totals(sums: CellTotals) -> dict[str, Any]:
-    """All totals, except the numbers of verdicts that the batch changed and of cells compared to check fingerprints."""
+    """All totals but two: the verdicts that the batch changed, and the cells compared to check fingerprints."""
     return {
         field.name: getattr(sums, field.name)
         for field in fields(sums)

@@ -44,7 +44,7 @@ class JudgedRun:
         unreadable: Sequence[dict[str, Any]] = (),
         outputs_us: int | None = None,
     ) -> None:
-        """Run a batch at ``at_us`` by which all topics are read through (answers until ``outputs_us``)."""
+        """Run a batch at ``at_us`` that reads all topics through (answers until ``outputs_us``)."""
         table = facts(*rows) if rows else None
         self.take(at_us, table, suspected=suspected, unreadable=unreadable, outputs_us=outputs_us)
 

@@ -141,7 +141,7 @@ def test_events_consumed_after_a_run_are_not_due_by_that_run(tmp_path: Path) -> 
     live.advance({})
     assert (open_counts(live), verdict(live)) == ({"pending": 2}, PASS)
 
-    # The end of a run that finds the pipeline moving does not make the events due. The end of a run at rest closes the
+    # If the pipeline moves at the end of a run, the events do not become due. The end of a run at rest closes the
     # window.
     runs.now_us += 2 * MISSING_AFTER_US
     again = runs.start()

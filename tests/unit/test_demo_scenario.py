@@ -1,4 +1,4 @@
-"""A chaos day that the demo plans, from a file or of one fault: the targets that the demo offers, and its refusals."""
+"""A chaos day that the demo plans from a file or for one fault: the targets that the demo offers, and its refusals."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Faults:
 
 
 def ran(folder: Path, lasts: str, **own: str) -> dict[str, Entry]:
-    """Run a group: faults with ``own`` durations, and ``whole``, which ``lasts``. Returns name -> journal entry."""
+    """Run a group for ``lasts``: the faults ``own`` with durations, and ``whole``. Returns name -> journal entry."""
     links = {name: {"type": "link", "listen": f"127.0.0.1:{n}", "upstream": "127.0.0.1:1"}
              for n, name in enumerate([*own, "whole"], start=2)}  # fmt: skip
     faults: list[dict[str, Any]] = [{"kind": "net_reset", "target": name, "name": name} for name in links]

@@ -1,4 +1,4 @@
-"""The time of the first confirmation of a violation and of a class, whatever follows, and after a restart."""
+"""When a violation and a class were first confirmed: also after further violations, retractions and restarts."""
 
 from __future__ import annotations
 

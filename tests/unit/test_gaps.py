@@ -126,7 +126,7 @@ def test_a_state_of_a_version_without_these_counts_is_continued(
     state = StateTables(tmp_path)
     found = recover(state, TimeRules(0, 1), TumblingWindow.of(10)).progress
     assert (found.frontiers[OUT].compacted, found.frontiers[OUT].markers) == (0, None)
-    # The time at which its gaps were found is unknown.
+    # The time at which the gaps of the output were found is unknown.
     progress = found.looked_up(4, 9, lookups(10), {}).with_policies({"out": "compact"}, lookups(10))
     progress, _ = progress.account_for(progress.unaccounted([]), found)
     assert (progress.frontiers[OUT].compacted, progress.frontiers[OUT].unread_since_us) == (3, 0)

@@ -54,7 +54,7 @@ PACKAGES = ("chaosstreamproof", "dashboards", "faults", "generator", "testbed", 
 CODE = (*PACKAGES, "bench", "scripts", "tests")
 """Folders whose docstrings and comments contributors read."""
 QUOTED = re.compile(r"`+[^`]+`+")
-"""A name of the code, which may have any word."""
+"""Quoted code, in which any word is allowed."""
 TEXTS = (
     "dashboards/generated/**/*.json",
     "dashboards/generated/**/*.yaml",

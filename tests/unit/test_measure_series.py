@@ -1,4 +1,4 @@
-"""The series of output: sums keep everything but the single seconds; thinning is bounded and keeps phases apart."""
+"""The series of output: sums lose only the values of single seconds; thinning is bounded and keeps phases apart."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_any_other_difference_is_refused_and_changes_nothing(tmp_path: Path, set
 
 
 def test_expired_and_compacted_records_of_the_topic_stay_known(tmp_path: Path) -> None:
-    """Expired records are not read again. A recreated topic does not show what the old one hid, and a topic whose
+    """Expired records are not read again. Records hidden before a topic was recreated stay hidden, and a topic whose
     policy was changed may have been compacted before."""
     gone = {**offset_gap_row("click", 0, 0, 60), "batch": 1, "lookup_us": 6, "epoch": 0}
     tables = state(tmp_path, gone, undecodable=5, cleanup_policy="delete", compacted_below=7, compacted=2, markers=1)

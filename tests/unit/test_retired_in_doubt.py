@@ -42,7 +42,7 @@ SIDES = {"click": "input", "output": "output", "lateOutput": "late"}
 
 class Run:
     """A state whose batches are judged, recorded and retired as in the sidecar. ``undecodable``: topic ->
-    number of undecodable records among 1,000. In a topic of ``decodes_nothing`` these are all of its records."""
+    number of undecodable records among 1,000. A topic of ``decodes_nothing`` has no other records."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,5 +1,5 @@
-"""Cells that retention dropped while the engine had not consumed them, or a transaction held them: the doubt ends after
-a day.
+"""Events that were unconsumed when retention dropped their cells stay in the verdict of the whole run, and leave the
+verdicts of the last hour and day once they are consumed.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ EVENTS: Final = pa.schema(
 )
 """A row is a record. An event has ``id`` or ``text_id``. ``is_owed``: the oracle's condition holds for the event; null
 stands for true. If a record did not decode, all columns after the position are null, with two exceptions: ``key`` has
-the reason if it was not examined, and ``text_id`` is the position that an undecodable rejected record
+the reason if the record was not examined, and ``text_id`` is the position that an undecodable rejected record
 names."""
 
 RESULTS: Final = pa.schema(

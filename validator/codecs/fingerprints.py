@@ -63,7 +63,7 @@ def xxh64(data: npt.NDArray[np.uint8], offsets: Ints, seed: int) -> _Words:
 
 
 def _hashed(data: npt.NDArray[np.uint8], offsets: Ints, seed: int) -> _Words:
-    """Return XXH64 as `xxh64`. The number of steps does not depend on the number of different lengths."""
+    """Return the same hashes as `xxh64`. The number of steps does not depend on the number of different lengths."""
     lengths = np.diff(offsets)
     # The longest texts come first, so that those with a further stripe are always the first ones.
     order = np.argsort(-lengths, kind="stable") if len(lengths) and lengths.min() != lengths.max() else None

@@ -39,7 +39,7 @@ DEEPEST: Final = 500
 TOO_LARGE: Final = b"\x00too large: "
 """Replaces a value above the limit; its size follows (`validator.stream.kafka_reading`)."""
 LONGEST_NUMBER: Final = 1_000
-"""Largest length of a number: in characters as written, and in digits if written without an exponent."""
+"""Largest length of a number: of its characters as written, and of its digits when its exponent is expanded."""
 
 _TOPIC_LENGTH_MAX: Final = 249
 """Largest length of a topic's name in Kafka."""

@@ -1,6 +1,6 @@
 """Decodes columns to ids, keys and instants, as `validator.codecs.one_record` decodes them from one record.
 
-A value that may not decode in the same way is unknown, and `one_record` decodes its record. A *place*
+A value that might decode differently is unknown, and `one_record` decodes its record. A *place*
 is a path into the value, or the one name of a part of the record (`$key`, `$header.NAME`, `$timestamp`, `$partition`,
 `$offset`).
 """

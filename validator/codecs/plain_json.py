@@ -145,7 +145,7 @@ def columns(
     lists: Sequence[Path] = (),
     any_scalar: Path | None = None,
 ) -> Iterator[tuple[pa.Table, Ints]]:
-    """Yield the ``paths`` and ``lists`` as columns, and the ``rows`` of the values in them. Rows that Arrow cannot read
+    """Yield tables with columns ``paths`` and ``lists``, each with its ``rows``. Rows that Arrow cannot read
     with a schema of `schema_like` are left out."""
     if values.nbytes <= AT_ONCE:
         table = _columns(values, rows, paths, lists, any_scalar)

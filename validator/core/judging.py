@@ -653,7 +653,7 @@ class Judging:
         return found
 
     def foreign_ids(self, chosen: Bools) -> Iterator[RequestedIds]:
-        """Yield the ids in answers of the chosen judged cells that these cells do not expect, in parts that fit into
+        """Yield the unexpected ids in the answers of the chosen judged cells, in parts that fit into
         memory. A cell is left out if no input is known to have any of these ids."""
         rows = np.flatnonzero(chosen & ((self.cells["recorded_misplaced"] > 0) | (self.cells["x_known"] > 0)))
         rows = rows[(self.judged_of(rows).on_record["misplaced"] > 0) | (self.cells["x_known"][rows] > 0)]

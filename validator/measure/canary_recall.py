@@ -50,8 +50,8 @@ class _Open:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A round that was due. ``delays_us``: class that was detected in time -> time from the first instant at which its
-    planted violation could be proven until it was on record. ``accused``: (cell, class) of the false alarms."""
+    """A round that was due. ``delays_us``: class that was detected in time -> delay of the detection, counted from the
+    first instant at which the planted violation could be proven. ``accused``: (cell, class) of the false alarms."""
 
     number: int
     delays_us: Mapping[str, int]

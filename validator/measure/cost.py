@@ -18,7 +18,7 @@ from validator.measure.series import Series
 from validator.model.snapshot import FaultWindow
 
 GAPS_MIN: Final = 2
-"""A control phase shows the usual gap of the output if it lasts at least this many times its longest gap."""
+"""A control phase shows the usual gap of the output if it is at least this many times as long as its longest gap."""
 
 
 @dataclass(frozen=True)

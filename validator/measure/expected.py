@@ -29,8 +29,8 @@ def expected(
 ) -> dict[tuple[str, str], int]:
     """Return (fault's name, class) -> confirmed violations, not retracted, that the fault's plan expects.
 
-    ``by_fault``: (fault's name, class) -> confirmed less retracted. ``confirmed_by_minute``: the same -> minute ->
-    confirmed in it. ``within_us``: time after the healing within which they may still be confirmed. Violations are
+    ``by_fault``: (fault's name, class) -> confirmed less retracted. ``confirmed_by_minute``: the same key -> minute ->
+    violations confirmed in it. ``within_us``: time after the healing within which they may be confirmed. Violations are
     attributed by the fault's name. If faults share a name, all of them must expect the class, and a violation confirmed
     between two of them is expected by neither.
     """

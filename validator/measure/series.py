@@ -10,7 +10,7 @@ from typing import Final
 from validator.measure.output import Output, total_output
 
 FINE_SECONDS: Final = 900
-"""Age up to which seconds are kept one by one. Older seconds are kept so only while a fault is measured on them."""
+"""Age up to which seconds are kept one by one. Older seconds are merged unless a fault is measured on them."""
 FINE_SECONDS_MAX: Final = 7_200
 """Age above which seconds are never kept one by one: a fault that is never healed must not require them forever."""
 COARSE_SECONDS: Final = 60

@@ -11,7 +11,7 @@ import re
 from typing import Final, NamedTuple
 
 LONGEST: Final = 200
-"""Most characters of a text that is published unchanged, and of a shortened text."""
+"""Maximum length of a text that is published unchanged, and of a shortened text, in characters."""
 KEPT: Final = 120
 """Characters of the text that a shortened text keeps."""
 _DIGITS: Final = 16

@@ -60,8 +60,8 @@ def keyed_events(events: pa.Table, decoded: Bools, reads: Reads) -> pa.Table:
 def keyed_results(results: pa.Table, reads: Reads) -> tuple[pa.Table, Bools]:
     """Return the rows of `RESULTS` split by id, each with the key of its cell; and which of them count a record.
 
-    Each record is counted by exactly one row. If results replace each other, an id has one row per partition, for
-    the newest result there with the id. Each result, and each tombstone that names a key, then also has an `OF_KEY`
+    Each record is counted by exactly one row. If results replace each other, each partition has one row per id, for
+    its newest result with the id. Each result, and each tombstone that names a key, then also has an `OF_KEY`
     row, by which the newest result of the key is found. If results add up, only a result without ids has an `OF_KEY`
     row, which counts it.
     """

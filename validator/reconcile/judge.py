@@ -176,8 +176,8 @@ def close(cells: Columns, clock: Clock) -> None:
     else:
         watermark_us = ABSENT if clock.watermark_us is None else clock.watermark_us
         passed = (cells["end_us"] <= watermark_us) & (clock.watermark_us is not None)
-        # An event that puts off the end of a closed cell reopens it. So do facts that are read after the end of a run
-        # closed a cell: the pipeline was not at rest.
+        # An event that puts off the end of a closed cell reopens it. So do facts that are read after a run ended and
+        # closed the cell: the pipeline was not at rest.
         closed[~passed & ~is_resting(cells)] = ABSENT
         closed[passed & (closed == ABSENT)] = clock.lookup_us
     if clock.run_end.is_due:

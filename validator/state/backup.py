@@ -2,8 +2,8 @@
 
 A batch appends to `facts`, `faults`, `violations`, `verdicts` and `frontiers` in this order. Each table is a Delta log
 of files that never change. The versions are read in the opposite order, within milliseconds, and their files are copied
-afterwards. So a table of the copy is at least as new as those after it in a batch's order. A sidecar can start on the
-copy as after a SIGKILL.
+afterwards. So a table of the copy is at least as new as the tables to which a batch appends later.
+A sidecar can start on the copy as after a SIGKILL.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Brokers:
     def topics(self, names: Iterable[str], optional: Collection[str] = ()) -> dict[str, Topic]:
         """The existing topics among ``names``. Only these are requested: a cluster can have thousands of topics.
 
-        Raises `BrokersRefuse` if the sidecar lacks the permission to see one. If it is in ``optional``, it is left out.
+        Raises `BrokersRefuse` if the sidecar lacks the permission to see one; one in ``optional`` is left out instead.
         """
         found = {}
         for name, seen in self.seen(names).items():

@@ -286,7 +286,7 @@ def _named(span: Span) -> str:
 def _others(runner: BatchRunner, span: Span, lookups: Mapping[PartitionId, Lookup]) -> Iterator[Span]:
     """Single offsets other than that of ``span``.
 
-    Last offsets read, then newest, then first offsets. Each of these passes begins with the partition of ``span``.
+    Order: the offsets read last, the newest, the first. Each of these passes begins with the partition of ``span``.
     """
     frontiers = {
         place: frontier

@@ -377,7 +377,7 @@ def rows_of_derived(cells: Cells, derived: pa.Table) -> Ints:
     """Indices of the cells of a derived table's rows; -1 if retention dropped the cell of a row.
 
     A record that is read later for such a cell creates a new cell, which is out of scope and does not match these rows:
-    it was first seen after them. A part of a session uses its slot's instant: `first_seen_us` may be its session's.
+    it was first seen after them. For a session's part, the slot's instant counts: `first_seen_us` may be the session's.
     """
     rows, seen_us = cells.own_rows_of(derived), cells.slot_seen_us
     known = rows >= 0

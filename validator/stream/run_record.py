@@ -65,7 +65,7 @@ class RunRecord:
 
     ``examples``: topic in doubt -> a record that does not decode. ``has_ended``: a `--once` run is at its end.
     ``not_at_rest_because``: why the pipeline was not at rest then. ``leaves_open``: the run has `--leave-open`.
-    ``left_open_because`` then says why the pipeline was not at rest, which by itself is no reason to doubt.
+    In that case ``left_open_because`` says why the pipeline was not at rest. This alone is no reason to doubt.
     """
 
     explained_by_one: int | None = 1

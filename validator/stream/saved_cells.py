@@ -48,7 +48,7 @@ class SavedCells:
 
     ``settled``: the settled cells that have left memory. ``rules``: the rules by which they were judged; None if
     nothing is saved. ``watermark_steps``, ``run_ends``, ``horizon_us``: as in `Judging`. ``replaced``, ``cut_back``,
-    ``faults_topics``, ``former_ids``, ``outages``: as in `IngestProgress`. ``rereads``: the decisions to read a topic
+    ``faults_topics``, ``former_ids``, ``outages``: as in `IngestProgress`. ``rereads``: those decisions to read a topic
     again that ``cells`` takes into account. ``unexamined``: as in `RunRecord`.
     """
 
@@ -75,7 +75,7 @@ class SavedCells:
 class Saver:
     """Writes the file of one state periodically.
 
-    ``rereads``: the decisions to read a topic again that the cells in memory take into account. ``say``: receives a
+    ``rereads``: those decisions to read a topic again that the cells in memory take into account. ``say``: receives a
     sentence if the file cannot be written.
     """
 

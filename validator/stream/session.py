@@ -28,7 +28,7 @@ TUNED: Final[dict[str, str]] = {
     "spark.sql.shuffle.partitions": "2",
     # Records and most fact rows do not go through the JVM (`validator.stream.workers`).
     "spark.driver.memory": "1g",
-    # On a cluster fact rows go through the driver's JVM. A limit would fail a large batch at every start.
+    # On a cluster, fact rows go through the driver's JVM. With a limit, a large batch would fail at every start.
     "spark.driver.maxResultSize": "0",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
