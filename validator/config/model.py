@@ -220,7 +220,7 @@ class Spark(Frozen):
     master: str = "local[*]"
     """Spark master: `local[N]`, or a standalone cluster (docs/spark-cluster.md)."""
     options: ClientOptions = Field(default_factory=Options)
-    """Further Spark options. None appears on a command line, except Java options whose names are not secret."""
+    """Further Spark options. None appears on a command line, except Java options whose names suggest no secret."""
     trigger: PositiveDuration = 500_000
     """Minimum time between the starts of two batches, at most 10s. A longer time takes less CPU and reports violations
     later."""

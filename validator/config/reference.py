@@ -198,7 +198,7 @@ def _kind(rendered: dict[str, Any], definitions: dict[str, Any]) -> str:
         name = str(rendered["$ref"]).rsplit("/", 1)[-1]
         if "enum" in definitions[name]:
             return _kind(definitions[name], definitions)
-        return {"FieldPath": "field", "IdsPath": "path, or `{path, input}`"}.get(name, "mapping")
+        return {"FieldPath": "field", "IdsPath": "path (plain or `{path, input}`)"}.get(name, "mapping")
     if "enum" in rendered:
         return " \\| ".join(f"`{value}`" for value in rendered["enum"])
     if "const" in rendered:
