@@ -129,7 +129,6 @@ class BatchRunner:
     acknowledged: Callable[[], Sequence[Settlement]] = tuple
     _frontiers_us: int = 0
     _policies_us: int = 0
-    _recorded: int = -1
     _saved: int = -1
     _batch_lock: threading.Lock = field(default_factory=threading.Lock)
     _closed: bool = False
@@ -329,7 +328,7 @@ class BatchRunner:
         ``found``: summary of the facts per partition. ``offset_gaps``: input offsets whose records may have been
         removed before they were read. ``began``: start of the batch on the monotonic clock, in seconds.
         """
-        self._recorded, self.is_ahead = -1, True
+        self.is_ahead = True
         frontiers = frontier_rows(progress, self.progress.watermark_us, self._retention)
         if offset_gaps:
             # These rows count no records, so the summaries in ``found`` stay valid.
@@ -386,7 +385,7 @@ class BatchRunner:
         reach("after_publishing")
         retired, by_operator = self.retired, any(one.is_by_operator for one in settled)
         self._retire()
-        self._recorded, self.is_ahead = self.progress.batch, False
+        self.is_ahead = False
         # A retirement, or a settlement by an operator, makes earlier saved cells useless for the next start.
         if self.saver is not None and (self.saver.is_due or by_operator or self.retired is not retired):
             self._save()
@@ -401,7 +400,7 @@ class BatchRunner:
                 self._batch_lock.release()
 
     def _save(self) -> None:
-        if self.saver is not None and self._saved < self._recorded == self.progress.batch:
+        if self.saver is not None and not self.is_ahead and max(self._saved, self.opened_batch) < self.progress.batch:
             self.saver.save(self.judging, self.progress, self.retired, self.positions, self.record.unexamined)
             self._saved = self.progress.batch
             reach("after_saving")
