@@ -395,3 +395,20 @@ def test_while_an_open_transaction_may_explain_an_excess_all_else_is_counted_by_
     assert [sums.counts[name] for name in names] == [1, 0, 3, 1, 1, 0]
     assert (it.evidence[0, "duplicate"], it.evidence[0, "misplaced"]) == (("1",), ("9",))
     assert it.absorb(None, replace(late, lookup_us=60), {}).on_record["duplicate"] == 1
+
+
+@pytest.mark.parametrize("leave_open", [False, True])
+def test_a_run_never_passes_while_an_open_transaction_may_explain_an_excess(leave_open: bool, tmp_path: Path) -> None:
+    """Event 1 was answered twice. With `--at-rest`, the event that the transaction holds back may be a second 1."""
+    run = FedRun(tmp_path)
+    run.feed([Fed("click", (1,)), Fed("click", (2,), MINUTE_US), Fed("click", (3,), 9 * MINUTE_US)])
+    run.feed([Fed("output", (1,)), Fed("output", (2,), MINUTE_US), Fed("output", (3,), 9 * MINUTE_US)])
+    run.feed([])
+    run.logs.open_from["click"] = 3
+    run.send(Fed("click", (4,)))
+    run.feed([Fed("output", (1,))])
+    run.now_us += 1
+    run.runner.conclude(run.logs.lookup(run.logs.ends), leave_open=leave_open, at_rest=True)
+    found = run.shown()
+    assert (found.contributions["unresolved"], set(found.verdicts.values())) == (1, {UNKNOWN})
+    assert "may hold its event" in "; ".join(found.reasons)
