@@ -219,7 +219,7 @@ def test_long_blocked_events_are_counted(tmp_path: Path) -> None:
     assert (sums.counts["blocked"], sums.blocked_overdue) == (2, 0)
     sums = it.absorb(None, replace(held, lookup_us=30, unheld_outputs_us=30), {})
     assert (sums.counts["blocked"], sums.blocked_overdue, sums.blocked_due_us) == (2, 2, 10)
-    shown = snapshot(tmp_path, replace(sums, cells_settled=1), RunRecord())
+    shown = snapshot(tmp_path, replace(sums, cells_settled=1, cells_verified=1), RunRecord())
     assert (shown.verdicts[Guarantee.AT_MOST_ONCE], shown.verdicts[Guarantee.EXACTLY_ONCE]) == (PASS, UNKNOWN)
     assert all(part in shown.reasons[0] for part in ("open transaction", " 2 events ", " 2m, "))
 
@@ -412,3 +412,23 @@ def test_a_run_never_passes_while_an_open_transaction_may_explain_an_excess(leav
     found = run.shown()
     assert (found.contributions["unresolved"], set(found.verdicts.values())) == (1, {UNKNOWN})
     assert "may hold its event" in "; ".join(found.reasons)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_run_whose_cells_are_all_out_of_scope_never_passes(ends: bool, tmp_path: Path) -> None:
+    """The input's first records had expired before the state began. The results have an id that no input has."""
+    run = FedRun(tmp_path)
+    frontiers = run.runner.progress.frontiers
+    hidden = {
+        place: replace(one, hidden_start=True, horizon_us=2 * MINUTE_US) if one.side == "input" else one
+        for place, one in frontiers.items()
+    }
+    run.runner.progress = replace(run.runner.progress, frontiers=hidden)
+    found = run.feed([Fed("click", (1,)), Fed("click", (2,)), Fed("output", (1, 8)), Fed("output", (1, 8))])
+    found = run.end() if ends else found
+    assert (found.contributions["out_of_scope"], set(found.verdicts.values())) == (2, {UNKNOWN})
+    assert "every cell that is closed and judged is out of scope" in found.reasons[0]
+    later = [Fed("click", (3,), 30 * MINUTE_US), Fed("output", (3,), 30 * MINUTE_US), Fed("click", (4,), 60 * MINUTE_US)]
+    run.feed(later)
+    found = run.feed([Fed("output", (4,), 60 * MINUTE_US)])
+    assert (set(found.verdicts.values()), found.reasons) == ({PASS}, ())

@@ -322,6 +322,11 @@ def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums:
     if sums.cells_settled == 0:
         clause = _settling_clause(record, sums) or ("" if record.has_ended else _watermark_clause(config, progress))
         sentences.append(f"nothing has settled yet: no cell is closed and judged{clause}")
+    elif sums.cells_seen and not sums.cells_verified and not sums.cells_violated:
+        sentences.append(
+            "nothing has settled yet: every cell that is closed and judged is out of scope, because records before the "
+            "first ones that were read may belong to it; later events settle cells in scope"
+        )
     return tuple(map(Doubt, sentences))
 
 
