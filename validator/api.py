@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from validator.cli.exits import STATUS_OF_OUTCOME, UNKNOWN
+from validator.cli.exits import STATUS_OF_OUTCOME
 from validator.model.classes import Verdict
 
 __all__ = ["GuaranteeBroken", "NotVerified", "Report", "Verdict", "read_report", "verify"]
@@ -108,7 +108,7 @@ def verify(
     existing state is continued. ``at_rest``, ``leave_open``: as the options with these names. The run is a process of
     its own, with a Spark JVM.
 
-    Raises `NotVerified` if the run ends without a report, or takes longer than ``timeout_seconds``. Raises
+    Raises `NotVerified` if the run ends without a report of its own, or takes longer than ``timeout_seconds``. Raises
     `ConfigError`, with a sentence for each problem, if the configuration is refused.
     """
     from validator.config.load import load
@@ -127,7 +127,7 @@ def verify(
         found = read_report(folder)
     except FileNotFoundError:
         raise NotVerified(f"streamproof wrote no report: {message}") from None
-    if status == UNKNOWN and found.verdict is not Verdict.UNKNOWN:
+    if status != STATUS_OF_OUTCOME[found.verdict.value]:
         # The run ended before it could publish: the report is that of an earlier run.
         raise NotVerified(f"streamproof could not verify the pipeline: {message}", found)
     return found
