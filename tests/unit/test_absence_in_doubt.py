@@ -414,6 +414,29 @@ def test_a_run_never_passes_while_an_open_transaction_may_explain_an_excess(leav
     assert "may hold its event" in "; ".join(found.reasons)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_long_open_transaction_that_may_explain_an_excess_is_a_doubt(restarts: bool, tmp_path: Path) -> None:
+    """Event 1 was answered twice while a transaction that never ends holds back an event."""
+    run = FedRun(tmp_path)
+    missing_after_us = run.config.timing.missing_after
+    run.feed([Fed("click", (1,)), Fed("click", (2,), MINUTE_US), Fed("click", (3,), 9 * MINUTE_US)])
+    run.feed([Fed("output", (1,)), Fed("output", (2,), MINUTE_US)])
+    assert set(run.feed([]).verdicts.values()) == {PASS}
+    run.logs.open_from["click"] = 3
+    run.send(Fed("click", (4,), MINUTE_US))
+    assert set(run.feed([Fed("output", (1,))]).verdicts.values()) == {PASS}
+    if restarts:
+        run.restart()
+    found = run.feed([], after_us=missing_after_us - 2 * restarts - 1)
+    assert (found.contributions["unresolved"], set(found.verdicts.values())) == (1, {PASS})
+    found = run.feed([], after_us=missing_after_us)
+    assert (found.contributions["unresolved"], set(found.verdicts.values())) == (1, {UNKNOWN})
+    assert "an open transaction on an input topic may hold its event" in "; ".join(found.reasons)
+    del run.logs.open_from["click"]
+    run.feed([])
+    assert run.feed([]).verdicts[Guarantee.EXACTLY_ONCE] is Verdict.FAIL
+
+
 @pytest.mark.parametrize("ends", [False, True])
 def test_a_run_whose_cells_are_all_out_of_scope_never_passes(ends: bool, tmp_path: Path) -> None:
     """The input's first records had expired before the state began. The results have an id that no input has."""
@@ -428,7 +451,7 @@ def test_a_run_whose_cells_are_all_out_of_scope_never_passes(ends: bool, tmp_pat
     found = run.end() if ends else found
     assert (found.contributions["out_of_scope"], set(found.verdicts.values())) == (2, {UNKNOWN})
     assert "every cell that is closed and judged is out of scope" in found.reasons[0]
-    later = [Fed("click", (3,), 30 * MINUTE_US), Fed("output", (3,), 30 * MINUTE_US), Fed("click", (4,), 60 * MINUTE_US)]
-    run.feed(later)
+    run.feed([Fed("click", (3,), 30 * MINUTE_US), Fed("output", (3,), 30 * MINUTE_US)])
+    run.feed([Fed("click", (4,), 60 * MINUTE_US)])
     found = run.feed([Fed("output", (4,), 60 * MINUTE_US)])
     assert (set(found.verdicts.values()), found.reasons) == ({PASS}, ())

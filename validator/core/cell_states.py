@@ -118,6 +118,7 @@ def shares(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> dic
         ("doubtful",): it.doubtful,
         ("unconsumed_overdue",): it.unconsumed_overdue,
         ("blocked_overdue",): it.blocked_overdue,
+        ("held_long",): it.held_long,
         ("settled_expected",): np.where(settled, it.counts["expected"], 0),
         ("settled_handled",): np.where(settled, processed + late, 0),
         ("settled_exact",): np.where(settled, np.maximum(processed - duplicate, 0), 0),

@@ -35,6 +35,8 @@ class CellTotals:
     - ``unconsumed_overdue``, ``blocked_overdue``: contributions that would be missing if the engine had consumed them,
       or if no open transaction could hold them back. ``unconsumed_due_us``, ``blocked_due_us``: since when the first of
       them is due. ``unconsumed``, ``blocked``: the same contributions, due or not.
+    - ``held_long``: contributions in answers of the cells in memory that an open transaction of an input has kept
+      unresolved for `missing_after`.
     - ``unconsumed_retired``, ``blocked_retired``: the contributions of ``*_overdue`` whose cells retention has dropped.
       ``unconsumed``, ``blocked`` and the ``*_overdue`` numbers do not include them.
     - ``changed``: verdicts that the batch changed.
@@ -66,6 +68,7 @@ class CellTotals:
     unconsumed_due_us: int | None = None
     blocked_overdue: int = 0
     blocked_due_us: int | None = None
+    held_long: int = 0
     unconsumed: int = 0
     blocked: int = 0
     unconsumed_retired: int = 0
@@ -79,8 +82,8 @@ class CellTotals:
     set_aside: dict[str, InputCounts] = field(default_factory=dict)
 
     def plus(self, other: CellTotals) -> CellTotals:
-        """Return the sum of both. Some numbers stay as in ``self``: ``changed``, ``cells_estimated``, ``unconsumed``,
-        ``blocked``, ``unconsumed_retired`` and ``blocked_retired``."""
+        """Return the sum of both. Some numbers stay as in ``self``: ``changed``, ``cells_estimated``, ``held_long``,
+        ``unconsumed``, ``blocked``, ``unconsumed_retired`` and ``blocked_retired``."""
         return self._with(other, 1)
 
     def minus(self, other: CellTotals) -> CellTotals:

@@ -96,6 +96,8 @@ class Judged:
       cell.
     - ``doubtful``: overdue contributions. They would be missing, but hidden records may have made their events late.
     - ``unconsumed_overdue``, ``blocked_overdue``: unconsumed and blocked contributions that would otherwise be missing.
+    - ``held_long``: unresolved contributions that only an open transaction of an input has kept unresolved for
+      `missing_after`.
     - ``refuted``: fingerprints agree, but a comparison found that the ids differ.
     - ``sampled``: fingerprints agree, and the ids are to be compared nevertheless, as a check.
     - ``held``: only open transactions of inputs may explain the excess, or the run ends before the inputs are read far
@@ -120,6 +122,7 @@ class Judged:
     doubtful: Ints
     unconsumed_overdue: Ints
     blocked_overdue: Ints
+    held_long: Ints
     agrees: Bools
     refuted: Bools
     sampled: Bools
@@ -408,6 +411,8 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     counts["out_of_scope"] = np.where(it.in_scope, 0, cells["expected_count"])
     blocked_us = clock.due_through_us(clock.unheld_outputs_us, rules.missing_after_us)
     blocked_long = nothing if blocked_us is None else due_base(cells) <= blocked_us
+    held_us = clock.due_through_us(clock.unheld_inputs_us, rules.missing_after_us)
+    held_long = np.zeros_like(it.held) if held_us is None else it.held & ~it.lagging & (cells["observed_us"] <= held_us)
 
     seen = it.observed > 0
     clear = ~it.agrees & (it.resolved | it.held | ~seen)
@@ -448,6 +453,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
         doubtful=doubtful,
         unconsumed_overdue=np.where(is_missing & it.in_scope, unconsumed, 0),
         blocked_overdue=np.where(blocked_long, counts["blocked"], 0),
+        held_long=np.where(held_long, counts["unresolved"], 0),
         agrees=it.agrees,
         refuted=it.refuted,
         sampled=sampled,

@@ -403,13 +403,13 @@ def _absence_doubts(config: Config, progress: IngestProgress, record: RunRecord,
     elif record.has_ended and sums.blocked:
         found.append(Doubt(f"an open transaction may hold the answers to {plural(sums.blocked, 'event')}", FORBID_LOSS))
     # If the pipeline is not at rest, that is a reason of its own, or (with `--leave-open`) none.
-    at_rest = record.not_at_rest_because is None and record.left_open_because is None
-    if record.has_ended and at_rest and (unresolved := sums.counts["unresolved"]):
-        answers, its_event = plural(unresolved, "contribution"), "its event" if unresolved == 1 else "their events"
+    at_rest = record.has_ended and record.not_at_rest_because is None and record.left_open_because is None
+    if unresolved := sums.counts["unresolved"] if at_rest else sums.held_long:
+        its_event = "its event" if unresolved == 1 else "their events"
         found.append(
             Doubt(
-                f"{answers} in results, late or rejected records could not be judged: an open transaction on an input "
-                f"topic may hold {its_event}; run again once it has ended"
+                f"{plural(unresolved, 'contribution')} in results, late or rejected records could not be judged: an "
+                f"open transaction on an input topic may hold {its_event}; end that transaction, or abort it"
             )
         )
     return found
