@@ -36,13 +36,15 @@ from validator.stream.start_offsets import first_frontier, initial_progress
 @dataclass(frozen=True)
 class Fed:
     """A record. On an input or late topic it has one id, on an output any number of ids. With ``ids`` None it does not
-    decode. ``owed``: whether the oracle's condition holds for the event."""
+    decode. ``owed``: whether the oracle's condition holds for the event. ``names``: the position that a rejected record
+    names."""
 
     topic: str
     ids: tuple[int | str, ...] | None
     window_us: int = 0
     key: str = "a"
     owed: bool = True
+    names: str | None = None
 
 
 @dataclass
@@ -218,7 +220,9 @@ def _row(one: Fed, side: str, offset: int, at_us: int) -> dict[str, Any]:
     place = {"topic": one.topic, "records": 1, "first_offset": offset, "last_offset": offset}
     if one.ids is None:
         nothing = dict.fromkeys(("window_start_us", "key", "newest_event_time_us", "min_id", "max_id"))
-        return {**row, **place, **nothing, "status": UNDECODABLE, "contributions": 0, "ids": [], "results": []}
+        named = [] if one.names is None else [{"id": one.names, "offset": offset}]
+        empty = {"contributions": 0, "ids": [], "text_ids": named, "results": []}
+        return {**row, **place, **nothing, **empty, "status": UNDECODABLE}
     if side == "output":
         result = {"offset": offset, "time_us": at_us, "ids": numbers, "text_ids": texts}
         return {**row, **place, "contributions": len(one.ids), "results": [result]}

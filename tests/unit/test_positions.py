@@ -13,8 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.unit.fed_run import Fed, FedRun
 from tests.unit.reconcile_rows import fact, facts
 from validator.codecs.columns import UNDECODABLE
+from validator.model.classes import Verdict
 from validator.model.frontier import Frontier, PartitionId
 from validator.model.progress import IngestProgress, TimeRules
 from validator.state import positions
@@ -120,6 +122,22 @@ def test_a_rejected_record_settles_the_position_that_it_names_in_either_order() 
     }
     assert known.hidden == {PLACE: (Stretch(16, 16, 1),), PartitionId("rejected", 3): (Stretch(8, 8, 1),)}
     assert known.settle([]) == []
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_rejected_record_that_another_one_names_still_hides_an_answer(restarts: bool, tmp_path: Path) -> None:
+    """Event 1 was rejected, and the rejected record does not decode. The engine rejected that record, too."""
+    rejected = "rejected.0={topic: dead, fields: {id: id, key: page, event_time: timestamp}}"
+    run = FedRun(tmp_path, (rejected,))
+    run.feed([Fed("click", (1,)), Fed("click", (2,)), Fed("output", (2,)), Fed("dead", None, names="click/0/0")])
+    if restarts:
+        known = run.runner.positions
+        run.restart()
+        run.runner.positions = Positions.from_json(known.to_json(known.batch))
+    run.feed([Fed("dead", None, names="dead/0/0")])
+    found = run.end()
+    assert (found.contributions["missing"], found.verdicts[found.guarantee]) == (1, Verdict.UNKNOWN)
+    assert run.runner.positions.hidden[PartitionId("dead", 0)] == (Stretch(0, 1, 2),)
 
 
 def test_a_row_begins_with_its_first_record_that_is_not_settled() -> None:

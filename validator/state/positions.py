@@ -137,6 +137,7 @@ class Positions:
     ``settled``: number of settled records. ``settlements``: the newest settlements. ``named``: position -> the rejected
     records that name it, for positions without an undecodable record so far. ``log_resets``: pairs
     (batch, offset). That batch found the log recreated or cut back, so offsets from there on belong to other records.
+    ``answers``: late and rejected partitions with undecodable records.
     ``examples``: for each partition, also of outputs, the offset of a record that does not decode. ``batch``: the
     newest batch considered. ``fresh``: partitions with new undecodable records since the last `settle`.
     ``considered``: number of operators' settlements that the last `settle` considered.
@@ -151,6 +152,7 @@ class Positions:
     named: dict[Position, tuple[Position, ...]] = field(default_factory=dict)
     log_resets: dict[PartitionId, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     examples: dict[PartitionId, int] = field(default_factory=dict)
+    answers: set[PartitionId] = field(default_factory=set)
     batch: int = field(default=-1, compare=False)
     fresh: set[PartitionId] = field(default_factory=set, compare=False)
     considered: int = field(default=0, compare=False)
@@ -166,6 +168,8 @@ class Positions:
                 newest[place] = min(newest.get(place, at), at)
             if row["side"] == Side.OUTPUT.value:
                 continue
+            if row["side"] != Side.INPUT.value:
+                self.answers.add(place)
             whole = [{"first": row["first_offset"], "last": row["last_offset"], "records": row["records"]}]
             found = [Stretch(of["first"], of["last"], of["records"]) for of in row["stretches"] or whole]
             self.hidden[place] = joined((*self.hidden.get(place, ()), *found))
@@ -196,7 +200,8 @@ class Positions:
         for (place, offset), namers in list(self.named.items()) if fresh else ():
             if place not in fresh and not any(namer in fresh for namer, _ in namers):
                 continue
-            is_hidden = _holds(self.hidden, place, offset)
+            # A late or rejected record may answer an event, also if another rejected record names it.
+            is_hidden = place not in self.answers and _holds(self.hidden, place, offset)
             if not is_hidden and not _holds(self.settled_stretches, place, offset):
                 continue
             del self.named[place, offset]
@@ -318,6 +323,7 @@ class Positions:
             "gone": [
                 [p.topic, p.partition, [list(s) for s in kept]] for p, kept in sorted(self.settled_stretches.items())
             ],
+            "answers": [[p.topic, p.partition] for p in sorted(self.answers)],
             "settled": [[p.topic, p.partition, count] for p, count in sorted(self.settled.items())],
             "settlements": [one.to_json() for one in self.settlements],
             "named": [
@@ -350,6 +356,7 @@ class Positions:
             log_resets={
                 PartitionId(t, p): tuple((at[0], at[1]) for at in found) for t, p, found in kept.get("anew", ())
             },
+            answers={PartitionId(*place) for place in kept.get("answers", ())},
             batch=kept["batch"],
         )
         for at, by in kept["named"]:
