@@ -12,10 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.unit.fed_run import FedRun
 from validator.codecs.batches import EVENTS, RESULTS
 from validator.codecs.columns import DECODED, TOMBSTONE
 from validator.codecs.one_record import joined
 from validator.core.judging import Judging, new_cells
+from validator.model.classes import Guarantee, Verdict
 from validator.model.frontier import Clock, Frontier, PartitionId
 from validator.model.progress import IngestProgress, TimeRules
 from validator.oracles.running_aggregate import RunningAggregate
@@ -75,7 +77,7 @@ def events(batch: int, at_us: int, *items: tuple[int, str, int]) -> pa.Table:
     return grouped(facts_of_events(table, 0, CUMULATIVE, 0, 2**61, with_first_event=False), batch, at_us)
 
 
-def results(batch: int, at_us: int, *items: tuple[str, list[int] | None], partition: int = 0) -> pa.Table:
+def results(batch: int, at_us: int, *items: tuple[str | None, list[int] | None], partition: int = 0) -> pa.Table:
     """Facts of results (key, ids); None instead of ids is a tombstone."""
     rows: list[dict[str, Any]] = [
         {
@@ -256,3 +258,24 @@ def test_a_tombstone_has_no_cell() -> None:
     found = results(1, 10, ("k", None))
     kinds = [(row["status"], row["key"], row["records"]) for row in found.to_pylist()]
     assert sorted(kinds) == [(DECODED, json.dumps(["k"]), 0), (TOMBSTONE, None, 1)]
+
+
+@pytest.mark.parametrize("key", ["page", "$key"])
+def test_a_null_value_whose_key_is_not_known_is_a_doubt_about_losses(key: str, tmp_path: Path) -> None:
+    """The engine withdraws the result of key "a" and writes no other. If keys are in values, a null value has none."""
+    output = f"outputs.0={{topic: out, emission: cumulative, fields: {{key: {key}, ids: ids}}}}"
+    run = FedRun(tmp_path, ("inputs.0.topic=in", output, "late=[]", "oracle={kind: running_aggregate}"))
+    withdrawn = ("a" if key == "$key" else None, None)
+
+    def of_batch(_: object, progress: IngestProgress) -> pa.Table:
+        given = progress.batch, progress.lookup_us
+        return pa.concat_tables([events(*given, (1, "a", 3)), results(*given, ("a", [1]), withdrawn)])
+
+    run.runner._facts = of_batch  # type: ignore[method-assign, assignment]
+    run.logs.ends.update({"in": 1, "out": 2})
+    run.feed([])
+    found = run.end()
+    lost = Verdict.UNKNOWN if key == "page" else Verdict.FAIL
+    assert found.results["tombstone"] == 1
+    assert [found.verdicts[name] for name in Guarantee] == [Verdict.PASS, lost, lost]
+    assert ("1 null value on topic out may have withdrawn any result" in "; ".join(found.reasons)) == (key == "page")

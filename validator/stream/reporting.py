@@ -390,7 +390,7 @@ def _compacted(progress: IngestProgress) -> Iterator[str]:
 
 def _absence_doubts(config: Config, progress: IngestProgress, record: RunRecord, sums: CellTotals) -> list[Doubt]:
     """Doubts about contributions that are outstanding long enough to be missing, but may still arrive."""
-    found = _group_doubts(config, progress, record, sums)
+    found = [*_group_doubts(config, progress, record, sums), *_unnamed_withdrawals(config, progress)]
     if sums.blocked_overdue:
         found.append(
             Doubt(
@@ -413,6 +413,22 @@ def _absence_doubts(config: Config, progress: IngestProgress, record: RunRecord,
             )
         )
     return found
+
+
+def _unnamed_withdrawals(config: Config, progress: IngestProgress) -> Iterator[Doubt]:
+    """Doubts about null values on cumulative outputs whose keys are in the value: no one knows which results they
+    withdraw."""
+    for number, entry in enumerate(config.outputs):
+        if entry.emission != "cumulative" or all(key.path.startswith("$") for key in entry.fields.key):
+            continue
+        frontiers = [frontier for place, frontier in progress.frontiers.items() if place.topic == entry.topic]
+        if nulls := sum(frontier.tombstones for frontier in frontiers):
+            yield Doubt(
+                f"{plural(nulls, 'null value')} on topic {entry.topic} may have withdrawn any result, since the key is "
+                f"in the value: take outputs[{number}].fields.key from $key or $header.NAME, and begin with a new "
+                "state.path",
+                FORBID_LOSS,
+            )
 
 
 def _refuted_sentence(sums: CellTotals) -> str:
