@@ -211,6 +211,33 @@ def test_the_exit_status_is_that_of_the_report_if_retention_drops_cells_in_the_l
     assert (outcome, found) == ("unknown", UNKNOWN)
 
 
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_the_report_of_a_run_that_did_not_come_to_its_end_never_passes(is_interrupted: bool, tmp_path: Path) -> None:
+    """The run was interrupted (status 130), or failed, after a batch: records of the topics may be unread."""
+    runs = RunsOfOneState(tmp_path)
+    runs.fake_brokers.committed = 4
+    publisher, stop = Publisher(runs.config, tmp_path), threading.Event()
+    run = Generations(
+        *(runs.config, runs.tables, runs.brokers, publisher, None),
+        once=True, leave_open=True, at_rest=False, say=lambda _: None, stop=stop,
+    )  # fmt: skip
+    (tmp_path / "lock").touch()
+    runs.now_us += 1
+    run._runner = runner = runs.start(run._publish)
+    run._begun, run._record = dict(runs.rests), run._restored()
+    runner.record = run._record
+    runner.advance({})
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["outcome"], set(report["verdicts_over"]["1h"].values())) == ("unknown", {"unknown"})
+    [reason] = report["reasons"]
+    assert reason.startswith("this run with --once did not come to its end")
+    if is_interrupted:
+        stop.set()
+    run._ended(runner)
+    outcome = json.loads((tmp_path / "report.json").read_text())["outcome"]
+    assert (run.cut_short, outcome) == (is_interrupted, "unknown" if is_interrupted else "pass")
+
+
 def test_long_blocked_events_are_counted(tmp_path: Path) -> None:
     it = judging(tmp_path, reports_unconsumed=False)
     held = replace(clock(10), outputs_us=4, outputs_held=True)

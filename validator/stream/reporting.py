@@ -509,7 +509,10 @@ def _group_problem(progress: IngestProgress) -> str:
 
 
 def _end_doubts(record: RunRecord) -> list[Doubt]:
-    """The doubt if the pipeline was not at rest at the end of a `--once` run: that end then decides nothing."""
+    """The doubt if a `--once` run is not at its end, or if the pipeline was not at rest there: that end then decides
+    nothing."""
+    if record.is_once and not record.has_ended:
+        return [Doubt("this run with --once did not come to its end, so that records may be unread: run again")]
     if record.not_at_rest_because is None:
         return []
     because = record.not_at_rest_because

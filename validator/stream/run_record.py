@@ -63,7 +63,8 @@ class RunRecord:
     ``measured_batch``: the newest batch whose results are in the latencies (None: unknown, from a file of an earlier
     version). ``ledger``: output over time and the cost of faults; None if no faults topic is configured.
 
-    ``examples``: topic in doubt -> a record that does not decode. ``has_ended``: a `--once` run is at its end.
+    ``examples``: topic in doubt -> a record that does not decode. ``is_once``: this is a `--once` run. ``has_ended``:
+    it is at its end.
     ``not_at_rest_because``: why the pipeline was not at rest then. ``leaves_open``: the run has `--leave-open`.
     In that case ``left_open_because`` says why the pipeline was not at rest. This alone is no reason to doubt.
     """
@@ -102,6 +103,7 @@ class RunRecord:
     waiting_for: tuple[str, ...] = ()
     waiting_sides: frozenset[str] = frozenset()
     examples: dict[str, Example] = field(default_factory=dict)
+    is_once: bool = False
     has_ended: bool = False
     not_at_rest_because: str | None = None
     leaves_open: bool = False
