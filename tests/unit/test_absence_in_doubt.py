@@ -482,3 +482,33 @@ def test_a_run_whose_cells_are_all_out_of_scope_never_passes(ends: bool, tmp_pat
     run.feed([Fed("click", (4,), 60 * MINUTE_US)])
     found = run.feed([Fed("output", (4,), 60 * MINUTE_US)])
     assert (set(found.verdicts.values()), found.reasons) == ({PASS}, ())
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("topic", ["click", "output"])
+def test_records_of_a_new_partition_that_expired_before_they_were_read_are_a_doubt(
+    topic: str, restarts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic gets a second partition, and retention removes its first five records before they are read."""
+    run = FedRun(tmp_path)
+    run.feed([Fed("click", (1,)), Fed("click", (2,), 9 * MINUTE_US), Fed("output", (1,))])
+    assert run.feed([]).verdicts[Guarantee.EXACTLY_ONCE] is PASS
+    topics, lookup, new = run.logs.topics, run.logs.lookup, PartitionId(topic, 1)
+    monkeypatch.setattr(
+        run.logs, "topics", lambda *given, **named: {
+            name: replace(one, partitions=(0, 1)) if name == topic else one
+            for name, one in topics(*given, **named).items()
+        },
+    )  # fmt: skip
+    monkeypatch.setattr(run.logs, "lookup", lambda names: {**lookup(names), new: Lookup(f"id-{topic}", 5, 5, 5)})
+    run.now_us += 1
+    if restarts:
+        run.restart()
+    run.feed([Fed("output", (2,), 9 * MINUTE_US)])
+    # As if an event of the new partition had been read.
+    read = replace(run.runner.progress.frontiers[new], horizon_us=-(10**12) if topic == "click" else None)
+    run.runner.progress = replace(run.runner.progress, frontiers={**run.runner.progress.frontiers, new: read})
+    found = run.feed([], after_us=MINUTE_US)
+    assert (found.contributions["processed"], set(found.verdicts.values())) == (2, {UNKNOWN})
+    assert any(reason.startswith(f"5 records of {topic}-1 expired") for reason in found.reasons)
+    assert all(part.invisible == 0 for part in found.coverage)

@@ -60,6 +60,7 @@ from validator.stream.start_offsets import (
     first_frontier,
     is_cut_back,
     with_faults_topic,
+    with_start_expired,
 )
 from validator.stream.unreadable_results import UnreadableResults
 from validator.stream.workers import Workers
@@ -531,12 +532,15 @@ class BatchRunner:
         no absence is proven.
         """
         side = {source.topic: source.side for source in self.sources}
-        frontiers = dict(self.progress.frontiers)
+        frontiers, results_expired = dict(self.progress.frontiers), False
         for place, lookup in lookups.items():
             if place in frontiers or place.topic not in side:
                 continue
-            frontiers[place] = first_frontier(side[place.topic], place, lookup, lookup.log_start_offset, lookup_us)
-        return replace(self.progress, frontiers=frontiers)
+            found = first_frontier(side[place.topic], place, lookup, lookup.log_start_offset, lookup_us)
+            if found.hidden_start and found.side != "input":
+                found, results_expired = replace(found, unread_since_us=0), True
+            frontiers[place] = with_start_expired(found)
+        return replace(self.progress, frontiers=frontiers, results_expired=results_expired)
 
     def _check_limits(self) -> None:
         """Raise `NewGenerationWanted` once a backlog is read: the topics' shares of a batch are too tight then."""

@@ -56,6 +56,8 @@ def initial_progress(
             # A new partition of a topic that is already read is read from its log start, as Spark's source does.
             start = lookup.log_start_offset if place.topic in known_topics else wanted[place]
             frontier = first_frontier(sides[place.topic], place, lookup, start, lookup_us)
+            if place.topic in known_topics:
+                frontier = with_start_expired(frontier)
             if frontier.side != "input" and frontier.hidden_start:
                 frontier, results_expired = replace(frontier, unread_since_us=0), True
                 if whole_inputs and config.start.kind == "earliest":
@@ -199,6 +201,12 @@ def _with_loss(frontier: Frontier, *, events_below: int = 0) -> Frontier:
     return replace(
         frontier, unread_since_us=before if frontier.unread_since_us is None else min(before, frontier.unread_since_us)
     )
+
+
+def with_start_expired(frontier: Frontier) -> Frontier:
+    """The frontier of a new partition of a topic that is already read. The records before the begin of its log were
+    appended after the state began, and expired before they were read."""
+    return replace(frontier, first_offset=0, expired=frontier.next_offset)
 
 
 def new_generation(state: Path) -> int:
