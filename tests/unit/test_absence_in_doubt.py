@@ -230,7 +230,7 @@ def test_the_report_of_a_run_that_did_not_come_to_its_end_never_passes(is_interr
     report = json.loads((tmp_path / "report.json").read_text())
     assert (report["outcome"], set(report["verdicts_over"]["1h"].values())) == ("unknown", {"unknown"})
     [reason] = report["reasons"]
-    assert reason.startswith("this run with --once did not come to its end")
+    assert reason.startswith("this run with --once has not reached its end")
     if is_interrupted:
         stop.set()
     run._ended(runner)

@@ -512,7 +512,11 @@ def _end_doubts(record: RunRecord) -> list[Doubt]:
     """The doubt if a `--once` run is not at its end, or if the pipeline was not at rest there: that end then decides
     nothing."""
     if record.is_once and not record.has_ended:
-        return [Doubt("this run with --once did not come to its end, so that records may be unread: run again")]
+        return [
+            Doubt(
+                "this run with --once has not reached its end, so records may be unread; if it was stopped, repeat it"
+            )
+        ]
     if record.not_at_rest_because is None:
         return []
     because = record.not_at_rest_because
