@@ -45,6 +45,7 @@ class Fed:
     key: str = "a"
     owed: bool = True
     names: str | None = None
+    partition: int = 0
 
 
 @dataclass
@@ -52,7 +53,7 @@ class Logs:
     """Brokers with topics of one partition each. ``ends``: records per topic. ``committed``: the offset of the engine's
     group. ``open_from``: topic -> first offset that an open transaction hides. ``made_anew``: topics that were deleted
     and created again. ``starts``: topic -> first offset that retention has left. ``policy``: the `cleanup.policy` of
-    all topics."""
+    all topics. ``added``: partition that was added to its topic -> its log start and end."""
 
     ends: dict[str, int]
     committed: int | None = None
@@ -60,24 +61,34 @@ class Logs:
     made_anew: set[str] = field(default_factory=set)
     starts: dict[str, int] = field(default_factory=dict)
     policy: str = "delete"
+    added: dict[PartitionId, tuple[int, int]] = field(default_factory=dict)
 
     def visible_end(self, name: str) -> int:
         return self.open_from.get(name, self.ends[name])
 
     def topics(self, names: Iterable[str], optional: object = ()) -> dict[str, Topic]:
         del optional
-        return {name: Topic(name, self._id(name), (0,)) for name in names if name in self.ends}
+        return {name: Topic(name, self._id(name), self._partitions(name)) for name in names if name in self.ends}
 
     def lookup(self, topics: Iterable[str]) -> dict[PartitionId, Lookup]:
-        return {
+        names = list(topics)
+        first = {
             PartitionId(name, 0): Lookup(
                 self._id(name), self.starts.get(name, 0), self.ends[name], self.visible_end(name), self.committed
             )
-            for name in topics
+            for name in names
+        }
+        return first | {
+            place: Lookup(self._id(place.topic), start, end, end, self.committed)
+            for place, (start, end) in self.added.items()
+            if place.topic in names
         }
 
     def policies(self, topics: Iterable[str]) -> dict[str, str]:
         return dict.fromkeys(topics, self.policy)
+
+    def _partitions(self, name: str) -> tuple[int, ...]:
+        return (0, *sorted(place.partition for place in self.added if place.topic == name))
 
     def _id(self, name: str) -> str:
         return f"again-{name}" if name in self.made_anew else f"id-{name}"
@@ -93,7 +104,10 @@ class _FedRunner(BatchRunner):
             "lookup_us": progress.lookup_us,
             "epoch": epoch_of(progress.lookup_us, self._retention),
         }
-        return facts(*({**row, **of_batch} for row in self.rows))
+        found = ({**row, **of_batch} for row in self.rows)
+        if not progress.partitions_with_hidden_start:
+            return facts(*found)
+        return facts(*({**row, "first_event_time_us": row["newest_event_time_us"]} for row in found))
 
 
 @dataclass
@@ -124,7 +138,8 @@ class FedRun:
 
     def restart(self) -> None:
         """Start a new process on the state. It opens a generation."""
-        sources, brokers = sources_of(self.config), cast("Brokers", self.logs)
+        sources = [source for source in sources_of(self.config) if source.topic in self.logs.ends]
+        absent, brokers = self.sides.keys() - self.logs.ends.keys(), cast("Brokers", self.logs)
         tables = StateTables(self.state) if self.tables is None else self.tables
         time_rules = TimeRules(self.config.timing.max_disorder, self.config.timing.idle_after)
         rules = _rules_of(self.config)
@@ -144,7 +159,8 @@ class FedRun:
                 for place, lookup in lookups.items()
             }
             before = progress = IngestProgress(before.rules, lookup_us=self.now_us - 1, frontiers=frontiers)
-        record = RunRecord(unexamined=found.unexamined)
+        record = RunRecord(unexamined=found.unexamined, waiting_for=tuple(sorted(absent)))
+        record.waiting_sides = frozenset(self.sides[topic].value for topic in absent)
         if progress.batch >= 0:
             restore_record(tables, record)
         self.runner = _FedRunner(
@@ -172,8 +188,14 @@ class FedRun:
     def send(self, *records: Fed) -> None:
         """Append records; a later batch reads them."""
         for one in records:
-            self._sent.append((PartitionId(one.topic, 0), self.logs.ends[one.topic], one))
-            self.logs.ends[one.topic] += 1
+            place = PartitionId(one.topic, one.partition)
+            if place in self.logs.added:
+                start, end = self.logs.added[place]
+                self.logs.added[place] = start, end + 1
+            else:
+                end = self.logs.ends[one.topic]
+                self.logs.ends[one.topic] += 1
+            self._sent.append((place, end, one))
 
     def feed(
         self, records: Sequence[Fed], *, after_us: int = 1, but: Sequence[str] = (), meanwhile: Sequence[Fed] = ()
@@ -186,10 +208,11 @@ class FedRun:
         runner = cast("_FedRunner", self.runner)
         known = {place: frontier.next_offset for place, frontier in runner.progress.frontiers.items()}
         ends = {PartitionId(name, 0): self.logs.visible_end(name) for name in self.logs.ends if name not in but}
+        ends |= {place: end for place, (_, end) in self.logs.added.items() if place.topic not in but}
         runner.rows = [
             _row(one, self.sides[one.topic], offset, self.now_us)
             for place, offset, one in self._sent
-            if known[place] <= offset < ends.get(place, 0)
+            if max(known.get(place, 0), self.logs.added.get(place, (0,))[0]) <= offset < ends.get(place, 0)
         ]
         self.send(*meanwhile)
         runner.advance(ends)
@@ -217,7 +240,7 @@ def _row(one: Fed, side: str, offset: int, at_us: int) -> dict[str, Any]:
     numbers = [id_ for id_ in one.ids or () if isinstance(id_, int)]
     texts = [id_ for id_ in one.ids or () if isinstance(id_, str)]
     row = fact(side, numbers or (0,), batch=0, lookup_us=at_us, window_us=one.window_us, key=one.key)
-    place = {"topic": one.topic, "records": 1, "first_offset": offset, "last_offset": offset}
+    place = {"topic": one.topic, "partition": one.partition, "records": 1, "first_offset": offset, "last_offset": offset}
     if one.ids is None:
         nothing = dict.fromkeys(("window_start_us", "key", "newest_event_time_us", "min_id", "max_id"))
         named = [] if one.names is None else [{"id": one.names, "offset": offset}]

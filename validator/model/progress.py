@@ -95,8 +95,9 @@ class IngestProgress:
             if place in lookups:
                 end = max(ends.get(place, frontier.next_offset), frontier.next_offset)
                 frontiers[place] = frontier.looked_up(lookup_us, lookups[place], end)
-                if self.results_expired:
-                    frontiers[place] = _unprovable(frontiers[place])
+        if self.results_expired:
+            # Also events of a topic that does not exist now.
+            frontiers = {place: _unprovable(frontier) for place, frontier in frontiers.items()}
         return replace(
             self, batch=batch, lookup_us=lookup_us, frontiers=frontiers, results_expired=False, offset_gaps=()
         )

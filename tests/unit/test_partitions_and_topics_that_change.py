@@ -1,0 +1,60 @@
+"""Topics that are recreated or absent, and partitions that are added, while outstanding results are waited for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.fed_run import Fed, FedRun
+from tests.unit.memory_tables import MemoryTables
+from tests.unit.reconcile_rows import MINUTE_US
+from validator.model.classes import Verdict
+from validator.model.snapshot import Snapshot
+
+SECOND_US = 1_000_000
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["folds", "saves"])
+def saves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process folds all facts, or continues from the cells that the previous one saved."""
+    monkeypatch.setattr(FedRun, "saves", request.param)
+
+
+def with_one_result_outstanding(tmp_path: Path, *settings: str) -> FedRun:
+    """Event 2 is not answered yet, and its window has closed."""
+    run = FedRun(tmp_path, settings=settings, tables=MemoryTables())
+    run.feed([Fed("click", (1,)), Fed("click", (2,)), Fed("output", (1,))])
+    run.feed([Fed("click", (3,), 2 * MINUTE_US), Fed("output", (3,), 2 * MINUTE_US)], after_us=SECOND_US)
+    return run
+
+
+def later(run: FedRun) -> Snapshot:
+    """The report after every deadline has passed."""
+    run.feed([], after_us=MINUTE_US)
+    run.feed([], after_us=2 * MINUTE_US)
+    return run.feed([], after_us=2 * MINUTE_US)
+
+
+def missing(shown: Snapshot) -> tuple[int, int]:
+    """Contributions that are missing, and confirmed as missing."""
+    return shown.contributions["missing"], shown.violations["confirmed"]["missing"]
+
+
+def recreate_outputs(run: FedRun) -> None:
+    run.logs.made_anew.add("output")
+    run.logs.ends["output"] = 0
+    run._sent = [sent for sent in run._sent if sent[0].topic != "output"]
+
+
+def test_a_result_of_a_recreated_topic_is_unprovable_also_if_the_input_topic_is_deleted(tmp_path: Path) -> None:
+    """All topics are deleted, and the one with the results is created again first. The result of event 2 was in the
+    deleted one."""
+    run = with_one_result_outstanding(tmp_path)
+    recreate_outputs(run)
+    del run.logs.ends["click"]
+    run.restart()
+    shown = later(run)
+    assert missing(shown) == (0, 0)
+    assert shown.contributions["overdue"] == 1
+    assert shown.verdicts[run.config.guarantee] is Verdict.UNKNOWN
