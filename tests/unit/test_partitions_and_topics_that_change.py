@@ -10,6 +10,7 @@ from tests.unit.fed_run import Fed, FedRun
 from tests.unit.memory_tables import MemoryTables
 from tests.unit.reconcile_rows import MINUTE_US
 from validator.model.classes import Verdict
+from validator.model.frontier import PartitionId
 from validator.model.snapshot import Snapshot
 
 SECOND_US = 1_000_000
@@ -58,3 +59,45 @@ def test_a_result_of_a_recreated_topic_is_unprovable_also_if_the_input_topic_is_
     assert missing(shown) == (0, 0)
     assert shown.contributions["overdue"] == 1
     assert shown.verdicts[run.config.guarantee] is Verdict.UNKNOWN
+
+
+def add_partition(run: FedRun, topic: str, *, expired: int) -> PartitionId:
+    """Add partition 1 to a topic. Its first records have expired when the sidecar lists it for the first time."""
+    place = PartitionId(topic, 1)
+    run.logs.added[place] = (expired, expired)
+    return place
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
+def test_a_result_that_expired_in_a_new_partition_is_not_missing(restarts: bool, tmp_path: Path) -> None:
+    run = with_one_result_outstanding(tmp_path)
+    add_partition(run, "output", expired=1)
+    if restarts:
+        run.restart()
+    shown = later(run)
+    assert missing(shown) == (0, 0)
+    assert shown.contributions["overdue"] == 1
+    assert shown.verdicts[run.config.guarantee] is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
+@pytest.mark.parametrize("topic", ["click", "output", "lateOutput"])
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_records_that_expired_in_a_new_partition_let_no_guarantee_pass(
+    start: str, topic: str, restarts: bool, tmp_path: Path
+) -> None:
+    """The partition did not exist when the state began, so `start` does not leave out its first records."""
+    run = FedRun(tmp_path, settings=(f"start={start}",), tables=MemoryTables())
+    run.feed([Fed("click", (1,)), Fed("output", (1,))])
+    run.logs.starts["click"] = 1
+    place = add_partition(run, topic, expired=3)
+    if restarts:
+        run.restart()
+    run.feed([Fed("click", (2,), 2 * MINUTE_US), Fed("output", (2,), 2 * MINUTE_US)], after_us=SECOND_US)
+    if topic == "click":
+        run.feed([Fed("click", (3,), 2 * MINUTE_US, partition=1), Fed("output", (3,), 2 * MINUTE_US)])
+    shown = later(run)
+    assert shown.contributions["processed"] + shown.contributions["out_of_scope"] == 2 + (topic == "click")
+    assert shown.verdicts[run.config.guarantee] is Verdict.UNKNOWN
+    assert any(f"3 records of {topic}-1 expired" in reason for reason in shown.reasons)
+    assert run.runner.progress.frontiers[place].invisible == 0

@@ -56,11 +56,10 @@ from validator.stream.sources import Source, readers_of
 from validator.stream.stage import Stage
 from validator.stream.start_offsets import (
     absent_partitions,
+    added_frontier,
     faults_topic,
-    first_frontier,
     is_cut_back,
     with_faults_topic,
-    with_start_expired,
 )
 from validator.stream.unreadable_results import UnreadableResults
 from validator.stream.workers import Workers
@@ -526,21 +525,20 @@ class BatchRunner:
                 raise PartitionUnlisted(f"the brokers did not list {place.topic}-{place.partition} for a moment")
 
     def _with_new_partitions(self, lookups: Mapping[PartitionId, Lookup], lookup_us: int) -> IngestProgress:
-        """The progress with a frontier for every partition. Spark reads a new partition from its log start.
+        """The progress with a frontier for every partition.
 
         A partition that was created after this batch was planned gets a frontier as well: while its records are unread,
         no absence is proven.
         """
         side = {source.topic: source.side for source in self.sources}
-        frontiers, results_expired = dict(self.progress.frontiers), False
-        for place, lookup in lookups.items():
-            if place in frontiers or place.topic not in side:
-                continue
-            found = first_frontier(side[place.topic], place, lookup, lookup.log_start_offset, lookup_us)
-            if found.hidden_start and found.side != "input":
-                found, results_expired = replace(found, unread_since_us=0), True
-            frontiers[place] = with_start_expired(found)
-        return replace(self.progress, frontiers=frontiers, results_expired=results_expired)
+        known = self.progress.frontiers
+        added = {
+            place: added_frontier(side[place.topic], place, lookup, lookup_us)
+            for place, lookup in lookups.items()
+            if place not in known and place.topic in side
+        }
+        expired = any(frontier.unread_since_us is not None for frontier in added.values())
+        return replace(self.progress, frontiers={**known, **added}, results_expired=expired)
 
     def _check_limits(self) -> None:
         """Raise `NewGenerationWanted` once a backlog is read: the topics' shares of a batch are too tight then."""

@@ -53,11 +53,12 @@ def initial_progress(
             continue
         known = frontiers.get(place)
         if known is None:
-            # A new partition of a topic that is already read is read from its log start, as Spark's source does.
-            start = lookup.log_start_offset if place.topic in known_topics else wanted[place]
-            frontier = first_frontier(sides[place.topic], place, lookup, start, lookup_us)
             if place.topic in known_topics:
-                frontier = with_start_expired(frontier)
+                frontiers[place] = added_frontier(sides[place.topic], place, lookup, lookup_us)
+                results_expired |= frontiers[place].unread_since_us is not None
+                continue
+            start = wanted[place]
+            frontier = first_frontier(sides[place.topic], place, lookup, start, lookup_us)
             if frontier.side != "input" and frontier.hidden_start:
                 frontier, results_expired = replace(frontier, unread_since_us=0), True
                 if whole_inputs and config.start.kind == "earliest":
@@ -203,12 +204,6 @@ def _with_loss(frontier: Frontier, *, events_below: int = 0) -> Frontier:
     )
 
 
-def with_start_expired(frontier: Frontier) -> Frontier:
-    """The frontier of a new partition of a topic that is already read. The records before the begin of its log were
-    appended after the state began, and expired before they were read."""
-    return replace(frontier, first_offset=0, expired=frontier.next_offset)
-
-
 def new_generation(state: Path) -> int:
     """A new generation number, whose checkpoint folder is created; earlier checkpoints are removed.
 
@@ -265,3 +260,16 @@ def first_frontier(side: Side, place: PartitionId, lookup: Lookup, start: int, l
         last_data_us=lookup_us,
         hidden_start=start > 0,
     )
+
+
+def added_frontier(side: Side, place: PartitionId, lookup: Lookup, lookup_us: int) -> Frontier:
+    """The frontier of a partition that was added to a topic which is already read. It is read from its log start, as
+    Spark's source does.
+
+    It was empty when it was added, so records before its log start expired before they were read.
+    """
+    frontier = first_frontier(side, place, lookup, lookup.log_start_offset, lookup_us)
+    if not frontier.hidden_start:
+        return frontier
+    frontier = replace(frontier, first_offset=0, expired=frontier.next_offset)
+    return frontier if side is Side.INPUT else replace(frontier, unread_since_us=0)
