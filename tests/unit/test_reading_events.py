@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -13,9 +14,8 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
-from validator.model.kafka_refusals import ClientMessages
 from validator.stream import kafka_reading
-from validator.stream.kafka_reading import Range, ReadFailed, _until_end
+from validator.stream.kafka_reading import ConsumerMessages, Range, ReadFailed, _until_end
 from validator.stream.sources import reading_of
 
 HISTORIES: Final = 3_000
@@ -103,7 +103,7 @@ def test_a_range_is_read_whole_or_fails(monkeypatch: pytest.MonkeyPatch) -> None
         found: list[int] = []
         try:
             reads = _until_end(
-                cast("Consumer", deliveries), ClientMessages(), wanted, 2.0, low_memory=chance.random() < 0.2
+                cast("Consumer", deliveries), ConsumerMessages(), wanted, 2.0, low_memory=chance.random() < 0.2
             )
             for messages, offsets in reads:
                 assert [message.offset() for message in messages] == offsets.tolist()
@@ -138,4 +138,30 @@ def test_repeated_client_errors_do_not_delay_the_timeout_of_a_range(monkeypatch:
 
     monkeypatch.setattr(deliveries, "consume", consume)
     with pytest.raises(ReadFailed, match=r"in time: .* t-0 from offset 3"):
-        list(_until_end(cast("Consumer", deliveries), ClientMessages(), Range(0, "t", 0, 3, 9), 5.0, low_memory=False))
+        list(_until_end(cast("Consumer", deliveries), ConsumerMessages(), Range(0, "t", 0, 3, 9), 5.0, low_memory=False))
+
+
+@pytest.mark.parametrize("advances", [True, False])
+def test_a_range_of_aborted_transactions_may_take_longer_than_the_timeout(
+    advances: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka omits their records and returns no message meanwhile. Only its statistics show that it advances."""
+    deliveries, client_messages = Deliveries([], random.Random(1)), ConsumerMessages()
+    monkeypatch.setattr(kafka_reading, "time", SimpleNamespace(monotonic=lambda: deliveries.seconds))
+
+    def consume(most: int, timeout: float) -> list[Message]:
+        deliveries.seconds += 1
+        if deliveries.seconds == 60:
+            return [event(KafkaError._PARTITION_EOF, 900)]
+        next_offset = 3 + 10 * int(deliveries.seconds) if advances else 13
+        partitions = {"-1": {"next_offset": -1001}, "0": {"next_offset": next_offset}, "1": {"next_offset": 10**6}}
+        client_messages.statistics(json.dumps({"topics": {"t": {"partitions": partitions}}}))
+        return []
+
+    monkeypatch.setattr(deliveries, "consume", consume)
+    reads = _until_end(cast("Consumer", deliveries), client_messages, Range(0, "t", 0, 3, 900), 5.0, low_memory=False)
+    if advances:
+        assert list(reads) == []
+    else:
+        with pytest.raises(ReadFailed, match="in time"):
+            list(reads)

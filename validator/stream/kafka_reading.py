@@ -10,12 +10,13 @@ Spark's own Kafka source only plans the batches: docs/decisions/0114-workers-rea
 from __future__ import annotations
 
 import gc
+import json
 import math
 import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -41,6 +42,8 @@ _RECORDS_MAX: Final = 16_384
 _HELD_BYTES_MAX: Final = 32 * 2**20
 """An Arrow batch ends once it has `_RECORDS_MAX` records or this many bytes of values."""
 _POLL_SECONDS: Final = 0.1
+_STATISTICS_MS: Final = 5_000
+"""Interval of librdkafka's statistics, in milliseconds."""
 _SILENCE_SECONDS: Final = 30.0
 """A range that does not advance for this long fails. The sidecar then restarts from the committed frontiers."""
 _CHILD_SECONDS: Final = 60
@@ -91,6 +94,24 @@ class Range(NamedTuple):
     partition: int
     start: int
     end: int
+
+
+@dataclass
+class ConsumerMessages(ClientMessages):
+    """The messages of one consumer. ``fetched``: (topic, partition) -> the offset that is fetched next. It rises also
+    while librdkafka omits records of aborted transactions and returns no message."""
+
+    fetched: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def statistics(self, text: str) -> None:
+        """``stats_cb`` of librdkafka."""
+        for topic, found in json.loads(text)["topics"].items():
+            for number, partition in found["partitions"].items():
+                self.fetched[topic, int(number)] = partition["next_offset"]
+
+    def options(self) -> dict[str, object]:
+        """As of `ClientMessages`."""
+        return {**super().options(), "statistics.interval.ms": _STATISTICS_MS, "stats_cb": self.statistics}
 
 
 @dataclass(frozen=True)
@@ -208,13 +229,14 @@ class Reading:
 
 
 def _until_end(
-    consumer: Consumer, client_messages: ClientMessages, wanted: Range, silence_seconds: float, *, low_memory: bool
+    consumer: Consumer, client_messages: ConsumerMessages, wanted: Range, silence_seconds: float, *, low_memory: bool
 ) -> Iterator[Read]:
     """The messages of a range, up to its end. Raises as `_after` does."""
     client_messages.texts.clear()
+    client_messages.fetched.clear()
     consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
     count = 1 if low_memory else _MESSAGES_AT_ONCE
-    reached = wanted.start
+    reached = fetched = wanted.start
     moved = time.monotonic()
     while reached < wanted.end:
         # consume() waits for this many messages, or for `_POLL_SECONDS`.
@@ -241,7 +263,8 @@ def _until_end(
         # Errors are handled after the records that preceded them.
         for error in errors:
             reached = max(reached, _after(error, wanted, reached))
-        if reached > before:
+        fetched_before, fetched = fetched, max(fetched, client_messages.fetched.get(wanted[1:3], 0))
+        if reached > before or fetched > fetched_before:
             moved = time.monotonic()
         # librdkafka returns no message for a topic that does not exist.
         elif any("Unknown topic or partition" in text and wanted.topic in text for text in client_messages.texts):
@@ -399,7 +422,7 @@ def _named_headers(message: Message) -> Mapping[str, bytes | None]:
         return {}
 
 
-_consumers: Final[dict[str, tuple[Consumer, ClientMessages]]] = {}
+_consumers: Final[dict[str, tuple[Consumer, ConsumerMessages]]] = {}
 """This worker's consumer, at most one, by its options."""
 
 
@@ -410,13 +433,13 @@ def _close_consumers() -> None:
 
 
 @contextmanager
-def _consumer(options: dict[str, Any]) -> Iterator[tuple[Consumer, ClientMessages]]:
+def _consumer(options: dict[str, Any]) -> Iterator[tuple[Consumer, ConsumerMessages]]:
     """This worker's consumer. A consumer that met an error, or was left within a range, is not reused."""
     name = repr(sorted(options.items()))
     found = _consumers.pop(name, None)
     _close_consumers()
     if found is None:
-        client_messages = ClientMessages()
+        client_messages = ConsumerMessages()
         found = Consumer({**options, **client_messages.options()}), client_messages
     try:
         yield found
