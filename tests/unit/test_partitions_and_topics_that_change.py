@@ -101,3 +101,29 @@ def test_records_that_expired_in_a_new_partition_let_no_guarantee_pass(
     assert shown.verdicts[run.config.guarantee] is Verdict.UNKNOWN
     assert any(f"3 records of {topic}-1 expired" in reason for reason in shown.reasons)
     assert run.runner.progress.frontiers[place].invisible == 0
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["live", "once"])
+def test_events_of_a_deleted_input_topic_are_not_lost(ends: bool, tmp_path: Path) -> None:
+    """The engine may not have read event 2 before its topic was deleted. A recreated topic shows that it never will."""
+    run = with_one_result_outstanding(tmp_path)
+    del run.logs.ends["click"]
+    run.restart()
+    shown = run.end() if ends else later(run)
+    assert missing(shown) == (1, 0)
+    assert shown.verdicts[run.config.guarantee] is Verdict.UNKNOWN
+    run.logs.ends["click"] = 0
+    run.logs.made_anew.add("click")
+    run._sent = [sent for sent in run._sent if sent[0].topic != "click"]
+    run.restart()
+    assert missing(later(run)) == (0, 0)
+
+
+def test_a_loss_is_proven_once_the_input_topic_is_listed_again(tmp_path: Path) -> None:
+    run = with_one_result_outstanding(tmp_path)
+    read = run.logs.ends.pop("click")
+    run.restart()
+    assert missing(later(run)) == (1, 0)
+    run.logs.ends["click"] = read
+    run.restart()
+    assert missing(later(run)) == (1, 1)

@@ -42,9 +42,10 @@ class Suspicion:
         return progress.hidden("input") + progress.expired_of("input") + progress.compacted_of("input")
 
     def hidden_answers(self, progress: IngestProgress) -> float:
-        """Return the number of late and rejected records that could not be decoded. It is infinite if a topic of the
-        engine's answers does not exist (its name may be misspelt)."""
-        if self.absent_sides - {"input"}:
+        """Return the number of late and rejected records that could not be decoded. It is infinite if a topic does not
+        exist: the name of a topic of answers may be misspelt, and an input topic may have been deleted before the
+        engine had read it."""
+        if self.absent_sides:
             return math.inf
         return progress.hidden("late") + progress.hidden("rejected")
 
