@@ -240,7 +240,13 @@ def _row(one: Fed, side: str, offset: int, at_us: int) -> dict[str, Any]:
     numbers = [id_ for id_ in one.ids or () if isinstance(id_, int)]
     texts = [id_ for id_ in one.ids or () if isinstance(id_, str)]
     row = fact(side, numbers or (0,), batch=0, lookup_us=at_us, window_us=one.window_us, key=one.key)
-    place = {"topic": one.topic, "partition": one.partition, "records": 1, "first_offset": offset, "last_offset": offset}
+    place = {
+        "topic": one.topic,
+        "partition": one.partition,
+        "records": 1,
+        "first_offset": offset,
+        "last_offset": offset,
+    }
     if one.ids is None:
         nothing = dict.fromkeys(("window_start_us", "key", "newest_event_time_us", "min_id", "max_id"))
         named = [] if one.names is None else [{"id": one.names, "offset": offset}]

@@ -138,7 +138,9 @@ def test_repeated_client_errors_do_not_delay_the_timeout_of_a_range(monkeypatch:
 
     monkeypatch.setattr(deliveries, "consume", consume)
     with pytest.raises(ReadFailed, match=r"in time: .* t-0 from offset 3"):
-        list(_until_end(cast("Consumer", deliveries), ConsumerMessages(), Range(0, "t", 0, 3, 9), 5.0, low_memory=False))
+        list(
+            _until_end(cast("Consumer", deliveries), ConsumerMessages(), Range(0, "t", 0, 3, 9), 5.0, low_memory=False)
+        )
 
 
 @pytest.mark.parametrize("advances", [True, False])
