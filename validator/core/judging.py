@@ -25,7 +25,7 @@ from validator.model.frontier import Clock, RunEnd
 from validator.model.progress import IngestProgress
 from validator.oracles.seam import Oracle
 from validator.reconcile.cell_index import CellIndex
-from validator.reconcile.cells import STALE, Cells, Columns, contributing, unowed
+from validator.reconcile.cells import RETIRED_BEFORE, STALE, Cells, Columns, contributing, unowed
 from validator.reconcile.compare import Compared, PartitionOffsets, RequestedIds, TopicPartition, compare, expanded
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import (
@@ -74,6 +74,9 @@ class Facts(Protocol):
 
     def inputs_with(self, requested: RequestedIds) -> RequestedIds:
         """Return those of the given ids that an input has."""
+
+    def judged_before(self, keys: pa.Array, until_us: Ints) -> Bools:
+        """Return which cells of one id, by key, have a verdict of a batch at or before the instant ``until_us``."""
 
     def forget(self, before_batch: int) -> None:
         """Remove the facts of older batches from memory."""
@@ -146,6 +149,9 @@ class _FactsBefore:
 
     def inputs_with(self, requested: RequestedIds) -> RequestedIds:
         return self.facts.inputs_with(requested)
+
+    def judged_before(self, keys: pa.Array, until_us: Ints) -> Bools:
+        return self.facts.judged_before(keys, until_us)
 
     @property
     def in_memory_from(self) -> int:
@@ -344,11 +350,31 @@ class Judging:
         wants = np.concatenate(wanting)
         if len(wants):
             self._compare(wants, np.concatenate(versions), offsets)
+            self._note_retired_before(wants, clock)
             for part in self._parts(wants):
                 note(part, self.judged_of(part))
         self._note(noted)
         found = self.cell_states.sums().with_due_since(since.unconsumed_due_us, since.blocked_due_us)
         return replace(found, changed=sum(len(part.rows) for part in self.changed))
+
+    def _note_retired_before(self, rows: Ints, clock: Clock) -> None:
+        """Put cells of one id out of scope if they were judged before a retirement, and their facts are newer than it.
+
+        Their earlier facts are retired: the engine may rightly not answer a repeat (`collapse`), or list an id as often
+        as before and once more (emission `cumulative`). Only cells with a new violation are looked up.
+        """
+        if not (self.rules.oracle.by_id and clock.retired and len(rows)):
+            return
+        cells, counts = self.cells, self.judged_of(rows).counts
+        new = np.zeros(len(rows), dtype=np.bool_)
+        for name in ("missing", "duplicate"):
+            new |= counts[name] > cells[f"recorded_{name}"][rows]
+        retired_us = np.array([ABSENT, *sorted(at_us for at_us, _ in clock.retired)], dtype=np.int64)
+        until_us = retired_us[np.searchsorted(retired_us[1:], cells["first_seen_us"][rows])]
+        new &= until_us != ABSENT
+        rows, until_us = rows[new], until_us[new]
+        if len(rows):
+            cells.put(RETIRED_BEFORE, rows[self.known.judged_before(cells.keys(rows), until_us)], 1)
 
     def _parts(self, rows: Ints) -> Iterator[Ints]:
         """Return rows in parts whose verdicts fit into memory together; in one part if a verdict depends on other

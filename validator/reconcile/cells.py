@@ -32,6 +32,8 @@ SIDES: Final = {Side.INPUT: "expected", Side.OUTPUT: "processed", Side.LATE: "la
 
 SUMS: Final = (*(f"{name}_{part}" for name in SIDES.values() for part in ("count", "a", "b")), "results")
 MINIMA: Final = ("first_batch", "first_epoch", "first_seen_us", "first_input_time_us", "first_result_time_us")
+RETIRED_BEFORE: Final = "retired_before"
+"""Column of cells of one id: 1 if facts of the cell were retired before those that it has now."""
 _SLOT_SEEN: Final = "slot_seen_us"
 """Column of cells that merge: ``first_seen_us`` of the cell's own slot, without the slots that joined it."""
 MAXIMA: Final = (
@@ -262,6 +264,7 @@ class Cells(Columns):
             *(f"x_{name}" for name in EXPANSION_FIELDS),
             *(newest.COLUMNS if self.newest is not None else ()),
             *((_SLOT_SEEN,) if self.merges else ()),
+            *((RETIRED_BEFORE,) if oracle.by_id else ()),
         )
         of_recorded = (f"{part}_{name}" for name in recorded for part in ("recorded", "confirmed", "began"))
         self._initials = {name: np.int64(_initial(name)) for name in (*names, "recorded_digest", *of_recorded)}

@@ -19,7 +19,7 @@ import pyarrow as pa
 from validator.model.arrays import ABSENT, Bools, Ints, ints
 from validator.model.frontier import Clock, RunEnd, counted_back_us
 from validator.oracles.seam import Oracle
-from validator.reconcile.cells import EXPANSION_FIELDS, Columns
+from validator.reconcile.cells import EXPANSION_FIELDS, RETIRED_BEFORE, Columns
 
 CONTRIBUTIONS: Final = (
     "expected",
@@ -299,6 +299,8 @@ def _in_scope(cells: Columns, clock: Clock, margin_us: int) -> Bools:
     windows = cells.begins_us - margin_us
     # If a key has results on several partitions, it is not known which is the newest.
     scope = np.full(len(cells), True) if cells.newest is None else ~cells.newest.scattered
+    if cells.oracle.by_id:
+        scope &= cells[RETIRED_BEFORE] != 1
     if clock.horizon_us is not None:
         scope &= windows >= clock.horizon_us
     for at_us, horizon_us in clock.retired:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from validator.model.arrays import ABSENT, field, ints, listed
+from validator.model.arrays import ABSENT, Bools, Ints, field, ints, listed
 from validator.reconcile.cells import FACT_COLUMNS, of_cells
 from validator.reconcile.compare import COMPARED_COLUMNS, RequestedIds
 from validator.reconcile.facts import Kind, Side
@@ -94,6 +94,15 @@ class KnownFacts:
             if found.all() and len(named) == len(texts):
                 break
         return numbers[found], sorted(named)
+
+    def judged_before(self, keys: pa.Array, until_us: Ints) -> Bools:
+        """Which cells of one id, by key, have a verdict of a batch at or before the instant ``until_us``."""
+        found = np.zeros(len(keys), dtype=np.bool_)
+        where = ds.field("key").isin(keys) & (ds.field("lookup_us") <= int(until_us.max()))
+        for part in () if self._tables is None else self._tables.scan(Table.VERDICTS, ("key", "lookup_us"), where):
+            rows = ints(pc.index_in(part["key"], value_set=keys.cast(part["key"].type)))
+            found[rows[ints(part["lookup_us"]) <= until_us[rows]]] = True
+        return found
 
     def _inputs(self, requested: RequestedIds) -> Iterator[pa.Table]:
         """Input facts that may contain some of the ids, those in memory first, from the newest."""
