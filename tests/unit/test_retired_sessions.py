@@ -72,3 +72,28 @@ def test_an_event_that_joins_a_session_in_memory_with_a_retired_one_puts_it_out_
     now = replace(clock(at + 50), retired=((later, 2 * MINUTE_US + 1),))
     assert run.judging.absorb(None, now, {}).counts["missing"] == 0
     assert run.judging.sums.counts["out_of_scope"] == 3
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("moves", [False, True])
+def test_an_event_that_moves_the_begin_of_a_session_near_a_retired_one_puts_it_out_of_scope(
+    moves: bool, restarts: bool, tmp_path: Path
+) -> None:
+    """The begin moves within its slot. The engine joins both sessions, and names its result by the retired one."""
+    run = Run(tmp_path / "state")
+    run.judging = Judging(KnownFacts(run.tables, first_batch=0), RULES)
+    retired = [event(0, MINUTE_US // 2, START_US, 0), fact("output", [0], batch=0, lookup_us=START_US)]
+    run.batch(START_US, *retired, event(1, 2 * MINUTE_US - 9, START_US, 0))
+    later = START_US + RETENTION_US + 2 * EPOCH_US
+    run.batch(later, fact("output", [1], batch=1, lookup_us=later, window_us=MINUTE_US))
+    run.retire()
+    assert run.retired.sums.cells_seen == 1
+    at, batch = later + 5, run.progress.batch + 1
+    time_us = MINUTE_US + MINUTE_US // 4 if moves else 2 * MINUTE_US - 5
+    run.batch(at, event(2, time_us, at, batch), fact("output", [2], batch=batch, lookup_us=at))
+    if restarts:
+        run.judging = recover(run.tables, TIME_RULES, RULES.oracle).judging(
+            KnownFacts(run.tables, first_batch=batch + 1), RULES
+        )
+    counts = run.judging.absorb(None, replace(clock(at + 50), retired=((later, 1),)), {}).counts
+    assert (counts["missing"], counts["out_of_scope"]) == ((0, 2) if moves else (1, 0))

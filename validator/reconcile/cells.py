@@ -36,6 +36,8 @@ RETIRED_BEFORE: Final = "retired_before"
 """Column of cells of one id: 1 if facts of the cell were retired before those that it has now."""
 _SLOT_SEEN: Final = "slot_seen_us"
 """Column of cells that merge: ``first_seen_us`` of the cell's own slot, without the slots that joined it."""
+_BEGIN_SEEN: Final = "begin_seen_us"
+"""Column of cells that merge: lookup instant of the first batch that read the earliest event of the cell's own slot."""
 MAXIMA: Final = (
     "expected_us",
     "observed_us",
@@ -185,6 +187,15 @@ class Columns(ABC):
         return self[_SLOT_SEEN if self.merges else "first_seen_us"]
 
     @property
+    def begin_seen_us(self) -> Ints:
+        """The lookup instant of the first batch that read the earliest event of each cell. If events do not move the
+        begins of cells, or no event is known, it is `slot_seen_us`."""
+        if not self.merges:
+            return self.slot_seen_us
+        found = self[_BEGIN_SEEN]
+        return np.where(found == NEVER, self.slot_seen_us, found)
+
+    @property
     def facts_version(self) -> Ints:
         """A number per cell that rises with each of its facts."""
         given = self["expected_count"] + self["late_count"] + self["rejected_count"]
@@ -263,7 +274,7 @@ class Cells(Columns):
             *MAXIMA,
             *(f"x_{name}" for name in EXPANSION_FIELDS),
             *(newest.COLUMNS if self.newest is not None else ()),
-            *((_SLOT_SEEN,) if self.merges else ()),
+            *((_SLOT_SEEN, _BEGIN_SEEN) if self.merges else ()),
             *((RETIRED_BEFORE,) if oracle.by_id else ()),
         )
         of_recorded = (f"{part}_{name}" for name in recorded for part in ("recorded", "confirmed", "began"))
@@ -400,7 +411,13 @@ class Cells(Columns):
         assert after_us is not None, "an oracle whose events postpone the ends of cells has ends_after_us"
         of_input = is_one_of(facts["side"], Side.INPUT.value)
         mine, latest = rows[of_input], ints(facts["latest_us"])[of_input]
-        np.minimum.at(self.array("first_event_us"), mine, ints(facts["earliest_us"], NEVER)[of_input])
+        earliest, before = ints(facts["earliest_us"], NEVER)[of_input], self["first_event_us"][mine]
+        np.minimum.at(self.array("first_event_us"), mine, earliest)
+        if self.merges:
+            first = self["first_event_us"][mine]
+            self.put(_BEGIN_SEEN, mine[first < before], NEVER)
+            begins = earliest == first
+            np.minimum.at(self.array(_BEGIN_SEEN), mine[begins], ints(facts["lookup_us"])[of_input][begins])
         np.maximum.at(self.array("last_event_us"), mine, latest)
         np.maximum.at(self.array("end_us"), self.merged_rows(mine), latest + after_us)
 
@@ -537,7 +554,7 @@ _TIMED: Final = {Side.INPUT: "input", Side.OUTPUT: "result"}
 
 
 def _initial(name: str) -> int:
-    if name in MINIMA or name in newest.MINIMA or name in ("first_event_us", _SLOT_SEEN):
+    if name in MINIMA or name in newest.MINIMA or name in ("first_event_us", _SLOT_SEEN, _BEGIN_SEEN):
         return NEVER
     counted = (
         name in SUMS

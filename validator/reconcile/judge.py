@@ -305,8 +305,8 @@ def _in_scope(cells: Columns, clock: Clock, margin_us: int) -> Bools:
         scope &= windows >= clock.horizon_us
     for at_us, horizon_us in clock.retired:
         # Other facts of the cell may have been dropped, so the remaining ones cannot be judged. If an event read after
-        # the drop moved the begin of a session to before the horizon, the session may be part of a dropped one.
-        scope &= ~((cells.slot_seen_us > at_us) & (windows < horizon_us))
+        # the drop moved the begin of a session that is near the horizon, the session may be part of a dropped one.
+        scope &= ~((cells.begin_seen_us > at_us) & (windows < horizon_us))
     return scope
 
 
