@@ -47,7 +47,7 @@ _LOG_ENTRY: Final = re.compile(r"([0-9]{20})\.(json|crc|checkpoint\..*parquet|ch
 _PATIENCE: Final = 2
 """Number of retentions after which an unchanged cell is retired undecided."""
 MARKS_KEPT: Final = 50
-"""Number of retirements kept. Older ones concern cells that are retired by now."""
+"""Number of retirements kept (`_bounded_retirements`)."""
 
 Violation = tuple[str, int, str]
 """(class, window's start in microseconds, key)."""
@@ -249,9 +249,29 @@ def plan(
     cells["epoch"] = np.where(removed, cells["epoch"], epochs)
     retirements = retired.retirements
     if horizon_us is not None:
-        retirements = (*retirements, Retirement(progress.lookup_us, horizon_us))[-MARKS_KEPT:]
+        retirements = (*retirements, Retirement(progress.lookup_us, horizon_us))
+        retirements = _bounded_retirements(retirements, judging, ~removed)
     new = Retired(retired.sums.plus(leaving).plus(effect.settled), through, retirements, known)
     return Plan(new, pa.concat_tables(carried), removed, newest_batch)
+
+
+def _bounded_retirements(retirements: tuple[Retirement, ...], judging: Judging, stay: Bools) -> tuple[Retirement, ...]:
+    """The retirements without the oldest one that is not needed, if there are more than `MARKS_KEPT`.
+
+    Needed are the highest horizon, which puts new cells of retired windows out of scope, and each retirement that alone
+    puts a remaining cell out of scope. Otherwise retirements of earlier windows would end the effect of the highest
+    horizon, and a retired id that cumulative results list again would be judged as an id without an event.
+    """
+    if len(retirements) <= MARKS_KEPT:
+        return retirements
+    seen_us = judging.cells.begin_seen_us[stay]
+    begins_us = (judging.cells.begins_us - judging.rules.oracle.scope_margin_us)[stay]
+    outside = np.array([(seen_us > it.at_us) & (begins_us < it.horizon_us) for it in retirements])
+    is_needed = (outside & (np.count_nonzero(outside, axis=0) == 1)).any(axis=1)
+    highest = max(range(len(retirements)), key=lambda number: retirements[number].horizon_us)
+    others = [number for number in range(len(retirements)) if number != highest]
+    spare = next((number for number in others if not is_needed[number]), others[0])
+    return (*retirements[:spare], *retirements[spare + 1 :])
 
 
 def _bounded(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,68 @@
+"""Retired cells stay out of scope after more retirements than are kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit import test_retention, test_running_aggregate
+from tests.unit.reconcile_rows import MINUTE_US, fact, facts
+from tests.unit.test_retention import EPOCH_US, RETENTION_US, START_US, clock
+from tests.unit.test_running_aggregate import events, results
+from validator.core.judging import Judging
+from validator.oracles.distinct import Distinct
+from validator.reconcile.judge import Rules
+from validator.state.known_facts import KnownFacts
+from validator.stream import retention
+
+STEP_US = RETENTION_US + 2 * EPOCH_US
+DISTINCT = Rules(oracle=Distinct.of(MINUTE_US), overdue_after_us=1, missing_after_us=2, collapse=True)
+
+
+@pytest.fixture(autouse=True)
+def few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "MARKS_KEPT", 3)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_retired_ids_that_lists_name_again_stay_out_of_scope(restarts: bool, tmp_path: Path) -> None:
+    """A key pauses for longer than the retention, and then has results all the time."""
+    run, at = test_running_aggregate.Run(tmp_path / "state"), START_US
+    run.batch(at, events(1, at, (1, "k", at - 9)), results(1, at, ("k", [1])))
+    said = [1]
+    for number in range(2, 9):
+        at += STEP_US
+        others, of_key = (100 + number, f"z{number}", at - 5), (number, "k", at - 5)
+        if number > 3:
+            said.append(number)
+            read = events(number, at, others, of_key), results(number, at, (others[1], [others[0]]), ("k", said))
+        else:
+            read = events(number, at, others), results(number, at, (others[1], [others[0]]))
+        run.batch(at, *read)
+        run.retire()
+    assert len(run.retired.retirements) == retention.MARKS_KEPT
+    counts = run.restarted() if restarts else run.batch(at + 1)
+    assert counts == {"expected": 13, "processed": 13}
+
+
+def test_retirements_of_earlier_windows_leave_the_highest_horizon(tmp_path: Path) -> None:
+    """A window is retired. Then only events of earlier windows come for a time. At last an id of the window repeats."""
+    run = test_retention.Run(tmp_path / "state")
+    run.judging = Judging(KnownFacts(run.tables, first_batch=0), DISTINCT)
+    window_us = 100 * MINUTE_US
+    for number in range(6):
+        at = START_US + number * STEP_US
+        us, key = 0 if number else window_us, f"k{number}"
+        event = fact("input", [number], batch=number, lookup_us=at, window_us=us, key=key)
+        run.batch(at, event, fact("output", [number], batch=number, lookup_us=at, window_us=us, key=key))
+        if number:
+            run.retire()
+    assert len(run.retired.retirements) == retention.MARKS_KEPT
+    retired = tuple((it.at_us, it.horizon_us) for it in run.retired.retirements)
+    repeat = fact("input", [0], batch=99, lookup_us=at + 10, window_us=window_us, key="k0")
+    for step in (10, 20):
+        now = replace(clock(at + step), retired=retired)
+        counts = run.judging.absorb(facts(repeat) if step == 10 else None, now, {}).counts
+    assert (counts["missing"], counts["out_of_scope"]) == (0, 2), "the repeat, and the last of the earlier windows"
