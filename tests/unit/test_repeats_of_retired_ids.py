@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 
 from tests.unit.test_running_aggregate import CUMULATIVE, LATER_US, START_US, TIME_RULES, Run, events, results
 from validator.core.judging import Judging
+from validator.model.progress import Retirement
 from validator.oracles.running_aggregate import RunningAggregate
 from validator.reconcile.judge import Rules
 from validator.state.known_facts import KnownFacts
@@ -75,3 +77,14 @@ def test_an_answered_repeat_stays_in_scope(tmp_path: Path) -> None:
     at = LATER_US + 100
     batch(run, at, [events(3, at, (1, "k", at - 5))])
     assert batch(run, at + 1, [results(4, at + 1, ("k", [1]))]) == {"expected": 3, "processed": 3}
+
+
+def test_the_retirement_of_an_id_need_not_be_known_any_more(tmp_path: Path) -> None:
+    """Only so many retirements are kept. A list has named the retired id again long ago."""
+    run = retired_id(tmp_path / "state", CUMULATIVE, collapse=False)
+    at = LATER_US + 100
+    batch(run, at, [results(3, at, ("k", [1]))])
+    kept = Retirement(START_US - 1, START_US), Retirement(at + 1, LATER_US - 10)
+    run.retired = replace(run.retired, retirements=kept)
+    counts = batch(run, at + 10, [events(4, at + 10, (1, "k", at + 5)), results(4, at + 10, ("k", [1, 1]))])
+    assert counts == {"expected": 2, "processed": 2, "out_of_scope": 1}

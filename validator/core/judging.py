@@ -75,8 +75,8 @@ class Facts(Protocol):
     def inputs_with(self, requested: RequestedIds) -> RequestedIds:
         """Return those of the given ids that an input has."""
 
-    def judged_before(self, keys: pa.Array, until_us: Ints) -> Bools:
-        """Return which cells of one id, by key, have a verdict of a batch at or before the instant ``until_us``."""
+    def judged_before(self, keys: pa.Array, instants_us: Ints) -> Bools:
+        """Return which cells of one id, by key, have a verdict of a batch before the instant of the cell."""
 
     def forget(self, before_batch: int) -> None:
         """Remove the facts of older batches from memory."""
@@ -150,8 +150,8 @@ class _FactsBefore:
     def inputs_with(self, requested: RequestedIds) -> RequestedIds:
         return self.facts.inputs_with(requested)
 
-    def judged_before(self, keys: pa.Array, until_us: Ints) -> Bools:
-        return self.facts.judged_before(keys, until_us)
+    def judged_before(self, keys: pa.Array, instants_us: Ints) -> Bools:
+        return self.facts.judged_before(keys, instants_us)
 
     @property
     def in_memory_from(self) -> int:
@@ -358,10 +358,10 @@ class Judging:
         return replace(found, changed=sum(len(part.rows) for part in self.changed))
 
     def _note_retired_before(self, rows: Ints, clock: Clock) -> None:
-        """Put cells of one id out of scope if they were judged before a retirement, and their facts are newer than it.
+        """Put cells of one id out of scope that were judged before their first fact: their earlier facts are retired.
 
-        Their earlier facts are retired: the engine may rightly not answer a repeat (`collapse`), or list an id as often
-        as before and once more (emission `cumulative`). Only cells with a new violation are looked up.
+        The engine may rightly not answer a repeat (`collapse`), or list an id as often as before and once more
+        (emission `cumulative`). Only cells with a new violation are looked up.
         """
         if not (self.rules.oracle.by_id and clock.retired and len(rows)):
             return
@@ -369,12 +369,10 @@ class Judging:
         new = np.zeros(len(rows), dtype=np.bool_)
         for name in ("missing", "duplicate"):
             new |= counts[name] > cells[f"recorded_{name}"][rows]
-        retired_us = np.array([ABSENT, *sorted(at_us for at_us, _ in clock.retired)], dtype=np.int64)
-        until_us = retired_us[np.searchsorted(retired_us[1:], cells["first_seen_us"][rows])]
-        new &= until_us != ABSENT
-        rows, until_us = rows[new], until_us[new]
+        rows = rows[new]
         if len(rows):
-            cells.put(RETIRED_BEFORE, rows[self.known.judged_before(cells.keys(rows), until_us)], 1)
+            before = self.known.judged_before(cells.keys(rows), cells["first_seen_us"][rows])
+            cells.put(RETIRED_BEFORE, rows[before], 1)
 
     def _parts(self, rows: Ints) -> Iterator[Ints]:
         """Return rows in parts whose verdicts fit into memory together; in one part if a verdict depends on other

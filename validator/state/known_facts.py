@@ -95,13 +95,13 @@ class KnownFacts:
                 break
         return numbers[found], sorted(named)
 
-    def judged_before(self, keys: pa.Array, until_us: Ints) -> Bools:
-        """Which cells of one id, by key, have a verdict of a batch at or before the instant ``until_us``."""
+    def judged_before(self, keys: pa.Array, instants_us: Ints) -> Bools:
+        """Which cells of one id, by key, have a verdict of a batch before the instant of the cell."""
         found = np.zeros(len(keys), dtype=np.bool_)
-        where = ds.field("key").isin(keys) & (ds.field("lookup_us") <= int(until_us.max()))
+        where = ds.field("key").isin(keys) & (ds.field("lookup_us") < int(instants_us.max()))
         for part in () if self._tables is None else self._tables.scan(Table.VERDICTS, ("key", "lookup_us"), where):
             rows = ints(pc.index_in(part["key"], value_set=keys.cast(part["key"].type)))
-            found[rows[ints(part["lookup_us"]) <= until_us[rows]]] = True
+            found[rows[ints(part["lookup_us"]) < instants_us[rows]]] = True
         return found
 
     def _inputs(self, requested: RequestedIds) -> Iterator[pa.Table]:
