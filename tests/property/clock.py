@@ -5,6 +5,7 @@ Part of the brute-force reference: numbers in brackets are the choices listed at
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import wraps
@@ -65,6 +66,8 @@ class Clock:
         self.timing = timing
         self.steps = steps
         self.answered: dict[object, Any] = {}
+        self.touched: dict[Cell, list[int]] = defaultdict(list)
+        """Cell -> lookup instants of the batches that read its events and observations; filled by the reference."""
         self.now: Final = steps[-1]
         self._watermarks: Final = self._all_watermarks()
 
@@ -179,11 +182,33 @@ class Clock:
 
     @remembered
     def closing(self, cell: Cell) -> int | None:
-        """ "The lookup instant T of the batch after which the input watermark had passed the cell's end" [1]."""
+        """ "The lookup instant T of the batch after which the input watermark had passed the cell's end" [1], or at
+        which a run ended, unless the cell was opened again [22]."""
+        ends = [step.lookup_us for step in self.steps if step.ending == "once"]
         for step, mark in zip(self.steps, self._watermarks, strict=True):
             if mark is not None and mark >= self.end(cell):
-                return step.lookup_us
-        return None
+                ends = [*(end for end in ends if end < step.lookup_us), step.lookup_us]
+                break
+        else:
+            ends.append(NEVER)
+        touched = self.touched[cell]
+        for end in ends:
+            if any(at <= end for at in touched) and not any(end < at < ends[-1] for at in touched):
+                return None if end == NEVER else end
+        return None if ends[-1] == NEVER else ends[-1]
+
+    @remembered
+    def is_resting(self, cell: Cell) -> bool:
+        """Whether nothing of a cell was read since the newest end of a run [22]."""
+        ends = [step.lookup_us for step in self.steps if step.ending != "none"]
+        return bool(ends) and max(self.touched[cell], default=NEVER) <= ends[-1]
+
+    @remembered
+    def is_left_due(self, cell: Cell) -> bool:
+        """Whether the newest end of a run decided what is outstanding in a cell [22]."""
+        ends = [step.lookup_us for step in self.steps if step.ending != "none"]
+        closing = self.closing(cell)
+        return self.is_resting(cell) and closing is not None and closing <= ends[-1]
 
     @remembered
     def due_base(self, cell: Cell) -> int | None:

@@ -136,10 +136,10 @@ class DistinctCase(Case):
         return Distinct.of(timing.window_us, timing.window_offset_us)
 
 
-def distinct_case(seed: int, *, causal: bool, steps_most: int) -> DistinctCase:
+def distinct_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> DistinctCase:
     """The case that ``seed`` generates."""
     rng = Random(seed)
-    history = distinct_history(rng, causal=causal)
+    history = distinct_history(rng, causal=causal, allowed=allowed)
     if not causal:
         history = odder(history, rng)
     return DistinctCase(seed, causal, stretched(coarser(history, rng, steps_most)))

@@ -45,7 +45,7 @@ class Habits:
     rejects: float
     fires_early: float
     splits: float
-    flush_us: int | None
+    flushes_us: frozenset[int]
     """When it emits all pending cells, before the pipeline comes to rest."""
 
 
@@ -77,7 +77,7 @@ class Engine:
             for log, offset in sorted(arrived, key=lambda at: at[1]):
                 self._arrive(now, log, offset)
             self._advance(now)
-            if now == self.habits.flush_us:
+            if now in self.habits.flushes_us:
                 for cell in list(self.pending):
                     self._emit(now, cell)
         return self.answers

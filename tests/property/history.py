@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 Role: TypeAlias = Literal["input", "output", "late", "rejected"]
-Ending: TypeAlias = Literal["none", "once", "leave_open"]
+Ending: TypeAlias = Literal["none", "once", "leave_open", "open"]
+"""How a run ends; "open": it decides nothing but what the engine has not consumed."""
 TopicPartition: TypeAlias = tuple[str, int]
 Cell: TypeAlias = tuple[int, str]
 """(window_start_us, key)"""
@@ -134,6 +135,8 @@ class Step:
     partitions: tuple[PartitionState, ...]
     committed: Mapping[TopicPartition, int] | None = None
     """Offsets committed by the engine's consumer group as of T; None where no group is configured."""
+    ending: Ending = "none"
+    """How a run ends after this batch and before the next one, which belongs to the next run."""
 
 
 @dataclass(frozen=True, slots=True)

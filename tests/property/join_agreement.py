@@ -13,6 +13,7 @@ from tests.property.join_reference import LEFT, RIGHT, InnerJoin, Join, LeftJoin
 from tests.property.join_worlds import correct_join_history, faulty_join_history
 from tests.property.spark_agreement import Row, Tally, held_agrees, observed
 from tests.property.spark_histories import Case, Instant, Opinion, Referee, coarser, odder, opinions, stretched
+from tests.property.strategies import EVERYTHING, Allowed
 from validator.oracles.windowed_join import WindowedJoin
 from validator.reconcile.judge import CONTRIBUTIONS, VIOLATIONS
 
@@ -44,10 +45,14 @@ class JoinCase(Case):
         return WindowedJoin.of(timing.window_us, timing.window_offset_us, **sides)
 
 
-def join_case(seed: int, join: Join, *, causal: bool, steps_most: int) -> JoinCase:
+def join_case(seed: int, join: Join, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> JoinCase:
     """The case that ``seed`` generates."""
     rng = Random(seed)
-    history = correct_join_history(rng, join) if causal else odder(faulty_join_history(rng, join), rng)
+    history = (
+        correct_join_history(rng, join, allowed)
+        if causal
+        else odder(faulty_join_history(rng, join, allowed), rng)
+    )
     return JoinCase(seed, causal, stretched(coarser(history, rng, steps_most)), join)
 
 

@@ -143,10 +143,10 @@ class PassthroughCase(Case):
         return Filter.model_construct(kind="filter", bucket=timing.window_us, where=where)
 
 
-def passthrough_case(seed: int, *, causal: bool, steps_most: int) -> PassthroughCase:
+def passthrough_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> PassthroughCase:
     """The case that ``seed`` generates."""
     rng = Random(seed)
-    history = passthrough_history(rng, causal=causal)
+    history = passthrough_history(rng, causal=causal, allowed=allowed)
     if not causal:
         history = odder(history, rng)
     return PassthroughCase(seed, causal, stretched(coarser(history, rng, steps_most)))

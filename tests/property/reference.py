@@ -87,6 +87,10 @@ choice that cannot raise a false alarm:
     [7], [20]); in an input it may lie anywhere in the step's range. If any topic is compacted, gaps of answers may
     occur in every step. [7] then takes them as one gap: from the earliest read-through time before a gap up to the
     highest high watermark of any gap.
+22. A run can end after any step with an `ending`, and the next run continues. If nothing of a cell was read since, its
+    excess stays decided, and its outstanding contributions stay missing (blocked while a transaction holds back an
+    answer partition) if the end closed the cell or found it closed. Otherwise a cell that the end closed is open again
+    until the watermark passes it. The ending of a step that decided nothing must be "none".
 """
 
 from __future__ import annotations
@@ -173,15 +177,18 @@ class Reference:
             case InputEvent():
                 self.all_ids.add(record.id)
                 for cell in self.clock.cells_of(record):
+                    self.clock.touched[cell].append(step.lookup_us)
                     self.copies[cell, record.id].append(record)
             case ResultRecord():
                 cell = self.clock.cell_of(record)
                 self.results[cell].append(record)
+                self.clock.touched[cell].append(step.lookup_us)
                 self.last_observed_us[cell] = step.lookup_us
                 for id_ in record.ids:
                     self.observed[cell, id_]["output"] += 1
             case LateRecord():
                 for cell in self.clock.cells_of(record):
+                    self.clock.touched[cell].append(step.lookup_us)
                     self.last_observed_us[cell] = step.lookup_us
                     self.observed[cell, record.id][record.role] += 1
             case Undecodable():
@@ -234,7 +241,7 @@ class Reference:
     def is_resolved(self, cell: Cell) -> bool:
         """Whether "every input's read-through time has passed the lookup time of the batch that first read it". By
         ARCHITECTURE, the batch is the last one that read observations of the cell."""
-        if self.ending != "none":
+        if self.ending in ("once", "leave_open") or self.clock.is_resting(cell):
             return not self.clock.held("input")
         inputs = self.clock.places("input")
         return bool(inputs) and self.clock.proven(self.last_observed_us.get(cell, 0), inputs)
@@ -299,6 +306,8 @@ class Reference:
             return "pending"
         if self.clock.proven(base + self.timing.missing_after_us, answers):
             return "missing"
+        if self.clock.is_left_due(cell):
+            return "blocked" if self.clock.held(*ANSWERS) else "missing"
         if self.clock.proven(base + self.timing.overdue_after_us, answers):
             return "overdue"
         free = [place for place in answers if place not in self.clock.held(*ANSWERS)]

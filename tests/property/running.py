@@ -145,6 +145,7 @@ class RunningReferee(Referee):
                 self._observed(cell, withdrawn)
 
     def _observed(self, cell: Cell, instant_us: int) -> None:
+        self.clock.touched[cell].append(instant_us)
         self.last_observed_us[cell] = max(instant_us, self.last_observed_us.get(cell, instant_us))
 
     def _take(self, step: Step, record: Record) -> None:
@@ -203,7 +204,7 @@ class RunningEngine(Engine):
     def _advance(self, now: int) -> None:
         super()._advance(now)
         for key, waiting in list(self.waiting.items()):
-            if now == self.habits.flush_us or any(self._is_past(time) for _, time in waiting):
+            if now in self.habits.flushes_us or any(self._is_past(time) for _, time in waiting):
                 self._say(now, key)
         if self.cumulative and self.said and self.rng.random() < 0.01:
             # A result that repeats the previous one.
@@ -283,10 +284,12 @@ class RunningCase(Case):
         return RunningAggregate.of(replaces=timing.cumulative)
 
 
-def running_case(seed: int, *, causal: bool, steps_most: int, cumulative: bool = False) -> RunningCase:
+def running_case(
+    seed: int, *, causal: bool, steps_most: int, cumulative: bool = False, allowed: Allowed = EVERYTHING
+) -> RunningCase:
     """The case that ``seed`` generates."""
     rng = Random(seed)
-    history = running_history(rng, causal=causal, cumulative=cumulative)
+    history = running_history(rng, causal=causal, cumulative=cumulative, allowed=allowed)
     if not causal:
         history = odder(history, rng)
     return RunningCase(seed, causal, stretched(coarser(history, rng, steps_most)))

@@ -164,7 +164,7 @@ class SessionEngine(Engine):
             if not session.is_closed and self._is_past(session):
                 session.is_closed = True
                 self._answer(now, session)
-        if now == self.habits.flush_us:
+        if now in self.habits.flushes_us:
             for session in self.sessions:
                 self._answer(now, session)
 
@@ -201,10 +201,10 @@ class SessionCase(Case):
         return SessionWindow.of(self.history.timing.window_us)
 
 
-def session_case(seed: int, *, causal: bool, steps_most: int) -> SessionCase:
+def session_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> SessionCase:
     """The case that ``seed`` generates."""
     rng = Random(seed)
-    history = session_history(rng, causal=causal)
+    history = session_history(rng, causal=causal, allowed=allowed)
     if not causal:
         history = odder(history, rng)
     return SessionCase(seed, causal, stretched(coarser(history, rng, steps_most)))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from math import gcd
 from random import Random
 
 from tests.property.history import Cell, History, Timing
@@ -38,7 +39,8 @@ class SlidingReferee(Referee):
     def _most(self) -> int:
         timing = self.timing
         assert isinstance(timing, SlidingTiming)
-        return max(len(timing.cells("a", at)) for at in range(timing.slide_us))
+        every_us = gcd(timing.slide_us, timing.window_us)
+        return max(len(timing.cells("a", at)) for at in range(0, timing.slide_us, every_us))
 
     def hidden_inputs(self) -> int:
         """At most one event per window that an event can be in."""
@@ -86,10 +88,10 @@ class SlidingCase(Case):
         return SlidingWindow.of(timing.window_us, timing.window_offset_us, slide=timing.slide_us)
 
 
-def sliding_case(seed: int, *, causal: bool, steps_most: int) -> SlidingCase:
+def sliding_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> SlidingCase:
     """The case that ``seed`` generates."""
     rng = Random(seed)
-    history = sliding_history(rng, causal=causal)
+    history = sliding_history(rng, causal=causal, allowed=allowed)
     if not causal:
         history = odder(history, rng)
     return SlidingCase(seed, causal, stretched(coarser(history, rng, steps_most)))

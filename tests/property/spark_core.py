@@ -34,12 +34,15 @@ from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, STATES, VIOLATIONS
 from validator.reconcile.judge import Judged as CoreJudged
 from validator.reconcile.violations import changed_violations
 from validator.state.known_facts import BYTES_KEPT, KnownFacts
+from validator.state.positions import Positions
 from validator.state.tables import StateTables
 from validator.stream.batch import BatchRunner
 from validator.stream.brokers import Brokers, Topic
+from validator.stream.commit_rows import epoch_of
 from validator.stream.end_of_run import EndOfRun
 from validator.stream.kafka_reading import Range
 from validator.stream.recovery import Recovered, recover, restore_record
+from validator.stream.retention import Retired
 from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import Saver, saved_cells
 from validator.stream.sources import Source
@@ -103,6 +106,8 @@ class _Runner(BatchRunner):
     facts: Sequence[pa.Table] = field(kw_only=True)
     step: int = 0
     besides: frozenset[str] = frozenset()
+    rows: list[Row] = field(default_factory=list)
+    """The cells that the last batch judged, before retention; only with a short retention."""
 
     @property
     def suspicion(self) -> Suspicion:
@@ -114,8 +119,15 @@ class _Runner(BatchRunner):
     def _facts(self, ranges: Sequence[Range], progress: IngestProgress) -> pa.Table:
         del ranges
         facts = self.facts[self.step]
-        at = facts.schema.get_field_index("batch")
-        return facts.set_column(at, facts.schema.field(at), pa.array(np.full(facts.num_rows, progress.batch)))
+        for name, value in (("batch", progress.batch), ("epoch", epoch_of(progress.lookup_us, self._retention))):
+            at = facts.schema.get_field_index(name)
+            facts = facts.set_column(at, facts.schema.field(at), pa.array(np.full(facts.num_rows, value)))
+        return facts
+
+    def _retire(self) -> None:
+        if self._retention < RETENTION_US:
+            self.rows = rows_of(self.judging)
+        super()._retire()
 
     def _reach_us(self, progress: IngestProgress) -> int:
         # Uses the step's lookup, even if a generation opens just before it: the reference has no instant between steps.
@@ -135,6 +147,7 @@ class Run:
         *,
         settle_at: int | None = None,
         saver: Saver | None = None,
+        retention_us: int = RETENTION_US,
     ) -> None:
         """``settle_at``: as in `Judging`; by default no cell leaves memory, so that every cell can be compared.
         ``saver``: writes the memory image for the next process."""
@@ -147,7 +160,7 @@ class Run:
         self.record = self._new_record()
         self.judging = self._judging(0)
         self._facts = facts
-        self._config = _configured(case)
+        self._config = _configured(case, retention_us)
         self._brokers = _Brokers(case.history.steps[0])
         self._runner = self._begun(IngestProgress(time_rules_of(case)), 0)
 
@@ -162,7 +175,12 @@ class Run:
         runner.now_us = lambda: step.lookup_us
         ends = {PartitionId(*state.place): state.next_offset for state in step.partitions}
         end = None if run_end is RunEnd.NONE else EndOfRun(run_end, {}, checked=False)
-        runner.advance(ends, end)
+        if step.ending == "none":
+            runner.advance(ends, end)
+        else:
+            runner.now_us = lambda: 0
+            begun = self._brokers.lookup({place.topic for place in ends})
+            runner.conclude(begun, leave_open=step.ending == "leave_open", at_rest=False)
         progress = runner.progress
         self.instants.append(Instant(progress, progress.clock(run_end=run_end), runner.suspicion))
 
@@ -180,7 +198,7 @@ class Run:
         self.record = self._new_record()
         restore_record(self.tables, self.record)
         self.judging = self._judging(found.progress.batch + 1, found)
-        self._runner = self._begun(self._runner.progress, self._runner.generation + 1)
+        self._runner = self._begun(self._runner.progress, self._runner.generation + 1, found)
 
     def save(self) -> None:
         """Save the memory image, as the sidecar does periodically."""
@@ -198,10 +216,16 @@ class Run:
         before, brokers, generation = self._runner.progress, cast("Brokers", self._brokers), self._runner.generation
         topics = self._brokers.topics([source.topic for source in self._runner.sources])
         progress, lookups = initial_progress(before, self._config, brokers, self._runner.sources, topics, lookup_us)
-        self._runner = self._begun(progress.with_policies(brokers.policies(topics), lookups), generation + 1)
+        progress = progress.with_policies(brokers.policies(topics), lookups)
+        self._runner = self._begun(progress, generation + 1, self._runner)
         self._runner.open(before, lookups, lookup_us)
 
-    def _begun(self, progress: IngestProgress, generation: int) -> _Runner:
+    @property
+    def rows(self) -> list[Row]:
+        """The cells that the last batch judged, before retention; only with a short retention."""
+        return self._runner.rows
+
+    def _begun(self, progress: IngestProgress, generation: int, found: Recovered | _Runner | None = None) -> _Runner:
         topics = sorted({state.topic for state in self.case.history.steps[0].partitions})
         return _Runner(
             config=self._config,
@@ -218,6 +242,8 @@ class Run:
             publish=lambda: None,
             now_us=lambda: progress.lookup_us,
             saver=self._saver,
+            retired=Retired() if found is None else found.retired,
+            positions=Positions() if found is None else found.positions,
             case=self.case,
             facts=self._facts,
         )
@@ -237,7 +263,7 @@ class Run:
         return found.judging(known, self.case.rules, self._settle_at)
 
 
-def _configured(case: Case) -> Config:
+def _configured(case: Case, retention_us: int) -> Config:
     """The parts of a case's configuration that a batch reads. ``tick`` is 0: time advances with every batch."""
     its = case.history.timing
     timing = {
@@ -249,7 +275,7 @@ def _configured(case: Case) -> Config:
     }
     whole = {
         "timing": _EXAMPLE.timing.model_copy(update=timing),
-        "state": _EXAMPLE.state.model_copy(update={"retention": RETENTION_US}),
+        "state": _EXAMPLE.state.model_copy(update={"retention": retention_us}),
         "start": SimpleNamespace(kind="time", time_us=0),
     }
     return _EXAMPLE.model_copy(update=whole)

@@ -25,7 +25,7 @@ from tests.property.history import (
     Step,
 )
 from tests.property.reference import Reference
-from tests.property.strategies import causal_correct_history, compacted, faulty_history
+from tests.property.strategies import EVERYTHING, Allowed, causal_correct_history, compacted, faulty_history
 from validator.core.suspicion import Suspicion
 from validator.core.totals import CellTotals
 from validator.model.frontier import Clock, RunEnd
@@ -39,7 +39,12 @@ SCALE: Final = 64
 """Microseconds of a stretched history per instant of a generator; more than twice the number of its steps."""
 BASE_US: Final = 20 * SCALE
 """The first instant. It is a multiple of every window that the generators draw, so that cells stay the same."""
-_RESTS: Final[Mapping[Ending, RunEnd]] = {"none": RunEnd.NONE, "once": RunEnd.ALL, "leave_open": RunEnd.CLOSED}
+_RESTS: Final[Mapping[Ending, RunEnd]] = {
+    "none": RunEnd.NONE,
+    "once": RunEnd.ALL,
+    "leave_open": RunEnd.CLOSED,
+    "open": RunEnd.OPEN,
+}
 SIDE_OF_TOPIC: Final = {
     "clicks": Side.INPUT,
     "to-output": Side.OUTPUT,
@@ -97,16 +102,18 @@ class Case:
         return self.history.steps[-1].committed is not None
 
     def run_end(self, number: int) -> RunEnd:
-        """The core's assumption about the end of the run: the last step of a run with `--once` finds the pipeline at
-        rest."""
+        """The core's assumption about the end of the run: the last step of a history with `--once` finds the pipeline
+        at rest."""
         return _RESTS[self.history.final] if number == len(self.history.steps) - 1 else RunEnd.NONE
 
 
-def case(seed: int, *, causal: bool, steps_most: int, compacts: bool = False) -> Case:
+def case(
+    seed: int, *, causal: bool, steps_most: int, compacts: bool = False, allowed: Allowed = EVERYTHING
+) -> Case:
     """The case that ``seed`` generates: a random world, read in at most ``steps_most`` steps (and one more if it ends
     with `--once`)."""
     rng = Random(seed)
-    history = causal_correct_history(rng) if causal else faulty_history(rng)
+    history = causal_correct_history(rng, allowed) if causal else faulty_history(rng, allowed)
     if compacts:
         history = compacted(history, rng)
     if not causal:
@@ -129,7 +136,8 @@ def coarser(history: History, rng: Random, steps_most: int) -> History:
     steps = list(history.steps)
     while len(steps) > steps_most:
         # An expired range is found at the start of a batch, so such a batch is not merged with the one before it.
-        whole = [at for at in range(len(steps) - 1) if not expires(steps[at + 1])]
+        # A run ends after its last batch.
+        whole = [at for at in range(len(steps) - 1) if not expires(steps[at + 1]) and steps[at].ending == "none"]
         if not whole:
             break
         at = rng.choice(whole)
@@ -148,40 +156,56 @@ def _joined(first: Step, second: Step) -> Step:
         replace(state, start_offset=before[state.place].start_offset, log_start=before[state.place].log_start)
         for state in second.partitions
     )
-    return Step(second.lookup_us, first.records + second.records, states, second.committed)
+    return replace(second, records=first.records + second.records, partitions=states)
 
 
-def stretched(history: History) -> History:
+def stretched(history: History, scale: int = SCALE, base_us: int = BASE_US) -> History:
     """The same history with distinct lookup instants. Before an ending it adds a tick: the batch that ends the run."""
     timing = history.timing
     scaled = type(timing)(
         **{
-            name: value * SCALE if isinstance(value, int) else value
+            name: value * scale if isinstance(value, int) else value
             for name in [field.name for field in fields(timing)]
             for value in [getattr(timing, name)]
         }
     )
     steps: list[Step] = []
     for step in history.steps:
-        at = BASE_US + SCALE * step.lookup_us
+        at = base_us + scale * step.lookup_us
         if steps:
             # If records have expired, a generation opens one instant earlier.
             at = max(at, steps[-1].lookup_us + 1 + expires(step))
-        steps.append(replace(step, lookup_us=at, records=tuple(map(_moved, step.records))))
+        moved = tuple(_moved(record, scale, base_us) for record in step.records)
+        steps.append(replace(step, lookup_us=at, records=moved))
     if history.final != "none":
-        last = steps[-1]
-        states = tuple(replace(state, start_offset=state.next_offset) for state in last.partitions)
-        steps.append(Step(last.lookup_us + 1, (), states, last.committed))
+        steps.append(_tick(steps[-1], 1))
     return History(scaled, tuple(steps), history.final)
 
 
-def _moved(record: Record) -> Record:
-    moved = replace(record, broker_time_us=BASE_US + SCALE * record.broker_time_us)
+def in_runs(history: History, scale: int) -> History:
+    """A stretched history with times ``scale`` times as long. Where a run ends, the batch that ends it is a step."""
+    steps: list[Step] = []
+    for step in stretched(replace(history, final="none"), scale, 0).steps:
+        steps.append(replace(step, ending="none"))
+        if step.ending != "none":
+            # A run whose engine has a consumer group ends with two batches.
+            steps.append(replace(_tick(step, 1 + (step.committed is not None)), ending=step.ending))
+    return replace(history, timing=stretched(history, scale, 0).timing, steps=tuple(steps))
+
+
+def _tick(last: Step, after_us: int) -> Step:
+    """A batch without records."""
+    states = tuple(replace(state, start_offset=state.next_offset) for state in last.partitions)
+    return Step(last.lookup_us + after_us, (), states, last.committed)
+
+
+def _moved(record: Record, scale: int, base_us: int) -> Record:
+    moved = replace(record, broker_time_us=base_us + scale * record.broker_time_us)
     match moved:
         case InputEvent() | LateRecord():
-            return replace(moved, event_time_us=BASE_US + SCALE * moved.event_time_us)
+            return replace(moved, event_time_us=base_us + scale * moved.event_time_us)
         case ResultRecord():
-            return replace(moved, window_start_us=BASE_US + SCALE * moved.window_start_us)
+            return replace(moved, window_start_us=base_us + scale * moved.window_start_us)
         case _:
             return moved
 
@@ -247,20 +271,35 @@ class Referee(Reference):
         """As in the reference, except for cells that are not due yet while all answer partitions are held."""
         found = super().standing(cell)
         base, places = self.clock.due_base(cell), self.clock.places(*ANSWERS)
-        if found != "blocked" or base is None or self.ending == "once":
+        if found != "blocked" or base is None or self.ending == "once" or self.clock.is_left_due(cell):
             return found
         if self.ending == "leave_open" or set(self.clock.held(*ANSWERS)) != set(places):
             return found
         return "blocked" if self.clock.now.lookup_us >= base + self.timing.overdue_after_us else "pending"
 
 
+def concluded(case: Case, history: History, number: int) -> tuple[History, Ending]:
+    """A history in which a step has an ending only if it decides cells, and the ending with which it is judged."""
+    step = history.steps[number]
+    if step.ending == "none":
+        return history, history.final if number == len(history.steps) - 1 else "none"
+    steps = list(history.steps)
+    steps[number] = replace(step, ending="none")
+    undecided = replace(history, steps=tuple(steps))
+    if any(state.next_offset < state.high_watermark for state in step.partitions):
+        return undecided, "open"
+    if step.committed is not None and case.referee(undecided, number, "open").judge().totals["unconsumed"]:
+        return undecided, "open"
+    return history, step.ending
+
+
 def opinions(case: Case) -> list[Opinion]:
     """The reference's judgement after each step; the last step applies the history's ending."""
     history = case.history
-    last = len(history.steps) - 1
     found: list[Opinion] = []
     for number in range(len(history.steps)):
-        reference = case.referee(history, number, history.final if number == last else "none")
+        history, ending = concluded(case, history, number)
+        reference = case.referee(history, number, ending)
         judgement = reference.judge()
         cells: dict[Cell, tuple[Counter[str], Counter[str]]] = {}
         copies = {

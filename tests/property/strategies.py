@@ -45,11 +45,18 @@ class Allowed:
     endings: bool = True
     lags: bool = True
     """Whether the validator falls behind. Otherwise it reads every visible record at every instant."""
+    pauses: bool = False
+    """Whether the pipeline comes to rest now and then, and runs of the validator end there."""
 
 
 EVERYTHING = Allowed()
 PLAIN = Allowed(*(False,) * 7)
 PROMPT = replace(PLAIN, lags=False)
+PAUSING = replace(EVERYTHING, pauses=True)
+PAUSE_US = 200
+"""Length of a pause: longer than everything that can follow the event before it."""
+FLUSH_US = 80
+"""How long after the begin of a pause the engine emits all pending cells, if it does."""
 
 
 def draw_timing(rng: Random) -> Timing:
@@ -79,15 +86,32 @@ class World:
         self.ending: Ending = rng.choice(("none", "once", "leave_open")) if allowed.endings else "none"
         self.expires = allowed.expiry and rng.random() < 0.15
         self.produce_until_us = rng.choice((20, 50, 90))
+        self.pauses = self._pauses() if allowed.pauses else {}
+        # Whether event time stands still during a pause, so that the windows are still open after it.
+        self.stands_still = bool(self.pauses) and rng.random() < 0.6
         self.inputs = self._input_logs()
         roles: list[Role] = ["output"] * rng.randint(1, 2)
         roles += [role for role in ("late", "rejected") if rng.random() < 0.4]
         self.answers = [Log(role, f"to-{role}", number) for number, role in enumerate(roles)]
+        self.in_flight: list[tuple[int, int]] = []
         self._produce()
+        self.produce_until_us = self._after_pauses(self.produce_until_us)
         self._answer(faults)
 
     def _timing(self) -> Timing:
         return draw_timing(self.rng)
+
+    def _pauses(self) -> dict[int, Ending]:
+        """Begin of each pause -> how a run ends at its end."""
+        kinds: tuple[Ending, ...] = ("once", "once", "leave_open", "none")
+        begins = sorted(self.rng.sample(range(5, self.produce_until_us), self.rng.randint(1, 2)))
+        return {begin + PAUSE_US * number: self.rng.choice(kinds) for number, begin in enumerate(begins)}
+
+    def _after_pauses(self, now: int) -> int:
+        """An instant of the production, moved by the pauses before it."""
+        for begin in self.pauses:
+            now += PAUSE_US if now > begin else 0
+        return now
 
     def _input_logs(self) -> list[Log]:
         return [Log("input", "clicks", number) for number in range(self.rng.randint(1, 3))]
@@ -112,13 +136,16 @@ class World:
             since, length = silences[log.place]
             if since <= now < since + length:
                 continue
+            time, now = now, self._after_pauses(now)
+            if not self.stands_still:
+                time = now
             disorder = rng.randint(0, self.timing.max_disorder_us)
             match rng.random():
                 case luck if luck < 0.12:
                     disorder += rng.randint(1, 3 * self.timing.window_us)
                 case luck if luck < 0.17:
                     disorder = -rng.randint(0, 40)
-            event = InputEvent(*log.place, -1, now, str(number), rng.choice(keys), now + shift - disorder)
+            event = InputEvent(*log.place, -1, now, str(number), rng.choice(keys), time + shift - disorder)
             self._produce_one(log, event)
             if rng.random() < 0.1:
                 again = rng.choice(self.inputs) if rng.random() < 0.5 else log
@@ -162,12 +189,15 @@ class World:
             side_channels=frozenset(log.role for log in self.answers),
             decodes_all=rng.random() < 0.5,
             # Derived instead of drawn, so that the other random choices of a seed stay the same.
-            is_moved_by_all=self.produce_until_us != 50,
+            is_moved_by_all=self.produce_until_us % PAUSE_US != 50,
             drops_late=self.timing.late_policy == "drop",
             rejects=rng.choice((0.0, 0.1)),
             fires_early=rng.choice((0.0, 0.0, 0.3)),
             splits=rng.choice((0.0, 0.3)),
-            flush_us=rest_us if self.ending == "once" else None,
+            flushes_us=frozenset(
+                [rest_us] * (self.ending == "once")
+                + [begin + FLUSH_US for begin, ending in self.pauses.items() if ending == "once"]
+            ),
         )
         answers = self._engine(habits).run(rest_us)
         if faults:
@@ -207,6 +237,7 @@ class World:
             first = rng.randint(answer.trigger_us, at - 1)
             log.write(Draft(first, rng.randint(first + 1, at), None))
         is_garbled = self.allowed.undecodable_side_channels and answer.role != "output" and rng.random() < 0.05
+        self.in_flight.append((answer.trigger_us, at))
         log.write(Draft(at, self._transaction(at), lambda offset: self._record(log, offset, at, answer, is_garbled)))
 
     # Part three: the validator
@@ -224,7 +255,10 @@ class World:
         grouped = self.allowed.committed_offsets and rng.random() < 0.4
         committed: dict[TopicPartition, int] = {}
         steps: list[Step] = []
-        while now < self.rest_us and len(steps) < (25 if lags else 70):
+        ends_of_pauses = [begin + PAUSE_US for begin in self.pauses if begin + PAUSE_US > now]
+        while now < self.rest_us and len(steps) < (25 if lags else 70) * (1 + len(self.pauses)):
+            if is_pause_over := bool(ends_of_pauses) and now >= ends_of_pauses[0]:
+                now = ends_of_pauses.pop(0)
             plan_us = rng.randint(steps[-1].lookup_us, now) if steps and lags else now
             ends = {log.place: self._end(log, begins[log.place], plan_us, paces[log.place]) for log in logs}
             if self.expires and steps and rng.random() < 0.3:
@@ -234,13 +268,23 @@ class World:
                 committed |= {
                     log.place: rng.randint(committed.get(log.place, 0), log.last_stable(now)) for log in self.inputs
                 }
+            if is_pause_over:
+                ends = {log.place: log.last_stable(now) for log in logs}
+                if rng.random() < 0.8:
+                    committed |= {log.place: ends[log.place] for log in self.inputs}
             steps.append(self._step(now, begins, ends, log_starts, dict(committed) if grouped else None))
+            if is_pause_over:
+                steps[-1] = replace(steps[-1], ending=self._ending_at(now))
             begins = ends
             now += rng.choice((0, 1, 2, 5, 10, 10, 30)) if lags else 1
         if self.ending != "none" or rng.random() < 0.5:
             ends = {log.place: log.last_stable(self.rest_us) for log in logs}
             steps.append(self._step(self.rest_us, begins, ends, log_starts, dict(committed) if grouped else None))
         return History(self.timing, tuple(steps), self.ending)
+
+    def _ending_at(self, now: int) -> Ending:
+        """How a run ends at the end of a pause. It does not end while an answer is not written yet."""
+        return "none" if any(begun <= now < at for begun, at in self.in_flight) else self.pauses[now - PAUSE_US]
 
     def _start(self, log: Log, now: int) -> tuple[int, int]:
         """The offset at which the state begins to read a partition, and the first offset of the log at that time."""
