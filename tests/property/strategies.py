@@ -103,7 +103,7 @@ class World:
 
     def _pauses(self) -> dict[int, Ending]:
         """Begin of each pause -> how a run ends at its end."""
-        kinds: tuple[Ending, ...] = ("once", "once", "leave_open", "none")
+        kinds: tuple[Ending, ...] = ("once", "leave_open")
         begins = sorted(self.rng.sample(range(5, self.produce_until_us), self.rng.randint(1, 2)))
         return {begin + PAUSE_US * number: self.rng.choice(kinds) for number, begin in enumerate(begins)}
 
@@ -156,6 +156,11 @@ class World:
                 self._produce_one(
                     again, replace(event, broker_time_us=later, event_time_us=event.event_time_us - moved)
                 )
+        if self.pauses:
+            # A later event on every partition, by which windows close.
+            now, ahead = self._after_pauses(self.produce_until_us), min(self.timing.max_ahead_us, 40)
+            for number, log in enumerate(self.inputs):
+                self._append(log, InputEvent(*log.place, -1, now, str(30 + number), keys[0], now + shift + ahead))
         for log in self.inputs:
             log.seal()
 
