@@ -49,9 +49,7 @@ def join_case(seed: int, join: Join, *, causal: bool, steps_most: int, allowed: 
     """The case that ``seed`` generates."""
     rng = Random(seed)
     history = (
-        correct_join_history(rng, join, allowed)
-        if causal
-        else odder(faulty_join_history(rng, join, allowed), rng)
+        correct_join_history(rng, join, allowed) if causal else odder(faulty_join_history(rng, join, allowed), rng)
     )
     return JoinCase(seed, causal, stretched(coarser(history, rng, steps_most)), join)
 

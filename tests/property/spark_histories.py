@@ -107,9 +107,7 @@ class Case:
         return _RESTS[self.history.final] if number == len(self.history.steps) - 1 else RunEnd.NONE
 
 
-def case(
-    seed: int, *, causal: bool, steps_most: int, compacts: bool = False, allowed: Allowed = EVERYTHING
-) -> Case:
+def case(seed: int, *, causal: bool, steps_most: int, compacts: bool = False, allowed: Allowed = EVERYTHING) -> Case:
     """The case that ``seed`` generates: a random world, read in at most ``steps_most`` steps (and one more if it ends
     with `--once`)."""
     rng = Random(seed)
