@@ -9,7 +9,7 @@ import re
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -31,11 +31,14 @@ from validator.reconcile.compare import PartitionOffsets
 from validator.reconcile.judge import Rules
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
-from validator.stream.batch import BatchRunner
+from validator.stream.batch import BatchRunner, NewGenerationWanted
 from validator.stream.end_of_run import EndOfRun
 from validator.stream.generations import Generations
 from validator.stream.reporting import doubts_of, snapshot_of
 from validator.stream.run_record import RunRecord
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 RULES = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=10, missing_after_us=20, reports_unconsumed=True)
 PLACE = PartitionId("input", 0)
@@ -236,6 +239,36 @@ def test_the_report_of_a_run_that_did_not_come_to_its_end_never_passes(is_interr
     run._ended(runner)
     outcome = json.loads((tmp_path / "report.json").read_text())["outcome"]
     assert (run.cut_short, outcome) == (is_interrupted, "unknown" if is_interrupted else "pass")
+
+
+def test_the_end_of_a_run_is_repeated_if_it_needs_a_new_generation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For example, the lookups of the end list a new partition whose first event is newer than settled cells."""
+    runs, conclude, refused = RunsOfOneState(tmp_path), BatchRunner.conclude, list[bool]()
+    runs.fake_brokers.committed = 4
+    run = Generations(
+        *(runs.config, runs.tables, runs.brokers, Publisher(runs.config, tmp_path), None),
+        once=True, leave_open=True, at_rest=False, say=lambda _: None, stop=threading.Event(),
+    )  # fmt: skip
+    (tmp_path / "lock").touch()
+    run._begun, run._record = dict(runs.rests), run._restored()
+
+    def generation(*_: object) -> None:
+        runs.now_us += 1
+        run._runner = runs.start(run._publish)
+        run._runner.record = run._record
+
+    def refuse_once(runner: BatchRunner, *args: Any, **options: Any) -> None:
+        conclude(runner, *args, **options)
+        if not refused:
+            refused.append(runner.record.has_ended)
+            raise NewGenerationWanted("the first event of a new partition is newer than settled cells")
+
+    monkeypatch.setattr(run, "_open_generation", lambda progress, *_: (progress, runs.rests))
+    monkeypatch.setattr(run, "_run_generation", generation)
+    monkeypatch.setattr(BatchRunner, "conclude", refuse_once)
+    assert (run._run_generations(cast("SparkSession", None)), refused) == (PASS, [True])
 
 
 def test_long_blocked_events_are_counted(tmp_path: Path) -> None:

@@ -207,7 +207,11 @@ class Generations:
             assert self._runner is not None
             runner = self._runner
             if outcome is None or self._stop.is_set():
-                return self._ended(runner)
+                try:
+                    return self._ended(runner)
+                except NewGenerationWanted as wanted:
+                    # For example, the lookups of the end listed a partition that needs cells which left memory.
+                    self._record.has_ended, outcome = False, wanted
             if isinstance(outcome, StateTaken):
                 raise outcome
             if isinstance(outcome, NewGenerationWanted):
