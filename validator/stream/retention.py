@@ -256,21 +256,20 @@ def plan(
 
 
 def _bounded_retirements(retirements: tuple[Retirement, ...], judging: Judging, stay: Bools) -> tuple[Retirement, ...]:
-    """The retirements without the oldest one that is not needed, if there are more than `MARKS_KEPT`.
+    """The retirements without the one that matters least, if there are more than `MARKS_KEPT`.
 
-    Needed are the highest horizon, which puts new cells of retired windows out of scope, and each retirement that alone
-    puts a remaining cell out of scope. Otherwise retirements of earlier windows would end the effect of the highest
-    horizon, and a retired id that cumulative results list again would be judged as an id without an event.
+    The highest horizon stays: it puts new cells of retired windows out of scope, also after retirements of earlier
+    windows. Of the others, the oldest of those goes that alone put the fewest remaining cells out of scope. Otherwise a
+    retired id that cumulative results list again would be judged as an id without an event.
     """
     if len(retirements) <= MARKS_KEPT:
         return retirements
     seen_us = judging.cells.begin_seen_us[stay]
     begins_us = (judging.cells.begins_us - judging.rules.oracle.scope_margin_us)[stay]
     outside = np.array([(seen_us > it.at_us) & (begins_us < it.horizon_us) for it in retirements])
-    is_needed = (outside & (np.count_nonzero(outside, axis=0) == 1)).any(axis=1)
+    alone = np.count_nonzero(outside & (np.count_nonzero(outside, axis=0) == 1), axis=1)
     highest = max(range(len(retirements)), key=lambda number: retirements[number].horizon_us)
-    others = [number for number in range(len(retirements)) if number != highest]
-    spare = next((number for number in others if not is_needed[number]), others[0])
+    spare = min((number for number in range(len(retirements)) if number != highest), key=lambda number: alone[number])
     return (*retirements[:spare], *retirements[spare + 1 :])
 
 
