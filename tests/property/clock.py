@@ -183,19 +183,15 @@ class Clock:
     @remembered
     def closing(self, cell: Cell) -> int | None:
         """ "The lookup instant T of the batch after which the input watermark had passed the cell's end" [1], or at
-        which a run ended, unless the cell was opened again [22]."""
-        ends = [step.lookup_us for step in self.steps if step.ending == "once"]
-        for step, mark in zip(self.steps, self._watermarks, strict=True):
-            if mark is not None and mark >= self.end(cell):
-                ends = [*(end for end in ends if end < step.lookup_us), step.lookup_us]
-                break
-        else:
-            ends.append(NEVER)
-        touched = self.touched[cell]
-        for end in ends:
-            if any(at <= end for at in touched) and not any(end < at < ends[-1] for at in touched):
-                return None if end == NEVER else end
-        return None if ends[-1] == NEVER else ends[-1]
+        which a run ended, unless something of the cell was read later [22]."""
+        marks = zip(self.steps, self._watermarks, strict=True)
+        found = [step.lookup_us for step, mark in marks if mark is not None and mark >= self.end(cell)][:1]
+        found += [
+            step.lookup_us
+            for step in self.steps
+            if step.ending == "once" and step.lookup_us >= max(self.touched[cell], default=NEVER)
+        ]
+        return min(found, default=None)
 
     @remembered
     def is_resting(self, cell: Cell) -> bool:

@@ -89,8 +89,8 @@ choice that cannot raise a false alarm:
     highest high watermark of any gap.
 22. A run can end after any step with an `ending`, and the next run continues. If nothing of a cell was read since, its
     excess stays decided, and its outstanding contributions stay missing (blocked while a transaction holds back an
-    answer partition) if the end closed the cell or found it closed. Otherwise a cell that the end closed is open again
-    until the watermark passes it. The ending of a step that decided nothing must be "none".
+    answer partition) if the end closed the cell or found it closed. Otherwise only the watermark closes the cell. The
+    ending of a step that decided nothing must be "none".
 """
 
 from __future__ import annotations

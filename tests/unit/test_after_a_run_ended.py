@@ -39,6 +39,23 @@ def test_a_window_that_a_run_left_open_has_its_time_after_it_closes(restarts: bo
     assert missing(run.feed([], after_us=SECOND_US)) == (1, 1), "the other one is lost"
 
 
+def test_a_window_with_a_result_after_its_run_is_due_since_the_watermark_passed_it(
+    restarts: bool, tmp_path: Path
+) -> None:
+    """The pipeline was not at rest. The watermark passes the window before its first result is read."""
+    run = FedRun(tmp_path)
+    run.feed([Fed("click", (2,), MINUTE_US), Fed("click", (3,), MINUTE_US)], after_us=SECOND_US)
+    assert missing(run.end()) == (2, 2)
+    run.feed([Fed("click", (5,), 3 * MINUTE_US)], after_us=10 * MINUTE_US)
+    again = run.feed([Fed("output", (2,), MINUTE_US)], after_us=SECOND_US)
+    assert missing(again) == (0, 1), "only ids retract what the end of the run confirmed"
+    if restarts:
+        run.restart()
+    assert missing(run.feed([], after_us=SECOND_US)) == (0, 1)
+    run.feed([], after_us=2 * MINUTE_US)
+    assert missing(run.feed([], after_us=SECOND_US)) == (1, 1)
+
+
 def test_a_window_that_a_run_closed_is_open_again_with_a_new_event(restarts: bool, tmp_path: Path) -> None:
     """The pipeline was not at rest. The window's result is due after the watermark has passed its end."""
     run = FedRun(tmp_path)

@@ -36,6 +36,8 @@ from validator.reconcile.judge import (
     Judged,
     Rules,
     close,
+    closed_with_its_events,
+    is_resting,
     joined,
     judge,
 )
@@ -340,6 +342,7 @@ class Judging:
 
         for part in self._parts(rows):
             close(self.cells.some(part), clock)
+            self._close_by_watermark(self.cells.some(part), clock)
             judged = judge(self.cells.some(part), clock, self.rules)
             asks = judged.wants_expansion | judged.wants_evidence
             sampled, room = self._sampled(part, judged, room)
@@ -567,6 +570,17 @@ class Judging:
         marks = [mark_us for mark_us, _ in self.watermark_steps]
         instants = np.array([*(at_us for _, at_us in self.watermark_steps), clock.lookup_us], dtype=np.int64)
         return np.maximum(instants[np.searchsorted(marks, cells["end_us"])], cells["first_seen_us"])
+
+    def _close_by_watermark(self, cells: Columns, clock: Clock) -> None:
+        """Give closed cells that have facts after the end of a run the closing times that the watermark gives them.
+
+        The end of the run may have closed them earlier. The facts show that the pipeline was not at rest. A restart
+        restores the same closing times.
+        """
+        again = (cells["closed_us"] != ABSENT) & (cells["closed_us"] <= cells["rest_us"]) & ~is_resting(cells)
+        if again.any():
+            closed = np.where(again, np.maximum(cells["closed_us"], self._closed_us(cells, clock)), cells["closed_us"])
+            cells["closed_us"] = closed_with_its_events(cells, closed)
 
     def judge_settled(self, clock: Clock, offsets: Mapping[TopicPartition, PartitionOffsets]) -> None:
         """Judge settled cells as when they were settled: all inputs count as read. Their verdicts count as stored."""
