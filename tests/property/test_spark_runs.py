@@ -52,7 +52,7 @@ TWINS: Final[dict[str, Callable[..., Case]]] = {
     "inner join": partial(join_case, join="inner"),
     "left join": partial(join_case, join="left"),
 }
-WORLDS: Final = 4
+WORLDS: Final = 6
 """Histories per twin."""
 MORE_WORLDS: Final = int(os.environ.get("STREAMPROOF_WORLDS", "2000")) // 40
 STEPS_MOST: Final = 14
@@ -132,7 +132,7 @@ def disagreements(it: Case, number: int, run: Run, opinion: Opinion, gone: set[C
     ]
     rows = [row for row in run.rows if name_of(row) not in left_out]
     known = replace(opinion, cells={cell: found for cell, found in opinion.cells.items() if cell not in left_out})
-    one = Tally()
+    one = Tally(histories=number == 0)
     compare: Any = join_agreement.compare if isinstance(it, JoinCase) else spark_agreement.compare
     compare(it, number, rows, run.instants[-1], known, one)
     # What is suspected and confirmed depends on the retired cells, too.
@@ -184,7 +184,7 @@ def play(it: Case, retention_us: int, facts: Sequence[pa.Table], folder: Path, s
         gone |= left
         odd = totals_after(it, plain.judging.sums, other.judging.sums, restarted=restarted)
         found += [f"step {number}: totals of the plain process and of the other one: {odd}"] * bool(odd)
-        seen.ended[step.ending] += step.ending != "none"
+        seen.ended.update([step.ending] if step.ending != "none" else [])
         seen.retirements += bool(left)
         seen.retired_cells += len(left)
         if rng.random() < 0.5:
