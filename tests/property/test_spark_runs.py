@@ -123,7 +123,9 @@ def disagreements(it: Case, number: int, run: Run, opinion: Opinion, gone: set[C
     left_out = gone | {
         name_of(row)
         for row in run.rows
-        if horizon_us is not None and not row["in_scope"] and row["window_start_us"] < horizon_us
+        if not row["in_scope"]
+        and horizon_us is not None
+        and row["window_start_us"] - it.oracle.scope_margin_us < horizon_us
     }
     wrong = [
         f"step {number}: {name_of(row)} is judged, but retired"
