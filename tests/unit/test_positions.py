@@ -140,6 +140,29 @@ def test_a_rejected_record_that_another_one_names_still_hides_an_answer(restarts
     assert run.runner.positions.hidden[PartitionId("dead", 0)] == (Stretch(0, 1, 2),)
 
 
+@pytest.mark.parametrize("saves", [False, True])
+def test_the_state_of_an_earlier_version_does_not_settle_a_late_record(
+    saves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The earlier version did not record which partitions have answers, in saved cells or the mark of a retirement."""
+    to_json = Positions.to_json
+    monkeypatch.setattr(FedRun, "saves", saves)
+    rejected = "rejected.0={topic: dead, fields: {id: id, key: page, event_time: timestamp}}"
+    run = FedRun(tmp_path, (rejected,))
+    monkeypatch.setattr(
+        Positions, "to_json", lambda *given: {k: v for k, v in to_json(*given).items() if k != "answers"}
+    )
+    run.feed([Fed("click", (1,)), Fed("click", (2,)), Fed("output", (2,)), Fed("lateOutput", None)])
+    if not saves:
+        row = mark_row(run.runner.progress, Retired(positions=run.runner.positions.to_json(0)).to_mark(), 1)
+        run.runner.tables.append(row, Table.FACTS, writer="earlier", version=99)
+    run.restart()
+    run.feed([Fed("dead", None, names="lateOutput/0/0")])
+    found = run.end()
+    assert (found.contributions["missing"], found.verdicts[found.guarantee]) == (1, Verdict.UNKNOWN)
+    assert run.runner.positions.hidden[PartitionId("lateOutput", 0)] == (Stretch(0, 0, 1),)
+
+
 def test_a_row_begins_with_its_first_record_that_is_not_settled() -> None:
     rows = facts(bad(0, [1, 2, 5]), bad(1, [9]), fact("input", [1], batch=0, lookup_us=1))
     known = Positions()

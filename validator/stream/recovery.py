@@ -216,6 +216,9 @@ def _folded(
         former_ids=saved.former_ids | former_ids_by(texts),
         settled=dict(positions.settled),
     ).with_outages(*saved.outages, *outages_by(texts))
+    # An earlier version did not record which partitions with undecodable records have answers.
+    sides = {place: frontier.side for place, frontier in before.frontiers.items()}
+    positions.answers |= {place for place in positions.hidden if sides.get(place) in (Side.LATE, Side.REJECTED)}
     cells, not_examined = saved.cells, dict(saved.unexamined)
     of_last = []
     columns = [*FACT_COLUMNS, "first_event_time_us", "stretches"]
