@@ -103,6 +103,25 @@ def test_records_that_expired_in_a_new_partition_let_no_guarantee_pass(
     assert run.runner.progress.frontiers[place].invisible == 0
 
 
+@pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
+def test_an_expired_event_of_a_new_partition_may_have_made_later_ones_late(restarts: bool, tmp_path: Path) -> None:
+    """The expired event was of minute 60. The engine drops events 2 and 3 as late."""
+    run = FedRun(tmp_path, settings=("timing.late_policy=drop",), tables=MemoryTables())
+    run.feed([Fed("click", (1,)), Fed("output", (1,))])
+    add_partition(run, "click", expired=1)
+    if restarts:
+        run.restart()
+    for id_, minute in ((2, 2), (3, 10), (4, 100)):
+        run.feed([Fed("click", (id_,), minute * MINUTE_US, partition=1)], after_us=SECOND_US)
+    run.feed([Fed("click", (5,), 100 * MINUTE_US), Fed("output", (4, 5), 100 * MINUTE_US)])
+    shown = later(run)
+    assert missing(shown) == (0, 0)
+    assert shown.contributions["overdue"] == 1
+    run.restart()
+    assert missing(later(run)) == (0, 0)
+    assert shown.verdicts[run.config.guarantee] is Verdict.UNKNOWN
+
+
 @pytest.mark.parametrize("ends", [False, True], ids=["live", "once"])
 def test_events_of_a_deleted_input_topic_are_not_lost(ends: bool, tmp_path: Path) -> None:
     """The engine may not have read event 2 before its topic was deleted. A recreated topic shows that it never will."""

@@ -58,6 +58,7 @@ from validator.stream.start_offsets import (
     absent_partitions,
     added_frontier,
     faults_topic,
+    gaps_before,
     is_cut_back,
     with_faults_topic,
 )
@@ -285,6 +286,7 @@ class BatchRunner:
         if moved or end is not None or self._tick_is_due(lookup_us):
             found = summaries(facts) if moved and facts is not None else []
             progress, offset_gaps = self._accounted(progress, lookups, found)
+            offset_gaps = (*known.offset_gaps, *offset_gaps)
             # If no topic was recreated since the lookups, lookups and records are of the same topic.
             self._check_topics(self.brokers.topics(topics))
             self._commit(progress, facts if moved else None, found, offset_gaps, run_end, began)
@@ -538,7 +540,8 @@ class BatchRunner:
             if place not in known and place.topic in side
         }
         expired = any(frontier.unread_since_us is not None for frontier in added.values())
-        return replace(self.progress, frontiers={**known, **added}, results_expired=expired)
+        gaps = tuple(gap for place, frontier in added.items() for gap in gaps_before(place, frontier))
+        return replace(self.progress, frontiers={**known, **added}, results_expired=expired, offset_gaps=gaps)
 
     def _check_limits(self) -> None:
         """Raise `NewGenerationWanted` once a backlog is read: the topics' shares of a batch are too tight then."""

@@ -56,6 +56,7 @@ def initial_progress(
             if place.topic in known_topics:
                 frontiers[place] = added_frontier(sides[place.topic], place, lookup, lookup_us)
                 results_expired |= frontiers[place].unread_since_us is not None
+                offset_gaps += gaps_before(place, frontiers[place])
                 continue
             start = wanted[place]
             frontier = first_frontier(sides[place.topic], place, lookup, start, lookup_us)
@@ -273,3 +274,9 @@ def added_frontier(side: Side, place: PartitionId, lookup: Lookup, lookup_us: in
         return frontier
     frontier = replace(frontier, first_offset=0, expired=frontier.next_offset)
     return frontier if side is Side.INPUT else replace(frontier, unread_since_us=0)
+
+
+def gaps_before(place: PartitionId, added: Frontier) -> tuple[OffsetGap, ...]:
+    """The offsets of an added input partition whose records expired before they were read. They may have made later
+    events of the partition late."""
+    return (OffsetGap(place, added.next_offset),) if added.side == Side.INPUT and added.hidden_start else ()
