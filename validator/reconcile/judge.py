@@ -303,10 +303,11 @@ def _in_scope(cells: Columns, clock: Clock, margin_us: int) -> Bools:
         scope &= cells[RETIRED_BEFORE] != 1
     if clock.horizon_us is not None:
         scope &= windows >= clock.horizon_us
+    seen_us = cells.begin_seen_us if clock.retired else windows
     for at_us, horizon_us in clock.retired:
         # Other facts of the cell may have been dropped, so the remaining ones cannot be judged. If an event read after
         # the drop moved the begin of a session that is near the horizon, the session may be part of a dropped one.
-        scope &= ~((cells.begin_seen_us > at_us) & (windows < horizon_us))
+        scope &= ~((seen_us > at_us) & (windows < horizon_us))
     return scope
 
 
