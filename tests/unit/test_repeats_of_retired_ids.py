@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from tests.unit.test_running_aggregate import CUMULATIVE, LATER_US, START_US, TIME_RULES, Run, events, results
+from validator.core import judging
 from validator.core.judging import Judging
 from validator.model.progress import Retirement
 from validator.oracles.running_aggregate import RunningAggregate
-from validator.reconcile.judge import Rules
+from validator.reconcile.cells import Columns
+from validator.reconcile.judge import Judged, Rules, judge
 from validator.state.known_facts import KnownFacts
 from validator.stream.recording import CommitContext, record
 from validator.stream.recovery import recover
@@ -88,3 +91,18 @@ def test_the_retirement_of_an_id_need_not_be_known_any_more(tmp_path: Path) -> N
     run.retired = replace(run.retired, retirements=kept)
     counts = batch(run, at + 10, [events(4, at + 10, (1, "k", at + 5)), results(4, at + 10, ("k", [1, 1]))])
     assert counts == {"expected": 2, "processed": 2, "out_of_scope": 1}
+
+
+def test_cells_whose_ids_are_compared_are_judged_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If results replace each other, each verdict is derived from all cells."""
+    run = retired_id(tmp_path / "state", CUMULATIVE, collapse=False)
+    sizes: list[int] = []
+
+    def counted(cells: Columns, *given: Any) -> Judged:
+        sizes.append(len(cells))
+        return judge(cells, *given)
+
+    monkeypatch.setattr(judging, "judge", counted)
+    at = LATER_US + 100
+    counts = run.batch(at, events(3, at, (3, "k", at - 5)), results(3, at, ("k", [3, 3])))
+    assert (counts["duplicate"], len(sizes)) == (1, 2)

@@ -353,29 +353,32 @@ class Judging:
         wants = np.concatenate(wanting)
         if len(wants):
             self._compare(wants, np.concatenate(versions), offsets)
-            self._note_retired_before(wants, clock)
             for part in self._parts(wants):
-                note(part, self.judged_of(part))
+                note(part, self._judged_in_scope(part, clock))
         self._note(noted)
         found = self.cell_states.sums().with_due_since(since.unconsumed_due_us, since.blocked_due_us)
         return replace(found, changed=sum(len(part.rows) for part in self.changed))
 
-    def _note_retired_before(self, rows: Ints, clock: Clock) -> None:
-        """Put cells of one id out of scope that were judged before their first fact: their earlier facts are retired.
+    def _judged_in_scope(self, rows: Ints, clock: Clock) -> Judged:
+        """As `judged_of`, after cells of one id that were judged before their first fact are put out of scope: their
+        earlier facts are retired.
 
         The engine may rightly not answer a repeat (`collapse`), or list an id as often as before and once more
         (emission `cumulative`). Only cells with a new violation are looked up.
         """
-        if not (self.rules.oracle.by_id and clock.retired and len(rows)):
-            return
-        cells, counts = self.cells, self.judged_of(rows).counts
+        judged = self.judged_of(rows)
+        if not (self.rules.oracle.by_id and clock.retired):
+            return judged
         new = np.zeros(len(rows), dtype=np.bool_)
         for name in ("missing", "duplicate"):
-            new |= counts[name] > cells[f"recorded_{name}"][rows]
-        rows = rows[new]
-        if len(rows):
-            before = self.known.judged_before(cells.keys(rows), cells["first_seen_us"][rows])
-            cells.put(RETIRED_BEFORE, rows[before], 1)
+            new |= judged.counts[name] > self.cells[f"recorded_{name}"][rows]
+        suspects = rows[new]
+        if len(suspects):
+            before = self.known.judged_before(self.cells.keys(suspects), self.cells["first_seen_us"][suspects])
+            self.cells.put(RETIRED_BEFORE, suspects[before], 1)
+            if before.any():
+                return self.judged_of(rows)
+        return judged
 
     def _parts(self, rows: Ints) -> Iterator[Ints]:
         """Return rows in parts whose verdicts fit into memory together; in one part if a verdict depends on other
