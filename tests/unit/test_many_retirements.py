@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from tests.unit import test_retention, test_running_aggregate
@@ -12,6 +15,7 @@ from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from tests.unit.test_retention import EPOCH_US, RETENTION_US, START_US, clock
 from tests.unit.test_running_aggregate import events, results
 from validator.core.judging import Judging
+from validator.model.progress import Retirement
 from validator.oracles.distinct import Distinct
 from validator.reconcile.judge import Rules
 from validator.state.known_facts import KnownFacts
@@ -72,3 +76,16 @@ def test_retirements_of_earlier_windows_leave_the_highest_horizon(tmp_path: Path
         now = replace(clock(at + step), retired=retired)
         counts = run.judging.absorb(facts(repeat) if step == 10 else None, now, {}).counts
     assert (counts["missing"], counts["out_of_scope"]) == (0, 2), "the repeat, and the last of the earlier windows"
+
+
+def test_the_choice_of_the_retirements_to_keep_takes_little_memory() -> None:
+    judging, count = Judging(KnownFacts(None, first_batch=0), DISTINCT), 100_000
+    keys = pa.array(map(str, range(count)))
+    judging.cells.rows_of(np.zeros(count, dtype=np.int64), keys, adding=True)
+    judging.cells["first_seen_us"] = np.arange(count)
+    retirements = tuple(Retirement(number, number) for number in range(51))
+    tracemalloc.start()
+    retention._bounded_retirements(retirements, judging, np.full(count, True))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 50 * count, "bytes"

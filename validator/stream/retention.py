@@ -266,8 +266,17 @@ def _bounded_retirements(retirements: tuple[Retirement, ...], judging: Judging, 
         return retirements
     seen_us = judging.cells.begin_seen_us[stay]
     begins_us = (judging.cells.begins_us - judging.rules.oracle.scope_margin_us)[stay]
-    outside = np.array([(seen_us > it.at_us) & (begins_us < it.horizon_us) for it in retirements])
-    alone = np.count_nonzero(outside & (np.count_nonzero(outside, axis=0) == 1), axis=1)
+
+    def outside(it: Retirement) -> Bools:
+        found: Bools = (seen_us > it.at_us) & (begins_us < it.horizon_us)
+        return found
+
+    # One retirement at a time: a table of all retirements would take 50 bytes per cell or more.
+    times = np.zeros(len(seen_us), dtype=np.uint16)
+    for it in retirements:
+        times += outside(it)
+    by_one = times == 1
+    alone = [int(np.count_nonzero(outside(it) & by_one)) for it in retirements]
     highest = max(range(len(retirements)), key=lambda number: retirements[number].horizon_us)
     spare = min((number for number in range(len(retirements)) if number != highest), key=lambda number: alone[number])
     return (*retirements[:spare], *retirements[spare + 1 :])
