@@ -565,7 +565,7 @@ class Judging:
             self.settled.subtract(epoch, back.sum_of(back.cells["epoch"] == epoch))
         self.cells.adopt(back.cells)
 
-    def _closed_us(self, cells: Cells, clock: Clock) -> Ints:
+    def _closed_us(self, cells: Columns, clock: Clock) -> Ints:
         """Return the closing times of settled cells, or later instants if the steps that closed them are not known.
 
         The new facts can be answers that make other ids owed, as in a join. These ids are due from the closing on.
