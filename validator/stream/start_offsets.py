@@ -39,6 +39,10 @@ def initial_progress(
     frontiers = dict(progress.frontiers)
     known_topics = {place.topic for place in frontiers}
     wanted = _starts(config, brokers, topics, lookups)
+    if config.start.kind != "earliest" and any(place not in frontiers for place in lookups):
+        # The answers that `start` hides may be to events that were appended after the ends of the inputs were looked
+        # up. Ends that are looked up after the starts are past these events.
+        lookups = brokers.lookup(topics)
     lookups |= absent_partitions(frontiers, topics)
     sides = {source.topic: source.side for source in sources}
     whole_inputs = any(
