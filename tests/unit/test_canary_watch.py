@@ -232,6 +232,46 @@ def test_a_writer_without_brokers_plants_nothing_reports_it_once_and_ends(
     assert "ci and co" in said[0]
 
 
+class SlowLeader:
+    """A producer. The partition of the events accepts them only when the producer is flushed."""
+
+    def __init__(self, _: object) -> None:
+        self.sent: list[tuple[str, bytes]] = []
+        self.delivered: list[tuple[str, bytes]] = []
+        self.events_before_a_result: set[int] = set()
+
+    def produce(self, topic: str, value: bytes, **_: object) -> None:
+        if topic == "co":
+            self.events_before_a_result.add(len(self.delivered))
+        self.sent.append((topic, value))
+
+    def flush(self, _: float) -> int:
+        self.delivered, self.sent = [*self.delivered, *self.sent], []
+        return 0
+
+
+def test_a_round_is_written_in_the_order_of_an_engine(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # If the results are read first, the canary accuses the correct cell.
+    round_ = Round(stage.now_us // EVERY + 1, EVERY, "p@1")
+    stage.open()
+    stage.now_us += EVERY
+    stage.planter.rounds.append((round_, stage.now_us))
+    stage.batch(*[("output", value) for value in round_.results()])
+    stage.batch(*[("input", value) for value in round_.events()])
+    for _ in range(400):
+        stage.batch()
+    assert stage.watch.measures().false_alarms
+    # So they are sent when the events are in the log.
+    monkeypatch.setattr(canary_writer, "Producer", SlowLeader)
+    writer = CanaryWriter(config(tmp_path, CANARY), lambda _: round_, now_us=lambda: 0, say=print)
+    writer._plant(round_)
+    assert len(writer.planted()) == 1
+    producer = cast("SlowLeader", writer._producer)
+    assert producer.events_before_a_result == {len(round_.events())}
+
+
 def test_a_plan_of_too_many_open_rounds_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"canary\.every .*: more than 1000 rounds would be open"):
         config(tmp_path, 'canary={"input": "ci", "output": "co", "every": "1s"}', "timing.missing_after=1h")

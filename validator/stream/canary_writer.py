@@ -120,19 +120,23 @@ class CanaryWriter:
             if error is not None:
                 failures.append(self._why(error))
 
-        try:
-            if self._producer is None:
-                self._producer = Producer(self._options)
-            for topic, values in ((self._canary.input, round_.events()), (self._canary.output, round_.results())):
+        deadline = time.monotonic() + _WRITE_SECONDS_MAX
+        # As those of an engine, the results follow their events. Otherwise a batch could read a result whose events are
+        # not in the log yet, and its ids would be unknown.
+        for topic, values in ((self._canary.input, round_.events()), (self._canary.output, round_.results())):
+            try:
+                if self._producer is None:
+                    self._producer = Producer(self._options)
                 for value in values:
                     self._producer.produce(topic, value, partition=PARTITION, on_delivery=delivered)
-        except (KafkaException, BufferError) as error:
-            return self._why(error.args[0]) if isinstance(error, KafkaException) else str(error)
-        deadline = time.monotonic() + _WRITE_SECONDS_MAX
-        while self._producer.flush(_POLL_SECONDS):
-            if self._stop.is_set() or time.monotonic() > deadline:
-                return "the brokers did not answer in time"
-        return failures[0] if failures else None
+            except (KafkaException, BufferError) as error:
+                return self._why(error.args[0]) if isinstance(error, KafkaException) else str(error)
+            while self._producer.flush(_POLL_SECONDS):
+                if self._stop.is_set() or time.monotonic() > deadline:
+                    return "the brokers did not answer in time"
+            if failures:
+                return failures[0]
+        return None
 
     def _why(self, error: KafkaError) -> str:
         """The failure as a clause."""
