@@ -266,10 +266,41 @@ def test_a_round_is_written_in_the_order_of_an_engine(
     # So they are sent when the events are in the log.
     monkeypatch.setattr(canary_writer, "Producer", SlowLeader)
     writer = CanaryWriter(config(tmp_path, CANARY), lambda _: round_, now_us=lambda: 0, say=print)
-    writer._plant(round_)
+    writer._plant(round_, 0)
     assert len(writer.planted()) == 1
     producer = cast("SlowLeader", writer._producer)
     assert producer.events_before_a_result == {len(round_.events())}
+
+
+def test_a_round_that_is_written_during_a_pause_is_not_planted(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The topic of the results is recreated while a round is written. The new query begins after the events of the
+    # round, and reads its results. If the round were planted, the canary would accuse the correct cell.
+    stage.open()
+    stage.now_us += EVERY
+    round_ = Round(stage.now_us // EVERY, EVERY, "p@1")
+    stage.cluster.ends[INPUT] += len(round_.events())
+    stage.cluster.ids["co"] = "C"
+    stage.open()
+    stage.planter.rounds.append((round_, stage.now_us))
+    following = Round(round_.number + 1, EVERY, "p@1")
+    stage.batch(*[("output", value) for value in round_.results()], *[("input", value) for value in following.events()])
+    for _ in range(400):
+        stage.batch()
+    assert stage.watch.measures().false_alarms
+
+    class Recreated(SlowLeader):
+        def flush(self, seconds: float) -> int:
+            writer.pause()
+            writer.begin()
+            return super().flush(seconds)
+
+    monkeypatch.setattr(canary_writer, "Producer", Recreated)
+    writer = CanaryWriter(config(tmp_path, CANARY), lambda _: round_, now_us=lambda: EVERY // 2, say=print)
+    writer._plant(round_, 0)
+    writer.close()
+    assert writer.planted() == []
 
 
 def test_a_plan_of_too_many_open_rounds_is_refused(tmp_path: Path) -> None:

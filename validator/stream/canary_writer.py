@@ -55,6 +55,7 @@ class CanaryWriter:
         self._say = say
         self._producer: Producer | None = None
         self._reading = threading.Event()
+        self._pauses, self._lock = 0, threading.Lock()
         self._stop = threading.Event()
         self._planted: queue.SimpleQueue[tuple[Round, int]] = queue.SimpleQueue()
         self._complained = False
@@ -67,8 +68,13 @@ class CanaryWriter:
             self._thread.start()
 
     def pause(self) -> None:
-        """Stop planting until `begin`: no query reads the topics, and writing must not create an absent topic."""
-        self._reading.clear()
+        """Stop planting until `begin`: no query reads the topics, and writing must not create an absent topic.
+
+        A round that is being written counts as not planted: the next query may begin after its first records.
+        """
+        with self._lock:
+            self._reading.clear()
+            self._pauses += 1
 
     def planted(self) -> list[tuple[Round, int]]:
         """The rounds written completely since the last call, each with an instant (microseconds) before its sending."""
@@ -90,18 +96,21 @@ class CanaryWriter:
             number = now_us // every_us
             # If the clock is set back, no round is planted a second time.
             if number > last and last:
-                last = number
+                last, pauses = number, self._pauses
                 if self._reading.is_set():
-                    self._plant(self._round_of(number))
+                    self._plant(self._round_of(number), pauses)
                 continue
             last = last or number
             self._stop.wait(((max(number, last) + 1) * every_us - now_us) / 1e6)
 
-    def _plant(self, round_: Round) -> None:
+    def _plant(self, round_: Round, pauses: int) -> None:
+        """Write a round. ``pauses``: number of pauses before it was decided to write it."""
         sent_us = self._now_us()
         failure = self._written(round_)
         if failure is None:
-            self._planted.put((round_, sent_us))
+            with self._lock:
+                if self._pauses == pauses:
+                    self._planted.put((round_, sent_us))
             self._complained = False
         elif not self._stop.is_set():
             self._drop_producer()
