@@ -30,9 +30,11 @@ choice that cannot raise a false alarm:
     A start is hidden if start_offset > log_start or log_start > 0 at the first lookup.
  6. Input has expired if a step's log_start > its start_offset. Once an input record is undecodable or expired, no
     unknown_id is confirmed (the count stays). AMENDS SEMANTICS: each such record may also be the copy that explains a
-    duplicate (under `count`) or a misplaced id, but it explains only one contribution. Duplicates and misplaced ids are
-    therefore held while they and the unknown ids together are no more than the hidden records (every expired offset
-    counts as one). Beyond that number no correct engine can have caused them, and all are confirmed.
+    duplicate (under `count`) or a misplaced id, but it explains only one contribution. Duplicates are therefore held
+    while they, the misplaced and the unknown ids together are no more than the hidden records (every expired offset
+    counts as one). Beyond that number no exactly-once engine can have caused them, and all are confirmed. Misplaced ids
+    are held while they and the unknown ids are no more than the hidden records: an at-least-once engine may have caused
+    all of the duplicates.
  7. If answers (output, late, rejected) may have expired, a copy is overdue instead of missing. A gap is a hidden start
     of an answer partition, or an expired range in it, found at step j. It can hide the answer to a copy at offset o of
     input partition q if o < high watermark of q as of step j, or if q was not listed then. It cannot if the answer
@@ -352,7 +354,8 @@ class Reference:
         hidden = self.hidden_inputs()
         if kind == "unknown_id":
             return hidden > 0
-        return hidden > 0 and kind in self.explicable() and self.to_explain(found, self.explicable()) <= hidden
+        kinds = self.explicable() if kind == "duplicate" else {"misplaced", "unknown_id"}
+        return hidden > 0 and kind in kinds and self.to_explain(found, kinds) <= hidden
 
     def hidden_answers(self) -> int:
         """How many undecodable late and rejected records there are: each may answer any event [8]."""
