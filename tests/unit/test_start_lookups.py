@@ -77,3 +77,13 @@ def _event(offset: int, window_us: int) -> dict[str, Any]:
     row = fact("input", [offset], batch=0, lookup_us=0, window_us=window_us)
     place = {"topic": "in", "first_offset": offset, "last_offset": offset, "ids": [{"id": offset, "offset": offset}]}
     return {**row, **place}
+
+
+def test_a_group_that_committed_on_an_earlier_topic_does_not_look_like_a_log_that_was_cut_back() -> None:
+    ends = {place: Lookup(place.topic, 0, 10, 10) for place in (IN, OUT)}
+    brokers: Any = SimpleNamespace(lookup=lambda _: dict(ends), committed=lambda *_: {IN: 1_000})
+    config: Any = SimpleNamespace(start=SimpleNamespace(kind="group", group="g"), inputs=[SimpleNamespace(topic="in")])
+    first, _ = initial_progress(IngestProgress(TimeRules(0, 1)), config, brokers, SOURCES, TOPICS, 8)
+    again, _ = initial_progress(first, config, brokers, SOURCES, TOPICS, 9)
+    assert not again.cut_back
+    assert (first.frontiers[IN].next_offset, first.frontiers[IN].hidden_start) == (10, True)

@@ -144,7 +144,13 @@ def _starts(
         assert start.group is not None
         inputs = {entry.topic for entry in config.inputs}
         partitions = [TopicPartition(p.topic, p.partition) for p in lookups if p.topic in inputs]
-        committed = brokers.committed(partitions, start.group)
+        # An offset that was committed on an earlier topic of the same name may be past the end. A frontier there would
+        # look as if the log had been cut back.
+        committed = {
+            place: min(offset, lookups[place].high_watermark)
+            for place, offset in brokers.committed(partitions, start.group).items()
+            if place in lookups
+        }
         # A group commits offsets of inputs only. Results of events that it has consumed may still be written, so the
         # output topics are read from their ends.
         ends = {place: lookup.last_stable_offset for place, lookup in lookups.items() if place.topic not in inputs}
