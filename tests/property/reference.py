@@ -354,7 +354,7 @@ class Reference:
         hidden = self.hidden_inputs()
         if kind == "unknown_id":
             return hidden > 0
-        kinds = self.explicable() if kind == "duplicate" else {"misplaced", "unknown_id"}
+        kinds = self.explicable() - ({"duplicate"} if kind == "misplaced" else set())
         return hidden > 0 and kind in kinds and self.to_explain(found, kinds) <= hidden
 
     def hidden_answers(self) -> int:
