@@ -20,14 +20,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from tests.property import join_agreement, spark_agreement
-from tests.property.distinct import distinct_case
+from tests.property import join_agreement, spark_agreement, test_spark_oracles
 from tests.property.history import Cell
 from tests.property.join_agreement import JoinCase, join_case
-from tests.property.passthrough import passthrough_case
-from tests.property.running import running_case
-from tests.property.sessions import session_case
-from tests.property.sliding import sliding_case
 from tests.property.spark_agreement import Row, Tally
 from tests.property.spark_core import Judged, Run, time_rules_of
 from tests.property.spark_histories import Case, Opinion, case, in_runs, opinions
@@ -43,12 +38,7 @@ pytestmark = [pytest.mark.property, pytest.mark.timeout(1200)]
 
 TWINS: Final[dict[str, Callable[..., Case]]] = {
     "tumbling_window": case,
-    "distinct": distinct_case,
-    "passthrough": passthrough_case,
-    "running_aggregate": running_case,
-    "running_aggregate-cumulative": partial(running_case, cumulative=True),
-    "session_window": session_case,
-    "sliding_window": sliding_case,
+    **test_spark_oracles.TWINS,
     "inner join": partial(join_case, join="inner"),
     "left join": partial(join_case, join="left"),
 }

@@ -307,8 +307,14 @@ def _in_scope(cells: Columns, clock: Clock, margin_us: int) -> Bools:
     for at_us, horizon_us in clock.retired:
         # Other facts of the cell may have been dropped, so the remaining ones cannot be judged. If an event read after
         # the drop moved the begin of a session that is near the horizon, the session may be part of a dropped one.
-        scope &= ~((seen_us > at_us) & (windows < horizon_us))
+        scope &= ~is_retired_by(seen_us, windows, at_us, horizon_us)
     return scope
+
+
+def is_retired_by(seen_us: Ints, begins_us: Ints, at_us: int, horizon_us: int) -> Bools:
+    """Return which cells a retirement puts out of scope: they begin before its horizon, and were first seen later."""
+    retired: Bools = (seen_us > at_us) & (begins_us < horizon_us)
+    return retired
 
 
 def _outstanding_state(cells: Columns, clock: Clock, rules: Rules, resting: Bools) -> Ints:

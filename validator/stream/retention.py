@@ -31,7 +31,7 @@ from validator.model.frontier import read_but_for_open_transactions_us
 from validator.model.progress import IngestProgress, Retirement
 from validator.reconcile.cells import of_cells, unowed
 from validator.reconcile.facts import Kind
-from validator.reconcile.judge import EXCESS, VIOLATIONS, due_base, is_resolved
+from validator.reconcile.judge import EXCESS, VIOLATIONS, due_base, is_resolved, is_retired_by
 from validator.reconcile.lateness import lateness_rows
 from validator.state.positions import LOG_RESET, MARK, Positions, Stretch, joined
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
@@ -268,8 +268,7 @@ def _bounded_retirements(retirements: tuple[Retirement, ...], judging: Judging, 
     begins_us = (judging.cells.begins_us - judging.rules.oracle.scope_margin_us)[stay]
 
     def outside(it: Retirement) -> Bools:
-        found: Bools = (seen_us > it.at_us) & (begins_us < it.horizon_us)
-        return found
+        return is_retired_by(seen_us, begins_us, it.at_us, it.horizon_us)
 
     # One retirement at a time: a table of all retirements would take 50 bytes per cell or more.
     times = np.zeros(len(seen_us), dtype=np.uint16)
