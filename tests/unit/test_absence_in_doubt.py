@@ -263,7 +263,7 @@ def test_the_end_of_a_run_is_repeated_if_it_needs_a_new_generation(
         conclude(runner, *args, **options)
         if not refused:
             refused.append(runner.record.has_ended)
-            raise NewGenerationWanted("the first event of a new partition is newer than settled cells")
+            raise NewGenerationWanted("the first event of a new partition puts settled cells out of scope")
 
     monkeypatch.setattr(run, "_open_generation", lambda progress, *_: (progress, runs.rests))
     monkeypatch.setattr(run, "_run_generation", generation)

@@ -408,7 +408,7 @@ class Cells(Columns):
     def _put_off(self, rows: Ints, facts: pa.Table) -> None:
         """Fold in the times of events, which put off the ends of their cells."""
         after_us = self.oracle.ends_after_us
-        assert after_us is not None, "an oracle whose events postpone the ends of cells has ends_after_us"
+        assert after_us is not None, "an oracle whose events postpone the ends of cells must define ends_after_us"
         of_input = is_one_of(facts["side"], Side.INPUT.value)
         mine, latest = rows[of_input], ints(facts["latest_us"])[of_input]
         earliest, before = ints(facts["earliest_us"], NEVER)[of_input], self["first_event_us"][mine]

@@ -357,7 +357,7 @@ class BatchRunner:
             if settled and self.rules.asks_lateness:
                 self.judging.cells.lateness = lateness_of(self.tables, self.positions, self.retired.through_epoch)
             if self.judging.is_overtaken_by(progress.clock().horizon_us):
-                raise NewGenerationWanted("the first event of a new partition is newer than settled cells")
+                raise NewGenerationWanted("the first event of a new partition puts settled cells out of scope")
             effects = self.judging.step(
                 None if facts is None else self.positions.unsettled(facts), progress, self.suspicion, run_end=run_end
             )
