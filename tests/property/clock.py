@@ -177,6 +177,7 @@ class Clock:
             low = None
             if newest and None not in newest:
                 low = min(time for time in newest if time is not None) - self.timing.max_disorder_us
+                low -= self.timing.allowed_lateness_us
             marks.append(max((mark for mark in (*marks[-1:], low) if mark is not None), default=None))
         return marks
 
@@ -295,11 +296,12 @@ class Clock:
         for place in self.places("input"):
             if not self.hides_start(place):
                 continue
-            events = [event for _, event in self.events() if (event.topic, event.partition) == place]
+            events = [(step, event) for step, event in self.events() if (event.topic, event.partition) == place]
             if not events:
                 return False
-            first = min(events, key=lambda event: event.offset)
-            if cell[0] - self.scope_margin_us <= first.event_time_us + self.timing.max_disorder_us:
+            step, first = min(events, key=lambda found: found[1].offset)
+            first_us = min(first.event_time_us, step.lookup_us + self.timing.max_ahead_us)
+            if cell[0] - self.scope_margin_us <= first_us + self.timing.max_disorder_us:
                 return False
         return True
 

@@ -42,6 +42,8 @@ class Habits:
     is_moved_by_all: bool
     """Whether an event further ahead than `max_ahead` can make others late, if the validator can decode it."""
     drops_late: bool
+    waits_for_late: bool
+    """Whether it answers a cell only after `allowed_lateness`, as Kafka Streams does with `suppress`."""
     rejects: float
     fires_early: float
     splits: float
@@ -145,6 +147,8 @@ class Engine:
         if not active or any(place not in self.newest for place in active):
             return
         low = min(self.newest[place] for place in active) - self.timing.max_disorder_us
+        if self.habits.waits_for_late:
+            low -= self.timing.allowed_lateness_us
         self.watermark = low if self.watermark is None else max(low, self.watermark)
         for cell in list(self.pending):
             if self.timing.end(cell) <= self.watermark:

@@ -114,6 +114,15 @@ class JoinReference(Reference):
         waits = self.has_consumption() and not self.is_owed(cell, id_, waiting=False)
         return dropped, unconsumed or int(waits), unprovable
 
+    def excusing(self, cell: Cell, id_: str) -> Sequence[InputEvent]:
+        """An id counts once per cell. If the engine has read a copy that was certainly on time, a late one excuses
+        nothing."""
+        copies = super().excusing(cell, id_)
+        on_time = [it for it in copies if not self.is_dropped(it, cell) and not self.may_be_dropped(it, cell)]
+        if all(map(self.is_unconsumed, on_time)):
+            return copies
+        return [it for it in copies if it in on_time or (self.is_unconsumed(it) and not self.is_dropped(it, cell))]
+
     def has_consumption(self) -> bool:
         """Whether the engine's consumer group is known."""
         return self.clock.now.committed is not None

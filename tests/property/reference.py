@@ -8,7 +8,8 @@ Where SEMANTICS leaves a choice open, or where its words as written accuse a cor
 choice that cannot raise a false alarm:
 
  1. A cell is closed when watermark >= window end (not >): an event at exactly the watermark belongs to a later window.
-    The end is the window's own end; `allowed_lateness` does not delay the closing.
+    The end is the window's own end. The watermark is behind by `max_disorder` and `allowed_lateness`: a correct engine
+    may keep the window open for both.
  2. The watermark stays while a partition that counts (one that is not idle) has no event that may move it, and while no
     partition counts. Any visible record, decodable or not, keeps its partition from being idle, and so does an expired
     range [6]. A partition is known from the first step that lists it. The watermark never falls when one is added.
@@ -25,7 +26,8 @@ choice that cannot raise a false alarm:
  4. AMENDS SEMANTICS: a cell is out of scope when its start <= (not <) first event time + max_disorder of a partition
     with a hidden start. A hidden event may have exactly this time, and its window may start there. The horizon is the
     latest of these times over all such partitions, and holds for the cells of all partitions. "First event" is the
-    decodable event with the lowest offset.
+    decodable event with the lowest offset. If it is too far ahead to move the watermark, the lookup that read it plus
+    `max_ahead` takes the place of its time: a broken clock must not put all cells out of scope.
  5. While a partition with a hidden start has no event, every cell is out of scope: its hidden events can have any time.
     A start is hidden if start_offset > log_start or log_start > 0 at the first lookup.
  6. Input has expired if a step's log_start > its start_offset. Once an input record is undecodable or expired, no
@@ -56,7 +58,9 @@ choice that cannot raise a false alarm:
     The newest step's commits count. If a step lists no commits, no group is configured.
 13. collapse: e is 1 per (cell, id), whatever the number of copies. Copies in other cells are contributions there. If
     there are n further copies, up to n records that were set aside are not in excess: each may be one of these copies.
-    One late (unconsumed, unprovable) copy is enough to make the contribution dropped_late (unconsumed, overdue).
+    One late (unconsumed, unprovable) copy is enough to make the contribution dropped_late (unconsumed, overdue). A copy
+    is late, or may be late, if the id's first copy in its partition and cell is or may be: the engine has read this
+    copy before the others.
 14. Precedence within e: processed, then late, then rejected. p + l + r beyond e is the excess. In a cell in scope it is
     unresolved, or else duplicate (e > 0), misplaced (e = 0 and the id belongs to any input event, even one out of
     scope), or unknown_id. The excess of one (cell, id) has one class.
@@ -274,14 +278,29 @@ class Reference:
         unreadable."""
         base = self.clock.due_base(cell)
         dropped = unconsumed = unprovable = 0
-        for copy in self.copies[cell, id_]:
-            if self.timing.late_policy == "drop" and self.clock.is_late(copy, cell):
+        for copy in self.excusing(cell, id_):
+            judged = self.first_copy(copy, cell) if self.timing.duplicates == "collapse" else copy
+            if self.is_dropped(judged, cell):
                 dropped += 1
             elif self.is_unconsumed(copy):
                 unconsumed += 1
-            elif self.may_be_dropped(copy, cell) or not self.clock.is_provable(copy, base):
+            elif self.may_be_dropped(judged, cell) or not self.clock.is_provable(copy, base):
                 unprovable += 1
         return dropped, unconsumed, unprovable
+
+    def excusing(self, cell: Cell, id_: str) -> Sequence[InputEvent]:
+        """The copies of a (cell, id) that can excuse an outstanding contribution."""
+        return self.copies[cell, id_]
+
+    def first_copy(self, event: InputEvent, cell: Cell) -> InputEvent:
+        """The first copy of an event in its partition and cell. An engine that drops repeats has read it first [13]."""
+        copies = self.copies[cell, event.id]
+        place = (event.topic, event.partition)
+        return min((copy for copy in copies if (copy.topic, copy.partition) == place), key=lambda copy: copy.offset)
+
+    def is_dropped(self, event: InputEvent, cell: Cell) -> bool:
+        """Whether an event came too late under policy `drop`."""
+        return self.timing.late_policy == "drop" and self.clock.is_late(event, cell)
 
     def may_be_dropped(self, event: InputEvent, cell: Cell) -> bool:
         """Whether the engine may have dropped an event as late if it could decode more than the validator [20]."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Any, Final
 
+from tests.property import clock as clocks
 from tests.property.history import (
     ANSWERS,
     SIDE_CHANNELS,
@@ -116,6 +117,8 @@ def case(seed: int, *, causal: bool, steps_most: int, compacts: bool = False, al
         history = compacted(history, rng)
     if not causal:
         history = odder(history, rng)
+        if seed % 8 == 0:
+            history = with_a_clock_ahead(history)
     return Case(seed, causal, stretched(coarser(history, rng, steps_most)))
 
 
@@ -126,6 +129,25 @@ def odder(history: History, rng: Random) -> History:
         return replace(record, ids=()) if isinstance(record, ResultRecord) and rng.random() < 0.03 else record
 
     steps = tuple(replace(step, records=tuple(map(odd, step.records))) for step in history.steps)
+    return replace(history, steps=steps)
+
+
+def with_a_clock_ahead(history: History) -> History:
+    """The first visible event of each partition whose start is hidden is further ahead than `max_ahead`."""
+    clock = clocks.Clock(history.timing, history.steps)
+    hidden = [place for place in clock.places("input") if clock.hides_start(place)]
+    events = [event for _, event in clock.events()]
+    first = {
+        (*place, min((event.offset for event in events if (event.topic, event.partition) == place), default=None))
+        for place in hidden
+    }
+
+    def moved(record: Record) -> Record:
+        if not isinstance(record, InputEvent) or (record.topic, record.partition, record.offset) not in first:
+            return record
+        return replace(record, event_time_us=record.event_time_us + 5 * history.timing.max_ahead_us)
+
+    steps = tuple(replace(step, records=tuple(map(moved, step.records))) for step in history.steps)
     return replace(history, steps=steps)
 
 

@@ -196,6 +196,7 @@ class World:
             # Derived instead of drawn, so that the other random choices of a seed stay the same.
             is_moved_by_all=self.produce_until_us % PAUSE_US != 50,
             drops_late=self.timing.late_policy == "drop",
+            waits_for_late=self.timing.max_disorder_us % 2 == 0,
             rejects=rng.choice((0.0, 0.1)),
             fires_early=rng.choice((0.0, 0.0, 0.3)),
             splits=rng.choice((0.0, 0.3)),

@@ -154,6 +154,13 @@ def test_a_cell_after_the_horizon_is_judged() -> None:
     assert story.step(1, event("a", 15), event("b", 25)).counts(20, "b") == {"pending": 1}
 
 
+def test_a_first_event_too_far_ahead_puts_only_cells_within_max_ahead_out_of_scope() -> None:
+    story = Story(replace(TIMING, max_ahead_us=20, max_disorder_us=5)).begins(CLICKS, 7)
+    story.step(1, event("far", 999)).step(2, event("a", 25), event("b", 35))
+    assert story.counts(20, "a") == {"out_of_scope": 1}, "a hidden event may lie at 26 = 1 + 20 + 5"
+    assert story.counts(30, "b") == {"pending": 1}
+
+
 def test_a_log_read_from_its_first_offset_hides_nothing() -> None:
     assert Story().step(1, event("a", 3)).counts(0, "a") == {"pending": 1}
 

@@ -259,7 +259,7 @@ def expected(fact: dict[str, Any], cell: tuple[Any, ...]) -> dict[str, Any]:
         "first_time_us": min(fact["times"]),
         "last_time_us": max(fact["times"]),
         "newest_event_time_us": max(time for _, time in fact["events"]) if is_sane else None,
-        "first_event": (min(offsets), min(fact["events"])[1] if fact["events"] else None),
+        "first_event": (min(offsets), min(LIMIT_US, min(fact["events"])[1]) if fact["events"] else None),
         "min_id": min(numbers, default=None),
         "max_id": max(numbers, default=None),
         "bad": sorted(offsets) if cell[2] == UNDECODABLE else [],

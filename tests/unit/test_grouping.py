@@ -36,13 +36,14 @@ def test_a_fact_holds_the_events_of_one_window_key_and_reach() -> None:
     assert (row["min_id"], row["max_id"], row["reach_us"]) == (10, 18, 10 * SECOND_US)
 
 
-def test_an_event_too_far_ahead_moves_no_watermark() -> None:
+def test_an_event_too_far_ahead_moves_neither_the_watermark_nor_the_horizon() -> None:
+    names = ("window_start_us", "reach_us", "newest_event_time_us", "first_event_time_us")
     events = pa.Table.from_pylist([event(1, 7, 25), event(2, 8, 26)], EVENTS)
-    table = facts_of_events(events, 0, WINDOW, 0, 25 * SECOND_US, with_first_event=False)
-    assert [
-        (row["window_start_us"], row["reach_us"], row["newest_event_time_us"], row["records"])
-        for row in table.sort_by("first_offset").to_pylist()
-    ] == [(20 * SECOND_US, 20 * SECOND_US, 25 * SECOND_US, 1), (20 * SECOND_US, None, None, 1)]
+    table = facts_of_events(events, 0, WINDOW, 0, 25 * SECOND_US, with_first_event=True).sort_by("first_offset")
+    assert [[None if row[name] is None else row[name] // SECOND_US for name in names] for row in table.to_pylist()] == [
+        [20, 20, 25, 25],
+        [20, None, None, 25],
+    ]
 
 
 def test_undecodable_records_have_stretches_of_offsets() -> None:

@@ -249,16 +249,19 @@ def input_watermark_us(
     before_us: int | None,
     *,
     lookup_us: int,
-    max_disorder_us: int,
+    slack_us: int,
     idle_after_us: int,
     outages: Outages = (),
 ) -> int | None:
     """Return the input watermark after the batch of ``lookup_us``; it never falls below ``before_us``.
 
-    It is the minimum of newest event time minus disorder over the partitions that are not idle. If all are idle, it
-    stays. It also stays if a partition of the minimum has no event time. Idle partitions leave the minimum only while
-    another one is surely active. Without this rule, if all become idle at about the same time, the one read last would
-    count alone for a moment. The engine may have seen them become idle in another order.
+    It is the minimum of newest event time minus ``slack_us`` over the partitions that are not idle. ``slack_us``:
+    disorder plus allowed lateness, since a correct engine may keep a window open that long. If all partitions are idle,
+    the watermark stays. It also stays if a partition of the minimum has no event time.
+
+    Idle partitions leave the minimum only while another one is surely active. Without this rule, if all become idle at
+    about the same time, the one read last would count alone for a moment. The engine may have seen them become idle in
+    another order.
     """
     counting = list(inputs)
     if any(frontier.surely_active(lookup_us, idle_after_us) for frontier in inputs):
@@ -266,7 +269,7 @@ def input_watermark_us(
     newest = [frontier.newest_event_time_us for frontier in counting]
     if not newest or any(time is None for time in newest):
         return before_us
-    reached = min(time for time in newest if time is not None) - max_disorder_us
+    reached = min(time for time in newest if time is not None) - slack_us
     return reached if before_us is None else max(before_us, reached)
 
 

@@ -30,6 +30,7 @@ class TimeRules:
 
     max_disorder_us: int
     idle_after_us: int
+    allowed_lateness_us: int = 0
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ class IngestProgress:
             inputs,
             self.watermark_us,
             lookup_us=self.lookup_us,
-            max_disorder_us=self.rules.max_disorder_us,
+            slack_us=self.rules.max_disorder_us + self.rules.allowed_lateness_us,
             idle_after_us=self.rules.idle_after_us,
             outages=self.outages,
         )

@@ -144,13 +144,15 @@ def classes(id_counts: IdCounts, flags: Flags, is_right: Bools, *, left_alone: b
     expected = np.maximum(shares.owed.astype(np.int64), used + aside)
     late = np.minimum(id_counts.late, aside)
     outstanding = expected - used - aside
-    dropped_late = np.minimum(outstanding, times(dropped))
+    # An id counts once per cell, so another copy excuses nothing if the engine has read one that was on time.
+    excusable = np.where(times(on_time & ~flags.unread) > 0, 0, outstanding) if drops_late else outstanding
+    dropped_late = np.minimum(excusable, times(dropped))
     # If an id is owed, but not `owed_now`, the engine has not read its partner.
     unread = np.maximum(times(~dropped & flags.unread), (~shares.owed_now).astype(np.int64))
     unconsumed = np.minimum(outstanding - dropped_late, unread)
     left = outstanding - dropped_late - unconsumed
     read = ~dropped & ~flags.unread
-    may_be_dropped = np.minimum(left, times(read & doubtful))
+    may_be_dropped = np.minimum(np.minimum(left, excusable), times(read & doubtful))
     unprovable = times(read & ~doubtful & flags.unsure)
     return IdVerdicts(
         cell=id_counts.cell,

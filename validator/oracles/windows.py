@@ -93,17 +93,24 @@ class Windows(Oracle):
         return Assigned(None, self._floor(self._inside(event_times_us), self.offset))
 
     def ends_us(self, starts_us: Ints) -> Ints:
-        """Starts near the int64 maximum are clamped, so that no end wraps."""
-        return np.minimum(starts_us, np.iinfo(np.int64).max - self.size) + self.size
+        """Starts near the int64 maximum are clamped, so that no end wraps. With `closed: right` the boundary belongs to
+        the window, so the window ends at the next instant."""
+        return np.minimum(starts_us, np.iinfo(np.int64).max - self.size - 1) + self.size + self._boundary_us
 
     def reaches_us(self, event_times_us: Ints, slack_us: int) -> Ints:
-        """The ends lie on the grid of the starts, shifted by the size."""
-        return self._floor(self._inside(event_times_us) - slack_us, self.offset + self.size)
+        """The boundaries lie on the grid of the starts, shifted by the size. With `closed: right`, too, an engine may
+        close a window when it reads an event at the window's boundary (Storm does)."""
+        return self._floor(event_times_us - slack_us, self.offset + self.size) + self._boundary_us
 
     def latest_reaches_us(self, starts_us: Ints, slack_us: int) -> Ints:
         """Starts near the int64 maximum are clamped, so that no sum wraps."""
-        latest = np.minimum(starts_us, np.iinfo(np.int64).max - self.size) + (self.size - 1)
-        return self._floor(latest - slack_us, self.offset + self.size)
+        latest = np.minimum(starts_us, np.iinfo(np.int64).max - self.size - 1) + (self.size - 1 + self._boundary_us)
+        return self.reaches_us(latest, slack_us)
+
+    @property
+    def _boundary_us(self) -> int:
+        """The time from the boundary of a window to the first instant that is not in the window."""
+        return 1 if self.closed == "right" else 0
 
     def _inside(self, event_times_us: Ints) -> Ints:
         return event_times_us - 1 if self.closed == "right" else event_times_us

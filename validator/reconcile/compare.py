@@ -261,6 +261,8 @@ def _flags(
         ends = cells["end_us"][rows]
         late = _past(cells.lateness.proven, ends, items, named)
         doubtful = _past(cells.lateness.possible, ends, items, named) & ~late
+        if rules.collapse:
+            late, doubtful = _of_first_copies(late, items), _of_first_copies(doubtful, items)
     for number, place in enumerate(named):
         offsets = partition_offsets.get(place, PartitionOffsets())
         mine = items.place == number
@@ -269,6 +271,16 @@ def _flags(
         if offsets.unprovable_below is not None:
             unsure |= mine & (items.offset < offsets.unprovable_below)
     return Flags(late, doubtful, unread, unsure)
+
+
+def _of_first_copies(condition: Bools, items: _Items) -> Bools:
+    """Return, for each event, whether ``condition`` holds for the first copy of its id in its cell and partition. An
+    engine that drops repeats has read this copy before the later ones. ``items``: sorted."""
+    events = np.flatnonzero(items.side == _INPUT)
+    is_first = run_starts(items.cell[events], items.is_text[events], items.id[events], items.place[events])
+    found = np.zeros(len(items.cell), dtype=np.bool_)
+    found[events] = condition[events[is_first]][np.cumsum(is_first) - 1]
+    return found
 
 
 def _past(reaches: Reaches, ends: Ints, items: _Items, named: Sequence[TopicPartition]) -> Bools:

@@ -32,13 +32,14 @@ def facts_of_events(
 
     ``slack_us``: disorder plus allowed lateness, for ``reach_us``. Events later than ``limit_us`` do not count toward
     ``newest_event_time_us`` and ``reach_us``: a broken clock must not close every cell. ``with_first_event`` also keeps
-    the event time at the first offset, which the horizon needs once per partition.
+    the event time at the first offset, at most ``limit_us``: the horizon needs it once per partition, and a broken
+    clock must not put every cell out of scope.
     """
     if not events.num_rows:
         return GROUPED.empty_table()
     times, decoded = numbers(one_array(events["event_time_us"]))
     reaches = oracle.reaches_us(times, slack_us)
-    sane = decoded & (times <= limit_us)
+    sane, capped_us = decoded & (times <= limit_us), np.minimum(times, limit_us)
     owed = decoded & bools(pc.fill_null(one_array(events["is_owed"]), True))
     if oracle.by_id:
         events = by_id.keyed_events(events, decoded, oracle.reads)
@@ -47,7 +48,7 @@ def facts_of_events(
     if event_rows is not None:
         event_rows, starts, once = _with_all(event_rows, starts, decoded)
         events = events.take(pa.array(event_rows))
-        times, reaches = times[event_rows], reaches[event_rows]
+        times, capped_us, reaches = times[event_rows], capped_us[event_rows], reaches[event_rows]
         decoded, sane, owed = decoded[event_rows], sane[event_rows], owed[event_rows]
     # Grid numbers are small, unlike instants.
     of_cell = np.where(decoded, (starts - starts.min()) // oracle.grid_us, 0)
@@ -83,7 +84,7 @@ def facts_of_events(
         columns["earliest_us"] = pa.array(groups.smallest(times), mask=~groups.first(decoded))
         columns["latest_us"] = pa.array(groups.largest(times), mask=~groups.first(decoded))
     if with_first_event:
-        columns["first_event_time_us"] = pa.array(groups.at_first_offset(times), mask=~groups.first(decoded))
+        columns["first_event_time_us"] = pa.array(groups.at_first_offset(capped_us), mask=~groups.first(decoded))
     return groups.table(source, columns)
 
 

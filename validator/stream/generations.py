@@ -21,7 +21,7 @@ from validator.config.model import Config
 from validator.core.judging import Judging
 from validator.model.classes import Verdict
 from validator.model.frontier import UNREADABLE_POLICY, Lookup, PartitionId
-from validator.model.progress import IngestProgress, TimeRules
+from validator.model.progress import IngestProgress
 from validator.model.snapshot import Snapshot
 from validator.model.wording import plural
 from validator.publish.notices import Notices
@@ -53,7 +53,7 @@ from validator.stream.measuring import LedgerWriter, catch_up, read_ledger
 from validator.stream.outage import OutageNote, is_outage
 from validator.stream.oversized_records import Isolation, is_exhausted
 from validator.stream.query import run_query
-from validator.stream.recovery import Recovered, follow_acknowledged, recover, restore_record
+from validator.stream.recovery import Recovered, follow_acknowledged, recover, restore_record, time_rules_of
 from validator.stream.reporting import results_of, snapshot_of
 from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import SavedCells, Saver, saved_cells
@@ -110,7 +110,7 @@ class Generations:
             notices.resume(publisher.shown)
         self.cut_short = False
         self._rules = _rules_of(config)
-        self._time_rules = TimeRules(config.timing.max_disorder, config.timing.idle_after)
+        self._time_rules = time_rules_of(config)
         self._record = RunRecord()
         self._sizes = TableSizes(self._state)
         self._runner: BatchRunner | None = None

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake.exceptions import DeltaError
 
+from validator.config.model import Config
 from validator.core.judging import Facts, Judging, new_cells, partition_offsets_of
 from validator.core.settled import SETTLED_AT_ONCE, SettledCells
 from validator.measure.expected import MINUTE_US
@@ -130,6 +131,12 @@ def take_over(tables: StateTables) -> None:
     """See `StateTables.take_over`. Raises `StateDamaged` and `StateTaken`."""
     with _translate_damage(tables):
         tables.take_over()
+
+
+def time_rules_of(config: Config) -> TimeRules:
+    """Return the times of a configuration that frontiers need."""
+    timing = config.timing
+    return TimeRules(timing.max_disorder, timing.idle_after, timing.allowed_lateness)
 
 
 def recover(tables: StateTables, rules: TimeRules, oracle: Oracle, saved: SavedCells | None = None) -> Recovered:

@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 from validator.config.model import Config
 from validator.model.arrays import ints
 from validator.model.frontier import Frontier
-from validator.model.progress import IngestProgress, TimeRules
+from validator.model.progress import IngestProgress
 from validator.reconcile.cells import Cells
 from validator.reconcile.judge import VIOLATIONS
 from validator.state import identity
@@ -25,7 +25,7 @@ from validator.state.positions import reread_mark
 from validator.state.recorded_violations import confirmed_by
 from validator.state.tables import StateTables, Table
 from validator.stream.commit_rows import frontier_rows, mark_row
-from validator.stream.recovery import Recovered, recover, rows_of_derived
+from validator.stream.recovery import Recovered, recover, rows_of_derived, time_rules_of
 from validator.stream.retention import Violation
 
 
@@ -66,8 +66,7 @@ def would_adopt(tables: StateTables, config: Config) -> tuple[str, ...]:
 
 
 def _recovered(tables: StateTables, config: Config) -> Recovered:
-    timing = config.timing
-    return recover(tables, TimeRules(timing.max_disorder, timing.idle_after), config.oracle)
+    return recover(tables, time_rules_of(config), config.oracle)
 
 
 def _confirmed_of_retired(tables: StateTables, cells: Cells) -> dict[Violation, int]:
