@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.integration.sidecar_fixtures import Pipeline, Run, answer, click, pipeline, spark
-from validator.model.progress import TimeRules
 from validator.stream.generations import _rules_of
+from validator.stream.recovery import time_rules_of
 from validator.stream.saved_cells import FILE, SavedCells, saved_cells
 
 __all__ = ["pipeline", "spark"]
@@ -35,7 +35,7 @@ def test_records_of_settled_cells_are_judged_the_same_after_a_restart(pipeline: 
     first = pipeline.once(state="saved")
     assert (first.status, first.counts()) == (0, {"expected": KEYS + 1, "processed": KEYS + 1})
     config = pipeline.config(state="saved")
-    time_rules = TimeRules(config.timing.max_disorder, config.timing.idle_after)
+    time_rules = time_rules_of(config)
     saved = saved_cells(pipeline.state("saved"), _rules_of(config), time_rules)
     assert isinstance(saved, SavedCells)
     assert saved.settled.sums.cells_seen == KEYS

@@ -35,8 +35,8 @@ choice that cannot raise a false alarm:
     duplicate (under `count`) or a misplaced id, but it explains only one contribution. Duplicates are therefore held
     while they, the misplaced and the unknown ids together are no more than the hidden records (every expired offset
     counts as one). Beyond that number no exactly-once engine can have caused them, and all are confirmed. Misplaced ids
-    are held while they and the unknown ids are no more than the hidden records: an at-least-once engine may have caused
-    all of the duplicates.
+    are held while they and the unknown ids, each counted once per cell, are no more than the hidden records: an
+    at-least-once engine may repeat each answer.
  7. If answers (output, late, rejected) may have expired, a copy is overdue instead of missing. A gap is a hidden start
     of an answer partition, or an expired range in it, found at step j. It can hide the answer to a copy at offset o of
     input partition q if o < high watermark of q as of step j, or if q was not listed then. It cannot if the answer
@@ -88,7 +88,8 @@ choice that cannot raise a false alarm:
     any instant up to `max_ahead` after the lookup that found it. Under policy `drop`, a later copy in this partition is
     unprovable if its window could then legally have closed: overdue instead of missing. In a join, no partner is owed
     for it. An event further ahead than `max_ahead` may also have advanced the engine's time, up to the end of the
-    event's window, since an engine may have no such limit.
+    event's window, since an engine may have no such limit. The same holds for a copy whose cell the watermark had
+    passed before the copy was read: its partition was idle or empty, and the engine may have closed the cell.
 21. In a compacted topic an offset without a visible record may have had one. It is hidden like an expired offset ([6],
     [7], [20]); in an input it may lie anywhere in the step's range. If any topic is compacted, gaps of answers may
     occur in every step. [7] then takes them as one gap: from the earliest read-through time before a gap up to the
@@ -373,8 +374,10 @@ class Reference:
         hidden = self.hidden_inputs()
         if kind == "unknown_id":
             return hidden > 0
-        kinds = self.explicable() - ({"duplicate"} if kind == "misplaced" else set())
-        return hidden > 0 and kind in kinds and self.to_explain(found, kinds) <= hidden
+        if kind == "misplaced":
+            incorrect = [classes for _, classes in found if classes["misplaced"] or classes["unknown_id"]]
+            return 0 < len(incorrect) <= hidden
+        return hidden > 0 and kind in self.explicable() and self.to_explain(found, self.explicable()) <= hidden
 
     def hidden_answers(self) -> int:
         """How many undecodable late and rejected records there are: each may answer any event [8]."""

@@ -283,7 +283,8 @@ def _configured(case: Case, retention_us: int) -> Config:
 
 def time_rules_of(case: Case) -> TimeRules:
     """The time rules for the frontiers of a case."""
-    return TimeRules(case.history.timing.max_disorder_us, case.history.timing.idle_after_us)
+    timing = case.history.timing
+    return TimeRules(timing.max_disorder_us, timing.idle_after_us, timing.allowed_lateness_us)
 
 
 class Judged:
@@ -384,6 +385,7 @@ def rows_of(judging: Judging) -> list[Row]:
                 "resolved",
                 "held",
                 "unconsumed_overdue",
+                "incorrect_ids",
                 "in_scope",
                 "settled",
                 "version",

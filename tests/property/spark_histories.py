@@ -34,7 +34,7 @@ from validator.model.progress import IngestProgress
 from validator.oracles.seam import Oracle
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.facts import Side
-from validator.reconcile.judge import EXCESS, SAMPLED_OF, VIOLATIONS, Rules
+from validator.reconcile.judge import EXCESS, INCORRECT, SAMPLED_OF, VIOLATIONS, Rules
 
 SCALE: Final = 64
 """Microseconds of a stretched history per instant of a generator; more than twice the number of its steps."""
@@ -246,8 +246,12 @@ class Instant:
         on_record = {name: sum(row[f"recorded_next_{name}"] for row in rows) for name in VIOLATIONS}
         in_excess = sum(any(row[f"recorded_next_{name}"] for name in EXCESS) for row in rows)
         missing = sum(row["recorded_next_missing"] > 0 for row in rows)
+        incorrect = sum(
+            max(row["incorrect_ids"], 1) for row in rows if any(row[f"recorded_next_{name}"] for name in INCORRECT)
+        )
         return self.suspicion.suspected(
-            self.progress, CellTotals({}, {}, on_record, cells_in_excess=in_excess, cells_missing=missing)
+            self.progress,
+            CellTotals({}, {}, on_record, cells_in_excess=in_excess, cells_missing=missing, incorrect_ids=incorrect),
         )
 
 

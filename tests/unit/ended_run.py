@@ -24,7 +24,7 @@ from validator.stream.batch import BatchRunner
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.commit_rows import epoch_of, frontier_rows
 from validator.stream.generations import _rules_of
-from validator.stream.recovery import recover
+from validator.stream.recovery import recover, time_rules_of
 from validator.stream.reporting import snapshot_of
 from validator.stream.run_record import RunRecord
 from validator.stream.sources import sources_of
@@ -102,7 +102,7 @@ class RunsOfOneState:
 
     @property
     def _time_rules(self) -> TimeRules:
-        return TimeRules(self.config.timing.max_disorder, self.config.timing.idle_after)
+        return time_rules_of(self.config)
 
     def start(self, publish: Callable[[], None] = lambda: None) -> BatchRunner:
         """A runner of a new process on the state."""

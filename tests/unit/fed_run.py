@@ -16,7 +16,7 @@ from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.core.settled import SETTLED_AT_ONCE
 from validator.model.frontier import Lookup, PartitionId
-from validator.model.progress import IngestProgress, TimeRules
+from validator.model.progress import IngestProgress
 from validator.model.snapshot import Snapshot
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
@@ -25,7 +25,7 @@ from validator.stream.brokers import Brokers, Topic
 from validator.stream.commit_rows import epoch_of
 from validator.stream.generations import _rules_of
 from validator.stream.kafka_reading import Range
-from validator.stream.recovery import recover, restore_record
+from validator.stream.recovery import recover, restore_record, time_rules_of
 from validator.stream.reporting import snapshot_of
 from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import Saver, saved_cells
@@ -141,7 +141,7 @@ class FedRun:
         sources = [source for source in sources_of(self.config) if source.topic in self.logs.ends]
         absent, brokers = self.sides.keys() - self.logs.ends.keys(), cast("Brokers", self.logs)
         tables = StateTables(self.state) if self.tables is None else self.tables
-        time_rules = TimeRules(self.config.timing.max_disorder, self.config.timing.idle_after)
+        time_rules = time_rules_of(self.config)
         rules = _rules_of(self.config)
         saved = saved_cells(self.state, rules, time_rules) if self.saves else None
         assert not isinstance(saved, str), saved

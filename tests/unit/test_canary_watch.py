@@ -303,6 +303,37 @@ def test_a_round_that_is_written_during_a_pause_is_not_planted(
     assert writer.planted() == []
 
 
+def test_a_round_whose_results_are_written_too_late_is_not_planted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = itertools.count(step=2)
+
+    class Slow(SlowLeader):
+        def flush(self, timeout: float) -> int:
+            next(seconds)
+            return super().flush(timeout)
+
+    monkeypatch.setattr(canary_writer, "Producer", Slow)
+    given = config(tmp_path, CANARY, "timing.missing_after=3s", "timing.overdue_after=3s")
+    round_ = Round(1, EVERY, "p@1")
+    writer = CanaryWriter(given, lambda _: round_, now_us=lambda: next(seconds) * SECOND, say=print)
+    writer._plant(round_, 0)
+    assert writer.planted() == [], "the sidecar may have called the results missing"
+
+
+def test_nothing_is_written_to_a_topic_after_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Paused(SlowLeader):
+        def flush(self, seconds: float) -> int:
+            writer.pause()
+            return super().flush(seconds)
+
+    monkeypatch.setattr(canary_writer, "Producer", Paused)
+    round_ = Round(1, EVERY, "p@1")
+    writer = CanaryWriter(config(tmp_path, CANARY), lambda _: round_, now_us=lambda: 0, say=print)
+    writer._plant(round_, 0)
+    assert {topic for topic, _ in cast("SlowLeader", writer._producer).delivered} == {"ci"}
+
+
 def test_a_plan_of_too_many_open_rounds_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"canary\.every .*: more than 1000 rounds would be open"):
         config(tmp_path, 'canary={"input": "ci", "output": "co", "every": "1s"}', "timing.missing_after=1h")

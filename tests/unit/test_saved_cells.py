@@ -25,7 +25,7 @@ from validator.state.tables import Table
 from validator.stream.batch import NewGenerationWanted
 from validator.stream.commit_rows import mark_row
 from validator.stream.generations import _rules_of
-from validator.stream.recovery import Recovered
+from validator.stream.recovery import Recovered, time_rules_of
 from validator.stream.retention import Retired
 from validator.stream.saved_cells import FILE, SavedCells, Saver, saved_cells
 
@@ -77,7 +77,7 @@ def test_a_damaged_file_is_reported_and_not_used(run: FedRun) -> None:
 
 def test_a_file_of_other_rules_or_another_version_is_not_used(run: FedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     rules = _rules_of(run.config)
-    time_rules = TimeRules(run.config.timing.max_disorder, run.config.timing.idle_after)
+    time_rules = time_rules_of(run.config)
     assert saved_cells(run.state, rules, time_rules) is not None
     assert saved_cells(run.state, replace(rules, missing_after_us=rules.missing_after_us + 1), time_rules) is None
     assert saved_cells(run.state, rules, replace(time_rules, max_disorder_us=1)) is None

@@ -29,3 +29,31 @@ def test_repeated_results_do_not_confirm_what_a_hidden_event_may_explain(tmp_pat
     run.feed([Fed("output", (3,), MINUTE_US)])
     shown = run.feed([], after_us=MINUTE_US)
     assert shown.verdicts[Guarantee.AT_LEAST_ONCE] is Verdict.FAIL
+
+
+WINDOW = MINUTE_US
+EXPLAINED = {
+    "a misplaced id": (
+        [Fed("click", (1,)), Fed("click", None)],
+        [Fed("output", (1,)), *[Fed("output", (1,), WINDOW)] * 3],
+    ),
+    "a misplaced id beside an event": (
+        [Fed("click", (1, 3)), Fed("click", (2,), WINDOW), Fed("click", None)],
+        [Fed("output", (1, 3)), *[Fed("output", (1, 2), WINDOW)] * 2],
+    ),
+    "an unknown id beside a misplaced id": (
+        [Fed("click", (1,)), Fed("click", (2,), WINDOW), Fed("click", None), Fed("click", None)],
+        [Fed("output", (1,)), Fed("output", (1, 2), WINDOW), *[Fed("output", (7,), 2 * WINDOW)] * 2],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_a_repeated_result_needs_no_second_explanation_of_its_ids(tmp_path: Path, name: str) -> None:
+    events, answers = EXPLAINED[name]
+    run = FedRun(tmp_path, ("guarantee=at_least_once",))
+    run.feed(events)
+    run.feed([*answers, Fed("click", (9,), 5 * WINDOW)])
+    for _ in range(5):
+        shown = run.feed([], after_us=WINDOW)
+    assert shown.verdicts[Guarantee.AT_LEAST_ONCE] is Verdict.UNKNOWN

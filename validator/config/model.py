@@ -141,7 +141,8 @@ class Timing(Frozen):
     max_disorder: Duration = 0
     """How far an event's time may be behind the newest event time of its partition."""
     allowed_lateness: Duration = 0
-    """How long the engine accepts events for a window after the watermark has passed the window's end."""
+    """How long the engine accepts events for a window after the watermark has passed the window's end. Until then a
+    window is open, and nothing of it is missing."""
     lateness_scope: Annotated[Literal["partition", "topic"], Built("lateness_scope")] = "partition"
     """Whether an event is late relative to the newest event time of its partition or of its topic."""
     idle_after: PositiveDuration = 10_000_000

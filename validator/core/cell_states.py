@@ -22,6 +22,7 @@ from validator.reconcile.cells import Cells, Columns
 from validator.reconcile.judge import (
     CONTRIBUTIONS,
     EXCESS,
+    INCORRECT,
     RESULTS,
     VIOLATIONS,
     Judged,
@@ -97,6 +98,7 @@ def shares(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> dic
     """Return what each of these cells adds to the totals. ``on_record``: the counts of `VIOLATIONS` to add."""
     it = judged
     settled = it.settled & it.in_scope
+    incorrect = np.logical_or.reduce([on_record[name] > 0 for name in INCORRECT])
     processed, late, duplicate = it.counts["processed"], it.counts["late"], it.counts["duplicate"]
     found: dict[Name, Any] = {
         **{("counts", name): it.counts[name] for name in CONTRIBUTIONS},
@@ -111,6 +113,7 @@ def shares(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> dic
         ("cells_violated",): it.violated,
         ("cells_in_excess",): np.logical_or.reduce([on_record[name] > 0 for name in EXCESS]),
         ("cells_missing",): on_record["missing"] > 0,
+        ("incorrect_ids",): np.where(incorrect, np.maximum(it.incorrect_ids, 1), 0),
         ("cells_settled",): it.settled,
         ("cells_sampled",): it.refuted | (it.agrees & it.compared),
         ("cells_refuted",): it.refuted,

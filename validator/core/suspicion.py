@@ -14,10 +14,9 @@ from validator.model import configuration_doubt
 from validator.model.classes import ViolationClass
 from validator.model.configuration_doubt import set_aside_in_doubt, set_aside_matched_by_chance
 from validator.model.progress import IngestProgress
-from validator.reconcile.judge import EXCESS, VIOLATIONS
+from validator.reconcile.judge import EXCESS, INCORRECT, VIOLATIONS
 
 _OUTSTANDING: Final = ("pending", "overdue", "blocked", "unconsumed", "dropped_late", "missing")
-_INCORRECT: Final = ("misplaced", "unknown_id")
 
 
 @dataclass(frozen=True)
@@ -79,9 +78,9 @@ class Suspicion:
             excess = sums.cells_in_excess if by_cell else sum(sums.on_record.get(name, 0) for name in explicable)
             if excess <= explained:
                 classes |= explicable
-            # Duplicates of an at-least-once engine need no explanation. The hidden records may explain all of the rest.
-            if sum(sums.on_record.get(name, 0) for name in _INCORRECT) <= explained:
-                classes.update(_INCORRECT)
+            # An at-least-once engine may repeat any answer, so an id counts once per cell, however often it occurs.
+            if sums.incorrect_ids <= explained:
+                classes.update(INCORRECT)
         answers += misnamed + (hidden if self.hidden_inputs_lose else 0)
         missing = sums.cells_missing if by_cell else sums.on_record.get("missing", 0)
         if answers and missing <= answers:

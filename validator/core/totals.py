@@ -31,6 +31,7 @@ class CellTotals:
       memory and returned counts once more. ``cells_refuted``: those of them whose ids differ.
     - ``cells_estimated``: cells whose counts are estimates, because their ids are not compared yet.
     - ``cells_in_excess``, ``cells_missing``: cells with a violation of `EXCESS`, and with a missing contribution.
+    - ``incorrect_ids``: ids that are misplaced or unknown, once per cell; at least 1 for a cell that has any.
     - ``doubtful``: contributions that stay overdue, since they may rightly have been dropped as late.
     - ``unconsumed_overdue``, ``blocked_overdue``: contributions that would be missing if the engine had consumed them,
       or if no open transaction could hold them back. ``unconsumed_due_us``, ``blocked_due_us``: since when the first of
@@ -58,6 +59,7 @@ class CellTotals:
     cells_violated: int = 0
     cells_in_excess: int = 0
     cells_missing: int = 0
+    incorrect_ids: int = 0
     cells_settled: int = 0
     cells_estimated: int = 0
     cells_sampled: int = 0
@@ -107,6 +109,7 @@ class CellTotals:
         others = (
             "matched",
             "carried",
+            "incorrect_ids",
             "settled_expected",
             "settled_handled",
             "settled_exact",

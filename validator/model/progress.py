@@ -32,6 +32,11 @@ class TimeRules:
     idle_after_us: int
     allowed_lateness_us: int = 0
 
+    @property
+    def slack_us(self) -> int:
+        """How far the watermark is behind the newest event time."""
+        return self.max_disorder_us + self.allowed_lateness_us
+
 
 @dataclass(frozen=True)
 class Retirement:
@@ -197,7 +202,7 @@ class IngestProgress:
             inputs,
             self.watermark_us,
             lookup_us=self.lookup_us,
-            slack_us=self.rules.max_disorder_us + self.rules.allowed_lateness_us,
+            slack_us=self.rules.slack_us,
             idle_after_us=self.rules.idle_after_us,
             outages=self.outages,
         )

@@ -126,6 +126,7 @@ def compare(
     foreign_known = np.where(is_known, ids.foreign, 0)
     sums["known"] = totals(ids.cell, foreign_known, size)
     sums["unknown"] = totals(ids.cell, ids.foreign - foreign_known, size)
+    sums["incorrect_ids"] = totals(ids.cell, (ids.foreign > 0).astype(np.int64), size)
     misplaced, excess = _results(items, group, ids, is_known, size, by_id=rules.oracle.by_id)
     # A result without ids is sound: it makes no claim.
     sound = cells["results"][rows] - misplaced - excess

@@ -43,7 +43,10 @@ CONTRIBUTIONS: Final = (
 RESULTS: Final = ("correct", "incomplete", "excess", "misplaced_results")
 """Columns of a verdict that count result records."""
 
-EXCESS: Final = ("duplicate", "misplaced", "unknown_id")
+INCORRECT: Final = ("misplaced", "unknown_id")
+"""Observations of ids that the cell does not expect."""
+
+EXCESS: Final = ("duplicate", *INCORRECT)
 """The violations that a further input record would explain."""
 
 VIOLATIONS: Final = ("missing", *EXCESS)
@@ -91,7 +94,8 @@ class Judged:
     """Verdicts, one entry per cell.
 
     - ``counts``: `CONTRIBUTIONS` and `RESULTS`.
-    - ``on_record``: `VIOLATIONS`, as the derived tables must hold them.
+    - ``on_record``: `VIOLATIONS`, as the derived tables must hold them. ``incorrect_ids``: number of different ids
+      that are misplaced or unknown (0: the newest ids are not compared).
     - ``matched``: contributions in results that a comparison of ids or fingerprints has proven to match events of the
       cell.
     - ``doubtful``: overdue contributions. They would be missing, but hidden records may have made their events late.
@@ -118,6 +122,7 @@ class Judged:
 
     counts: dict[str, Ints]
     on_record: dict[str, Ints]
+    incorrect_ids: Ints
     matched: Ints
     doubtful: Ints
     unconsumed_overdue: Ints
@@ -458,6 +463,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     return Judged(
         counts=counts,
         on_record=_on_record(cells, counts, it),
+        incorrect_ids=np.where(it.compared & it.resolved, cells["x_incorrect_ids"], 0),
         matched=np.where(it.in_scope, _matched(cells, it), 0),
         doubtful=doubtful,
         unconsumed_overdue=np.where(is_missing & it.in_scope, unconsumed, 0),

@@ -39,7 +39,7 @@ class CanaryWriter:
     ) -> None:
         """``round_of``: number of a round -> the round."""
         assert config.canary is not None
-        self._canary = config.canary
+        self._canary, self._missing_after_us = config.canary, config.timing.missing_after
         ours = {
             "client.id": "streamproof-canary",
             # A retried record must not be written twice: it would be a violation that the canary does not know of.
@@ -106,10 +106,12 @@ class CanaryWriter:
     def _plant(self, round_: Round, pauses: int) -> None:
         """Write a round. ``pauses``: number of pauses before it was decided to write it."""
         sent_us = self._now_us()
-        failure = self._written(round_)
+        failure = self._written(round_, pauses)
+        # Results that came later would rightly be missing for some time.
+        in_time = self._now_us() - sent_us < self._missing_after_us
         if failure is None:
             with self._lock:
-                if self._pauses == pauses:
+                if in_time and self._pauses == pauses:
                     self._planted.put((round_, sent_us))
             self._complained = False
         elif not self._stop.is_set():
@@ -121,8 +123,9 @@ class CanaryWriter:
                 )
             self._complained = True
 
-    def _written(self, round_: Round) -> str | None:
-        """Write a round. Returns None once all its records are in the log, else the reason for the failure."""
+    def _written(self, round_: Round, pauses: int) -> str | None:
+        """Write a round. Returns None once all its records are in the log or a pause ended the writing, else the reason
+        for the failure."""
         failures: list[str] = []
 
         def delivered(error: KafkaError | None, _: Message) -> None:
@@ -133,6 +136,9 @@ class CanaryWriter:
         # As those of an engine, the results follow their events. Otherwise a batch could read a result whose events are
         # not in the log yet, and its ids would be unknown.
         for topic, values in ((self._canary.input, round_.events()), (self._canary.output, round_.results())):
+            if self._pauses != pauses:
+                # The topic may not exist any more.
+                return None
             try:
                 if self._producer is None:
                     self._producer = Producer(self._options)

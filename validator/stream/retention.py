@@ -31,7 +31,7 @@ from validator.model.frontier import read_but_for_open_transactions_us
 from validator.model.progress import IngestProgress, Retirement
 from validator.reconcile.cells import of_cells, unowed
 from validator.reconcile.facts import Kind
-from validator.reconcile.judge import EXCESS, VIOLATIONS, due_base, is_resolved, is_retired_by
+from validator.reconcile.judge import EXCESS, INCORRECT, VIOLATIONS, due_base, is_resolved, is_retired_by
 from validator.reconcile.lateness import lateness_rows
 from validator.state.positions import LOG_RESET, MARK, Positions, Stretch, joined
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
@@ -99,6 +99,7 @@ class Retired:
             on_record=proven,
             unproven={name: max(sums.unproven.get(name, 0), sums.counts[name] - proven[name]) for name in VIOLATIONS},
             cells_in_excess=len({(window, key) for name, window, key in confirmed if name in EXCESS}),
+            incorrect_ids=len({(window, key) for name, window, key in confirmed if name in INCORRECT}),
             cells_missing=len({(window, key) for name, window, key in confirmed if name not in EXCESS}),
         )
         return replace(self, sums=sums)

@@ -147,7 +147,7 @@ def _starts(
         # An offset that was committed on an earlier topic of the same name may be past the end. A frontier there would
         # look as if the log had been cut back.
         committed = {
-            place: min(offset, lookups[place].high_watermark)
+            place: offset if offset <= lookups[place].high_watermark else lookups[place].last_stable_offset
             for place, offset in brokers.committed(partitions, start.group).items()
             if place in lookups
         }
