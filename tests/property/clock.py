@@ -131,10 +131,11 @@ class Clock:
         return self._watermarks[-1]
 
     @remembered
-    def is_idle(self, place: TopicPartition, upto: int) -> bool:
-        """Whether a partition has been "without data for `idle_after` of read-through time" and has none unread [3]."""
+    def is_idle(self, place: TopicPartition, upto: int, at_us: int | None = None) -> bool:
+        """Whether a partition has none unread and has been "without data for `idle_after` of read-through time", or before
+        an instant [3]."""
         seen = list(self.states(place, upto))
-        through = self.read_through(place, upto)
+        through = self.read_through(place, upto) if at_us is None else at_us
         if through is None or seen[-1][1].next_offset < seen[-1][1].high_watermark:
             return False
         lost = self.expired(place)
@@ -149,17 +150,22 @@ class Clock:
     @remembered
     def is_surely_active(self, place: TopicPartition, upto: int) -> bool:
         """Whether a record of a partition was certainly appended within the last `idle_after` [3]."""
+        appended_after = self.appended_after(place, upto)
+        return appended_after is not None and (
+            appended_after >= self.steps[upto - 1].lookup_us - self.timing.idle_after_us
+        )
+
+    @remembered
+    def appended_after(self, place: TopicPartition, upto: int) -> int | None:
+        """An instant before which the newest record of a partition was certainly not appended."""
         brought = [number for number in range(upto) if self.brings(self.steps[number], place)]
         if not brought:
-            return False
+            return None
         # By this instant the records before the range had all been read or had expired; the range's record was appended
         # later.
         begun = self.range_of(self.steps[brought[-1]], place).start
         before = self.states(place, brought[-1])
-        appended_after = max((step.lookup_us for step, at in before if begun >= at.high_watermark), default=None)
-        return appended_after is not None and (
-            appended_after >= self.steps[upto - 1].lookup_us - self.timing.idle_after_us
-        )
+        return max((step.lookup_us for step, at in before if begun >= at.high_watermark), default=None)
 
     def brings(self, step: Step, place: TopicPartition) -> bool:
         """Whether a step read a visible record of a partition, decodable or not."""
@@ -170,15 +176,21 @@ class Clock:
         marks: list[int | None] = []
         for upto in range(1, len(self.steps) + 1):
             known = [at.place for at in self.steps[upto - 1].partitions if at.role == "input"]
-            counting = known
+            counting = [known]
             if any(self.is_surely_active(place, upto) for place in known):
-                counting = [place for place in known if not self.is_idle(place, upto)]
-            newest = [self.newest(place, upto) for place in counting]
-            low = None
-            if newest and None not in newest:
-                low = min(time for time in newest if time is not None) - self.timing.max_disorder_us
-                low -= self.timing.allowed_lateness_us
-            marks.append(max((mark for mark in (*marks[-1:], low) if mark is not None), default=None))
+                counting = [[place for place in known if not self.is_idle(place, upto)]]
+            for active in known:
+                at_us = self.appended_after(active, upto)
+                if at_us is not None:
+                    idle = [place for place in known if place != active and self.is_idle(place, upto, at_us)]
+                    counting.append([place for place in known if place not in idle])
+            found = marks[-1:]
+            for places in counting:
+                newest = [self.newest(place, upto) for place in places]
+                if newest and None not in newest:
+                    low = min(time for time in newest if time is not None)
+                    found.append(low - self.timing.max_disorder_us - self.timing.allowed_lateness_us)
+            marks.append(max((mark for mark in found if mark is not None), default=None))
         return marks
 
     @remembered

@@ -23,6 +23,9 @@ choice that cannot raise a false alarm:
        rule, if all partitions fall silent within a batch or two of each other, the one that was read last would be
        alone in the minimum for a moment. An engine may have seen them fall silent in another order, or at once, and its
        watermark then stays for good.
+    c. The batches may be so far apart that no partition is surely active at T. When the newest record of a partition
+       was appended (at the read-through time before the batch that read it, or later), the partitions whose data had
+       been read idle_after before that were idle. The minimum over the others has therefore been reached.
  4. AMENDS SEMANTICS: a cell is out of scope when its start <= (not <) first event time + max_disorder of a partition
     with a hidden start. A hidden event may have exactly this time, and its window may start there. The horizon is the
     latest of these times over all such partitions, and holds for the cells of all partitions. "First event" is the

@@ -78,6 +78,12 @@ def test_a_partition_leaves_the_minimum_after_idle_after_of_read_through_time() 
     assert busy_beside_silent(21).judge().input_watermark_us == 21
 
 
+def test_a_partition_leaves_the_minimum_even_if_batches_are_further_apart_than_idle_after() -> None:
+    story = Story(IDLE_20, TWO_INPUTS).step(0).step(1, event("a", 3), event("b", 3, partition=1))
+    assert story.step(30, event("t30", 30)).judge().input_watermark_us == 3, "perhaps appended at T = 2"
+    assert story.step(60, event("t60", 60)).judge().input_watermark_us == 60, "appended after T = 30"
+
+
 def test_a_partition_with_unread_records_is_not_idle() -> None:
     assert busy_beside_silent(41, unread=1).judge().input_watermark_us == 3
 

@@ -239,6 +239,12 @@ class Frontier:
             return False
         return self.last_data_us <= counted_back_us(self.read_through_us, idle_after_us, outages)
 
+    def was_idle(self, at_us: int, idle_after_us: int, outages: Outages = ()) -> bool:
+        """Return whether the partition had no data for ``idle_after_us`` before ``at_us``, and has none unread."""
+        return self.next_offset >= self.high_watermark and self.last_data_us <= counted_back_us(
+            at_us, idle_after_us, outages
+        )
+
     def surely_active(self, at_us: int, idle_after_us: int) -> bool:
         """Return whether the newest record was certainly appended within ``idle_after_us`` before ``at_us``."""
         return self.appended_after_us is not None and self.appended_after_us >= at_us - idle_after_us
@@ -261,16 +267,22 @@ def input_watermark_us(
 
     Idle partitions leave the minimum only while another one is surely active. Without this rule, if all become idle at
     about the same time, the one read last would count alone for a moment. The engine may have seen them become idle in
-    another order.
+    another order. If batches are far apart, no partition is surely active now. But when the newest record of a
+    partition was appended, the partitions that had been idle by then were idle for the engine, too
+    (docs/decisions/0160).
     """
-    counting = list(inputs)
+    counting = [list(inputs)]
     if any(frontier.surely_active(lookup_us, idle_after_us) for frontier in inputs):
-        counting = [frontier for frontier in inputs if not frontier.idle(idle_after_us, outages)]
-    newest = [frontier.newest_event_time_us for frontier in counting]
-    if not newest or any(time is None for time in newest):
-        return before_us
-    reached = min(time for time in newest if time is not None) - slack_us
-    return reached if before_us is None else max(before_us, reached)
+        counting = [[frontier for frontier in inputs if not frontier.idle(idle_after_us, outages)]]
+    for active in inputs:
+        if (at_us := active.appended_after_us) is not None:
+            counting.append([it for it in inputs if it is active or not it.was_idle(at_us, idle_after_us, outages)])
+    reached = [before_us]
+    for frontiers in counting:
+        newest = [frontier.newest_event_time_us for frontier in frontiers]
+        if newest and None not in newest:
+            reached.append(min(time for time in newest if time is not None) - slack_us)
+    return max((instant for instant in reached if instant is not None), default=None)
 
 
 def earliest_read_through_us(frontiers: Iterable[Frontier]) -> int | None:
