@@ -132,8 +132,8 @@ class Clock:
 
     @remembered
     def is_idle(self, place: TopicPartition, upto: int, at_us: int | None = None) -> bool:
-        """Whether a partition has none unread and was "without data for `idle_after` of read-through time", or before an
-        instant [3]."""
+        """Whether a partition has none unread and was "without data for `idle_after` of read-through time" [3]. With
+        ``at_us``: whether it was so at this instant."""
         seen = list(self.states(place, upto))
         through = self.read_through(place, upto) if at_us is None else at_us
         if through is None or seen[-1][1].next_offset < seen[-1][1].high_watermark:
