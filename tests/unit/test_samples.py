@@ -33,6 +33,7 @@ producer = Producer({{"test.mock.num.brokers": 1, "bootstrap.servers": "none", "
 for topic, values in (
     ("huge", (b"{{}}", b" " * {HUGE_BYTES}, b"{{}}")),
     ("output", (b'{{"page": "home", "windowStart": "2026-01-31T12:00:00", "clickIds": [1], "updateIds": [1]}}',)),
+    ("events", (b'{{"id": "id-17", "page": "home", "timestamp": "2026-01-31T12:00:01"}}',)),
 ):
     broker = producer.list_topics(topic, timeout=10).brokers[1]
     for value in values:
@@ -92,6 +93,38 @@ def test_a_huge_record_is_named_and_the_other_topics_are_read(config: Config) ->
     ]
     assert records[1].text.startswith(f"one of the newest records {TOO_LARGE}: it is in huge-0 at or after offset 1.")
     assert records[2].text.startswith("none of the newest 1 decodes: at huge-0 offset 0, field id")
+
+
+@pytest.mark.parametrize(
+    ("ids", "keys", "event", "result"),
+    [
+        ("plain", "plain", "event id-17 of key home at", "and key home with 2 ids (1, 1)."),
+        ("hashed", "plain", "event (hidden) of key home at", "and key home with 2 ids."),
+        ("plain", "hidden", "event id-17 of key (hidden) at", "and key (hidden) with 2 ids (1, 1)."),
+        ("hidden", "hashed", "event (hidden) of key (hidden) at", "and key (hidden) with 2 ids."),
+    ],
+)
+def test_ids_and_keys_are_shown_only_if_they_are_published_in_plain_form(
+    servers: str, tmp_path: Path, ids: str, keys: str, event: str, result: str
+) -> None:
+    settings = (
+        "state.path=state",
+        f"kafka.bootstrap_servers={servers}",
+        "inputs.0.topic=events",
+        "outputs.0.topic=output",
+        f"publish={{ids: {ids}, keys: {keys}}}",
+    )
+    config = loads(EXAMPLES["clickstream"], tmp_path, settings, environment={})
+    _, *records = samples.check(config, {"events": (0,), "output": (0,)})
+    [of_event] = [finding.text for finding in records if finding.subject == "records of events"]
+    [of_result] = [finding.text for finding in records if finding.subject == "records of output"]
+    assert event in of_event
+    assert of_result.endswith(result)
+    if ids != "plain":
+        assert "id-17" not in of_event
+    if keys != "plain":
+        assert "home" not in of_event + of_result
+    assert not (tmp_path / "state").exists()
 
 
 @pytest.mark.usefixtures("memory")

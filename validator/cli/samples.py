@@ -1,6 +1,7 @@
 """Checks that librdkafka can read every topic, and decodes the newest records as the sidecar would.
 
-The findings say how many records decode, and show one of them. The records are read once, in a process with limited
+The findings say how many records decode, and show one of them. An id or key that `publish` hashes is hidden: its hash
+needs the secret of the state, and these checks need no state. The records are read once, in a process with limited
 memory (`validator.stream.bounded`).
 """
 
@@ -19,6 +20,7 @@ from validator.config.model import Config
 from validator.model.kafka_options import OptionsRefused
 from validator.model.kafka_refusals import Refusal
 from validator.model.wording import plural
+from validator.publish.redaction import HIDDEN
 from validator.publish.times import rfc3339
 from validator.stream import sampling
 from validator.stream.bounded import Ended, bounded
@@ -184,18 +186,19 @@ def _too_large(name: str, topic: _Topic) -> str:
 
 
 def _understood(config: Config, one: Event | Result) -> str:
-    """The content of a record in words."""
+    """The content of a record in words, without what `publish` does not show in plain form."""
+    key = _shown(one.key) if config.publish.keys == "plain" else HIDDEN
+    shows_ids = config.publish.ids == "plain"
     if isinstance(one, Event):
+        event = f"event {_shown(one.id) if shows_ids else HIDDEN} of key {key} at {_time(one.event_time_us)}"
         if config.oracle.by_id:
-            sentence = f"event {_shown(one.id)} of key {_shown(one.key)} at {_time(one.event_time_us)}"
-            return f"{sentence}, in the {config.oracle.noun}"
+            return f"{event}, in the {config.oracle.noun}"
         starts = config.oracle.assigned(np.array([one.event_time_us], dtype=np.int64)).starts.tolist()
         noun = config.oracle.noun
         cells = noun if len(starts) == 1 else f"{len(starts)} {noun.replace('window', 'windows')}"
-        sentence = f"event {_shown(one.id)} of key {_shown(one.key)} at {_time(one.event_time_us)}, "
         if not one.is_owed:
-            return sentence + "for which the condition of the oracle does not hold"
-        return sentence + f"in the {cells} {_time(min(starts))}"
+            return f"{event}, for which the condition of the oracle does not hold"
+        return f"{event}, in the {cells} {_time(min(starts))}"
     ids = [item for found in one.ids for item in found]
     some = ", ".join(_shown(item) for item in ids[:_IDS_SHOWN]) + (", ..." if len(ids) > _IDS_SHOWN else "")
     count = plural(len(ids), "id")
@@ -203,8 +206,8 @@ def _understood(config: Config, one: Event | Result) -> str:
     if one.window_start_us is not None:
         of_what = "the window from" if config.oracle.result_time == "window_start" else "an event at"
         where = f"{of_what} {_time(one.window_start_us)} and "
-    sentence = f"a result for {where}key {_shown(one.key)} with {count}"
-    return f"{sentence} ({some})" if ids else sentence
+    sentence = f"a result for {where}key {key} with {count}"
+    return f"{sentence} ({some})" if ids and shows_ids else sentence
 
 
 def _shown(value: int | str) -> str:
