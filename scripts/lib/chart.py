@@ -1,7 +1,8 @@
 """Generates two files of the chart `helm/streamproof`: ``values.schema.json``, and the names of secret options.
 
 ``python scripts/lib/chart.py`` writes both; with `check` it only compares. The schema of ``config`` is that of
-`streamproof config schema`, without the keys that the chart sets. The models below describe the other values.
+`streamproof config schema`, without the keys that the chart sets, and with texts as the only values of options. The
+models below describe the other values.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ SCHEMA: Final = CHART / "values.schema.json"
 SECRETS: Final = CHART / "files" / "secrets.json"
 SET_BY_THE_CHART: Final = {"State": ("path",), "Metrics": ("address", "port")}
 """Section of the configuration -> its keys that the chart sets, and that the values may not have."""
+TEXT: Final = {"type": "string"}
+"""An option of a client or of Spark. `streamproof` reads a number as it is written in the file, but Helm does not pass
+it on as it was written: 0123456 becomes 42798."""
 MASTERS: Final = r"^(local(\[([0-9]+|\*)\])?|spark://[^/]+|k8s://https?://[^/]+)$"
 
 Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?([kMGTPE]i?|m)?$")]
@@ -222,6 +226,11 @@ def values_schema() -> dict[str, Any]:
     configuration["required"].remove("state")
     configuration["properties"]["oracle"] = _by_kind(configuration["properties"]["oracle"])
     definitions["Spark"]["properties"]["master"]["pattern"] = MASTERS
+    for part in ("Kafka", "Spark"):
+        definitions[part]["properties"]["options"]["additionalProperties"] = TEXT
+    options = {"type": "object", "additionalProperties": TEXT}
+    kafka = {"type": "object", "properties": {"options": options}}
+    schema["$defs"]["FaultRunner"]["properties"]["config"]["properties"] = {"kafka": kafka}
     del configuration["$schema"]
     schema["properties"]["config"] = {"$ref": "#/$defs/Configuration"}
     # Helm adds this key to the values of every chart.

@@ -27,6 +27,8 @@ CRDS = (
 MINIMAL = CHART / "ci" / "minimal-values.yaml"
 pytestmark = pytest.mark.timeout(400)
 FAULTS = ["faultRunner.enabled=true", "faultRunner.namespaces={shop}", "faultRunner.config.targets.w.type=pods"]
+POD = "faultRunner.config.targets.w.namespace=shop"
+FAULT_OPTIONS = "faultRunner.config.kafka.options"
 
 
 def objects(manifests: str) -> list[dict[str, Any]]:
@@ -177,6 +179,12 @@ def test_the_charts_own_unit_tests_pass() -> None:
         (["terminationGracePeriodSeconds=10"], "at '/terminationGracePeriodSeconds': minimum: got 10, want 35"),
         (["replicas=2"], "additional properties 'replicas' not allowed"),
         (["config.kafka.options.sasl\\.password=hunter2"], "write ${NAME} there and name the Secret as secrets.env"),
+        (["config.kafka.options.sasl\\.password=hunter2$${"], "write ${NAME} there and name the Secret as secrets.env"),
+        (["config.kafka.options.sasl\\.password=$$${{hunter2}"], "write ${NAME} there and name the Secret"),
+        (["config.kafka.options.sasl\\.password=hunter2${"], "write ${NAME} there and name the Secret as secrets.env"),
+        (["config.kafka.options.sasl\\.password=12345678"], "sasl.password': got number, want string"),
+        (["config.kafka.options.check\\.crcs=true"], "check.crcs': got boolean, want string"),
+        (["config.spark.options.spark\\.ui\\.port=4040"], "spark.ui.port': got number, want string"),
         (["config.kafka.options.sasl\\.password=${PASSWORD}"], "add secrets.env.PASSWORD: {secret: NAME, key: KEY}"),
         (["config.metrics.authorization.credentials=hunter2"], "authorization: credentials has its value"),
         (["config.kafka.options.ssl\\.ca\\.location=ca.pem"], "ssl.ca.location names the file ca.pem, and no Secret"),
@@ -188,6 +196,8 @@ def test_the_charts_own_unit_tests_pass() -> None:
         (FAULTS[:2], "faultRunner.config.targets is empty"),
         ([*FAULTS, "faultRunner.config.targets.w.namespace=bank"], "bank is not in faultRunner.namespaces"),
         ([*FAULTS, "faultRunner.config.targets.w.type=process"], "reaches pods and topics only"),
+        ([*FAULTS, f"{FAULT_OPTIONS}.sasl\\.password=12345678"], "sasl.password': got number, want string"),
+        ([*FAULTS, POD, f"{FAULT_OPTIONS}.sasl\\.password=hunter2"], "the Secret as faultRunner.secrets.env"),
     ],
 )  # fmt: skip
 def test_invalid_values_are_refused_in_one_sentence(assignments: list[str], words: str) -> None:
@@ -195,3 +205,48 @@ def test_invalid_values_are_refused_in_one_sentence(assignments: list[str], word
     assert done.returncode == 1
     assert words in done.stderr
     assert "hunter2" not in done.stderr
+
+
+def test_a_user_name_of_digits_is_not_changed_into_another(tmp_path: Path) -> None:
+    """YAML reads 0123456 as an octal number, and Helm passes 42798 to the template."""
+    values = tmp_path / "values.yaml"
+    values.write_text("config: {kafka: {options: {sasl.username: 0123456}}}", encoding="utf-8")
+    done = helm("template", "trial", CHART, "--values", MINIMAL, "--values", values)
+    assert done.returncode == 1
+    assert "at '/config/kafka/options/sasl.username': got number, want string" in done.stderr
+    values.write_text("config: {kafka: {options: {sasl.username: '0123456'}}}", encoding="utf-8")
+    assert '"sasl.username": "0123456"' in rendered_with(values)
+
+
+@pytest.mark.parametrize("place", ["config.kafka.options", "config.spark.options", FAULT_OPTIONS])
+@pytest.mark.parametrize("value", ["12345678", "{12345678}"])
+def test_a_secret_that_is_not_a_text_is_refused_without_the_schema_too(place: str, value: str) -> None:
+    assignments = (*FAULTS, POD, f"{place}.a\\.password={value}")
+    sets = [f"--set={given}" for given in assignments]
+    done = helm("template", "trial", CHART, "--skip-schema-validation", "--values", MINIMAL, *sets)
+    assert done.returncode == 1
+    assert f"{place}: a.password has its value in the values" in done.stderr
+    assert value.strip("{}") not in done.stderr
+
+
+def test_what_is_no_secret_or_refers_to_one_is_accepted(tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    given = {
+        "config": {
+            "kafka": {"options": {"sasl.password": "$${${PASSWORD}", "ssl.key.password": "${file:key-password}"}},
+            "spark": {"options": {"spark.key.checked": "true"}},
+            "metrics": {"authorization": {"credentials": None, "credentials_file": "token"}},
+        },
+        "secrets": {
+            "env": {"PASSWORD": {"secret": "kafka", "key": "password"}},
+            "files": {name: {"secret": "kafka", "key": name} for name in ("key-password", "token")},
+        },
+    }
+    values.write_text(yaml.safe_dump(given), encoding="utf-8")
+    assert '"sasl.password": "$${${PASSWORD}"' in rendered_with(values)
+
+
+def rendered_with(values: Path) -> str:
+    done = helm("template", "trial", CHART, "--values", MINIMAL, "--values", values)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -29,7 +29,10 @@
 {{- $secret := false -}}
 {{- range $names.words }}{{ if contains . (lower $option) }}{{ $secret = true }}{{ end }}{{ end -}}
 {{- if or (has $option $names.paths) (hasSuffix ".url" $option) (hasSuffix "_file" $option) }}{{ $secret = false }}{{ end -}}
-{{- if and $secret (kindIs "string" $value) (not (contains "${" $value)) (not (has $value (list "true" "false"))) -}}
+{{- /* As in the sidecar, $${ is a plain ${, and a reference is ${NAME} or ${file:PATH}. */ -}}
+{{- $text := toString $value | replace "$${" " " -}}
+{{- $refers := regexMatch "\\$\\{([A-Za-z_][A-Za-z0-9_]*|file:[^}]+)\\}" $text -}}
+{{- if and $secret (not (kindIs "invalid" $value)) (not $refers) (not (has $text (list "true" "false"))) -}}
 {{- fail (printf "%s: %s has its value in the values, where everybody who may read the release sees it; write ${NAME} there and name the Secret as %s.env.NAME." $place $option $secrets) -}}
 {{- end -}}
 {{- end -}}
