@@ -218,6 +218,22 @@ def test_a_user_name_of_digits_is_not_changed_into_another(tmp_path: Path) -> No
     assert '"sasl.username": "0123456"' in rendered_with(values)
 
 
+@pytest.mark.parametrize("given", [[], ["metrics.example.org"], ["trial-streamproof.observing.svc", "*.example.org"]])
+def test_allowed_hosts_add_to_the_names_of_the_service(given: list[str], tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"config": {"metrics": {"allowed_hosts": given}}}), encoding="utf-8")
+    [text] = [
+        found["data"]["pipeline.yaml"]
+        for found in objects(rendered_with(values))
+        if found["kind"] == "ConfigMap" and "pipeline.yaml" in found["data"]
+    ]
+    hosts = json.loads(text)["metrics"]["allowed_hosts"]
+    service = "trial-streamproof.observing"
+    own = ["trial-streamproof", service, f"{service}.svc", f"{service}.svc.cluster.local"]
+    assert sorted(hosts) == sorted({*own, *given})
+    assert loads(text, tmp_path, environment={}).metrics.allowed_hosts == tuple(hosts)
+
+
 @pytest.mark.parametrize("place", ["config.kafka.options", "config.spark.options", FAULT_OPTIONS])
 @pytest.mark.parametrize("value", ["12345678", "{12345678}"])
 def test_a_secret_that_is_not_a_text_is_refused_without_the_schema_too(place: str, value: str) -> None:
@@ -247,6 +263,6 @@ def test_what_is_no_secret_or_refers_to_one_is_accepted(tmp_path: Path) -> None:
 
 
 def rendered_with(values: Path) -> str:
-    done = helm("template", "trial", CHART, "--values", MINIMAL, "--values", values)
+    done = helm("template", "trial", CHART, "--namespace", "observing", "--values", MINIMAL, "--values", values)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -88,10 +88,11 @@ hides the configuration itself: (list . "config" CONFIG FILES) */}}
 {{- include "streamproof.no-secrets" (list . "config.kafka.options" (dig "kafka" "options" (dict) $config)) -}}
 {{- include "streamproof.no-secrets" (list . "config.spark.options" (dig "spark" "options" (dict) $config)) -}}
 {{- include "streamproof.no-secrets" (list . "config.metrics.authorization" (dig "metrics" "authorization" (dict) $config)) -}}
-{{- $own := dict "state" (dict "path" "/var/lib/streamproof/state") "metrics" (dict "address" "0.0.0.0" "port" 9464) -}}
 {{- $at := printf "%s.%s" $name .Release.Namespace -}}
 {{- $hosts := list $name $at (printf "%s.svc" $at) (printf "%s.svc.cluster.local" $at) -}}
-{{- $defaults := dict "metrics" (dict "allowed_hosts" $hosts) "spark" (dict "master" (include "streamproof.master" .)) "limits" (dict "worker_bytes" (int64 $size.worker_bytes)) -}}
+{{- $hosts = concat $hosts (dig "metrics" "allowed_hosts" (list) $config) | uniq -}}
+{{- $own := dict "state" (dict "path" "/var/lib/streamproof/state") "metrics" (dict "address" "0.0.0.0" "port" 9464 "allowed_hosts" $hosts) -}}
+{{- $defaults := dict "spark" (dict "master" (include "streamproof.master" .)) "limits" (dict "worker_bytes" (int64 $size.worker_bytes)) -}}
 {{- if include "streamproof.on-cluster" . -}}
 {{- $options := dict
   "spark.driver.host" (printf "%s.%s.svc" $name .Release.Namespace)
