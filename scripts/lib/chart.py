@@ -225,6 +225,9 @@ def values_schema() -> dict[str, Any]:
         definitions[part]["required"] = [key for key in definitions[part].get("required", ()) if key not in keys]
     configuration["required"].remove("state")
     configuration["properties"]["oracle"] = _by_kind(configuration["properties"]["oracle"])
+    for definition in (configuration, *definitions.values()):
+        for settings in definition.get("properties", {}).values():
+            _one_problem(settings, definitions)
     definitions["Spark"]["properties"]["master"]["pattern"] = MASTERS
     for part in ("Kafka", "Spark"):
         definitions[part]["properties"]["options"]["additionalProperties"] = TEXT
@@ -239,6 +242,15 @@ def values_schema() -> dict[str, Any]:
     assert not clash, clash
     schema["$defs"] |= definitions | {"Configuration": configuration}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _one_problem(settings: dict[str, Any], definitions: dict[str, Any]) -> None:
+    """Change the schema of an optional section, so that a validator reports its errors without those of `null`."""
+    match settings.get("anyOf"):
+        case [{"$ref": str(place)} as section, {"type": "null"}]:
+            if definitions[place.rpartition("/")[2]].get("type") == "object":
+                del settings["anyOf"]
+                settings |= {"type": ["null", "object"], "if": {"type": "object"}, "then": section}
 
 
 def _by_kind(oracle: dict[str, Any]) -> dict[str, Any]:

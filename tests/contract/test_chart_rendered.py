@@ -251,6 +251,7 @@ def test_what_is_no_secret_or_refers_to_one_is_accepted(tmp_path: Path) -> None:
         "config": {
             "kafka": {"options": {"sasl.password": "$${${PASSWORD}", "ssl.key.password": "${file:key-password}"}},
             "spark": {"options": {"spark.key.checked": "true"}},
+            "canary": None,
             "metrics": {"authorization": {"credentials": None, "credentials_file": "token"}},
         },
         "secrets": {
@@ -266,3 +267,25 @@ def rendered_with(values: Path) -> str:
     done = helm("template", "trial", CHART, "--namespace", "observing", "--values", MINIMAL, "--values", values)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("assignment", "problem"),
+    [
+        (
+            "config.metrics.tls_server_config.cert_file=a",
+            "'/config/metrics/tls_server_config': missing property 'key_file'",
+        ),
+        (
+            "config.metrics.authorization.credential=a",
+            "'/config/metrics/authorization': additional properties 'credential' not allowed",
+        ),
+        ("config.canary.input=a", "'/config/canary': missing property 'output'"),
+        ("config.canary=a", "'/config/canary': got string, want null or object"),
+    ],
+)
+def test_a_mistake_in_an_optional_section_is_the_only_problem(assignment: str, problem: str) -> None:
+    done = helm("template", "trial", CHART, "--values", MINIMAL, f"--set={assignment}")
+    assert done.returncode == 1
+    _, streamproof, *found = done.stderr.partition("Error: ")[2].strip().splitlines()
+    assert (streamproof, found) == ("streamproof:", [f"- at {problem}"])
