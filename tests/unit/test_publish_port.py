@@ -12,7 +12,7 @@ import ssl
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from validator.config.model import Config, Metrics
 from validator.publish import feed, server
 from validator.publish.access import Access, AccessError
 from validator.publish.publisher import Endpoint, Publisher
-from validator.publish.server import TEXT, Answer, Server
+from validator.publish.server import TEXT, Answer, Request, Server, Stream
 
 pytestmark = pytest.mark.unit
 
@@ -283,6 +283,94 @@ def test_tls_serves_the_current_certificate_files(tmp_path: Path) -> None:
         assert "keeps the previous certificate" in lines[0]
     finally:
         publisher.stop()
+
+
+@pytest.fixture(scope="module")
+def issued(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], ssl.SSLContext]:
+    """The setting `metrics.tls_server_config`, and the context of its clients."""
+    authority = Authority(tmp_path_factory.mktemp("authority"))
+    made = authority.issue("sidecar", address="127.0.0.1")
+    files = {"cert_file": str(made.certificate), "key_file": str(made.key)}
+    return files, ssl.create_default_context(cafile=str(authority.certificate))
+
+
+def in_records(port: int, tls: ssl.SSLContext, request: bytes, records: int) -> ssl.SSLSocket:
+    """A TLS connection that has sent ``request`` in as many records."""
+    plain = socket.create_connection(("127.0.0.1", port), timeout=10)
+    connection = tls.wrap_socket(plain, server_hostname="127.0.0.1")
+    size = -(-len(request) // records)
+    for start in range(0, len(request), size):
+        connection.sendall(request[start : start + size])
+    return connection
+
+
+@needs_openssl
+@pytest.mark.parametrize("records", [1, 2, 3])
+def test_a_long_answer_over_tls_arrives_whole(issued: tuple[dict[str, str], ssl.SSLContext], records: int) -> None:
+    files, tls = issued
+    for size in (65_536, 65_537, 131_073, 400_000, 5_000_000):
+        body = bytes(range(251)) * (size // 251) + bytes(size % 251)
+        access = Access(Metrics.model_validate({"tls_server_config": files}), print)
+        one = Server("127.0.0.1", 0, {"/": lambda _, body=body: Answer(body, TEXT)}, access)  # type: ignore[misc]
+        one.start()
+        request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        try:
+            with in_records(one.port, tls, request, records) as reader:
+                got = b"".join(iter(lambda: reader.recv(65_536), b""))
+        finally:
+            one.stop()
+        assert got.partition(b"\r\n\r\n")[2] == body, size
+
+
+@needs_openssl
+@pytest.mark.parametrize("records", [1, 2, 3])
+def test_events_over_tls_deliver_updates(
+    tmp_path: Path, issued: tuple[dict[str, str], ssl.SSLContext], records: int
+) -> None:
+    files, tls = issued
+    request = b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    publisher = Publisher(with_metrics(tmp_path, tls_server_config=files), tmp_path)
+    publisher.publish(broken())
+    try:
+        with in_records(publisher.start().port, tls, request, records) as listener:
+            got = b""
+            for updates in (1, 2):
+                while got.count(b"event: update\n") < updates:
+                    got += listener.recv(65_536)
+                publisher.publish(broken())
+    finally:
+        publisher.stop()
+
+
+@needs_openssl
+def test_a_reader_that_stops_reading_over_tls_fills_no_memory(
+    issued: tuple[dict[str, str], ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "ANSWER_SECONDS", 0.5)
+    files, tls = issued
+    most, made, ended = 100_000_000, 0, threading.Event()
+
+    async def chunks() -> AsyncGenerator[bytes]:
+        nonlocal made
+        try:
+            while made < most:
+                made += 65_536
+                yield bytes(65_536)
+        finally:
+            ended.set()
+
+    def endless(_: Request) -> Stream:
+        return Stream(chunks())
+
+    access = Access(Metrics.model_validate({"tls_server_config": files}), print)
+    one = Server("127.0.0.1", 0, {"/": endless}, access)
+    one.start()
+    try:
+        with in_records(one.port, tls, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 1):
+            assert ended.wait(30)
+    finally:
+        one.stop()
+    assert made < most, "the kernel buffers a few MB, and the server must buffer little more"
 
 
 @needs_openssl

@@ -46,7 +46,7 @@ HEAD_BYTES: Final = 16 * 1024
 BODY_BYTES: Final = 64 * 1024
 """Largest body of a request. It is read and ignored."""
 PIECE_BYTES: Final = 64 * 1024
-"""Largest buffer for a slow reader, in addition to the answer itself."""
+"""Largest buffer for a slow reader, in addition to the answer itself. Over TLS, asyncio buffers up to 128 KiB more."""
 
 HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -293,7 +293,9 @@ class _Connection:
         self._client.setblocking(False)
         self._opening = True  # from now on asyncio closes the socket, also if this is cancelled
         transport, _ = await loop.connect_accepted_socket(lambda: protocol, self._client, ssl=encryption, **limits)
-        transport.set_write_buffer_limits(high=0)
+        # `drain` then waits until nothing is buffered, so a slow reader holds at most one piece here.
+        # With 0, asyncio's TLS transport counts an empty buffer as full, and `drain` may never return.
+        transport.set_write_buffer_limits(high=1)
         self._transport = transport
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
