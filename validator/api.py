@@ -104,9 +104,9 @@ def verify(
 ) -> Report:
     """Read a pipeline's topics to their ends, as `streamproof validate CONFIG --once` does, and return the report.
 
-    ``settings``: dotted name -> value, as for `--set`. ``state``: the state folder, in place of ``state.path``; an
-    existing state is continued. ``at_rest``, ``leave_open``: as the options with these names. The run is a process of
-    its own, with a Spark JVM.
+    ``settings``: dotted name -> value, as for `--set`, but on no command line. ``state``: the state folder, in place of
+    ``state.path``; an existing state is continued. ``at_rest``, ``leave_open``: as the options with these names. The
+    run is a process of its own, with a Spark JVM.
 
     Raises `NotVerified` if the run ends without a report of its own, or takes longer than ``timeout_seconds``. Raises
     `ConfigError`, with a sentence for each problem, if the configuration is refused.
@@ -116,11 +116,11 @@ def verify(
     given = {**(settings or {}), **({} if state is None else {"state.path": str(Path(state).absolute())})}
     assignments = [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in given.items()]
     folder = load(Path(config), assignments).state.path
-    options = [part for one in assignments for part in ("--set", one)]
-    options += ["--at-rest"] if at_rest else []
+    options = ["--at-rest"] if at_rest else []
     options += ["--leave-open"] if leave_open else []
-    command = [sys.executable, "-m", "validator.cli.main", "validate", str(config), "--once", "--quiet", *options]
-    status, message = _run(command, timeout_seconds)
+    program = [sys.executable, "-m", "validator.cli.private_arguments"]
+    private = [part for one in assignments for part in ("--set", one)]  # a setting may be a password
+    status, message = _run([*program, "validate", str(config), "--once", "--quiet", *options], private, timeout_seconds)
     if status not in STATUS_OF_OUTCOME.values():
         raise NotVerified(f"streamproof ended with status {status}: {message}")
     try:
@@ -151,11 +151,15 @@ def read_report(state: str | Path) -> Report:
     return Report(folder, content, tuple(listed))
 
 
-def _run(command: Sequence[str], timeout_seconds: float | None) -> tuple[int, str]:
-    """Return the exit status and the last line on stderr. Raises `NotVerified` after ``timeout_seconds``."""
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+def _run(command: Sequence[str], private: Sequence[str], timeout_seconds: float | None) -> tuple[int, str]:
+    """Return the exit status and the last line on stderr. Raises `NotVerified` after ``timeout_seconds``.
+
+    ``private``: the arguments that the process reads from stdin.
+    """
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, text=True) as process:
         try:
-            _, message = process.communicate(timeout=timeout_seconds)
+            _, message = process.communicate(json.dumps(private), timeout=timeout_seconds)
         except subprocess.TimeoutExpired:
             raise NotVerified(f"streamproof did not end within {timeout_seconds:g} s") from None
         finally:

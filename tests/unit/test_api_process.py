@@ -1,0 +1,73 @@
+"""The process that the Python API starts: its settings stay private."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from validator.api import NotVerified, verify
+from validator.config.examples import EXAMPLES
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).parents[2]
+SECRET = "planted-4711 \\ü"
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(EXAMPLES["clickstream"])
+    return file
+
+
+def below(pid: int) -> list[int]:
+    """Return the process ``pid`` and its descendants."""
+    found = [pid]
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            for child in (thread / "children").read_text().split():
+                found += below(int(child))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="/proc is Linux's")
+def test_settings_are_not_on_a_command_line(config: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent_broker, ThreadPoolExecutor(1) as pool:
+        silent_broker.settimeout(60)
+        settings = {
+            "kafka.bootstrap_servers": f"127.0.0.1:{silent_broker.getsockname()[1]}",
+            "kafka.options.security.protocol": "SASL_PLAINTEXT",
+            "kafka.options.sasl.mechanism": "PLAIN",
+            "kafka.options.sasl.username": "reader",
+            "kafka.options.sasl.password": SECRET,
+        }
+        before = set(below(os.getpid()))
+        run = pool.submit(verify, config, settings=settings, state=tmp_path / "state", timeout_seconds=60)
+        try:
+            # The child has its settings: only they name this broker.
+            connection, _ = silent_broker.accept()
+            started = set(below(os.getpid())) - before
+            assert started
+            shown = {
+                pid: [Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ")] for pid in started
+            }
+            connection.close()
+        finally:
+            for pid in set(below(os.getpid())) - before:
+                os.kill(pid, signal.SIGTERM)
+        with pytest.raises(NotVerified) as ended:
+            run.result(60)
+    assert any(b"--once" in cmdline for cmdline, _ in shown.values())
+    assert [pid for pid, texts in shown.items() if any(b"planted-4711" in text for text in texts)] == []
+    assert "planted-4711" not in str(ended.value)
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path for path in kept if b"planted-4711" in path.read_bytes()] == []
