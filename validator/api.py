@@ -108,8 +108,9 @@ def verify(
     ``state.path``; an existing state is continued. ``at_rest``, ``leave_open``: as the options with these names. The
     run is a process of its own, with a Spark JVM.
 
-    Raises `NotVerified` if the run ends without a report of its own, or takes longer than ``timeout_seconds``. Raises
-    `ConfigError`, with a sentence for each problem, if the configuration is refused.
+    Raises `NotVerified` if the run ends without a report of its own, or takes longer than ``timeout_seconds``: the text
+    ends with the last line that the run wrote to stderr. Raises `ConfigError`, with a sentence for each problem, if the
+    configuration is refused.
     """
     from validator.config.load import load
 
@@ -160,8 +161,9 @@ def _run(command: Sequence[str], private: Sequence[str], timeout_seconds: float 
     with subprocess.Popen(command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, text=True) as process:
         try:
             _, message = process.communicate(json.dumps(private), timeout=timeout_seconds)
-        except subprocess.TimeoutExpired:
-            raise NotVerified(f"streamproof did not end within {timeout_seconds:g} s") from None
+        except subprocess.TimeoutExpired as expired:
+            written = (expired.stderr or b"").decode(errors="replace")
+            raise NotVerified(f"streamproof did not end within {timeout_seconds:g} s: {_last_line(written)}") from None
         finally:
             if process.poll() is None:
                 process.terminate()
@@ -169,5 +171,9 @@ def _run(command: Sequence[str], private: Sequence[str], timeout_seconds: float 
                     process.communicate(timeout=_STOP_SECONDS)
                 except subprocess.TimeoutExpired:
                     process.kill()
+    return process.returncode, _last_line(message)
+
+
+def _last_line(message: str) -> str:
     lines = message.strip().splitlines()
-    return process.returncode, lines[-1] if lines else "it wrote no message"
+    return lines[-1] if lines else "it wrote no message"

@@ -1,4 +1,4 @@
-"""The process that the Python API starts: its settings stay private."""
+"""The process that the Python API starts: its settings stay private, and a timeout says why it waited."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[2]
 SECRET = "planted-4711 \\ü"
+WAITS = """\
+import signal, sys
+print("the first line", "waiting for the brokers", sep="\\n", file=sys.stderr, flush=True)
+signal.pause()
+"""
 
 
 @pytest.fixture
@@ -71,3 +76,15 @@ def test_settings_are_not_on_a_command_line(config: Path, tmp_path: Path) -> Non
     assert "planted-4711" not in str(ended.value)
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert [path for path in kept if b"planted-4711" in path.read_bytes()] == []
+
+
+def test_a_timeout_says_why_the_run_waited(config: Path, tmp_path: Path) -> None:
+    (tmp_path / "argparse.py").write_text(WAITS)
+    with pytest.raises(NotVerified, match=r"^streamproof did not end within 5 s: waiting for the brokers$"):
+        verify(config, state=tmp_path / "state", timeout_seconds=5)
+
+
+def test_a_timeout_without_a_message_says_so(config: Path, tmp_path: Path) -> None:
+    (tmp_path / "argparse.py").write_text("import signal\nsignal.pause()\n")
+    with pytest.raises(NotVerified, match=r"^streamproof did not end within 0.5 s: it wrote no message$"):
+        verify(config, state=tmp_path / "state", timeout_seconds=0.5)
