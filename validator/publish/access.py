@@ -49,7 +49,7 @@ class Access:
         page, never an address.
         """
         try:
-            host = urlsplit(f"//{authority}").hostname or ""
+            host = (urlsplit(f"//{authority}").hostname or "").removesuffix(".")  # a final dot names the same host
         except ValueError:
             return False
         if host == "localhost" or host == socket.gethostname().lower() or _is_address(host):
