@@ -4,7 +4,7 @@ In the checkout they are top-level packages (``validator``, ``faults`` ...). Oth
 so an installed package must not claim them. The wheel is built from a copy in which imports name
 ``streamproof.validator`` and so on. Strings that name a module, for a later import or for ``python -m``, change too.
 
-The same commit gives the same bytes, because files have the time of the commit.
+The same commit gives the same bytes, because files have the time of the commit and fixed modes.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ NOT_MODULES: Final = frozenset({"faults.topic"})
 """Strings that name a setting, not the module of the same name."""
 _CLASSIC: Final = 315_532_800
 """1980-01-01, the earliest time of a file in a zip archive."""
+_FOLDER_MODE: Final = 0o755
+_FILE_MODE: Final = 0o644
+_UMASK: Final = 0o022
+"""For the files that the build itself creates."""
 
 
 class Edit(NamedTuple):
@@ -59,7 +63,9 @@ def main() -> int:
 
 
 def copy_tree(tree: Path) -> None:
-    """Write the copy of the packages from which the wheel is built."""
+    """Write the copy of the packages from which the wheel is built. Its modes do not depend on the umask or on the
+    checkout, because a wheel contains the modes of its files.
+    """
     own = tree / NAME
     own.mkdir(parents=True)
     (own / "__init__.py").write_text(_INIT)
@@ -73,6 +79,8 @@ def copy_tree(tree: Path) -> None:
     for name in ("README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree / name)
     (tree / "pyproject.toml").write_text(_project())
+    for path in tree.rglob("*"):
+        path.chmod(_FOLDER_MODE if path.is_dir() else _FILE_MODE)
 
 
 def built(tree: Path, folder: Path) -> Path:
@@ -81,7 +89,7 @@ def built(tree: Path, folder: Path) -> Path:
     with tempfile.TemporaryDirectory() as fresh:
         command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", fresh]
         environment = {**os.environ, "SOURCE_DATE_EPOCH": str(committed()), "PIP_NO_INPUT": "1"}
-        subprocess.run([*command, str(tree)], check=True, env=environment, stdin=subprocess.DEVNULL)
+        subprocess.run([*command, str(tree)], check=True, env=environment, stdin=subprocess.DEVNULL, umask=_UMASK)
         [wheel] = Path(fresh).glob("*.whl")
         return Path(shutil.copy(wheel, folder / wheel.name))
 

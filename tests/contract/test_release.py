@@ -48,15 +48,15 @@ def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkout
 
 
-def released(checkout: Path, folder: Path, tag: str = TAG) -> subprocess.CompletedProcess[str]:
+def released(checkout: Path, folder: Path, tag: str = TAG, umask: int = 0o022) -> subprocess.CompletedProcess[str]:
     command: list[str | Path] = [checkout / "scripts" / "release", tag, folder]
-    return subprocess.run(command, check=False, capture_output=True, text=True)
+    return subprocess.run(command, check=False, capture_output=True, text=True, umask=umask)
 
 
-def test_two_builds_of_a_tag_have_the_same_bytes(tagged: Path, tmp_path: Path) -> None:
+def test_two_builds_of_a_tag_under_different_umasks_have_the_same_bytes(tagged: Path, tmp_path: Path) -> None:
     made = []
-    for name in ("first", "second"):
-        done = released(tagged, tmp_path / name)
+    for name, umask in (("first", 0o022), ("second", 0o077)):
+        done = released(tagged, tmp_path / name, umask=umask)
         assert done.returncode == 0, done.stderr
         made.append({file.name: file.read_bytes() for file in (tmp_path / name).iterdir()})
     assert made[0] == made[1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -27,9 +29,12 @@ print(streamproof.__version__, sorted({name.split(".")[0] for name in sys.module
 pytestmark = pytest.mark.timeout(300)
 
 
-def built(folder: Path) -> Path:
-    command = [sys.executable, ROOT / "scripts" / "lib" / "wheel.py", folder]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder.parent)
+def built(folder: Path, root: Path = ROOT, umask: int = 0o022) -> Path:
+    command = [sys.executable, root / "scripts" / "lib" / "wheel.py", folder]
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, cwd=folder.parent, env=environment, umask=umask
+    )
     return Path(done.stdout.strip())
 
 
@@ -61,6 +66,18 @@ def test_the_wheel_has_no_common_top_level_name(wheel: Path) -> None:
         "streamproof", "chaosstreamproof", f"streamproof-{__version__}.dist-info"
     }  # fmt: skip
     assert wheel.stat().st_size < SIZE_MOST
+
+
+def test_a_checkout_and_a_build_under_another_umask_give_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    for name in (*PACKAGES, "chaosstreamproof", "scripts/lib"):
+        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("README.md", "LICENSE", "pyproject.toml"):
+        shutil.copy(ROOT / name, checkout / name)
+    for path in checkout.rglob("*"):
+        path.chmod(path.stat().st_mode & ~0o077)
+    other = built(tmp_path / "dist", checkout, umask=0o077)
+    assert other.read_bytes() == wheel.read_bytes()
 
 
 def test_no_file_of_a_package_is_left_out(installed: Path) -> None:
