@@ -40,6 +40,9 @@ The suffix of a row is its unit. These rows need an explanation:
 | `validate_events_per_second` | events over the time of the sidecar's query, without its start |
 | `whole_events_per_second` | events over the time of the whole command |
 | `ratio_to_plain_read` | `validate_events_per_second` over `plain_read_events_per_second` |
+| `dropped`, `missing_found` | ids that the load left out of results, and those that were found. The last result \
+lacks an id, too, but no later event closes its window: that id is still pending at the end |
+| `repeated`, `duplicate_found` | ids that the load repeated in a result, and those that were found |
 | `before_...`, `ratio_to_before` | the same run of the previous version, and the ratio of the rates |
 | `jvm_...`, `driver_...`, `all_...` | the JVM, the sidecar's Python process, and all its processes |
 | `all_resident_max_mib` | the sum of the largest sizes of all processes |

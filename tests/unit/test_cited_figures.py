@@ -1,0 +1,89 @@
+"""Figures in the pages are those of the JSON files in docs/bench."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CORES = 2
+"""Of the machine that measured. The pages calculate the cost of an event on all of them."""
+
+
+def rows(part: str) -> list[dict[str, Any]]:
+    read = json.loads((ROOT / "docs" / "bench" / f"{part}.json").read_text(encoding="utf-8"))
+    assert read["machine"].startswith(f"{CORES} cores, ")
+    found = read["rows"]
+    assert isinstance(found, list)
+    return found
+
+
+def gib(mib: float) -> str:
+    return f"{mib / 1024:.1f} GiB"
+
+
+def together(row: dict[str, Any]) -> str:
+    return gib(row["together_max_mib"])
+
+
+def largest(row: dict[str, Any]) -> str:
+    return gib(row["all_resident_max_mib"])
+
+
+def micros(row: dict[str, Any]) -> str:
+    return f"{CORES * 1e6 / row['validate_events_per_second']:.2g} µs"
+
+
+[LIVE], [KEYS], [ONCE] = rows("live"), rows("keys"), rows("once")
+SHAPES = {row["shape"]: row for row in rows("shapes")}
+INTEGERS, UUIDS, PARTS, CELLS = (SHAPES[name] for name in ("integers", "uuids", "parts", "cells"))
+ALONE, TEN, IN_ONE = rows("many")
+CITED = {
+    "docs/kubernetes.md": [
+        (
+            f"`live`: {LIVE['rate_asked']:,} events/s took {LIVE['sidecar_cores']} cores and {together(LIVE)} "
+            f"(sum of the largest sizes of all processes: {largest(LIVE)})"
+        ),
+        (
+            f"`keys`: a million keys in a window took {together(KEYS)} on two cores "
+            f"(sum of the largest sizes: {largest(KEYS)})"
+        ),
+    ],
+    "docs/sizing.md": [
+        f"{LIVE['rate_asked']:,} events/s live on two cores, of which the sidecar used {LIVE['sidecar_cores']} (`live`",
+        f"{largest(INTEGERS)} (integers), {largest(UUIDS)} (UUIDs) | `shapes`",
+        f"{micros(INTEGERS)} of a core | `shapes`, `integers`: {INTEGERS['validate_events_per_second']:,} events/s",
+        f"{micros(UUIDS)} | `shapes`, `uuids`",
+        f"{micros(PARTS)} | `shapes`, `parts`",
+        f"{micros(CELLS)}, event and cell | `shapes`, `cells`",
+        f"Today the million cells take {CELLS['driver_resident_max_mib']:,} MiB",
+        (
+            f"ten processes take {gib(TEN['pss_mib'])}, {TEN['pss_mib_per_sidecar']} MiB each, against "
+            f"{ALONE['pss_mib']} MiB of one alone. Ten in one process take {gib(IN_ONE['pss_mib'])}"
+        ),
+        f"One sidecar used {ALONE['cores']} cores, and ten processes used {TEN['cores']} cores together",
+    ],
+    "docs/operations.md": [f"ten of them used {gib(TEN['pss_mib'])}"],
+    "README.md": [
+        f"The live sidecar keeps up with {LIVE['rate_asked']:,} events/s",
+        f"20 million events at {round(ONCE['validate_events_per_second'], -4):,} events/s",
+    ],
+}
+
+
+@pytest.mark.parametrize("page", CITED)
+def test_a_page_cites_the_figures_of_the_benchmarks(page: str) -> None:
+    words = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    assert [text for text in CITED[page] if text not in words] == []
+
+
+def test_the_benchmark_supports_the_claims_of_the_readme() -> None:
+    words = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    found = LIVE["missing_found"] + LIVE["duplicate_found"]
+    assert f"of the {found} violations of that minute, it found each within 5 s" in words
+    assert LIVE["found_after_5s"] == f"0 of {found}"
+    assert LIVE["lag_events_last"] == 0
+    assert ONCE["events"] == 20_000_000
