@@ -34,6 +34,12 @@ def test_systemd_accepts_every_line(tmp_path: Path) -> None:
     assert "ProtectSystemm" in analyzed(tmp_path, text.replace("ProtectSystem=", "ProtectSystemm="), "verify").stderr
 
 
+def test_the_unit_starts_after_the_clock_is_set() -> None:
+    lines = UNIT.read_text(encoding="utf-8").splitlines()
+    [after] = [line.partition("=")[2].split() for line in lines if line.startswith("After=")]
+    assert "time-sync.target" in after
+
+
 def test_the_unit_is_sandboxed(tmp_path: Path) -> None:
     text = UNIT.read_text(encoding="utf-8")
     judge = ("security", "--offline=yes", f"--threshold={EXPOSURE_MOST}")
