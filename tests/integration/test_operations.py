@@ -51,7 +51,8 @@ def test_a_past_interval_is_verified_in_a_state_of_its_own(pipeline: Pipeline) -
     pipeline.clicks(click(5, 22), click(6, 31), click(7, 41), click(8, 42), click(9, 55))
     pipeline.answers(answer([6], 3), answer([7], 4))
     run = pipeline.once(f"start={time_of}", state="backfill", leave_open=True)
-    # Windows that begin at or after the first event shown (22 s): window 3 is correct, 4 lacks event 8, 5 is open.
+    # Windows that begin after the first event time of the partition (22 s) plus max_disorder (0 s): window 3 is
+    # correct, 4 lacks event 8, 5 is open.
     classes = ("expected", "processed", "missing", "overdue", "pending", "duplicate", "unknown_id", "misplaced")
     assert run.counts(*classes) == {
         "expected": 4,
