@@ -54,6 +54,49 @@ public class Logs {
 """
 
 
+def test_text_of_the_jvm_becomes_the_message_of_an_object(capfd: pytest.CaptureFixture[str]) -> None:
+    lines = JsonLines(pipeline="clicks", run="r", now=lambda: datetime(2026, 1, 31, tzinfo=UTC))
+    own = json.dumps({"level": "error", "run": "r", "message": "of log4j"})
+    lines.pass_on(own)
+    lines.pass_on("WARNING: Using incubator modules: jdk.incubator.vector")
+    lines.pass_on('{"some": "object"}')
+    first, *others = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert first == json.loads(own)
+    assert [line.pop("message") for line in others] == [
+        "JVM: WARNING: Using incubator modules: jdk.incubator.vector", 'JVM: {"some": "object"}'
+    ]  # fmt: skip
+    assert {line["level"] for line in others} == {"info"}
+    assert {(line["pipeline"], line["run"], line["time"]) for line in others} == {
+        ("clicks", "r", "2026-01-31T00:00:00.000Z")
+    }
+
+
+def test_a_closed_stderr_gets_no_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", None)
+    monkeypatch.setattr("sys.__stderr__", None)
+    lines = JsonLines()
+    lines.say("a line")
+    lines.pass_on("a line")
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["validate", "--log-format", "json"],
+        ["validate", "f.yaml", "--log-format=json", "--onse"],
+        ["validate", "f.yaml", "--log-format", "text", "--at-reest", "--log-format", "json"],
+    ],
+)
+def test_an_error_of_the_arguments_is_a_json_object_too(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(given) == 2
+    line = json.loads(capsys.readouterr().err)
+    assert (line["level"], line["pipeline"]) == ("error", None)
+    assert line["message"].startswith("streamproof")
+    assert main(["validate", "--log-format"]) == 2
+    assert capsys.readouterr().err.startswith("streamproof validate: argument --log-format: expected one argument")
+
+
 def test_the_error_that_ends_the_command_is_a_json_object_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

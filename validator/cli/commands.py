@@ -23,7 +23,7 @@ from typing import Any, Final, TextIO
 
 from validator import __version__
 from validator.cli.exits import INTERRUPTED, PASS, STATUS_OF_OUTCOME, UsageError
-from validator.cli.log_lines import Lines
+from validator.cli.log_lines import JsonLines, Lines
 from validator.cli.refused import CONFIG_INIT, UNBUILT_COMMANDS, sentence
 from validator.config.examples import EXAMPLES
 from validator.config.load import load
@@ -66,6 +66,10 @@ def validate(given: argparse.Namespace) -> int:
     )
     lines: Lines = given.lines
     lines.set_pipeline(config.pipeline)
+    if isinstance(lines, JsonLines):
+        from validator.stream.session import read_stderr
+
+        read_stderr(lines.pass_on)
     notices = None if given.once or given.quiet else Notices(lines.say)
     with _for_the_owner_only():
         status = int(

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -59,19 +59,54 @@ class JsonLines:
         """Write one line."""
         self._write("info", line)
 
+    def pass_on(self, line: str) -> None:
+        """Write a line that the JVM wrote to its stderr. An object with ``run`` has the layout of `set_pipeline` and
+        stays as it is; other text becomes the message of an object.
+
+        May be called by a thread that still runs while Python exits, so it does not use the buffer of stderr.
+        """
+        if sys.__stderr__ is None:
+            return
+        text = line if self._is_own(line) else self._object("info", f"JVM: {line}")
+        with suppress(OSError, ValueError):
+            os.write(sys.__stderr__.fileno(), f"{text}\n".encode())
+
     def error(self, line: str) -> None:
         """Write the line that ends the command."""
         self._write("error", line)
 
+    def _is_own(self, line: str) -> bool:
+        try:
+            read = json.loads(line)
+        except (ValueError, RecursionError):
+            return False
+        return isinstance(read, dict) and read.get("run") == self.run
+
     def _write(self, level: str, line: str) -> None:
+        if sys.stderr is None:
+            return
+        # One call per line: several threads write. A closed stderr or a full disk must not end the command.
+        with suppress(OSError):
+            sys.stderr.write(f"{self._object(level, line)}\n")
+            sys.stderr.flush()
+
+    def _object(self, level: str, line: str) -> str:
         time = self.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
         fields = {"time": time, "level": level, "pipeline": self.pipeline, "run": self.run, "message": plain(line)}
-        # A closed stderr or a full disk must not end the command.
-        with suppress(OSError):
-            print(json.dumps(fields), file=sys.stderr, flush=True)
+        return json.dumps(fields)
 
 
 Lines = TextLines | JsonLines
+
+
+def format_in(arguments: Sequence[str]) -> str | None:
+    """The last value of `--log-format` in ``arguments`` that the parser may have refused; None without one."""
+    found = None
+    for place, argument in enumerate(arguments):
+        name, sign, value = argument.partition("=")
+        if name == "--log-format":
+            found = value if sign else next(iter(arguments[place + 1 : place + 2]), None)
+    return found
 
 
 def lines_of(form: str | None) -> Lines:

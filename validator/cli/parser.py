@@ -10,16 +10,21 @@ from typing import Any, Final, NoReturn
 
 from validator import __version__
 from validator.cli.exits import USAGE
-from validator.cli.log_lines import FORMATS
+from validator.cli.log_lines import FORMATS, JsonLines, format_in
 from validator.cli.refused import CONFIG_INIT, UNBUILT_COMMANDS
 from validator.config.examples import EXAMPLES
 from validator.model.classes import ViolationClass
+from validator.publish.notices import to_stderr
 
 ENGINES_HELP: Final = (
     "engine to check: reference[:GUARANTEE], mutant[:MUTATION=SHARE,...] or ENGINE[:GUARANTEE], see docs/engines.md"
 )
 EXITS: Final = """\
 exit status: 0 verdict pass; 1 fail; 2 bad usage or configuration; 3 unknown (could not verify); 130 interrupted"""
+
+
+class _BadUsage(Exception):
+    """The parser refused the arguments."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -31,7 +36,7 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(**keywords)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"{self.prog}: {message}; see `{self.prog} --help`.\n")
+        raise _BadUsage(f"{self.prog}: {message}; see `{self.prog} --help`.")
 
 
 def build() -> argparse.ArgumentParser:
@@ -352,8 +357,15 @@ def _positive(text: str) -> int:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse ``arguments`` (None: the process's). Raises SystemExit for --help, --version and bad usage."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    # A command that is not implemented is refused whatever follows it; argparse would first check what follows.
-    return build().parse_args(_without_rest(given))
+    try:
+        # A command that is not implemented is refused whatever follows it; argparse would first check what follows.
+        return build().parse_args(_without_rest(given))
+    except _BadUsage as refused:
+        if format_in(given) == "json":
+            JsonLines().error(str(refused))
+        else:
+            to_stderr(str(refused))
+        raise SystemExit(USAGE) from None
 
 
 def _without_rest(arguments: list[str]) -> list[str]:

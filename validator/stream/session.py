@@ -9,7 +9,9 @@ import shlex
 import signal
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,6 +78,18 @@ class _Launch(dict[str, Any]):
     def __setitem__(self, name: str, value: object) -> None:
         # The `preexec_fn` of PySpark ignores only SIGINT.
         super().__setitem__(name, _ignore_ending if name == "preexec_fn" else value)
+
+
+_stderr_reader: Callable[[str], None] | None = None
+
+
+def read_stderr(reader: Callable[[str], None] | None) -> None:
+    """Call ``reader``, in a thread, with each line that JVMs started from now on write to stderr. This includes text
+    that no logger can lay out, such as warnings about Spark's Java options. None: the JVM writes to this process's
+    stderr.
+    """
+    global _stderr_reader
+    _stderr_reader = reader
 
 
 def _ignore_ending() -> None:
@@ -257,13 +271,35 @@ def _launched(settings: Mapping[str, str], inherit: Sequence[int], withheld: Col
         own = f"--load-spark-defaults --properties-file {shlex.quote(str(file))}"
         os.environ[_ARGUMENTS] = f"{own} {arguments or 'pyspark-shell'}"
         try:
-            return launch_gateway(popen_kwargs=_Launch(pass_fds=tuple(inherit)))
+            with _stderr_of_the_jvm() as stderr:
+                return launch_gateway(popen_kwargs=_Launch(pass_fds=tuple(inherit), stderr=stderr))
         finally:
             os.environ.update(kept)
             if arguments is None:
                 del os.environ[_ARGUMENTS]
             else:
                 os.environ[_ARGUMENTS] = arguments
+
+
+@contextmanager
+def _stderr_of_the_jvm() -> Iterator[int | None]:
+    """The file descriptor that a JVM started within this context gets as its stderr (None: this process's)."""
+    if (reader := _stderr_reader) is None:
+        yield None
+        return
+    source, sink = os.pipe()
+
+    def pass_on() -> None:
+        with os.fdopen(source, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                reader(line.rstrip("\n"))
+
+    # A daemon: the JVM, which holds the other end, ends after this process.
+    threading.Thread(target=pass_on, name="stderr of the JVM", daemon=True).start()
+    try:
+        yield sink
+    finally:
+        os.close(sink)
 
 
 def _escaped(text: str) -> str:
