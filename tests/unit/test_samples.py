@@ -82,6 +82,17 @@ def most_memory_kb() -> int:
     return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
 
 
+@pytest.mark.parametrize(("without", "noted"), [(2, True), (1, False)])
+def test_results_of_which_none_has_an_id_are_noted(without: int, noted: bool, tmp_path: Path) -> None:
+    given = loads(EXAMPLES["clickstream"], tmp_path, environment={})
+    topic = samples._Topic({0: 0}, {0: 2})
+    for offset in range(2):
+        topic.add(samples.SampledRecord("output", 0, offset, content="a result", has_no_id=offset < without))
+    notes = [one for one in samples._topic_findings(given, "outputs[0]", "output", topic) if one.status == "note"]
+    assert bool(notes) is noted
+    assert all("lists of ids are all empty" in one.text and "outputs[0].fields.ids" in one.text for one in notes)
+
+
 @pytest.mark.usefixtures("memory")
 def test_a_huge_record_is_named_and_the_other_topics_are_read(config: Config) -> None:
     client, *records = samples.check(config, {"huge": (0,), "output": (0,)})

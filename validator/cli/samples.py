@@ -41,7 +41,8 @@ class SampledRecord:
     """A record as the sidecar decodes it.
 
     ``undecodable``: why it does not decode. ``content``: its content in words. ``instant_us``: its time, in
-    microseconds. All three are None for a tombstone, and for a record of a topic that is not judged.
+    microseconds. All three are None for a tombstone, and for a record of a topic that is not judged. ``has_no_id``:
+    whether it is a result with an empty list of ids.
     """
 
     topic: str
@@ -50,6 +51,7 @@ class SampledRecord:
     undecodable: Undecodable | None = None
     content: str | None = None
     instant_us: int | None = None
+    has_no_id: bool = False
 
 
 @dataclass
@@ -131,7 +133,8 @@ def _read(
                 sampled = replace(sampled, undecodable=decoded)
             elif isinstance(decoded, (Event, Result)):
                 instant = decoded.event_time_us if isinstance(decoded, Event) else decoded.window_start_us
-                sampled = replace(sampled, content=_understood(config, decoded), instant_us=instant)
+                no_id = isinstance(decoded, Result) and not any(decoded.ids)
+                sampled = replace(sampled, content=_understood(config, decoded), instant_us=instant, has_no_id=no_id)
             yield sampled
     except OptionsRefused as error:
         yield TopicAnswered("", Refusal("", f"kafka.options: {error.problem}", error.fix))
@@ -159,6 +162,9 @@ def _topic_findings(config: Config, place: str, name: str, topic: _Topic) -> Ite
     last = topic.good[-1]
     at = f"{name}-{last.partition} offset {last.offset}"
     yield ok(subject, f"{len(topic.good)} of the newest {topic.count} decode; {at} is {last.content}")
+    if all(record.has_no_id for record in topic.good):
+        empty = "its list of ids is" if len(topic.good) == 1 else "their lists of ids are all"
+        yield note(subject, f"{empty} empty: unless the results use no event, {place}.fields.ids names another field")
     now_us = time.time_ns() // 1000
     if last.instant_us is not None and abs(last.instant_us - now_us) > _FAR_US:
         field_name = config.oracle.result_time if place.startswith("outputs") else "event_time"
