@@ -232,6 +232,31 @@ def test_tolerated_findings_are_last() -> None:
 
 
 @pytest.mark.parametrize(
+    ("counts", "misplaced", "first"),
+    [
+        ((2, 2), ("17", "18"), True),
+        ((2, 2), ("17", "19"), False),
+        ((3, 2), ("17", "18"), False),
+    ],
+    ids=["all", "some", "some are not listed"],
+)
+def test_losses_of_ids_that_are_all_misplaced_have_the_advice_of_misplaced_first(
+    counts: tuple[int, int], misplaced: tuple[str, ...], first: bool
+) -> None:
+    """For example if `oracle.size` is twice the window size of the engine."""
+    records = (violation("m", "missing", NOON_US), replace(violation("p", "misplaced", NOON_US), ids=misplaced))
+    confirmed = dict.fromkeys(last().violations["confirmed"], 0) | dict(
+        zip(("missing", "misplaced"), counts, strict=True)
+    )
+    shown = replace(last(), violations={**last().violations, "confirmed": confirmed})
+    found = {one.violation: one.advice for one in findings(build(shown), records)}
+    of_missing, of_misplaced = ADVICE[ViolationClass.MISSING], ADVICE[ViolationClass.MISPLACED]
+    assert found["misplaced"] == of_misplaced
+    assert found["missing"].startswith(of_misplaced) is first
+    assert found["missing"].endswith(of_missing)
+
+
+@pytest.mark.parametrize(
     ("name", "word"), [("17", " 17"), ("a b", " 'a b'"), ("x'; rm", """ 'x'"'"'; rm'"""), ("-9", "=-9")]
 )
 def test_an_id_in_a_command_is_one_word(name: str, word: str) -> None:

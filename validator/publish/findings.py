@@ -69,6 +69,7 @@ def findings(
     """Return a finding for each class with a confirmed violation, in the order of ``VIOLATION_SENTENCES``. Those that
     break the declared guarantee come first. ``state``: the folder that the commands name."""
     found = []
+    violations = list(violations)
     for violation, (one, several) in VIOLATION_SENTENCES.items():
         count = report["violations"]["confirmed"].get(violation.value) or 0
         if not count:
@@ -84,7 +85,7 @@ def findings(
                 blamed=attribution(report["faults"], violation.value, count).strip(),
                 tolerated=not breaks(violation, report["guarantee"]),
                 since=_since(report, confirmed, history or History(), violation.value),
-                advice=ADVICE[violation],
+                advice=_advice(violation, count, violations),
                 # An undecodable result has no id: the `ids` of its violations are positions.
                 command=None if violation is ViolationClass.UNDECODABLE else explain_command(confirmed, state),
                 where=extent(records, count),
@@ -94,6 +95,20 @@ def findings(
             )
         )
     return sorted(found, key=lambda finding: finding.tolerated)
+
+
+def _advice(violation: ViolationClass, count: int, violations: Iterable[ViolationRecord]) -> str:
+    """Return what to check first. If every id of the ``count`` missing contributions is known, and each is misplaced,
+    too, no event was lost: the engine and the configuration put it in different cells."""
+    ids: dict[str, list[str]] = {ViolationClass.MISSING.value: [], ViolationClass.MISPLACED.value: []}
+    for record in violations:
+        if record.state == "confirmed" and record.violation_class in ids:
+            ids[record.violation_class].extend(record.ids)
+    missing, misplaced = ids.values()
+    if violation is not ViolationClass.MISSING or len(missing) < count or not set(missing) <= set(misplaced):
+        return ADVICE[violation]
+    moved = "Each of these events is in a result for another window or key."
+    return f"{ADVICE[ViolationClass.MISPLACED]} {moved} Otherwise: {ADVICE[violation]}"
 
 
 def _since(report: Report, records: list[ViolationRecord], history: History, violation: str) -> str | None:
