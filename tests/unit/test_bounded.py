@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -35,6 +35,18 @@ def failing() -> Iterator[int]:
 def slow() -> Iterator[int]:
     yield os.getpid()
     threading.Event().wait(60)
+
+
+def late(number: int) -> int:
+    threading.Event().wait(4)
+    return number
+
+
+class Late(int):
+    """A number whose unpickling takes seconds, as do the imports on a busy host."""
+
+    def __reduce__(self) -> tuple[Callable[[int], int], tuple[int]]:
+        return late, (int(self),)
 
 
 def test_yielded_items_are_returned() -> None:
@@ -79,3 +91,7 @@ def test_the_child_ends_in_time_and_with_its_reader() -> None:
     items.close()  # type: ignore[attr-defined]
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
+
+
+def test_a_slow_start_of_the_child_does_not_count() -> None:
+    assert list(bounded(2, numbers, Late(2))) == [0, 1]

@@ -21,6 +21,8 @@ from validator.stream.in_child import ENDED_BY_MEMORY
 
 MEMORY_BYTES: Final = 768 * 2**20
 """Limit of the process's heap, data and stacks. librdkafka has a thread per broker, with a stack of 8 MiB."""
+START_SECONDS_MAX: Final = 60
+"""Limit of the start of Python and the imports in the process, which take long on a busy host."""
 _OUT_OF_MEMORY: Final = 52
 _ENDED_BY_MEMORY: Final = (_OUT_OF_MEMORY, *(-number for number in ENDED_BY_MEMORY))
 """Exit statuses of a process that had too little memory."""
@@ -47,8 +49,9 @@ def bounded(
 ) -> Iterator[_Item]:
     """The items of a generator, which runs in a separate process for at most ``seconds``.
 
-    The generator must be a module-level function. Its arguments and items must be picklable, and each item small.
-    Raises `Ended`.
+    These seconds begin when the process has imported the generator, which takes at most `START_SECONDS_MAX`. The
+    generator must be a module-level function. Its arguments and items must be picklable, and each item small. Raises
+    `Ended`.
     """
     process = subprocess.Popen(
         [sys.executable, "-m", __name__, str(max(1, round(seconds))), str(MEMORY_BYTES)],
@@ -95,7 +98,7 @@ def _bound(memory_bytes: int) -> None:
 def _main() -> None:
     seconds, memory_bytes = map(int, sys.argv[1:])
     _bound(memory_bytes)
-    signal.alarm(seconds)
+    signal.alarm(START_SECONDS_MAX)
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as out:
 
         def put(items: list[object], error: str | None = None) -> None:
@@ -104,6 +107,7 @@ def _main() -> None:
 
         try:
             generator, given, named = pickle.load(sys.stdin.buffer)  # noqa: S301  # from the process that started this
+            signal.alarm(seconds)
             for item in generator(*given, **named):
                 put([item])
             put([])

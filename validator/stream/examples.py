@@ -7,60 +7,108 @@ and its size does not matter. An example affects no verdict.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from validator.config.model import Config
 from validator.model.configuration_doubt import topics_in_doubt
 from validator.model.frontier import PartitionId
 from validator.model.progress import IngestProgress
-from validator.stream.bounded import Ended, bounded
+from validator.stream.bounded import START_SECONDS_MAX, Ended, bounded
 from validator.stream.doubt_sentences import Example
 from validator.stream.sampling import why_undecodable
 
-_SECONDS_MAX: Final = 10.0
+_SECONDS_MAX: Final = (10, 20, 40)
+"""Limit of each attempt of a search. A busy host or broker may exceed the first."""
+_WAIT_SECONDS_MAX: Final = sum(START_SECONDS_MAX + seconds for seconds in _SECONDS_MAX)
+_JOIN_SECONDS: Final = 0.1
+
+
+@dataclass
+class _Search:
+    """The search for one topic's example. ``attempts``: number of attempts so far."""
+
+    place: PartitionId
+    offset: int
+    attempts: int = 0
+    thread: threading.Thread | None = None
+    unanswered: threading.Event = field(default_factory=threading.Event)
+    """Set while the last attempt has ended without an answer and a further one may follow."""
+
+    @property
+    def is_running(self) -> bool:
+        return self.thread is not None and self.thread.is_alive()
 
 
 class Examples:
-    """Looks for one example of each topic in doubt, once per doubt."""
+    """Looks for one example of each topic in doubt, once per doubt; again if a search ends without an answer."""
 
     def __init__(self, config: Config, *, found: Callable[[str, Example], None]) -> None:
         """``found``: called with a topic and its example, in another thread."""
         self._config = config
         self._found = found
-        self._looking: dict[str, threading.Thread] = {}
+        self._looking: dict[str, _Search] = {}
 
     def look(self, progress: IngestProgress, unreadable: dict[PartitionId, int]) -> frozenset[str]:
-        """Start a search for each topic newly in doubt. Returns all topics in doubt.
+        """Start a search for each topic newly in doubt, and repeat unanswered ones. Returns all topics in doubt.
 
         ``unreadable``: partition -> offset of a record that did not decode.
         """
         in_doubt = frozenset(one.topic for one in topics_in_doubt(progress))
         for topic in self._looking.keys() - in_doubt:
             del self._looking[topic]
+        self._repeat()
         for place, offset in sorted(unreadable.items()):
             if place.topic in in_doubt and place.topic not in self._looking:
-                thread = threading.Thread(
-                    target=self._look, args=(place, offset), name=f"streamproof-example-{place.topic}", daemon=True
-                )
-                self._looking[place.topic] = thread
-                thread.start()
+                self._looking[place.topic] = search = _Search(place, offset)
+                self._start(search)
         return in_doubt
 
-    def wait(self) -> None:
-        """Wait for the searches to end, each for a limited time."""
-        for thread in self._looking.values():
-            thread.join(_SECONDS_MAX + 2)
+    def wait(self, stop: threading.Event) -> None:
+        """Wait for the searches to end, and repeat unanswered ones. Ends in a limited time, or if ``stop`` is set."""
+        deadline = time.monotonic() + _WAIT_SECONDS_MAX
+        while not stop.is_set() and time.monotonic() < deadline:
+            running = [one.thread for one in self._looking.values() if one.is_running]
+            # In this order: a search that ends after the first line is looked at again in the next turn.
+            if not self._repeat() and not running:
+                return
+            for thread in running:
+                if thread is not None:
+                    thread.join(_JOIN_SECONDS)
 
-    def _look(self, place: PartitionId, offset: int) -> None:
+    def _repeat(self) -> bool:
+        """Start the next attempt of the unanswered searches. Returns whether there are any."""
+        unanswered = [one for one in self._looking.values() if one.unanswered.is_set()]
+        for search in unanswered:
+            self._start(search)
+        return bool(unanswered)
+
+    def _start(self, search: _Search) -> None:
+        def attempt(number: int) -> None:
+            if not self._look(search.place, search.offset, number):
+                search.unanswered.set()
+
+        search.unanswered.clear()
+        search.thread = threading.Thread(
+            target=attempt, args=(search.attempts,), name=f"streamproof-example-{search.place.topic}", daemon=True
+        )
+        search.attempts += 1
+        search.thread.start()
+
+    def _look(self, place: PartitionId, offset: int, attempt: int = 0) -> bool:
+        """Look for an example. Returns False if this attempt has no answer and a further one may follow."""
         self._found(place.topic, Example(place.partition, offset))
+        seconds = _SECONDS_MAX[attempt]
         try:
-            [why] = bounded(
-                _SECONDS_MAX + 1, why_undecodable, self._config, place.topic, place.partition, offset, _SECONDS_MAX
-            )
+            # The process ends first, so that a record which is not received in time is not taken for an expired one.
+            [why] = bounded(seconds, why_undecodable, self._config, place.topic, place.partition, offset, 2.0 * seconds)
         except Ended as ended:
-            if ended.by_memory:
-                self._found(place.topic, Example(place.partition, offset, reason=str(ended)))
-            return
+            if not ended.by_memory and attempt + 1 < len(_SECONDS_MAX):
+                return False
+            self._found(place.topic, Example(place.partition, offset, reason=str(ended)))
+            return True
         if why is not None:
             self._found(place.topic, Example(place.partition, offset, why.field, why.path, why.reason))
+        return True

@@ -384,7 +384,7 @@ class Generations:
     def _ended(self, runner: BatchRunner) -> Verdict:
         self.cut_short = self._once and self._stop.is_set()
         if self._once and not self.cut_short:
-            self._examples.wait()
+            self._examples.wait(self._stop)
             runner.conclude(self._begun, leave_open=self._leave_open, at_rest=self._at_rest)
         self._ledger_writer.write_now(self._record)
         runner.save()
