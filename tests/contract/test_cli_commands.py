@@ -361,6 +361,23 @@ def test_a_closed_stdout_is_not_an_error(tmp_path: Path) -> None:
     assert (ran.stdout, ran.stderr) == ("<", "")
 
 
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_stdout_that_is_closed_from_the_start_changes_no_exit_status(closed: str, tmp_path: Path) -> None:
+    write(tmp_path, clean())
+    (tmp_path / "pipeline.yaml").write_text(EXAMPLES["minimal"])
+    for arguments in (f'report "{tmp_path}"', f'config check "{tmp_path}/pipeline.yaml"', "--version"):
+        command = f'"{sys.executable}" -m validator.cli.main {arguments} {closed}'
+        ran = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        assert (ran.returncode, ran.stderr) == (0, "")
+    # No file and no process that the command opens later gets the descriptor of stdout.
+    code = (
+        "import os; from validator.cli.main import main; main(['version']); "
+        "raise SystemExit(os.readlink('/proc/self/fd/1') != os.devnull or not os.get_inheritable(1))"
+    )
+    command = f'"{sys.executable}" -c "{code}" {closed}'
+    assert subprocess.run(["bash", "-c", command], cwd=ROOT, timeout=60, check=False).returncode == 0
+
+
 def test_commands_without_spark_and_kafka_start_without_them() -> None:
     code = (
         "import sys; from validator.cli.main import main; main(['version']); main(['config', 'schema']);"

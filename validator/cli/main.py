@@ -17,10 +17,34 @@ from validator.publish.notices import release_stderr
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command in ``argv`` (None: the process's arguments). Returns its exit status; never raises."""
+    _open_closed_streams()
     try:
         return _run(argv)
     finally:
         release_stderr()
+
+
+def _open_closed_streams() -> None:
+    """If stdout or stderr was closed (``>&-``), discard what is written to it. Otherwise its descriptor would be that
+    of the next file, and Python would have no stream: None."""
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_WRONLY)
+            if null != number and not _is_open(number):
+                os.dup2(null, number)
+                os.close(null)
+                null = number
+            # For the JVM and other processes.
+            os.set_inheritable(null, null == number)
+            setattr(sys, name, os.fdopen(null, "w", encoding="utf-8", closefd=False))
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 def _run(argv: Sequence[str] | None) -> int:
