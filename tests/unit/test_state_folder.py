@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,10 +109,22 @@ def test_a_path_that_is_or_is_below_a_file_is_refused(tmp_path: Path) -> None:
     for place in (file, file / "state"):
         with pytest.raises(StateRefused, match="is a file or"):
             take(place)
-    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(StateRefused, match="cannot be written"):
-        take(tmp_path / "dangling")
     assert file.read_text() == "mine"
+
+
+def test_a_link_to_an_absent_folder_is_named(tmp_path: Path) -> None:
+    link, target = tmp_path / "dangling", tmp_path / "nowhere"
+    link.symlink_to("nowhere")
+    for place, what in ((link, "is a link"), (link / "state", f"is below {link}, a link")):
+        said = (
+            f"state.path {place} {what} to {target}, which does not exist: create that folder, or name another folder"
+        )
+        with pytest.raises(StateRefused, match=f"^{re.escape(said)}$"):
+            take(place)
+    assert not target.exists()
+    target.mkdir()
+    take(link)
+    assert is_state(target)
 
 
 def test_folders_that_are_likely_mistakes_are_refused() -> None:

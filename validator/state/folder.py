@@ -48,6 +48,7 @@ def check(state: Path) -> None:
         with os.scandir(state) as entries:
             found = sorted(entries, key=lambda entry: entry.name)
     except FileNotFoundError:
+        _refuse_dangling(state)
         return
     except NotADirectoryError:
         raise StateRefused(f"state.path {state} is a file or is below a file: name a folder") from None
@@ -59,6 +60,16 @@ def check(state: Path) -> None:
     if link is not None:
         raise StateRefused(
             f"the state {state} holds the link {link}, and links are not followed: replace it with its target"
+        )
+
+
+def _refuse_dangling(state: Path) -> None:
+    link = next((place for place in (state, *state.parents) if place.is_symlink() and not place.exists()), None)
+    if link is not None:
+        what = "is a link" if link == state else f"is below {link}, a link"
+        raise StateRefused(
+            f"state.path {state} {what} to {os.path.realpath(link)}, which does not exist: create that folder, or name "
+            "another folder"
         )
 
 
