@@ -52,6 +52,7 @@ _UNSUPPORTED: Final = [
     (r"\s*-?\d+(\.\d*)?([eE][+-]?\d+)?\s*", "a number in quotes; it needs a unit in the configuration"),
     (r"\s.*|.*\s", _WHITE_SPACE),
     (r"(\d{8}|\d{4}-\d\d-\d\d)\ ?([Zz]|UTC|GMT)", "a date with a zone and without a time"),
+    (r"\d{8}[Tt]\d\d([Zz]|[+-]\d\d(:?\d\d)?)?", "a time in basic format without minutes"),
     (r"\d{8}[Tt]\d\d:.*|\d{4}-\d\d-\d\d[Tt ]\d{4}(\d\d)?([^\d:].*)?", "a mix of basic and extended format"),
     (r"\d{4}-?W\d\d.*", "an ISO 8601 week date"),
     (r"\d{4}-\d{3}([T ].*)?", "an ISO 8601 ordinal date"),
@@ -168,6 +169,9 @@ def _odd_date(text: str) -> str:
     rest = text[11:]
     if re.search(r"[.,]\d{10,}", rest):
         return "a fraction of a second with more than nine digits"
+    if re.match(r"[\d:.,]*\ ?([+-]\d\d(:?\d\d)?\ |(UTC|GMT)[+-]\d)", rest, re.ASCII):
+        # The first of these is Go's `Time.String`.
+        return "an offset with a zone name that is not in brackets"
     if re.search(r"[A-Za-z]{2,}", rest):
         return "a zone without an offset"
     return "a time of day or a zone offset in another form than hh:mm:ss.f and +hh:mm"

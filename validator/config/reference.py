@@ -112,9 +112,10 @@ Python's \
 | end of a day | `2026-01-01T24:00:00` | ISO 8601 |
 | basic format, with a time | `20260101T100000Z`, `20260101T1000` | iCalendar, AWS |
 
-Always refused: week and ordinal dates, `2026-01`, `2026-1-1`, `20260101`, years with a sign or more
-than four digits, leap seconds (`23:59:60`), zone names without an offset, white space around the text, times without a
-date, RFC 1123 and local formats.
+Always refused: week and ordinal dates, `2026-01`, `2026-1-1`, `20260101`, `20260101T10` (basic format without
+minutes), years with a sign or more than four digits, leap seconds (`23:59:60`), zone names without an offset, an offset
+with a zone name that is not in brackets (`10:00:00 +0000 UTC`, Go's `Time.String`), white space around the text, times
+without a date, RFC 1123 and local formats.
 
 An input that some parsers accept and others refuse is undecodable, so that an engine gets no violation for accepting or
 refusing it.
