@@ -136,6 +136,20 @@ def test_every_oracle_of_the_contract_is_built_or_refused(kind: str) -> None:
 
 RULES = {
     "oracle.kind=nope": (f"oracle.kind (from --set oracle.kind): 'nope' is not one of its values; use {KINDS}."),
+    "metrics.port=1:30": "metrics.port (from --set metrics.port): '1:30' does not fit; write a whole number.",
+    "inputs.0.fields.id=on": (
+        "inputs[0].fields.id (from --set inputs.0.fields.id): True does not fit; write a path in quotes."
+    ),
+    "inputs.0.fields.id=5": "inputs[0].fields.id (from --set inputs.0.fields.id): 5 does not fit; write a path.",
+    "outputs.0.fields.ids=no": (
+        "outputs[0].fields.ids (from --set outputs.0.fields.ids): False does not fit; write a path in quotes."
+    ),
+    "inputs.0.fields.key=[on]": (
+        "inputs[0].fields.key[0] (from --set inputs.0.fields.key): True does not fit; write a path in quotes."
+    ),
+    "inputs.0.fields.id={path: on}": (
+        "inputs[0].fields.id.path (from --set inputs.0.fields.id): True does not fit; write a text in quotes."
+    ),
     "state.path=": "state.path (from --set state.path): an empty value does not fit; write a path.",
     "timing.missing_after=1s": (
         "timing.missing_after (from --set timing.missing_after): 1s is below overdue_after 30s; "

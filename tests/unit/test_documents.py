@@ -42,6 +42,8 @@ HARMFUL = {
     "many values": ("a: [" + "1," * 100_000 + "1]", "more than 10,000 keys and values"),
     "an escape beyond all characters": ('a: "\\UFFFFFFFF"', "not valid"),
     "a number without digits": ("a: 0x_", "not valid"),
+    "an octal number of YAML 1.1": ("a: 1\nport: 017", "line 2, column 7: a number with a leading zero"),
+    "a key that is octal": ("-0_17: a", "a number with a leading zero"),
     "half a character": ('a: "\\ud800"', "NUL or a surrogate"),
     "a NUL": ('a: "\\0"', "NUL or a surrogate"),
     "two documents": ("a: 1\n---\nb: 2", "found another document"),
@@ -79,6 +81,16 @@ def test_long_numbers_and_times_stay_text(text: str) -> None:
     begin = time.process_time()
     assert parse(text) == {"a": text.removeprefix("a: ")}
     assert time.process_time() - begin < 1.0
+
+
+@pytest.mark.parametrize("text", ["1:30", "-1:30", "+190:20:30", "1:30.5", "08", "0o17", "1e3"])
+def test_numbers_of_other_versions_of_yaml_stay_text(text: str) -> None:
+    assert parse(f"a: {text}") == {"a": text}
+
+
+def test_a_leading_zero_in_a_text_stays() -> None:
+    assert parse("a: {b: 017}\nc: '017'", texts=[("a",)]) == {"a": {"b": "017"}, "c": "017"}
+    assert parse("[0, 10, 0.5, 0x1F, -0]") == [0, 10, 0.5, 31, 0]
 
 
 def test_plain_yaml_is_read_unchanged() -> None:

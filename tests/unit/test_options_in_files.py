@@ -120,13 +120,13 @@ def test_options_set_with_their_parent_keep_their_texts(tmp_path: Path, place: s
 
 
 def test_only_the_named_mappings_keep_their_texts_also_with_aliases() -> None:
-    text = "a: {b: &b {c: &c 010, d: [010, {e: 010}], f: , g: '1'}}\nh: *b\ni: *c\nj: {b: *b}"
+    text = "a: {b: &b {c: &c 0x8, d: [0x8, {e: 0x8}], f: , g: '1'}}\nh: *b\ni: *c\nj: {b: *b}"
     other = {"c": 8, "d": [8, {"e": 8}], "f": None, "g": "1"}
     assert parse(text) == {"a": {"b": other}, "h": other, "i": 8, "j": {"b": other}}
-    kept = {**other, "c": "010"}
+    kept = {**other, "c": "0x8"}
     assert parse(text, texts=[("a", "b")]) == {"a": {"b": kept}, "h": other, "i": 8, "j": {"b": other}}
     assert parse(text, texts=[("a", "b"), ("h",)]) == {"a": {"b": kept}, "h": kept, "i": 8, "j": {"b": other}}
-    assert parse("010", texts=[()]) == 8
+    assert parse("0x8", texts=[()]) == 8
     for refused in ("a: {b: {<<: 1}}", "a: {b: {c: 1, c: 1}}", "a: {b: {1: 1}}"):
         with pytest.raises(DocumentRefused):
             parse(refused, texts=[("a", "b")])

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
-from validator.config.schema import keys_at
+from validator.config.schema import LISTS_OF_ONE, SHORT_FORMS, keys_at
 from validator.oracles.kinds import built, unbuilt
 from validator.settings.built import NOT_BUILT
 
@@ -81,8 +81,18 @@ def _finding(detail: ErrorDetails, location: Location) -> tuple[str, str]:
     if kind == "string_too_short":
         return "it is empty", "write a text"
     if kind in TYPES:
-        return f"{_shown(detail)} does not fit", TYPES[kind]
+        return f"{_shown(detail)} does not fit", _of_type(detail, location)
     return f"{_shown(detail)} does not fit", detail["msg"][:1].lower() + detail["msg"][1:]
+
+
+def _of_type(detail: ErrorDetails, location: Location) -> str:
+    kind = detail["type"]
+    is_path = (detail.get("ctx") or {}).get("class_name") in SHORT_FORMS
+    is_path = is_path or (kind == "tuple_type" and location[-1] in LISTS_OF_ONE)
+    fix = "write a path" if is_path else TYPES[kind]
+    # YAML reads `on`, `off`, `yes` and `no` as booleans.
+    in_quotes = isinstance(detail["input"], bool) and (is_path or kind in ("string_type", "path_type"))
+    return f"{fix} in quotes" if in_quotes else fix
 
 
 def _unknown_key(location: Location) -> tuple[str, str]:

@@ -23,8 +23,9 @@ JSON Schema for editors.
 - **Unknown keys are errors**, and so is a key that is written twice. Settings that are not supported yet are refused,
   never ignored.
 - **YAML** is limited to a plain subset: mappings with text keys, lists and values, at most 256 KiB, 32 levels and
-  10,000 keys and values. An alias (`*name`) counts with its whole content. Merge keys (`<<`), tags (`!`) and an anchor
-  that contains itself are refused. The same applies to the files of `generate`, `faults` and `campaign`.
+  10,000 keys and values. An alias (`*name`) counts with its whole content. Merge keys (`<<`), tags (`!`), an anchor
+  that contains itself and a number with a leading zero (`017`) are refused, and `1:30` is a text. The same applies to
+  the files of `generate`, `faults` and `campaign`.
 - **Options** of `kafka.options` and `spark.options` are texts: the client gets the text as written (`0123456`, `1e3`,
   `yes`), without surrounding quotes. An option without a value is refused; `""` is the empty text. The same applies to
   `kafka.options` in the files of `generate` and `faults`.

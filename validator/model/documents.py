@@ -2,7 +2,8 @@
 
 A small part of YAML is accepted: mappings with unique text keys, lists and plain values. Merge keys and tags are
 refused. Size, depth and number of values are bounded, so that reading takes less than a second. An alias counts as
-everything that it stands for, so a short text cannot become a large or endless value. Times stay text.
+everything that it stands for, so a short text cannot become a large or endless value. Times and numbers of base 60 stay
+text, and numbers with a leading zero are refused.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Hashable, Iterable
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NoReturn
 
 import yaml
 
@@ -25,6 +26,11 @@ _CHARACTERS_OF_A_VALUE: Final = 1_000
 
 _NUMBER_LENGTH_MAX: Final = 64
 """A longer plain value is text, because converting a million digits takes minutes."""
+_BASE_60: Final = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-9]+)+(?:\.[0-9_]*)?")
+"""A plain value that is text, although it is a number in YAML 1.1: `1:30` would be 90."""
+_OCTAL: Final = re.compile("[-+]?0[0-7_]+")
+"""A plain value that is refused unless a text is required: `017` is 15 in YAML 1.1 and 17 in YAML 1.2."""
+_OCTAL_TAG: Final = "tag:streamproof,2026:octal"
 _TEXT_TAG: Final = "tag:yaml.org,2002:str"
 _TIMESTAMP_TAG: Final = "tag:yaml.org,2002:timestamp"
 _MERGE_TAG: Final = "tag:yaml.org,2002:merge"
@@ -95,9 +101,19 @@ class _Loader(yaml.SafeLoader):
             raise DocumentRefused(f"more than {DEPTH_MAX} levels of nesting", mark)
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
-        if kind is yaml.ScalarNode and len(value) > _NUMBER_LENGTH_MAX:
-            implicit = (False, True)
+        if kind is yaml.ScalarNode and implicit[0]:
+            if len(value) > _NUMBER_LENGTH_MAX or _BASE_60.fullmatch(value):
+                implicit = (False, True)
+            elif _OCTAL.fullmatch(value):
+                return _OCTAL_TAG
         return str(super().resolve(kind, value, implicit))  # type: ignore[no-untyped-call]
+
+    def construct_octal(self, node: yaml.ScalarNode) -> NoReturn:
+        raise DocumentRefused(
+            "a number with a leading zero is octal in some versions of YAML: write it without the zero, or in quotes as "
+            "a text",
+            node.start_mark,
+        )
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         value = super().construct_scalar(node)
@@ -117,6 +133,9 @@ class _Loader(yaml.SafeLoader):
                 raise DocumentRefused(f"key {_shown(key)!r} occurs twice", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+_Loader.add_constructor(_OCTAL_TAG, _Loader.construct_octal)
 
 
 def _shown(name: object) -> str:
