@@ -110,8 +110,8 @@ class _Loader(yaml.SafeLoader):
 
     def construct_octal(self, node: yaml.ScalarNode) -> NoReturn:
         raise DocumentRefused(
-            "a number with a leading zero is octal in some versions of YAML: write it without the zero, or in quotes as "
-            "a text",
+            "a number with a leading zero is octal in some versions of YAML: write it without the zero, or in quotes "
+            "as a text",
             node.start_mark,
         )
 
