@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from testbed.broker import EmbeddedBroker
 from tests.integration.sidecar_fixtures import Pipeline, answer, click, counts
-from validator.stream import batch, brokers
+from validator.stream import batch, brokers, outage
 from validator.stream.brokers import BrokersUnreachable
 from validator.stream.outage import FILE
 
@@ -93,6 +95,37 @@ def test_results_due_in_an_outage_get_their_time_afterwards(
             assert report["violations"]["retracted"]["missing"] == 0
         assert live.status == 1
     assert not (pipeline.state() / FILE).exists()
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_brokers_that_fall_silent_are_named(
+    how: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's client waits for a minute before its query ends, and the driver makes no request meanwhile."""
+    for name in ("_ASK_AFTER_SECONDS", "_SAY_AFTER_SECONDS"):
+        monkeypatch.setattr(outage, name, 5.0)
+    with EmbeddedBroker() as broker:
+        pipeline = Pipeline("silent", broker.bootstrap_servers, tmp_path, broker, spark)
+        pipeline.create()
+        pipeline.clicks(click(1, 1), click(2, 11))
+        with pipeline.live() as live:
+            live.batches(2)
+            if how == "stopped":
+                os.kill(broker.process.pid, signal.SIGSTOP)
+            else:
+                broker.kill()
+            try:
+                said = live.until_said(" do not answer (last answer at ", 30.0)
+                assert said.startswith(f"the Kafka brokers at {broker.bootstrap_servers} ")
+            finally:
+                if how == "stopped":
+                    os.kill(broker.process.pid, signal.SIGCONT)
+                else:
+                    broker.restart()
+            live.until_said(f"the Kafka brokers at {broker.bootstrap_servers} answer again")
+            live.batches(1)
+            assert len([line for line in live.said if "do not answer" in line]) == 1
 
 
 def test_brokers_that_never_answered_are_refused(

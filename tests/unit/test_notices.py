@@ -81,6 +81,15 @@ def test_the_status_comes_first_and_every_minute_and_says_when_no_batch_came() -
     assert heard.read(build(clean())) == [status]
 
 
+def test_the_status_says_why_no_batch_came() -> None:
+    heard = Heard()
+    status = heard.read(build(clean()))[-1]
+    heard.said.clear()
+    heard.seconds = STATUS_EVERY_SECONDS
+    heard.notices.write_status(because="the Kafka brokers at kafka:9092 do not answer")
+    assert heard.said == [f"{status}; no batch for 60 s: the Kafka brokers at kafka:9092 do not answer"]
+
+
 def test_notices_of_an_earlier_process_are_not_repeated() -> None:
     heard = Heard()
     heard.notices.resume(build(broken()))

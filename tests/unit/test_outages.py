@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import threading
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from tests.unit.ended_run import RunsOfOneState
 from tests.unit.read_through import Suspected, read_through
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.core.judging import Judging
 from validator.model.frontier import Frontier, Outages, counted_back_us
 from validator.model.progress import IngestProgress
 from validator.oracles.tumbling_window import TumblingWindow
+from validator.publish.notices import Notices
+from validator.publish.publisher import Publisher
 from validator.reconcile.judge import Rules
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
-from validator.stream.brokers import BrokersUnreachable
+from validator.stream.brokers import BrokersRefuse, BrokersUnreachable
 from validator.stream.commit_rows import outages_by, topic_marks
-from validator.stream.outage import OutageNote, is_outage
+from validator.stream.generations import Generations
+from validator.stream.outage import BrokersWatch, OutageNote, is_outage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize(
@@ -112,3 +121,109 @@ def test_only_errors_of_unreachable_brokers_are_an_outage() -> None:
     assert is_outage(BrokersUnreachable("no answer"))
     assert is_outage(timed_out)
     assert not is_outage(RuntimeError("a column has another type"))
+
+
+@dataclass
+class Cluster:
+    """Brokers on a clock that a test sets, with the lines of a watch on them."""
+
+    servers: str = "kafka:9092"
+    answered_at: float = 0.0
+    seconds: float = 0.0
+    error: BrokersUnreachable | None = None
+    answers: bool = False
+
+    def __post_init__(self) -> None:
+        self.said: list[str] = []
+        self.asked = threading.Semaphore(0)
+        self.watch = BrokersWatch(
+            self, self.ask, self.said.append, lambda: round(self.seconds * 1e6), lambda: self.seconds
+        )
+
+    def ask(self) -> None:
+        self.asked.release()
+        if self.answers:
+            self.answered_at = self.seconds
+        elif self.error is not None:
+            raise self.error
+
+    def look(self, seconds: float) -> list[str]:
+        """The lines that a look at this time says. Requests that it makes are completed."""
+        self.seconds = seconds
+        self.said.clear()
+        self.watch.look()
+        if self.watch._asking is not None:
+            self.watch._asking.join()
+        return list(self.said)
+
+
+def test_silent_brokers_are_named_once_and_their_return_is_said_once() -> None:
+    cluster = Cluster(error=BrokersUnreachable("no answer"))
+    assert cluster.look(9.9) == []
+    assert not cluster.asked.acquire(blocking=False)
+    assert cluster.look(10.0) == []
+    assert cluster.asked.acquire(blocking=False)
+    assert cluster.look(19.9) == []
+    assert cluster.watch.problem is None
+    (line,) = cluster.look(20.0)
+    assert line == (
+        "the Kafka brokers at kafka:9092 do not answer (last answer at 1970-01-01T00:00:00Z); no record is verified "
+        "until they answer"
+    )
+    assert cluster.look(80.0) == []
+    assert cluster.watch.problem == "the Kafka brokers at kafka:9092 do not answer"
+    cluster.answered_at = 99.0
+    assert cluster.look(100.0) == ["the Kafka brokers at kafka:9092 answer again"]
+    assert cluster.watch.problem is None
+    assert cluster.look(101.0) == []
+    assert cluster.look(109.0) == []
+    assert len(cluster.look(119.0)) == 1, "a further outage is said again"
+
+
+def test_a_long_batch_or_a_suspended_sidecar_is_no_outage() -> None:
+    cluster = Cluster(answers=True)
+    for seconds in (5.0, 10.0, 10.2, 25.0, 25.2, 4000.0, 4000.2):
+        assert cluster.look(seconds) == []
+
+
+def test_brokers_that_refuse_the_sidecar_are_said_to_refuse_it() -> None:
+    cluster = Cluster(error=BrokersRefuse("the Kafka brokers at kafka:9092 cannot be used: no such user"))
+    assert cluster.look(10.0) == []
+    (line,) = cluster.look(20.0)
+    assert line.startswith("the Kafka brokers at kafka:9092 cannot be used: no such user (last answer at ")
+
+
+def test_a_look_does_not_wait_for_the_brokers() -> None:
+    cluster, answer = Cluster(), threading.Event()
+    watch = BrokersWatch(cluster, answer.wait, cluster.said.append, lambda: 0, lambda: cluster.seconds)
+    try:
+        for cluster.seconds in (10.0, 15.0, 20.0, 25.0):
+            watch.look()
+        assert len(cluster.said) == 1
+    finally:
+        answer.set()
+
+
+def test_the_status_is_printed_while_the_sidecar_waits_for_its_brokers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, stop, said, looked = RunsOfOneState(tmp_path), threading.Event(), list[str](), list[float]()
+    run = Generations(
+        *(runs.config, runs.tables, runs.brokers, Publisher(runs.config, tmp_path), None),
+        once=False, leave_open=False, at_rest=False, say=said.append, stop=stop, notices=Notices(said.append),
+    )  # fmt: skip
+    run._runner = runs.start(run._publish)
+
+    def fails(*_: object) -> None:
+        raise BrokersUnreachable("no answer from the Kafka brokers at kafka:9092")
+
+    def look() -> None:
+        looked.append(0.0)
+        stop.set()
+
+    monkeypatch.setattr(run, "_open_generation", fails)
+    monkeypatch.setattr(run, "_meanwhile", look)
+    monkeypatch.setattr(stop, "wait", lambda _: looked or pytest.fail("no status was written"))
+    run._run_generations(cast("SparkSession", None))
+    assert said == ["no answer from the Kafka brokers at kafka:9092; trying again"]
+    assert looked == [0.0]

@@ -96,6 +96,18 @@ def _pair(place: PartitionId) -> tuple[str, int]:
     return place.topic, place.partition
 
 
+def test_the_status_is_looked_at_before_each_part(tmp_path: Path) -> None:
+    log: Any = Log(random.Random(3), fits=1000)
+    assert Isolation(tmp_path, lambda _: None).begin(log)
+    isolation = Isolation(tmp_path, lambda _: None)
+    log.too_large, read = set(), log.read
+    log.chance = SimpleNamespace(random=lambda: 1.0)
+    looked: list[int] = []
+    isolation.run(log, threading.Event(), log.lookups(), lambda: looked.append(len(read)))
+    assert len(set(looked)) > 4
+    assert looked[-1] < len(read)
+
+
 @pytest.mark.parametrize("seed", range(15))
 def test_exactly_the_records_that_do_not_fit_are_skipped(seed: int, tmp_path: Path) -> None:
     """The reading may take many processes. Each one is ended by its JVM, or killed right after a commit."""

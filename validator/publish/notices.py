@@ -67,15 +67,18 @@ class Notices:
         self._classes = _confirmed(report)
         self.write_status(due=first)
 
-    def write_status(self, *, due: bool = False) -> None:
-        """Write the status if it is ``due``, or if the last one is a minute old. To be called regularly."""
+    def write_status(self, *, due: bool = False, because: str | None = None) -> None:
+        """Write the status if it is ``due``, or if the last one is a minute old. To be called regularly.
+
+        ``because``: why no batch is read, if that is known.
+        """
         now = self._clock()
         if self._report is None or not (due or now - self._said_at >= STATUS_EVERY_SECONDS):
             return
         self._said_at = now
         silent = now - self._read_at
         old = f"; no batch for {silent:.0f} s" if silent >= STATUS_EVERY_SECONDS / 2 else ""
-        self._say(f"{render_line(self._report)}{old}")
+        self._say(f"{render_line(self._report)}{old}{f': {because}' if old and because else ''}")
 
 
 def _confirmed(report: Report) -> frozenset[str]:

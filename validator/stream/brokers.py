@@ -73,11 +73,16 @@ class Topic:
 
 
 class Brokers:
-    """The cluster of one configuration. Every method may raise `BrokersUnreachable`."""
+    """The cluster of one configuration. Every method may raise `BrokersUnreachable`.
+
+    ``servers``: the bootstrap addresses. ``answered_at``: instant of the last answer (at first, of the construction) on
+    the monotonic clock, in seconds.
+    """
 
     def __init__(self, config: Config, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
         self._timeout_seconds = timeout_seconds
-        self._servers = config.kafka.bootstrap_servers
+        self.servers = config.kafka.bootstrap_servers
+        self.answered_at = time.monotonic()
         self._group = config.engine.consumer_group
         self._config = config
         self._heard = ClientMessages()
@@ -231,7 +236,13 @@ class Brokers:
                 answer = future.result(_POLL_SECONDS)
             except FutureTimeoutError:
                 self._admin.poll(0)
+            except KafkaException as error:
+                if error.args[0].code() > KafkaError.NO_ERROR:
+                    # A broker sent this error. The client's own errors have negative codes.
+                    self.answered_at = time.monotonic()
+                raise
             else:
+                self.answered_at = time.monotonic()
                 self._heard.texts.clear()
                 return answer
             if time.monotonic() > give_up:
@@ -243,7 +254,7 @@ class Brokers:
         found = why_refused(self._config, self._heard)
         self._heard.texts.clear()
         if found is not None and found.kind not in TRANSIENT:
-            raise BrokersRefuse(f"the Kafka brokers at {self._servers} cannot be used: {found}")
+            raise BrokersRefuse(f"the Kafka brokers at {self.servers} cannot be used: {found}")
         return found
 
     def _unreachable(self, error: KafkaException, resource: str = "the cluster") -> BrokersUnreachable:
@@ -260,4 +271,4 @@ class Brokers:
             return refused
         reason = found.problem if found is not None else error.args[0].str() if error.args else str(error)
         fix = found.fix if found is not None else "check kafka.bootstrap_servers"
-        return BrokersUnreachable(f"no answer from the Kafka brokers at {self._servers} ({reason}): {fix}")
+        return BrokersUnreachable(f"no answer from the Kafka brokers at {self.servers} ({reason}): {fix}")

@@ -50,7 +50,7 @@ from validator.stream.failures import (
 )
 from validator.stream.faults_topic import FaultsTopicReader
 from validator.stream.measuring import LedgerWriter, catch_up, read_ledger
-from validator.stream.outage import OutageNote, is_outage
+from validator.stream.outage import BrokersWatch, OutageNote, is_outage
 from validator.stream.oversized_records import Isolation, is_exhausted
 from validator.stream.query import run_query
 from validator.stream.recovery import Recovered, follow_acknowledged, recover, restore_record, time_rules_of
@@ -121,6 +121,8 @@ class Generations:
         self._acknowledged = AcknowledgementJournal(self._state)
         self._isolation = Isolation(self._state, say)
         self._outage_note = OutageNote(self._state)
+        names = [source.topic for source in sources_of(config)]
+        self._watch = BrokersWatch(brokers, lambda: brokers.topics(names), say, self._now_us)
         self._records_per_batch = config.limits.records_per_batch
         self._low_memory = False
         self._settled = settling.SettlementJournal(self._state)
@@ -199,6 +201,7 @@ class Generations:
                 if str(error) != reported:
                     self._say(f"{error}; trying again")
                 reported = str(error)
+                self._meanwhile()
                 self._stop.wait(1.0)
                 continue
             reported = ""
@@ -361,7 +364,7 @@ class Generations:
 
     def _run_in_parts(self, runner: BatchRunner, lookups: Mapping[PartitionId, Lookup]) -> BaseException | None:
         """Read a batch that did not fit into memory in parts."""
-        outcome = self._isolation.run(runner, self._stop, lookups)
+        outcome = self._isolation.run(runner, self._stop, lookups, self._meanwhile)
         if not self._isolation.wanted and not self._isolation.skipped:
             # Each record fits on its own: the batch as a whole was too large.
             self._low_memory = True
@@ -471,8 +474,9 @@ class Generations:
             self._notices.update(report)
 
     def _meanwhile(self) -> None:
+        self._watch.look()
         if self._notices is not None:
-            self._notices.write_status()
+            self._notices.write_status(because=self._watch.problem)
 
     def _found_example(self, topic: str, example: Example) -> None:
         self._record.examples[topic] = example

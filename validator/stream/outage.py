@@ -2,15 +2,89 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
+from validator.publish.times import rfc3339
 from validator.state.folder import open_new
-from validator.stream.brokers import BrokersUnreachable
+from validator.stream.brokers import BrokersRefuse, BrokersUnreachable
 from validator.stream.failures import NO_ANSWER, causes_of, text_of
 
 FILE: Final = "brokers-unanswered"
+_ASK_AFTER_SECONDS: Final = 10.0
+"""Time without an answer after which the watch makes a request of its own: a batch that Spark plans or reads makes none
+of the driver's requests."""
+_SAY_AFTER_SECONDS: Final = 10.0
+"""Time after the watch's first request without an answer after which the brokers count as silent."""
+_SECOND_LETTERS: Final = 19
+"""Length of an instant in RFC 3339 up to the second."""
+
+
+class Asked(Protocol):
+    """The attributes of `Brokers` that the watch uses."""
+
+    servers: str
+    answered_at: float
+
+
+class BrokersWatch:
+    """Says once that the brokers do not answer, since when, and once that they answer again.
+
+    ``ask`` makes a request to ``brokers`` in a background thread. ``clock``: monotonic, in seconds. ``now_us``:
+    microseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        brokers: Asked,
+        ask: Callable[[], object],
+        say: Callable[[str], None],
+        now_us: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._brokers = brokers
+        self._ask = ask
+        self._say = say
+        self._now_us = now_us
+        self._clock = clock
+        self._asked_at: float | None = None
+        self._asking: threading.Thread | None = None
+        self._refused: BrokersRefuse | None = None
+        self.problem: str | None = None
+        """Why the sidecar waits for the brokers, as a clause; None if they answer."""
+
+    def look(self) -> None:
+        """Look for an answer since the last call. Returns at once; to be called regularly."""
+        now = self._clock()
+        silent = now - self._brokers.answered_at
+        if silent < _ASK_AFTER_SECONDS:
+            self._asked_at = self._refused = None
+            if self.problem is not None:
+                self.problem = None
+                self._say(f"the Kafka brokers at {self._brokers.servers} answer again")
+            return
+        if self._asking is None or not self._asking.is_alive():
+            self._asked_at = now if self._asked_at is None else self._asked_at
+            self._asking = threading.Thread(target=self._request, name="streamproof-brokers", daemon=True)
+            self._asking.start()
+        if self.problem is None and self._asked_at is not None and now - self._asked_at >= _SAY_AFTER_SECONDS:
+            since = (rfc3339(self._now_us() - round(silent * 1e6)) or "")[:_SECOND_LETTERS]
+            self.problem = f"the Kafka brokers at {self._brokers.servers} do not answer"
+            if self._refused is not None:
+                self.problem = str(self._refused)
+            self._say(f"{self.problem} (last answer at {since}Z); no record is verified until they answer")
+
+    def _request(self) -> None:
+        try:
+            self._ask()
+        except BrokersRefuse as error:
+            self._refused = error
+        except BrokersUnreachable:
+            return
 
 
 class OutageNote:

@@ -145,8 +145,9 @@ class Isolation:
         runner: BatchRunner,
         stop: threading.Event,
         lookups: Mapping[PartitionId, Lookup],
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> BaseException | None:
-        """Commit part after part with ``runner``.
+        """Commit part after part with ``runner``. ``meanwhile`` is called before each part.
 
         Returns a `NewGenerationWanted` when all parts are committed, None if ``stop`` was set, or the error that ended
         the reading. ``lookups``: current bounds of the logs; offsets outside of them are left out.
@@ -156,6 +157,7 @@ class Isolation:
         """
         self.skipped = 0
         while self._spans and not stop.is_set():
+            meanwhile()
             span = self._current(runner, lookups)
             if span is None:
                 self._keep(self._spans[1:], self._attempts.reset())
