@@ -26,6 +26,7 @@ from validator.stream.recovery import recover
 from validator.stream.reporting import doubts_of
 from validator.stream.run_record import RunRecord
 from validator.stream.start_offsets import initial_progress
+from validator.stream.unexamined import Unexamined
 
 DAY_US = 86_400_000_000
 IN, OUT = PartitionId("in", 0), PartitionId("out", 0)
@@ -53,9 +54,11 @@ def read(before: IngestProgress, policy: str, *places: PartitionId) -> tuple[Ing
     return progress.with_policies({"in": policy, "out": policy}, lookups(20)).account_for(unaccounted, before)
 
 
-def reasons(progress: IngestProgress) -> list[str]:
+def reasons(progress: IngestProgress, record: RunRecord | None = None, overdue: int = 0) -> list[str]:
     config = publish_snapshots.config(Path("state"))
-    said = [doubt.sentence for doubt in doubts_of(config, progress, RunRecord(), CellTotals.empty())]
+    sums = CellTotals.empty()
+    sums = replace(sums, counts={**sums.counts, "overdue": overdue})
+    said = [doubt.sentence for doubt in doubts_of(config, progress, record or RunRecord(), sums)]
     return [sentence for sentence in said if "nothing has settled" not in sentence]
 
 
@@ -132,3 +135,35 @@ def test_a_state_of_a_version_without_these_counts_is_continued(
     assert (progress.frontiers[OUT].compacted, progress.frontiers[OUT].unread_since_us) == (3, 0)
     state.append(frontier_rows(progress, None, DAY_US), Table.FACTS, writer="w", version=4)
     assert recover(StateTables(tmp_path), TimeRules(0, 1), TumblingWindow.of(10)).progress.frontiers[OUT].compacted == 3
+
+
+@pytest.mark.parametrize(
+    ("expired", "unexamined", "sentences"),
+    [
+        (1, 1, []),
+        (3, 1, ["2 records of out-0 expired before they could be read (retention or a recreated topic)"]),
+        (1, 0, ["1 record of out-0 expired before it could be read (retention or a recreated topic)"]),
+        (1, 2, []),
+    ],
+)
+def test_a_result_that_was_not_examined_is_not_reported_as_expired(
+    expired: int, unexamined: int, sentences: list[str]
+) -> None:
+    """The frontier of an output counts both."""
+    progress = begun()
+    frontiers = {**progress.frontiers, OUT: replace(progress.frontiers[OUT], expired=expired, unread_since_us=3)}
+    found = {OUT: Unexamined(unexamined, 4, "its value has 201 bytes, above limits.value_bytes")}
+    record = RunRecord(unexamined=found if unexamined else {})
+    said = reasons(replace(progress, frontiers=frontiers), record)
+    assert [sentence for sentence in said if "expired before" in sentence] == sentences
+    not_examined = [sentence for sentence in said if "not examined: out-0 at offset 4" in sentence]
+    assert len(not_examined) == (unexamined > 0)
+
+
+def test_an_input_record_that_was_not_examined_is_not_subtracted() -> None:
+    """It counts as undecodable, not as expired."""
+    progress = begun()
+    frontiers = {**progress.frontiers, IN: replace(progress.frontiers[IN], expired=1, undecodable=1)}
+    record = RunRecord(unexamined={IN: Unexamined(1, 4, "its value has 201 bytes, above limits.value_bytes")})
+    said = reasons(replace(progress, frontiers=frontiers), record)
+    assert "1 record of in-0 expired before it could be read (retention or a recreated topic)" in said

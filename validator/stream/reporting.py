@@ -283,13 +283,12 @@ def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums:
         "any cell: every cell is out of scope until an event of this partition is read"
         for place in progress.partitions_with_hidden_start
     )
-    for place, frontier in sorted(progress.frontiers.items()):
-        if frontier.expired:
-            sentences.append(
-                f"{plural(frontier.expired, 'record')} of {place.topic}-{place.partition} "
-                f"expired before {'it' if frontier.expired == 1 else 'they'} could be read "
-                "(retention or a recreated topic)"
-            )
+    expired = _expired(progress, record)
+    for place, count in expired.items():
+        sentences.append(
+            f"{plural(count, 'record')} of {place.topic}-{place.partition} "
+            f"expired before {'it' if count == 1 else 'they'} could be read (retention or a recreated topic)"
+        )
     sentences.extend(_compacted(progress))
     sentences.extend(map(_recreated, sorted({place.topic for place in progress.replaced})))
     sentences.extend(
@@ -329,6 +328,20 @@ def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums:
             "first ones that were read may belong to it; later events settle cells in scope"
         )
     return tuple(map(Doubt, sentences))
+
+
+def _expired(progress: IngestProgress, record: RunRecord) -> dict[PartitionId, int]:
+    """Partition -> records that expired before they were read; only partitions that have some.
+
+    Results that were not examined are left out: their frontier counts them as expired, but another doubt names them.
+    """
+    counts = {
+        place: frontier.expired - (record.unexamined[place].records if place in record.unexamined else 0)
+        if frontier.side == "output"
+        else frontier.expired
+        for place, frontier in sorted(progress.frontiers.items())
+    }
+    return {place: count for place, count in counts.items() if count > 0}
 
 
 def _watermark_clause(config: Config, progress: IngestProgress) -> str:
