@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from validator.cli.doctor import CheckResult, ok, problem
+from validator.cli.doctor import CheckResult, note, ok, problem
 from validator.config.model import Config
 from validator.model.kafka_options import OptionsRefused, librdkafka_options
 from validator.model.kafka_refusals import Refusal, refusal
@@ -26,14 +27,22 @@ from validator.stream.clients import for_java, refined
 from validator.stream.sampling import no_answer
 
 _SECONDS_MAX: Final = 8.0
+_FIRST_SECONDS_MAX: Final = 30.0
+"""Limit of the first request: meanwhile the new JVM loads the classes of the client."""
+_SLOW: Final = "slow"
+"""The kind of a refusal for a request that timed out."""
+_TIMED_OUT: Final = "kafka.common.errors.TimeoutException"
 _POLL_MS: Final = 300
 _JAVA_BYTES: Final = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 Partitions = Mapping[str, tuple[int, ...]]
 """Topic -> its partitions."""
 
 
-def check(config: Config, topics: Partitions) -> CheckResult:
-    """A finding that is ok, or a problem with the first topic that the Java client cannot read."""
+def check(config: Config, topics: Partitions, read: Collection[str] = ()) -> CheckResult:
+    """A finding that is ok, or a problem with the first topic that the Java client cannot read.
+
+    ``read``: topics that librdkafka has just read. A timeout of the Java client is then only a note.
+    """
     subject = "java client"
     try:
         found = _read_by_java(config, topics)
@@ -42,6 +51,9 @@ def check(config: Config, topics: Partitions) -> CheckResult:
     except jars.PrerequisiteError as error:
         # The error's sentence already says how to fix it.
         return CheckResult("problem", subject, f"{error}")
+    if found is not None and found.kind == _SLOW and topics.keys() <= {*read}:
+        slow = f"too slow: {found.problem}, although librdkafka has just read all topics; run doctor again"
+        return note(subject, slow)
     if found is not None:
         return problem(subject, found.problem, found.fix)
     return ok(subject, f"reads {', '.join(topics)}" if topics else "there is no topic to read yet")
@@ -65,7 +77,7 @@ def read_by_java(java: Any, config: Config, topics: Partitions) -> Refusal | Non
         "max.poll.records": "1",
     }
     consumer = None
-    topic = ""
+    topic, seconds = "", _FIRST_SECONDS_MAX
     try:
         given = java.java.util.HashMap()
         for name, value in options.items():
@@ -73,27 +85,35 @@ def read_by_java(java: Any, config: Config, topics: Partitions) -> Refusal | Non
         consumer = java.org.apache.kafka.clients.consumer.KafkaConsumer(given)
         for topic, numbers in topics.items():
             try:
-                _read_one(java, consumer, topic, numbers)
+                _read_one(java, consumer, topic, numbers, seconds)
             except Py4JJavaError as error:
                 # A record that does not fit into this small JVM was fetched, so the client may read the topic.
                 if "OutOfMemoryError" not in _chain(error):
                     raise
+            seconds = _SECONDS_MAX
     except Py4JJavaError as error:
-        given_names = librdkafka_options(config.kafka.options)
-        return refined(refusal([_chain(error)], given_names), given_names) or no_answer(topic, _SECONDS_MAX)
+        given_names, text = librdkafka_options(config.kafka.options), _chain(error)
+        none = no_answer(topic, seconds)
+        return refined(refusal([text], given_names), given_names) or (
+            replace(none, kind=_SLOW) if _TIMED_OUT in text else none
+        )
     finally:
         if consumer is not None:
             consumer.close(java.java.time.Duration.ofMillis(0))
     return None
 
 
-def _read_one(java: Any, consumer: Any, topic: str, numbers: tuple[int, ...]) -> None:
-    """Try to fetch the newest record of each partition. Raises Py4JJavaError if the client fails."""
+def _read_one(java: Any, consumer: Any, topic: str, numbers: tuple[int, ...], seconds: float) -> None:
+    """Try to fetch the newest record of each partition. Raises Py4JJavaError if the client fails.
+
+    ``seconds``: limit of the first request.
+    """
     partitions = java.java.util.ArrayList()
     for number in numbers:
         partitions.add(java.org.apache.kafka.common.TopicPartition(topic, number))
     consumer.assign(partitions)
-    first, ends = consumer.beginningOffsets(partitions), consumer.endOffsets(partitions)
+    limit = java.java.time.Duration.ofMillis(round(seconds * 1000))
+    first, ends = consumer.beginningOffsets(partitions, limit), consumer.endOffsets(partitions)
     for partition in partitions:
         consumer.seek(partition, max(first[partition], ends[partition] - 1))
     deadline = time.monotonic() + _SECONDS_MAX

@@ -49,8 +49,12 @@ def check(config: Config) -> Iterator[CheckResult]:
     yield ok("brokers", f"{config.kafka.bootstrap_servers} answer")
     yield from _topics(config, seen)
     topics = {name: topic.partitions for name, topic in seen.items() if isinstance(topic, Topic)}
-    yield from samples.check(config, topics)
-    yield clients.check(config, topics)
+    read: Collection[str] = ()
+    for finding in samples.check(config, topics):
+        if (finding.subject, finding.status) == ("python client", "ok"):
+            read = topics
+        yield finding
+    yield clients.check(config, topics, read)
     admin = made(AdminClient, for_librdkafka(config, {"log_level": 0}))
     yield from _canary(config, admin, topics)
     yield from _timestamps(config, admin, topics)
