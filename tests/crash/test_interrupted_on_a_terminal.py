@@ -81,12 +81,15 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.timeout(600)
-def test_ctrl_c_ends_the_sidecar_with_its_verdict(sidecars: Sidecars) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_ctrl_c_or_a_closed_terminal_ends_the_sidecar_with_its_verdict(
+    sidecars: Sidecars, number: signal.Signals
+) -> None:
     history.append(sidecars.servers, history.clicks(sidecars.name, range(2)))
     process = sidecars.start("interrupted")
     try:
         until((sidecars.state("interrupted") / "report.json").exists, PROCESS_SECONDS_MAX, process.last_lines)
-        os.killpg(process.pid, signal.SIGINT)  # a terminal signals the whole foreground group
+        os.killpg(process.pid, number)  # a terminal signals the whole foreground group
         status = process.wait(60)
         await_no_orphan(process.pid)
     finally:

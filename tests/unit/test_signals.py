@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from tests.unit import publish_snapshots
+from validator.stream.sidecar import Sidecar
 
 HANDLER = """
 import signal, threading
@@ -34,3 +40,31 @@ def test_a_handler_that_sets_the_event_itself_hangs() -> None:
     """The hazard exists: if this test fails, the helper is no longer needed."""
     with pytest.raises(subprocess.TimeoutExpired):
         run(UNSAFE, 2)
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Restores the handlers of signals afterwards."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_the_sidecar_ends_in_order_also_if_its_session_is_closed(number: int, tmp_path: Path) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    sidecar = Sidecar(publish_snapshots.config(tmp_path))
+    sidecar._take_signals()
+    assert callable(signal.getsignal(number)), "a signal without a handler would end this process"
+    signal.raise_signal(number)
+    assert sidecar._stop.wait(10)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_the_sidecar_outlives_its_session_under_nohup(tmp_path: Path) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    sidecar = Sidecar(publish_snapshots.config(tmp_path))
+    assert signal.SIGHUP not in sidecar._take_signals()
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

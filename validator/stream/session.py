@@ -68,7 +68,7 @@ _COLLECTOR: Final = re.compile(r"-XX:\+Use\w*GC\b")
 
 
 class _Launch(dict[str, Any]):
-    """Options with which the JVM is started, so that it ignores SIGTERM and SIGINT.
+    """Options with which the JVM is started, so that it ignores SIGTERM, SIGINT and SIGHUP.
 
     A terminal or systemd sends these signals to the whole process group, but only the sidecar acts on them. The JVM
     ends when its input is closed, by the sidecar or because the sidecar was killed. A signal that is ignored when a
@@ -93,7 +93,7 @@ def read_stderr(reader: Callable[[str], None] | None) -> None:
 
 
 def _ignore_ending() -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 

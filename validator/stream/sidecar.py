@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import validator
 from validator.config.model import Config
 from validator.model.classes import Verdict
-from validator.model.signals import set_from_handler
+from validator.model.signals import ending, set_from_handler
 from validator.publish.notices import Notices, to_stderr
 from validator.publish.publisher import Publisher
 from validator.state import folder, identity
@@ -47,7 +47,7 @@ def run(
     say: Callable[[str], None] | None = None,
     notices: Notices | None = None,
 ) -> int:
-    """Judge the pipeline of ``config`` until SIGTERM or SIGINT, or with ``once`` up to the ends of its topics.
+    """Judge the pipeline of ``config`` until SIGTERM, SIGINT or SIGHUP, or with ``once`` up to the ends of its topics.
 
     ``leave_open``: with ``once``, windows that the input watermark has not passed stay pending. ``at_rest``: treat the
     pipeline as at rest at the end of the run, without checking its topics. ``notices`` receives each report.
@@ -123,13 +123,15 @@ class Sidecar:
             lock.release()
 
     def _take_signals(self) -> dict[signal.Signals, Any]:
-        """Make SIGTERM and SIGINT request an orderly end of the run. Returns the previous handlers.
+        """Make SIGTERM, SIGINT and SIGHUP request an orderly end of the run. Returns the previous handlers.
+
+        SIGHUP, the end of a terminal or ssh session, stays ignored if it is ignored (nohup).
 
         Only the main thread may set handlers: in another thread nothing is set, and the result is empty.
         """
         if threading.current_thread() is not threading.main_thread():
             return {}
-        return {name: signal.signal(name, self._on_signal) for name in (signal.SIGTERM, signal.SIGINT)}
+        return {name: signal.signal(name, self._on_signal) for name in ending()}
 
     def stop(self) -> None:
         """Request an orderly end of the run. May be called from any thread."""
