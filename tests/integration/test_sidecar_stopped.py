@@ -92,7 +92,7 @@ def test_a_topic_deleted_while_it_is_read_is_reported_in_one_sentence(pipeline: 
     with pipeline.live() as live:
         live.until(lambda report: report["contributions"]["processed"] == 1)
         pipeline.broker.delete_topic(pipeline.output)
-        live.until_said(f"topic {pipeline.output} does not exist yet: waiting for it")
+        live.until_said(f"topic {pipeline.output} does not exist: waiting for it")
         ended = [line for line in live.said if line.startswith("the query restarts")]
         gone = f"the query restarts after the committed batches: topic {pipeline.output} was deleted while it was read"
         assert set(ended) <= {gone}

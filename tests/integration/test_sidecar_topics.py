@@ -55,7 +55,7 @@ def test_a_recreated_topic_is_read_from_its_start_and_its_old_records_are_expire
     with pipeline.live() as live:
         live.until(lambda r: counts(r) == {"expected": 2, "processed": 1, "pending": 1})
         pipeline.broker.delete_topic(pipeline.output)
-        live.until_said(f"topic {pipeline.output} does not exist yet: waiting for it")
+        live.until_said(f"topic {pipeline.output} does not exist: waiting for it")
         pipeline.broker.create_topics({pipeline.output: 1})
         # More records than the old topic had: only the topic id shows that it is another topic.
         pipeline.clicks(click(3, 21), click(4, 31))
@@ -74,7 +74,7 @@ def test_a_recreated_input_may_explain_later_excess(pipeline: Pipeline) -> None:
     with pipeline.live() as live:
         live.until(lambda r: r["violations"]["confirmed"]["duplicate"] == 1)
         pipeline.broker.delete_topic(pipeline.input)
-        live.until_said(f"topic {pipeline.input} does not exist yet: waiting for it")
+        live.until_said(f"topic {pipeline.input} does not exist: waiting for it")
         pipeline.broker.create_topics({pipeline.input: 1})
         pipeline.clicks(click(3, 21), click(4, 31))
         pipeline.answers(answer([2, 2], 1), answer([3, 9], 2))

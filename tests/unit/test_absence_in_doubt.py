@@ -271,6 +271,22 @@ def test_the_end_of_a_run_is_repeated_if_it_needs_a_new_generation(
     assert (run._run_generations(cast("SparkSession", None)), refused) == (PASS, [True])
 
 
+@pytest.mark.parametrize(("read", "words"), [(False, "does not exist yet"), (True, "does not exist")])
+def test_a_topic_that_was_read_is_not_said_to_be_awaited_for_the_first_time(
+    read: bool, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, said = RunsOfOneState(tmp_path), list[str]()
+    run = Generations(
+        *(runs.config, runs.tables, runs.brokers, Publisher(runs.config, tmp_path), None),
+        once=True, leave_open=True, at_rest=False, say=said.append, stop=threading.Event(),
+    )  # fmt: skip
+    runner = runs.start(run._publish)
+    progress = runner.progress if read else IngestProgress(TimeRules(0, 1))
+    monkeypatch.setattr(runs.fake_brokers, "topics", lambda *_: {})
+    run._await_topics(progress, runner.judging)
+    assert f"topic click {words}: waiting for it" in said
+
+
 def test_long_blocked_events_are_counted(tmp_path: Path) -> None:
     it = judging(tmp_path, reports_unconsumed=False)
     held = replace(clock(10), outputs_us=4, outputs_held=True)

@@ -128,10 +128,12 @@ def test_a_closed_stdout_is_not_a_failure_of_the_jvm(state: Path) -> None:
 def test_a_deleted_state_explains_other_errors(state: Path) -> None:
     (state / "lock").unlink()
     found = known_sentence(ValueError("whatever"), state) or ""
-    assert found.startswith(f"the lock file of the state folder {state} was deleted")
+    assert found.startswith(f"the lock file of the state folder {state} was deleted or renamed while")
     state.rmdir()
     found = known_sentence(OSError(errno.ENOENT, "No such file"), state) or ""
-    assert found.startswith(f"the state folder {state} was deleted")
+    assert found.startswith(
+        f"the state folder {state} was deleted or renamed while the sidecar ran: unless it is restored"
+    )
 
 
 def test_a_killed_jvm_is_reported_with_its_signal(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:

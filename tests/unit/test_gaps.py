@@ -167,3 +167,20 @@ def test_an_input_record_that_was_not_examined_is_not_subtracted() -> None:
     record = RunRecord(unexamined={IN: Unexamined(1, 4, "its value has 201 bytes, above limits.value_bytes")})
     said = reasons(replace(progress, frontiers=frontiers), record)
     assert "1 record of in-0 expired before it could be read (retention or a recreated topic)" in said
+
+
+@pytest.mark.parametrize(
+    ("sides", "words"),
+    [
+        (("output",), "have been answered in results that expired"),
+        (("late",), "have been answered in late records that expired"),
+        (("input", "late", "output"), "have been answered in results or late records that expired"),
+        (("rejected", "late"), "have been answered in late records or rejected records that expired"),
+        (("input",), "belong to events that expired before the engine read them"),
+    ],
+)
+def test_the_records_that_may_have_answered_are_named_by_their_side(sides: tuple[str, ...], words: str) -> None:
+    expired = Frontier("input", "click", 0, "id", 0, 10, 0, 10, 10, 5, read_through_us=5, records=10, unread_since_us=3)
+    frontiers = {PartitionId(side, 0): replace(expired, side=side, topic=side) for side in sides}
+    progress = replace(begun(), frontiers=frontiers)
+    assert f"7 contributions may {words}" in reasons(progress, overdue=7)

@@ -137,8 +137,8 @@ def why_state_lost(state: Path) -> str | None:
         return None
     what = "the lock file of the state folder" if state.is_dir() else "the state folder"
     return (
-        f"{what} {state} was deleted while the sidecar ran: all that it had verified is lost, and the next start "
-        "begins with an empty state"
+        f"{what} {state} was deleted or renamed while the sidecar ran: unless it is restored, all that the sidecar had "
+        "verified is lost, and the next start begins with an empty state"
     )
 
 

@@ -407,6 +407,7 @@ class Generations:
         exists.
         """
         sources = sources_of(self._config)
+        read = {place.topic for place in progress.frontiers}
         reported: tuple[str, ...] = ()
         while not self._stop.is_set():
             asked_us = max(progress.lookup_us + 1, self._now_us())
@@ -414,7 +415,8 @@ class Generations:
             absent = tuple(source.topic for source in sources if source.topic not in topics)
             if absent != reported:
                 for topic in absent:
-                    self._say(f"topic {topic} does not exist yet: waiting for it")
+                    yet = "" if topic in read else " yet"
+                    self._say(f"topic {topic} does not exist{yet}: waiting for it")
                 reported = absent
             self._record.waiting_for = absent
             self._record.waiting_sides = frozenset(source.side.value for source in sources if source.topic in absent)

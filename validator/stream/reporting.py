@@ -25,6 +25,8 @@ from validator.stream.measuring import measured
 from validator.stream.run_record import RunRecord
 from validator.stream.unexamined import sentence
 
+_ANSWERS: Final = {"output": "results", "late": "late records", "rejected": "rejected records"}
+"""Side -> its records, which answer contributions."""
 _EVENTS_HAVE: Final = ("event has", "events have")
 _POISON: Final = "poison"
 """The fault kind that writes undecodable records (docs/faults.md)."""
@@ -300,9 +302,10 @@ def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums:
         sentences.append(f"some results count as expired, although they may be correct{where}")
     expired_sides = {frontier.side for frontier in progress.frontiers.values() if frontier.unread_since_us is not None}
     if expired_sides and (overdue := sums.counts["overdue"]):
+        kinds = [kind for side, kind in _ANSWERS.items() if side in expired_sides]
         sentences.append(
-            f"{plural(overdue, 'contribution')} may have been answered in output that expired"
-            if expired_sides - {"input"}
+            f"{plural(overdue, 'contribution')} may have been answered in {' or '.join(kinds)} that expired"
+            if kinds
             else f"{plural(overdue, 'contribution')} may belong to events that expired before the engine read them"
         )
     if sums.keys_scattered:
