@@ -224,12 +224,12 @@ def test_the_newest_records_of_every_topic_are_decoded_and_shown(
         "check outputs[0].fields.ids."
     )
     assert said[late, "ok"].startswith(
-        f"1 of the newest 1 decode; {late}-0 offset 0 is event a of key home at 1970-01-01T"
+        f"1 of the newest 1 decodes; {late}-0 offset 0 is event a of key home at 1970-01-01T"
     )
     assert "unit of late[0].fields.event_time" in said[late, "note"]
     assert said[empty, "note"].startswith("no committed record is visible")
     assert said[click, "note"].startswith(
-        f"1 of the newest 100 do not decode: at {click}-0 offset 120, field event_time (path timestamp) "
+        f"1 of the newest 100 does not decode: at {click}-0 offset 120, field event_time (path timestamp) "
     )
     assert said[click, "ok"] == (
         f"99 of the newest 100 decode; {click}-0 offset 149 is event 149 of key home at 2026-01-31T12:00:01.500000Z, "

@@ -153,7 +153,8 @@ def _topic_findings(config: Config, place: str, name: str, topic: _Topic) -> Ite
         assert why is not None
         what = "its value" if why.field is None else f"field {why.field} (path {why.path})"
         of_them = f"of the newest {topic.count}"
-        share = f"{len(topic.bad)} {of_them} do not decode" if topic.good else f"none {of_them} decodes"
+        do = "does" if len(topic.bad) == 1 else "do"
+        share = f"{len(topic.bad)} {of_them} {do} not decode" if topic.good else f"none {of_them} decodes"
         sentence = f"{share}: at {name}-{last.partition} offset {last.offset}, {what} {why.reason}"
         check_what = f"{place}.fields.{why.field}" if why.field is not None else place
         yield note(subject, sentence) if topic.good else problem(subject, sentence, f"check {check_what}")
@@ -161,7 +162,8 @@ def _topic_findings(config: Config, place: str, name: str, topic: _Topic) -> Ite
         return
     last = topic.good[-1]
     at = f"{name}-{last.partition} offset {last.offset}"
-    yield ok(subject, f"{len(topic.good)} of the newest {topic.count} decode; {at} is {last.content}")
+    decode = "decodes" if len(topic.good) == 1 else "decode"
+    yield ok(subject, f"{len(topic.good)} of the newest {topic.count} {decode}; {at} is {last.content}")
     if all(record.has_no_id for record in topic.good):
         empty = "its list of ids is" if len(topic.good) == 1 else "their lists of ids are all"
         yield note(subject, f"{empty} empty: unless the results use no event, {place}.fields.ids names another field")
