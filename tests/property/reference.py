@@ -283,7 +283,7 @@ class Reference:
         base = self.clock.due_base(cell)
         dropped = unconsumed = unprovable = 0
         for copy in self.excusing(cell, id_):
-            judged = self.first_copy(copy, cell) if self.timing.duplicates == "collapse" else copy
+            judged = self.first_copy(copy, cell) if self.drops_repeats else copy
             if self.is_dropped(judged, cell):
                 dropped += 1
             elif self.is_unconsumed(copy):
@@ -377,10 +377,11 @@ class Reference:
         hidden = self.hidden_inputs()
         if kind == "unknown_id":
             return hidden > 0
+        if kind not in self.explicable() or not hidden:
+            return False
         if kind == "misplaced":
-            incorrect = [classes for _, classes in found if classes["misplaced"] or classes["unknown_id"]]
-            return 0 < len(incorrect) <= hidden
-        return hidden > 0 and kind in self.explicable() and self.to_explain(found, self.explicable()) <= hidden
+            return sum(bool(classes["misplaced"] or classes["unknown_id"]) for _, classes in found) <= hidden
+        return self.to_explain(found, self.explicable()) <= hidden
 
     def hidden_answers(self) -> int:
         """How many undecodable late and rejected records there are: each may answer any event [8]."""

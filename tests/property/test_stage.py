@@ -177,10 +177,11 @@ def twin(readers: Sequence[Reader], sources: list[list[dict[str, Any]]]) -> dict
             event = None
             if isinstance(found, Event):
                 status, key, event = DECODED, found.key, found.event_time_us
-                inside = event - (reader.oracle.closed == "right")
-                window = inside - (inside - offset_us) % size_us
+                is_right = reader.oracle.closed == "right"
+                window = event - is_right - (event - is_right - offset_us) % size_us
                 if event <= LIMIT_US:
-                    reach = inside - reader.slack_us - (inside - reader.slack_us - offset_us) % size_us
+                    past = event - reader.slack_us
+                    reach = past - (past - offset_us) % size_us + is_right
                 space = reader.batches.space  # type: ignore[union-attr]
                 ids = [found.id if space is None else space.named(found.id)]
             elif isinstance(found, Result):
