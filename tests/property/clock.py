@@ -255,16 +255,11 @@ class Clock:
     @remembered
     def may_be_late(self, event: InputEvent, cell: Cell) -> bool:
         """Whether an event of a cell would be late if the hidden records before it in its partition were as new as
-        possible, or if events that were too far ahead had moved the engine's time, or if an engine had closed the cell
-        while the event's partition was idle [20]."""
+        possible, or if events that were too far ahead had moved the engine's time [20]."""
         place = (event.topic, event.partition)
         furthest = [self.hidden_before(place, event.offset), self.ahead_before(place, event.offset)]
         legal_close = self.end(cell) + self.timing.allowed_lateness_us
-        if any(at is not None and at - self.timing.max_disorder_us >= legal_close for at in furthest):
-            return True
-        # Without its partition, which was idle or empty, the watermark had closed the cell before the event was read.
-        read = next(number for number, step in enumerate(self.steps) if event in step.records)
-        return any(mark is not None and mark >= self.end(cell) for mark in self._watermarks[:read])
+        return any(at is not None and at - self.timing.max_disorder_us >= legal_close for at in furthest)
 
     # Records that cannot be read any more
 

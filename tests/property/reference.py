@@ -91,8 +91,7 @@ choice that cannot raise a false alarm:
     any instant up to `max_ahead` after the lookup that found it. Under policy `drop`, a later copy in this partition is
     unprovable if its window could then legally have closed: overdue instead of missing. In a join, no partner is owed
     for it. An event further ahead than `max_ahead` may also have advanced the engine's time, up to the end of the
-    event's window, since an engine may have no such limit. The same holds for a copy whose cell the watermark had
-    passed before the copy was read: its partition was idle or empty, and the engine may have closed the cell.
+    event's window, since an engine may have no such limit.
 21. In a compacted topic an offset without a visible record may have had one. It is hidden like an expired offset ([6],
     [7], [20]); in an input it may lie anywhere in the step's range. If any topic is compacted, gaps of answers may
     occur in every step. [7] then takes them as one gap: from the earliest read-through time before a gap up to the

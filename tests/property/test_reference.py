@@ -350,16 +350,6 @@ def test_outstanding_copies_of_an_id_are_late_first() -> None:
     assert story.step(99).counts(0, "a") == {"processed": 1, "dropped_late": 1, "missing": 1}
 
 
-def test_an_event_whose_cell_closed_while_its_partition_was_idle_may_be_late() -> None:
-    story = Story(replace(DROP, idle_after_us=20), (CLICKS, CLICKS_1, COUNTS)).step(0)
-    story.step(1, event("a", 3), event("b", 3, partition=1))
-    for now in range(5, 22, 4):
-        story.step(now, event(f"t{now}", now))
-    story.step(22, event("late", 5, partition=1), event("on time", 25, partition=1)).step(99)
-    assert story.counts(0, "late") == {"overdue": 1}
-    assert story.counts(0, "b") == {"missing": 1}
-
-
 def test_an_event_too_far_ahead_makes_no_other_certainly_late() -> None:
     timing = replace(DROP, max_ahead_us=20)
     story = Story(timing).step(1, event("far", 22), event("a", 3)).step(10, event("next", 10)).step(99)

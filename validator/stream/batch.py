@@ -34,7 +34,6 @@ from validator.stream.canary import CanaryWatch
 from validator.stream.commit_rows import (
     epoch_of,
     frontier_rows,
-    idle_rows,
     log_resets,
     mark_row,
     offset_gap_rows,
@@ -169,9 +168,6 @@ class BatchRunner:
             gap_rows = offset_gap_rows(progress, self.progress.offset_gaps, self._reach_us(progress), self._retention)
             rows.append(gap_rows)
             self.judging.cells.absorb(gap_rows)
-        if (passed := self._idle_rows(before, progress)) is not None:
-            rows.append(passed)
-            self.judging.cells.absorb(passed)
         self.tables.append(pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=progress.batch)
         for place, offset in log_resets(before, progress):
             self.positions.reset_log(place, offset, progress.batch)
@@ -336,12 +332,10 @@ class BatchRunner:
         """
         self.is_ahead = True
         frontiers = frontier_rows(progress, self.progress.watermark_us, self._retention)
-        # These rows count no records, so the summaries in ``found`` stay valid.
-        uncounted = [self._idle_rows(self.progress, progress.with_facts(found))]
         if offset_gaps:
-            uncounted.append(offset_gap_rows(progress, offset_gaps, self._reach_us(progress), self._retention))
-        if tables := [table for table in (facts, *uncounted) if table is not None]:
-            facts = pa.concat_tables(tables)
+            # These rows count no records, so the summaries in ``found`` stay valid.
+            gap_rows = offset_gap_rows(progress, offset_gaps, self._reach_us(progress), self._retention)
+            facts = gap_rows if facts is None else pa.concat_tables([facts, gap_rows])
         rows = [frontiers] if facts is None else [facts, frontiers]
         rows += [mark_row(progress, mark, self._retention) for mark in topic_marks(self.progress, progress)]
         if run_end.is_due:
@@ -485,11 +479,6 @@ class BatchRunner:
         return with_possible_reaches(
             facts, self._reach_us(progress), lambda starts: oracle.latest_reaches_us(starts, self._slack)
         )
-
-    def _idle_rows(self, before: IngestProgress, after: IngestProgress) -> pa.Table | None:
-        if not self.rules.asks_lateness:
-            return None
-        return idle_rows(before, after, lambda at_us: self.config.oracle.reach_at(at_us, 0), self._retention)
 
     def _reach_us(self, progress: IngestProgress) -> int:
         """The reach (`validator.reconcile.lateness`) of an event whose time is `max_ahead` after the lookup."""

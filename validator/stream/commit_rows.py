@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -83,30 +83,6 @@ def offset_gap_rows(
     }
     found = [offset_gap_row(it.place.topic, it.place.partition, it.before_offset, reach_us) for it in offset_gaps]
     return rows_of(Table.FACTS, [row | of_batch for row in found])
-
-
-def idle_rows(
-    before: IngestProgress, after: IngestProgress, reach_at: Callable[[int], int], retention_us: int
-) -> pa.Table | None:
-    """Fact rows of the input partitions that the watermark of ``after`` has passed, since they are idle or have no
-    event; None if it has passed none, or no further cell.
-
-    Events that are read later in such a partition may be late for an engine that has closed their cells. ``before``,
-    ``after``: the progress before and after the batch. ``reach_at``: returns the latest end of a cell at or before an
-    instant.
-    """
-    if after.watermark_us is None:
-        return None
-    reach_us, passed_us = reach_at(after.watermark_us), after.watermark_us + after.rules.slack_us
-    moved = before.watermark_us is None or reach_us > reach_at(before.watermark_us)
-    passed = [
-        OffsetGap(place, frontier.next_offset)
-        for place, frontier in after.frontiers.items()
-        if frontier.side == Side.INPUT.value
-        and (moved or place not in before.frontiers)
-        and (frontier.newest_event_time_us is None or frontier.newest_event_time_us < passed_us)
-    ]
-    return offset_gap_rows(after, passed, reach_us, retention_us) if passed else None
 
 
 def skipped_row(

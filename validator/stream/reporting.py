@@ -319,8 +319,7 @@ def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums:
         them_in = "it in its partition" if sums.doubtful == 1 else "them in their partitions"
         sentences.append(
             f"{plural(sums.doubtful, 'contribution')} without an answer may have been dropped correctly as late: "
-            f"a record before {them_in} (unreadable, or beyond timing.max_ahead) may have moved the engine's "
-            "watermark, or the engine may have closed their windows while the partition was idle"
+            f"a record before {them_in} (unreadable, or beyond timing.max_ahead) may have moved the engine's watermark"
         )
     if sums.cells_settled == 0:
         clause = _settling_clause(record, sums) or ("" if record.has_ended else _watermark_clause(config, progress))
