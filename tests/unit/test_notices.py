@@ -106,7 +106,7 @@ def test_the_summary_is_the_first_part_of_the_report_and_names_the_rest() -> Non
     for part in ("Pipeline clickstream breaks its exactly-once guarantee", "\nWhat broke\n", "\nWhere to look\n"):
         assert part in head
     assert tail.endswith("\n  streamproof report '/var/my state'\n")
-    assert "\n  Nothing: " in text.summary(build(clean()), None)
+    assert "\n  Nothing: " in text.summary(build(clean()), ())
 
 
 def test_a_closed_stderr_changes_no_exit_status() -> None:
