@@ -6,11 +6,14 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from validator import api
 from validator.api import NotVerified, verify
 from validator.config.examples import EXAMPLES
 
@@ -18,11 +21,6 @@ pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[2]
 SECRET = "planted-4711 \\ü"
-WAITS = """\
-import signal, sys
-print("the first line", "waiting for the brokers", sep="\\n", file=sys.stderr, flush=True)
-signal.pause()
-"""
 
 
 @pytest.fixture
@@ -78,8 +76,17 @@ def test_settings_are_not_on_a_command_line(config: Path, tmp_path: Path) -> Non
     assert [path for path in kept if b"planted-4711" in path.read_bytes()] == []
 
 
-def test_a_timeout_says_why_the_run_waited(config: Path, tmp_path: Path) -> None:
-    (tmp_path / "argparse.py").write_text(WAITS)
+class Waiting(subprocess.Popen[str]):
+    """A process that has written two lines to stderr when its time is over."""
+
+    def communicate(self, *given: Any, **named: Any) -> Any:
+        if not given:
+            return super().communicate(**named)
+        raise subprocess.TimeoutExpired("streamproof", 5, stderr=b"the first line\nwaiting for the brokers\n")
+
+
+def test_a_timeout_says_why_the_run_waited(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api.subprocess, "Popen", Waiting)
     with pytest.raises(NotVerified, match=r"^streamproof did not end within 5 s: waiting for the brokers$"):
         verify(config, state=tmp_path / "state", timeout_seconds=5)
 

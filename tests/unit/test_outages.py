@@ -157,6 +157,11 @@ class Cluster:
         return list(self.said)
 
 
+def test_brokers_that_answer_are_not_called_silent_if_looks_are_far_apart() -> None:
+    cluster = Cluster(answers=True)
+    assert [cluster.look(seconds) for seconds in (10.0, 21.0, 40.0)] == [[], [], []]
+
+
 def test_silent_brokers_are_named_once_and_their_return_is_said_once() -> None:
     cluster = Cluster(error=BrokersUnreachable("no answer"))
     assert cluster.look(9.9) == []

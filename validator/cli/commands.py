@@ -28,6 +28,7 @@ from validator.cli.refused import CONFIG_INIT, UNBUILT_COMMANDS, sentence
 from validator.config.examples import EXAMPLES
 from validator.config.load import load
 from validator.config.schema import json_schema
+from validator.model.signals import ending
 from validator.model.snapshot import ViolationRecord
 from validator.model.terminal import plain, plain_json
 from validator.model.wording import plural
@@ -57,9 +58,11 @@ def validate(given: argparse.Namespace) -> int:
     for option in ("leave_open", "at_rest"):
         if getattr(given, option) and not given.once:
             raise UsageError(f"validate: --{option.replace('_', '-')} applies only to --once; add --once.")
-    # Until the sidecar sets its own handlers, SIGTERM ends the command with status 130, as Ctrl-C does.
+    # Until the sidecar sets its own handlers, SIGTERM and SIGHUP end the command with status 130, as Ctrl-C does.
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        for number in ending():
+            if number is not signal.SIGINT:
+                signal.signal(number, signal.default_int_handler)
     config = load(given.config, given.assignments)
     sidecar = _optional_module(
         "validator.stream.sidecar", "validate: the sidecar is not part of this installation; reinstall streamproof."

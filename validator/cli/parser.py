@@ -117,7 +117,8 @@ def _validate(commands: Any, shared: argparse.ArgumentParser) -> None:
         "validate",
         "check a pipeline until you stop it, or with --once up to the current ends of its topics",
         epilog="The state folder keeps the progress: a second start continues where the first one ended.\n"
-        "SIGTERM and Ctrl-C end the run with the verdict so far. An interrupted --once never passes (status 130).\n"
+        "SIGTERM, SIGHUP and Ctrl-C end the run with the verdict so far.\n"
+        "An interrupted --once never passes (status 130).\n"
         f"\n{EXITS}",
     )
     parser.add_argument("config", metavar="CONFIG", help="the pipeline's YAML file")

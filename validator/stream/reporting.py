@@ -267,7 +267,8 @@ def _over(
 
 def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums: CellTotals) -> tuple[Doubt, ...]:
     """Why the verdict is unknown; empty if nothing is in doubt."""
-    sentences = [f"topic {topic} does not exist yet" for topic in record.waiting_for]
+    seen = {place.topic for place in progress.frontiers}
+    sentences = [f"topic {topic} does not exist{'' if topic in seen else ' yet'}" for topic in record.waiting_for]
     sentences.extend(configuration_doubts(config, progress, sums, record.examples, waits=bool(record.waiting_for)))
     poison = _poison(record.faults)
     sides = {place: frontier.side for place, frontier in progress.frontiers.items()}
