@@ -254,8 +254,7 @@ def _row(one: Fed, side: str, offset: int, at_us: int) -> dict[str, Any]:
         return {**row, **place, **nothing, **empty, "status": UNDECODABLE}
     if side == "output":
         result = {"offset": offset, "time_us": at_us, "ids": numbers, "text_ids": texts}
-        no_id = {} if one.ids else {"hash_a": 0, "hash_b": 0}
-        return {**row, **place, **no_id, "contributions": len(one.ids), "results": [result]}
+        return {**row, **place, "contributions": len(one.ids), "results": [result]}
     of_event = {
         name: [{"id": id_, "offset": offset} for id_ in ids] for name, ids in (("ids", numbers), ("text_ids", texts))
     }

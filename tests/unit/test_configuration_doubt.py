@@ -10,7 +10,6 @@ import pytest
 from validator.core.totals import CellTotals
 from validator.model.configuration_doubt import (
     InputCounts,
-    carry_no_id,
     inputs_in_doubt,
     matches_nothing,
     outputs_in_doubt,
@@ -68,6 +67,7 @@ def test_violations_that_a_doubtful_topic_may_explain_are_suspected() -> None:
     ("results", "expected", "matched", "beside", "doubted"),
     [
         (0, 1000, 0, 0, False),  # a dead engine writes no results
+        (1, 0, 0, 0, False),  # results without ids prove nothing
         (1, 0, 0, 1, True),
         (1, 1000, 0, 1, True),
         (1, 1000, 1, 100, False),
@@ -87,22 +87,6 @@ def test_nothing_is_confirmed_while_nearly_nothing_matches(
         assert matches_nothing(counts, matched, matched + beside) is doubted
         assert suspected(read, counts, matched, matched + beside, copies_explain=True) == (ALL if doubted else set())
         assert outputs_in_doubt(read, counts, matched, matched + beside) == ({"t"} if doubted else set())
-
-
-def test_nothing_is_confirmed_while_no_result_carries_an_id() -> None:
-    counts = {"expected": 1000, "missing": 1000}
-    empty, nulls, bad = (progress("output", one) for one in ((5, 1, 1), (5, 0, 5), (5, 5, 0)))
-    assert carry_no_id(empty, 0, 0, 0)
-    assert suspected(empty, counts, 0, 0, copies_explain=True) == ALL
-    assert outputs_in_doubt(empty, counts, 0, 0) == {"t"}
-    assert withdrawn(empty, counts, 0) == ALL
-    for read, carried, elsewhere in ((nulls, 0, 0), (bad, 0, 0), (empty, 0, 1), (empty, 1, 0)):
-        assert not carry_no_id(read, 0, carried, elsewhere)
-    assert suspected(empty, counts, 0, 0, copies_explain=True, uncounted=1) == set(), "an id before the horizon"
-    assert outputs_in_doubt(empty, counts, 0, 0, 1) == set()
-    assert withdrawn(empty, counts, 0, uncounted=1) == set()
-    assert not carry_no_id(empty, 1, 1, 0)
-    assert suspected(nulls, counts, 0, 0, copies_explain=True) == set(), "null values only withdraw results"
 
 
 def test_late_and_rejected_records_do_not_count_as_unmatched_results() -> None:
@@ -125,7 +109,7 @@ def test_an_output_in_doubt_keeps_its_unreadable_results_suspected_and_any_other
 
 
 @pytest.mark.parametrize(
-    ("wrong", "processed", "taken"), [(1, 0, True), (100, 1, False), (101, 1, True), (900, 9, False)]
+    ("wrong", "processed", "taken"), [(0, 0, False), (1, 0, True), (100, 1, False), (101, 1, True), (900, 9, False)]
 )
 def test_confirmed_violations_are_retracted_once_nearly_nothing_matches(
     wrong: int, processed: int, taken: bool

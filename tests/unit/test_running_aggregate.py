@@ -25,7 +25,7 @@ from validator.reconcile.by_id import OF_KEY, cell_keys, key_texts, keys_of_cell
 from validator.reconcile.cells import Cells
 from validator.reconcile.facts import Side, completed
 from validator.reconcile.grouping import facts_of_events, facts_of_results
-from validator.reconcile.judge import Rules, close, judge
+from validator.reconcile.judge import Rules, close
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
 from validator.stream import retention
@@ -252,20 +252,6 @@ def test_the_newest_result_of_a_key_stays_with_its_ids(run: Run) -> None:
     assert run.counts == {"expected": 4, "processed": 1, "missing": 3}
     assert run.restarted() == run.counts
     assert np.count_nonzero(run.judging.cells["processed_count"]) == 0
-
-
-@pytest.mark.parametrize(
-    ("later", "carried", "uncounted"),
-    [(("a", [1, 2]), 2, 0), (("a", []), 0, 1), (("a", None), 0, 1), (("b", []), 1, 0)],
-    ids=["more ids", "an empty list", "withdrawn", "another key"],
-)
-def test_ids_that_a_later_result_withdrew_were_carried(
-    later: tuple[str | None, list[int] | None], carried: int, uncounted: int
-) -> None:
-    """So results without ids do not put the configuration in doubt (decision 0150)."""
-    cells = folded(results(1, 10, ("a", [1])), results(2, 20, later), settling=True)
-    judged = judge(cells, clock(20), RULES)
-    assert (judged.carried.sum(), judged.uncounted.sum()) == (carried, uncounted)
 
 
 def test_a_tombstone_has_no_cell() -> None:

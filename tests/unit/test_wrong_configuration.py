@@ -65,8 +65,6 @@ FITS_NOTHING = {
     "other ids, some unreadable": answers(1000, bad=(0, 3)),
     "other windows": answers(window=100),
     "nothing decodes": answers(bad=range(WINDOWS)),
-    "no ids": [Fed(OUT, (), number * MINUTE_US) for number in range(WINDOWS)],
-    "no ids, some unreadable": [Fed(OUT, () if number % 2 else None, number * MINUTE_US) for number in range(WINDOWS)],
 }
 
 
@@ -224,8 +222,6 @@ def test_a_dead_engine_is_still_proven(tmp_path: Path) -> None:
         ("other ids, some unreadable", "unknown_id"),
         ("other windows", "misplaced"),
         ("nothing decodes", "undecodable"),
-        ("no ids", "missing"),
-        ("no ids, some unreadable", "undecodable"),
     ],
 )
 @pytest.mark.parametrize("restarts", [False, True])
@@ -272,54 +268,6 @@ def test_one_good_result_ends_the_doubt_about_unreadable_ones(first: int, tmp_pa
     assert confirmed(run.shown()) == {}
     run.feed(answers()[:1])
     assert confirmed(run.feed([])) == {"undecodable": first}
-
-
-NO_IDS = [Fed(OUT, (), window * MINUTE_US) for window in range(WINDOWS)]
-
-
-@pytest.mark.parametrize("configured", [(), TWO_INPUTS], ids=["one input", "two inputs"])
-@pytest.mark.parametrize("restarts", [False, True])
-def test_a_list_of_ids_that_is_always_empty_is_doubted_and_named(restarts: bool, configured: tuple[str, ...]) -> None:
-    last = played([of_two() if configured else events(), NO_IDS], restarts=restarts, configured=configured)[-1]
-    assert confirmed(last) == {}
-    assert set(last.verdicts.values()) == {Verdict.UNKNOWN}
-    [reason] = [reason for reason in last.reasons if "in doubt" in reason]
-    assert f"topic {OUT} is in doubt: each of its 5 results has an empty list of ids" in reason
-    assert "check outputs[0].fields.ids" in reason
-
-
-def test_only_outputs_with_results_are_named_if_all_lists_of_ids_are_empty() -> None:
-    other = ("outputs.1={topic: shard, fields: {key: page, window_start: windowStart, ids: [clickIds]}}",)
-    last = played([[*events(), Fed("shard", ())]], configured=other)[-1]
-    [reason] = [reason for reason in last.reasons if "in doubt" in reason]
-    assert "topic shard is in doubt: its result has an empty list of ids: check outputs[1].fields.ids" in reason
-    both = played([[*events(), Fed("shard", ()), *answers()[:1]]], configured=other)[-1]
-    assert confirmed(both) == {"missing": (WINDOWS - 1) * PER_WINDOW}
-
-
-@pytest.mark.parametrize("restarts", [False, True])
-def test_one_match_ends_the_doubt_about_any_number_of_empty_lists(restarts: bool) -> None:
-    """Results of windows without events may have no ids, and can be many."""
-    empty = [Fed(OUT, (), (WINDOWS + number) * MINUTE_US) for number in range(300)]
-    match = Fed(OUT, (10,), MINUTE_US)
-    for parts in ([[*events(), *empty, match]], [events(), [match], empty], [empty, events(), [match]]):
-        assert confirmed(played(parts, restarts=restarts)[-1]) == {"missing": WINDOWS * PER_WINDOW - 1}
-
-
-@pytest.mark.parametrize("restarts", [False, True])
-def test_ids_of_windows_before_the_horizon_end_the_doubt_about_empty_lists(restarts: bool, tmp_path: Path) -> None:
-    """An engine that dies after the sidecar starts has written ids: its losses are proven."""
-    run = FedRun(tmp_path)
-    place, frontiers = PartitionId(IN, 0), run.runner.progress.frontiers
-    cut = replace(frontiers[place], hidden_start=True, horizon_us=1)
-    run.runner.progress = replace(run.runner.progress, frontiers={**frontiers, place: cut})
-    run.feed([*events(), Fed(OUT, (), 3 * MINUTE_US)])
-    if restarts:
-        run.restart()
-    assert confirmed(run.feed([], after_us=6 * MINUTE_US)) == {}
-    assert confirmed(run.feed([], after_us=6 * MINUTE_US)) == {}
-    run.feed(answers()[:1])
-    assert confirmed(run.feed([])) == {"missing": (WINDOWS - 2) * PER_WINDOW}
 
 
 ONE_WRONG = {

@@ -100,10 +100,7 @@ class Suspicion:
         """
         misnamed = set_aside_matched_by_chance(sums.set_aside)
         by_set_aside = self._by_numbers(sums, 0, 0, misnamed) if misnamed else frozenset()
-        found = (
-            configuration_doubt.withdrawn(progress, sums.counts, sums.carried, sums.inputs, sums.uncounted)
-            | by_set_aside
-        )
+        found = configuration_doubt.withdrawn(progress, sums.counts, sums.carried, sums.inputs) | by_set_aside
         # A class that nothing may explain stays confirmed. Each retracted class is also suspected in the same batch.
         return found & self.suspected(progress, sums) if found else found
 
@@ -134,16 +131,10 @@ class Suspicion:
 
     def _by_configuration(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
         return configuration_doubt.suspected(
-            progress,
-            sums.counts,
-            sums.matched,
-            sums.carried,
-            copies_explain=self.copies_explain,
-            inputs=sums.inputs,
-            uncounted=sums.uncounted,
+            progress, sums.counts, sums.matched, sums.carried, copies_explain=self.copies_explain, inputs=sums.inputs
         )
 
 
 def unproven_outputs(progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
     """Return the output topics of which no more undecodable results are confirmed."""
-    return configuration_doubt.outputs_in_doubt(progress, sums.counts, sums.matched, sums.carried, sums.uncounted)
+    return configuration_doubt.outputs_in_doubt(progress, sums.counts, sums.matched, sums.carried)

@@ -27,7 +27,6 @@ class CellTotals:
     - ``unproven``: violation class -> contributions that were suspected when their cell was retired, and stay
       suspected even after the doubt has ended. They are not on record, and are never confirmed.
     - ``carried``: contributions in results. ``matched``: those of them that are proven to match events.
-      ``uncounted``: contributions in results that ``carried`` omits.
     - ``cells_sampled``: cells whose fingerprints agree and whose ids were compared nevertheless. A cell that left
       memory and returned counts once more. ``cells_refuted``: those of them whose ids differ.
     - ``cells_estimated``: cells whose counts are estimates, because their ids are not compared yet.
@@ -54,7 +53,6 @@ class CellTotals:
     unproven: dict[str, int] = field(default_factory=dict)
     matched: int = 0
     carried: int = 0
-    uncounted: int = 0
     cells_seen: int = 0
     cells_closed: int = 0
     cells_verified: int = 0
@@ -112,7 +110,6 @@ class CellTotals:
             "matched",
             "carried",
             "incorrect_ids",
-            "uncounted",
             "settled_expected",
             "settled_handled",
             "settled_exact",

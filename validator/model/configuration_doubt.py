@@ -1,4 +1,4 @@
-"""When the configuration is in doubt, not the pipeline (docs/decisions/0097, 0102, 0150). Pure rules on counts.
+"""When the configuration is in doubt, not the pipeline (docs/decisions/0097, 0102). Pure rules on committed counts.
 
 A wrong field or unit makes a whole topic unreadable, or makes results and events name different things. Neither proves
 anything about the pipeline. So no violation is confirmed before the configuration is seen to fit: before 1 in 100
@@ -102,23 +102,12 @@ def matches_nothing(counts: Mapping[str, int], matched: int, carried: int) -> bo
     """Return whether results carry contributions, and (nearly) none of them is proven to match an event.
 
     ``counts``: contributions by class. ``carried``: contributions in results. ``matched``: those of them that are
-    proven to match. An engine that writes no results is not concerned: there is nothing to compare. For results
-    without ids see `carry_no_id`.
+    proven to match. An engine that writes no results, or results without ids, is not concerned: there is nothing to
+    compare.
     """
     if matched == 0:
         return carried > 0
     return matched * NEARLY_NONE < min(counts.get("expected", 0), unmatched(counts), carried)
-
-
-def carry_no_id(progress: IngestProgress, matched: int, carried: int, uncounted: int) -> bool:
-    """Return whether results decoded, and none of them carries an id: the configured list may be a field that is always
-    empty.
-
-    ``matched``, ``carried``: as in `matches_nothing`. ``uncounted``: contributions in results that ``carried`` omits. A
-    null value is not a result. Unlike most doubts, this one ends with any id in a result: `matches_nothing` then
-    compares.
-    """
-    return matched == carried == uncounted == 0 and decoded_results(progress) > 0
 
 
 def inputs_in_doubt(
@@ -196,17 +185,15 @@ def suspected(
     *,
     copies_explain: bool,
     inputs: Mapping[str, InputCounts] = MappingProxyType({}),
-    uncounted: int = 0,
 ) -> frozenset[str]:
     """Return the violation classes that a wrong configuration may explain. No further violation of them is confirmed.
 
     ``counts``, ``matched``, ``carried``: as in `matches_nothing`. ``copies_explain``: as in `Suspicion`. ``inputs``:
-    counts of each input topic, if there are several. ``uncounted``: as in `carry_no_id`. If no late or rejected record
-    decodes, decision 0091 is enough: each record explains one contribution, whichever field is wrong.
+    counts of each input topic, if there are several. If no late or rejected record decodes, decision 0091 is enough:
+    each record explains one contribution, whichever field is wrong.
     """
     classes = suspected_by_inputs(inputs, counts, matched, carried, copies_explain=copies_explain)
-    if matches_nothing(counts, matched, carried) or carry_no_id(progress, matched, carried, uncounted):
-        classes |= _ALL
+    classes |= _ALL if matches_nothing(counts, matched, carried) else frozenset()
     for one in topics_in_doubt(progress):
         if one.decoded:
             # The records that decoded may be nonsense.
@@ -222,14 +209,11 @@ def _excess(*, copies_explain: bool) -> frozenset[str]:
     return _EXCESS | {"duplicate"} if copies_explain else _EXCESS
 
 
-def outputs_in_doubt(
-    progress: IngestProgress, counts: Mapping[str, int], matched: int, carried: int, uncounted: int = 0
-) -> frozenset[str]:
+def outputs_in_doubt(progress: IngestProgress, counts: Mapping[str, int], matched: int, carried: int) -> frozenset[str]:
     """Return the output topics whose undecodable results are only suspected."""
     found = topics_in_doubt(progress)
     outputs = frozenset(place.topic for place, frontier in progress.frontiers.items() if frontier.side == "output")
-    nothing = matches_nothing(counts, matched, carried) or carry_no_id(progress, matched, carried, uncounted)
-    if progress.cut_back or nothing or any(one.decoded for one in found):
+    if progress.cut_back or matches_nothing(counts, matched, carried) or any(one.decoded for one in found):
         return outputs
     return outputs & {one.topic for one in found}
 
@@ -239,7 +223,6 @@ def withdrawn(
     counts: Mapping[str, int],
     carried: int,
     inputs: Mapping[str, InputCounts] = MappingProxyType({}),
-    uncounted: int = 0,
 ) -> frozenset[str]:
     """Return the classes whose confirmed violations are retracted, because the configuration now fits no record, or
     nearly none.
@@ -252,7 +235,7 @@ def withdrawn(
         nearly_none = right * NEARLY_NONE < min(counts.get("expected", 0), wrong)
     else:
         # Wrong contributions in late records alone are not enough while all those in results are unresolved.
-        nearly_none = carried - counts.get("unresolved", 0) > 0 or carry_no_id(progress, right, carried, uncounted)
+        nearly_none = carried - counts.get("unresolved", 0) > 0
     if nearly_none or any(one.decoded for one in topics_in_doubt(progress)):
         return _ALL
     # Losses may have been confirmed before the first result, and an undecodable result may be the answer.

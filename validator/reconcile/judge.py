@@ -111,8 +111,7 @@ class Judged:
     - ``changed``: the derived tables must record the new verdict.
     - ``outstanding``: outstanding contributions of every class.
     - ``carried``: contributions in results of cells in scope or without an event. A wrong time may have put a cell
-      without an event out of scope. ``uncounted``: contributions in other results, and in results that were replaced or
-      withdrawn.
+      without an event out of scope.
     - ``scattered``: results of the cell's key are on several partitions, so none is known to be the newest.
     - ``estimated``: the counts include answers that were not compared.
     - ``by_input``: topic -> the fields of `InputCounts`. Only for several inputs.
@@ -145,7 +144,6 @@ class Judged:
     closed: Bools
     outstanding: Ints
     carried: Ints
-    uncounted: Ints
     scattered: Bools
     estimated: Bools
     by_input: dict[str, dict[str, Ints]]
@@ -462,8 +460,6 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     changed = (recorded | settled | (it.state != PENDING) | violated) & (digests != cells["recorded_digest"])
     if non_cells is not None:
         changed &= recorded | ~non_cells
-    carried = np.where(it.in_scope | _has_no_event(cells), cells["processed_count"], 0)
-    listed = cells["listed_count"] if cells.are_withdrawn else cells["processed_count"]
     return Judged(
         counts=counts,
         on_record=_on_record(cells, counts, it),
@@ -488,8 +484,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
         changed=changed,
         closed=closed,
         outstanding=outstanding,
-        carried=carried,
-        uncounted=np.maximum(listed - carried, 0),
+        carried=np.where(it.in_scope | _has_no_event(cells), cells["processed_count"], 0),
         scattered=np.zeros_like(seen) if cells.newest is None else cells.newest.scattered,
         estimated=it.provisional & seen & it.in_scope,
         by_input=_by_input(cells, rules, it),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from validator.config.model import Config
 from validator.core.totals import CellTotals
 from validator.model.configuration_doubt import (
     InputCounts,
     TopicInDoubt,
-    carry_no_id,
     decoded_results,
     inputs_in_doubt,
     matches_nothing,
@@ -57,8 +56,6 @@ def configuration_doubts(
     held = any(sums.counts[name] for name in VIOLATIONS) or progress.undecodable("output")
     if matches_nothing(sums.counts, sums.matched, sums.carried) and (sums.matched or held):
         yield _contributions_doubt(sums.counts, 0 if sums.matched else decoded_results(progress))
-    if held and carry_no_id(progress, sums.matched, sums.carried, sums.uncounted):
-        yield from _empty_lists(config, progress)
     classes = suspected_by_inputs(
         sums.inputs, sums.counts, sums.matched, sums.carried, copies_explain=config.copies_explain
     )
@@ -106,20 +103,6 @@ def _contributions_doubt(counts: Mapping[str, int], results: int) -> str:
         else f"results have nearly none of the {expected} expected contributions, and {beside} that are not expected"
     )
     return f"the configuration is in doubt: {seen}: {check}; correct it and begin with a new state.path"
-
-
-def _empty_lists(config: Config, progress: IngestProgress) -> Iterator[str]:
-    """A sentence for each output with results. None of them carries an id."""
-    for topic in sorted({place.topic for place, frontier in progress.frontiers.items() if frontier.side == "output"}):
-        of_topic = {place: one for place, one in progress.frontiers.items() if place.topic == topic}
-        count = decoded_results(replace(progress, frontiers=of_topic))
-        if count:
-            results = "its result" if count == 1 else f"each of its {count} results"
-            yield (
-                f"the configuration of topic {topic} is in doubt: {results} has an empty list of ids: check "
-                f"{_entry_of(config, topic)}.fields.ids; correct it and begin with a new state.path. If the "
-                "configuration is right, no result uses an event: find out why"
-            )
 
 
 def _input_doubt(config: Config, topic: str, one: InputCounts, counts: Mapping[str, int]) -> str:
