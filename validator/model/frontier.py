@@ -235,9 +235,7 @@ class Frontier:
 
         Without the second condition, a reader that lags on one partition would close cells by the others alone.
         """
-        if self.read_through_us is None or self.next_offset < self.high_watermark:
-            return False
-        return self.last_data_us <= counted_back_us(self.read_through_us, idle_after_us, outages)
+        return self.read_through_us is not None and self.was_idle(self.read_through_us, idle_after_us, outages)
 
     def was_idle(self, at_us: int, idle_after_us: int, outages: Outages = ()) -> bool:
         """Return whether the partition had no data for ``idle_after_us`` before ``at_us``, and has none unread."""

@@ -145,7 +145,7 @@ def classes(id_counts: IdCounts, flags: Flags, is_right: Bools, *, left_alone: b
     late = np.minimum(id_counts.late, aside)
     outstanding = expected - used - aside
     # An id counts once per cell, so another copy excuses nothing if the engine has read one that was on time.
-    excusable = np.where(times(on_time & ~flags.unread) > 0, 0, outstanding) if drops_late else outstanding
+    excusable = np.where(times(on_time & ~flags.unread) > 0, 0, outstanding)
     dropped_late = np.minimum(excusable, times(dropped))
     # If an id is owed, but not `owed_now`, the engine has not read its partner.
     unread = np.maximum(times(~dropped & flags.unread), (~shares.owed_now).astype(np.int64))

@@ -39,7 +39,7 @@ def facts_of_events(
         return GROUPED.empty_table()
     times, decoded = numbers(one_array(events["event_time_us"]))
     reaches = oracle.reaches_us(times, slack_us)
-    sane, capped_us = decoded & (times <= limit_us), np.minimum(times, limit_us)
+    sane, limits_us = decoded & (times <= limit_us), np.broadcast_to(limit_us, len(times))
     owed = decoded & bools(pc.fill_null(one_array(events["is_owed"]), True))
     if oracle.by_id:
         events = by_id.keyed_events(events, decoded, oracle.reads)
@@ -48,7 +48,7 @@ def facts_of_events(
     if event_rows is not None:
         event_rows, starts, once = _with_all(event_rows, starts, decoded)
         events = events.take(pa.array(event_rows))
-        times, capped_us, reaches = times[event_rows], capped_us[event_rows], reaches[event_rows]
+        times, reaches = times[event_rows], reaches[event_rows]
         decoded, sane, owed = decoded[event_rows], sane[event_rows], owed[event_rows]
     # Grid numbers are small, unlike instants.
     of_cell = np.where(decoded, (starts - starts.min()) // oracle.grid_us, 0)
@@ -84,7 +84,9 @@ def facts_of_events(
         columns["earliest_us"] = pa.array(groups.smallest(times), mask=~groups.first(decoded))
         columns["latest_us"] = pa.array(groups.largest(times), mask=~groups.first(decoded))
     if with_first_event:
-        columns["first_event_time_us"] = pa.array(groups.at_first_offset(capped_us), mask=~groups.first(decoded))
+        limits_us = limits_us if event_rows is None else limits_us[event_rows]
+        first_us = np.minimum(groups.at_first_offset(times), groups.at_first_offset(limits_us))
+        columns["first_event_time_us"] = pa.array(first_us, mask=~groups.first(decoded))
     return groups.table(source, columns)
 
 

@@ -54,7 +54,7 @@ from validator.stream.outage import BrokersWatch, OutageNote, is_outage
 from validator.stream.oversized_records import Isolation, is_exhausted
 from validator.stream.query import run_query
 from validator.stream.recovery import Recovered, follow_acknowledged, recover, restore_record, time_rules_of
-from validator.stream.reporting import results_of, snapshot_of
+from validator.stream.reporting import absent_topic, results_of, snapshot_of
 from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import SavedCells, Saver, saved_cells
 from validator.stream.sources import Source, planning_frame, reading_of, sources_of
@@ -407,7 +407,6 @@ class Generations:
         exists.
         """
         sources = sources_of(self._config)
-        read = {place.topic for place in progress.frontiers}
         reported: tuple[str, ...] = ()
         while not self._stop.is_set():
             asked_us = max(progress.lookup_us + 1, self._now_us())
@@ -415,8 +414,7 @@ class Generations:
             absent = tuple(source.topic for source in sources if source.topic not in topics)
             if absent != reported:
                 for topic in absent:
-                    yet = "" if topic in read else " yet"
-                    self._say(f"topic {topic} does not exist{yet}: waiting for it")
+                    self._say(f"{absent_topic(topic, progress)}: waiting for it")
                 reported = absent
             self._record.waiting_for = absent
             self._record.waiting_sides = frozenset(source.side.value for source in sources if source.topic in absent)

@@ -265,10 +265,15 @@ def _over(
     return found
 
 
+def absent_topic(topic: str, progress: IngestProgress) -> str:
+    """Return a sentence that a topic does not exist; "yet" if it has never been read."""
+    was_read = any(place.topic == topic for place in progress.frontiers)
+    return f"topic {topic} does not exist{'' if was_read else ' yet'}"
+
+
 def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums: CellTotals) -> tuple[Doubt, ...]:
     """Why the verdict is unknown; empty if nothing is in doubt."""
-    seen = {place.topic for place in progress.frontiers}
-    sentences = [f"topic {topic} does not exist{'' if topic in seen else ' yet'}" for topic in record.waiting_for]
+    sentences = [absent_topic(topic, progress) for topic in record.waiting_for]
     sentences.extend(configuration_doubts(config, progress, sums, record.examples, waits=bool(record.waiting_for)))
     poison = _poison(record.faults)
     sides = {place: frontier.side for place, frontier in progress.frontiers.items()}
