@@ -198,6 +198,15 @@ def test_brokers_that_refuse_the_sidecar_are_said_to_refuse_it() -> None:
     assert line.startswith("the Kafka brokers at kafka:9092 cannot be used: no such user (last answer at ")
 
 
+def test_an_earlier_refusal_is_no_reason_for_a_later_silence() -> None:
+    cluster = Cluster(error=BrokersRefuse("the Kafka brokers at kafka:9092 cannot be used: no such user"))
+    assert cluster.look(10.0) == []
+    cluster.answered_at, cluster.error = 12.0, BrokersUnreachable("no answer")
+    assert cluster.look(40.0) == []
+    (line,) = cluster.look(50.0)
+    assert line.startswith("the Kafka brokers at kafka:9092 do not answer (last answer at ")
+
+
 def test_a_look_does_not_wait_for_the_brokers() -> None:
     cluster, answer = Cluster(), threading.Event()
     watch = BrokersWatch(cluster, answer.wait, cluster.said.append, lambda: 0, lambda: cluster.seconds)

@@ -138,7 +138,7 @@ function topics(report) {
   const behind = (t) => t.read_through === null ? null : tenth(Math.max(0, (now - Date.parse(t.read_through)) / 1000));
   const found = report.coverage.topics.map((t) => keyed(row("topics", cell(t.topic), cell(t.role), cell(t.partitions, "n"),
     cell(t.records, "n"), cell(t.lag_events, "n"), cell(behind(t), "n"), cell(near(t.newest_event_time))), t.topic));
-  const absent = report.waiting_for.map((name) => keyed(row("topics", cell(name), cell("does not exist yet", "bad"), cell(null, "n"), cell(null, "n"), cell(null, "n"), cell(null, "n"), cell(null)), `absent:${name}`));
+  const absent = report.waiting_for.map((name) => keyed(row("topics", cell(name), cell("does not exist", "bad"), cell(null, "n"), cell(null, "n"), cell(null, "n"), cell(null, "n"), cell(null)), `absent:${name}`));
   fill("topics", [...found, ...absent]);
 }
 // There may be thousands of partitions: the page requests the rows only while they are unfolded, and redraws changed ones.

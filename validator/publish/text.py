@@ -196,7 +196,7 @@ def _coverage(report: Report) -> list[str]:
         lines += _wrap(sentence, "  ")
     lines += ["  The coverage sums balance." if coverage["complete"] else "  The coverage is NOT complete."]
     waiting = report.get("waiting_for") or []
-    lines += _wrap(f"Topics that do not exist yet: {', '.join(waiting)}.", "  ") if waiting else []
+    lines += _wrap(f"Topics that do not exist: {', '.join(waiting)}.", "  ") if waiting else []
     return lines
 
 

@@ -68,7 +68,7 @@ class BrokersWatch:
                 self._say(f"the Kafka brokers at {self._brokers.servers} answer again")
             return
         if self._asked_at is not None and self._asked_at <= self._brokers.answered_at:
-            self._asked_at = None  # answered since then, although no call has seen the answer
+            self._asked_at = self._refused = None  # answered since then, although no call has seen the answer
         if self._asking is None or not self._asking.is_alive():
             self._asked_at = now if self._asked_at is None else self._asked_at
             self._asking = threading.Thread(target=self._request, name="streamproof-brokers", daemon=True)
