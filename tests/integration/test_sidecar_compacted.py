@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from tests.integration.sidecar_fixtures import Pipeline, answer, click
+from tests.integration.sidecar_fixtures import Pipeline, answer, click, set_aside
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -45,6 +45,29 @@ def test_records_removed_by_compaction_confirm_neither_loss_nor_unknown_id(pipel
         )
     again = pipeline.once()
     assert (again.counts(), again.report["reasons"]) == (counts, run.report["reasons"])
+
+
+@pytest.mark.parametrize("role", ["late", "rejected"])
+def test_a_record_that_compaction_removed_from_a_late_topic_may_explain_a_loss(pipeline: Pipeline, role: str) -> None:
+    clean_often(pipeline)
+    pipeline.create()
+    topic = f"{pipeline.name}-aside"
+    pipeline.broker.create_topics({topic: 1}, {**COMPACTED, "cleanup.policy": "compact,delete"})
+    pipeline.clicks(*(click(number, number) for number in range(1, 6)), click(6, 11))
+    pipeline.answers(answer([5]), answer([6], 1))
+    # The engine set 1, 2, 3 and 4 aside. Compaction removes 1, whose key record 2 has, too.
+    for number in (1, 2):
+        pipeline.put(topic, set_aside(number, number), key="a")
+    for number in (3, 4):
+        pipeline.put(topic, set_aside(number, number), key=f"filler-{number}")
+    await_compaction(pipeline, topic)
+
+    entry = f"[{{topic: {topic}, fields: {{id: clickId, key: page, event_time: clickTimestamp}}}}]"
+    run = pipeline.once("late=[]", f"{role}={entry}")
+    assert run.counts() == {"expected": 6, "processed": 2, role: 3, "overdue": 1}
+    assert (run.verdicts, run.status) == (("unknown",) * 3, 3)
+    assert any(said.startswith(f"topic {topic}: ") and "cleanup.policy=compact,delete" in said for said in run.said)
+    assert any(reason.startswith(f"topic {topic} has ") for reason in run.report["reasons"])
 
 
 def test_a_compacted_topic_that_still_has_every_record_proves_a_loss(pipeline: Pipeline) -> None:

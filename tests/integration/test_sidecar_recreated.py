@@ -51,18 +51,20 @@ def test_an_output_recreated_before_the_first_commit_of_facts_proves_no_loss(
     assert recreated(pipeline.output) in again.report["reasons"]
 
 
-@pytest.mark.parametrize("role", ["output", "late"])
+@pytest.mark.parametrize("role", ["output", "late", "rejected"])
 def test_the_records_of_a_topic_recreated_between_two_runs_are_unknown(pipeline: Pipeline, role: str) -> None:
     """A duplicate may have been appended after the last lookup. The new topic has one partition less, and event time
     goes on."""
     pipeline.broker.create_topics({pipeline.input: 1, pipeline.output: 2, pipeline.late: 2})
-    topic = {"output": pipeline.output, "late": pipeline.late}[role]
+    topic = pipeline.output if role == "output" else pipeline.late
+    entry = f"{{topic: {topic}, fields: {{id: clickId, key: page, event_time: clickTimestamp}}}}"
+    settings = ("late=[]", f"rejected=[{entry}]") if role == "rejected" else ()
     pipeline.clicks(click(1, 1), click(2, 11))
     pipeline.answers(answer([1]))
     pipeline.answers(answer([2], 1), partition=1)
     junk = ["no JSON"] if role == "late" else []
     pipeline.put(pipeline.late, *junk)
-    assert pipeline.once(leave_open=True).status == (3 if junk else 0)
+    assert pipeline.once(*settings, leave_open=True).status == (3 if junk else 0)
     # The acknowledgement settles the old topic's record, although it is processed when the new topic exists.
     position = f"{pipeline.late}/0/0"
     ack = ["ack", str(pipeline.state()), "--position", position, "--reason", "a probe"]
@@ -71,7 +73,7 @@ def test_the_records_of_a_topic_recreated_between_two_runs_are_unknown(pipeline:
     pipeline.broker.create_topics({topic: 1})
     pipeline.put(pipeline.late, *junk)
 
-    with pipeline.live() as live:
+    with pipeline.live(*settings) as live:
         report = live.until(lambda r: recreated(topic) in r["reasons"])
         assert (counts(report)["processed"], report["outcome"]) == (2, "unknown")
         # These events came after the recreation, so the result for window 2 is certainly missing.
@@ -81,7 +83,7 @@ def test_the_records_of_a_topic_recreated_between_two_runs_are_unknown(pipeline:
         report = live.until(lambda r: r["violations"]["confirmed"]["missing"] == 3)
         assert report["late_records"]["undecodable"] == 2 * len(junk)
         assert any(reason.startswith("2 late records ") for reason in report["reasons"]) == bool(junk)
-    again = pipeline.once(leave_open=True)
+    again = pipeline.once(*settings, leave_open=True)
     assert recreated(topic) in again.report["reasons"]
     assert again.report["coverage"]["complete"] is False
 
