@@ -198,13 +198,18 @@ def test_brokers_that_refuse_the_sidecar_are_said_to_refuse_it() -> None:
     assert line.startswith("the Kafka brokers at kafka:9092 cannot be used: no such user (last answer at ")
 
 
-def test_an_earlier_refusal_is_no_reason_for_a_later_silence() -> None:
+def test_an_answer_ends_a_refusal_although_no_look_saw_it() -> None:
     cluster = Cluster(error=BrokersRefuse("the Kafka brokers at kafka:9092 cannot be used: no such user"))
     assert cluster.look(10.0) == []
     cluster.answered_at, cluster.error = 12.0, BrokersUnreachable("no answer")
     assert cluster.look(40.0) == []
     (line,) = cluster.look(50.0)
-    assert line.startswith("the Kafka brokers at kafka:9092 do not answer (last answer at ")
+    assert line.startswith("the Kafka brokers at kafka:9092 do not answer (last answer at 1970-01-01T00:00:12Z")
+    cluster.answered_at = 60.0
+    assert cluster.look(71.0) == ["the Kafka brokers at kafka:9092 answer again"]
+    assert cluster.watch.problem is None
+    (line,) = cluster.look(81.0)
+    assert line.startswith("the Kafka brokers at kafka:9092 do not answer (last answer at 1970-01-01T00:01:00Z")
 
 
 def test_a_look_does_not_wait_for_the_brokers() -> None:

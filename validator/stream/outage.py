@@ -61,14 +61,14 @@ class BrokersWatch:
         """Look for an answer since the last call. Returns at once; to be called regularly."""
         now = self._clock()
         silent = now - self._brokers.answered_at
-        if silent < _ASK_AFTER_SECONDS:
+        # An answer between two calls ends a silence, too. A request of an earlier silence may have been refused since.
+        if silent < _ASK_AFTER_SECONDS or self._asked_at is None or self._asked_at <= self._brokers.answered_at:
             self._asked_at = self._refused = None
             if self.problem is not None:
                 self.problem = None
                 self._say(f"the Kafka brokers at {self._brokers.servers} answer again")
+        if silent < _ASK_AFTER_SECONDS:
             return
-        if self._asked_at is not None and self._asked_at <= self._brokers.answered_at:
-            self._asked_at = self._refused = None  # answered since then, although no call has seen the answer
         if self._asking is None or not self._asking.is_alive():
             self._asked_at = now if self._asked_at is None else self._asked_at
             self._asking = threading.Thread(target=self._request, name="streamproof-brokers", daemon=True)
