@@ -378,6 +378,21 @@ def test_a_stdout_that_is_closed_from_the_start_changes_no_exit_status(closed: s
     assert subprocess.run(["bash", "-c", command], cwd=ROOT, timeout=60, check=False).returncode == 0
 
 
+def test_ctrl_c_during_the_imports_prints_no_traceback() -> None:
+    code = (
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'validator.cli.commands': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "from validator.cli.main import main"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (130, "")
+
+
 def test_commands_without_spark_and_kafka_start_without_them() -> None:
     code = (
         "import sys; from validator.cli.main import main; main(['version']); main(['config', 'schema']);"

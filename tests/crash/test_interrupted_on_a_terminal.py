@@ -6,7 +6,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from testbed.processes import OwnedProcess
 from tests.crash import history
 from tests.crash.sidecars import PROCESS_SECONDS_MAX, Sidecars, await_no_orphan, jvm_of, until
 
+ROOT = Path(__file__).parents[2]
 TRACES = ("Exception", "Traceback", "py4j", "ERROR", "Error", "\tat ")
 
 
@@ -44,7 +47,7 @@ def has_child(process: OwnedProcess, what: str) -> bool:
         (signal.SIGTERM, "the JVM starts"),
         (signal.SIGTERM, "the first batch"),
         (signal.SIGTERM, "a report is there"),
-        pytest.param(signal.SIGINT, "the first batch", marks=pytest.mark.extended),
+        (signal.SIGINT, "the first batch"),
     ],
 )
 def test_a_signal_to_all_processes_ends_the_sidecar_with_its_verdict(
@@ -72,6 +75,22 @@ def test_a_signal_to_all_processes_ends_the_sidecar_with_its_verdict(
     assert status == {"pass": 0, "fail": 1, "unknown": 3}[outcome]
     assert traces_in(sidecars) == []
     assert not (sidecars.state("interrupted") / "endpoint.json").exists()
+
+
+@pytest.mark.timeout(120)
+def test_spark_does_not_take_ctrl_c_from_the_sidecar() -> None:
+    """PySpark's context sets a handler that raises KeyboardInterrupt. The session starts with that of the sidecar."""
+    script = """
+import pathlib, signal, sys
+from pyspark.sql import SparkSession
+from validator.stream import jars, session
+def own(*_): pass
+signal.signal(signal.SIGINT, own)
+SparkSession.Builder.getOrCreate = lambda _: sys.exit(0 if signal.getsignal(signal.SIGINT) is own else 7)
+session.start("handler", "local[1]", jars.resolve(pathlib.Path(jars.__file__).with_name("jars.lock")), {})
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def is_alive(pid: int) -> bool:

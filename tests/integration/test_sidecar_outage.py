@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from testbed.broker import EmbeddedBroker
 from tests.integration.sidecar_fixtures import Pipeline, answer, click, counts
@@ -147,3 +148,5 @@ def test_absent_topics_are_not_created(
         found = asked.topics([there, absent, "no topic's name", there])
         assert {name: topic.partitions for name, topic in found.items()} == {there: (0, 1)}
     assert asked.topics([]) == {}
+    moved = asked._unreachable(KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)), f"topic {there}")
+    assert str(moved).startswith(f"the Kafka brokers at {asked.servers} answered for topic {there} with an error: ")

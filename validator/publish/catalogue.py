@@ -77,12 +77,20 @@ def _canary(name: str, unit: str, meaning: str, labels: tuple[Label, ...] = ()) 
 
 
 CATALOGUE: Final[tuple[Metric, ...]] = (
-    Metric("events_total", "counter", "contributions", "Contributions by their initial class.", (CONTRIBUTION,)),
+    Metric(
+        "events_total",
+        "counter",
+        "contributions",
+        "Contributions by the class in which they were first counted. The totals of consecutive batches are compared, "
+        "so while new events arrive a contribution can be counted in a later class than its first.",
+        (CONTRIBUTION,),
+    ),
     Metric(
         "reclassified_total",
         "counter",
         "contributions",
-        "Contributions that later moved from one class to another.",
+        "Contributions that moved from one class to another, counted from the totals of consecutive batches. While new "
+        "events arrive, a move can be counted in events_total instead.",
         (Label("from", MOVED, "class before"), Label("to", MOVED, "class after")),
     ),
     Metric("contributions", "gauge", "contributions", "Contributions now in each class.", (CONTRIBUTION,)),

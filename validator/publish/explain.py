@@ -97,11 +97,13 @@ def _of_id(spark: SparkSession, state: Path, text: str) -> list[str]:
     )
     if number is not None:
         events = _events(facts, "ids").where(F.col("item.id") == number)
-        results = _results(facts).where(F.array_contains(F.col("item.ids"), F.lit(number)))
+        same = F.filter(F.col("item.ids"), lambda listed: listed == number)
     else:
         events = _events(facts, "text_ids").where(_is(F.col("item.id"), text))
-        results = _results(facts).where(F.exists(F.col("item.text_ids"), lambda listed: _is(listed, text)))
-    rows = _occurrences(events).union(_occurrences(results)).orderBy("batch", "side", "topic", "partition", "offset")
+        same = F.filter(F.col("item.text_ids"), lambda listed: _is(listed, text))
+    results = _results(facts).withColumn("times", F.size(same)).where(F.col("times") > 0)
+    occurrences = _occurrences(events.withColumn("times", F.lit(1))).union(_occurrences(results))
+    rows = occurrences.orderBy("batch", "side", "topic", "partition", "offset")
     found = rows.limit(_ROWS_MAX).collect()
     if not found:
         return []
@@ -200,6 +202,7 @@ def _occurrences(rows: DataFrame) -> DataFrame:
         F.col("item.offset").alias("offset"),
         "window_start_us",
         "key",
+        "times",
     )
 
 
@@ -210,7 +213,9 @@ def _sentence(row: Row) -> str:
         else ""
     )
     window = "" if row["window_start_us"] is None else f" of {rfc3339(row['window_start_us'])}"
+    times = "" if row["times"] == 1 else f", {row['times']} times"
     return (
         f"{rfc3339(row['lookup_us'])} batch {row['batch']}: {_SIDE_PHRASES[row['side']]} "
-        f"{row['topic']}-{row['partition']} at offset {row['offset']}, for cell {shorten(row['key'])}{window}{owing}"
+        f"{row['topic']}-{row['partition']} at offset {row['offset']}{times}, "
+        f"for cell {shorten(row['key'])}{window}{owing}"
     )

@@ -269,6 +269,10 @@ class Brokers:
             found = self._check_refused()
         except BrokersRefuse as refused:
             return refused
+        if found is None and code is not None and code > KafkaError.NO_ERROR:
+            return BrokersUnreachable(
+                f"the Kafka brokers at {self.servers} answered for {resource} with an error: {error.args[0].str()}"
+            )
         reason = found.problem if found is not None else error.args[0].str() if error.args else str(error)
         fix = found.fix if found is not None else "check kafka.bootstrap_servers"
         return BrokersUnreachable(f"no answer from the Kafka brokers at {self.servers} ({reason}): {fix}")

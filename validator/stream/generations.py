@@ -414,10 +414,12 @@ class Generations:
             absent = tuple(source.topic for source in sources if source.topic not in topics)
             if absent != reported:
                 for topic in absent:
-                    self._say(f"{absent_topic(topic, progress)}: waiting for it")
+                    self._say(f"{absent_topic(topic, progress)}{'' if self._once else ': waiting for it'}")
                 reported = absent
             self._record.waiting_for = absent
             self._record.waiting_sides = frozenset(source.side.value for source in sources if source.topic in absent)
+            if not topics and self._once:
+                self._say("none of the topics exists, so nothing was verified")
             if topics or self._once:
                 return [source for source in sources if source.topic in topics], topics, asked_us
             judging.judge_recovered(progress)

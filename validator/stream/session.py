@@ -163,7 +163,11 @@ def start(
     conf = SparkConf()
     for key, value in settings.items():
         conf.set(key, value)
+    handler = signal.getsignal(signal.SIGINT)
     try:
+        SparkContext.getOrCreate(conf)
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)  # the context has set one that raises KeyboardInterrupt
         return SparkSession.builder.config(conf=conf).getOrCreate()
     except Py4JJavaError as error:
         if local:
