@@ -89,7 +89,9 @@ signal.signal(signal.SIGINT, own)
 SparkSession.Builder.getOrCreate = lambda _: sys.exit(0 if signal.getsignal(signal.SIGINT) is own else 7)
 session.start("handler", "local[1]", jars.resolve(pathlib.Path(jars.__file__).with_name("jars.lock")), {})
 """
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, check=False, capture_output=True, text=True, timeout=100
+    )
     assert done.returncode == 0, done.stderr
 
 

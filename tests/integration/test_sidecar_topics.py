@@ -314,3 +314,16 @@ def test_a_partition_cut_before_the_first_run_puts_its_early_cells_out_of_scope(
     assert run.counts() == {"expected": 30, "processed": 22, "missing": 8, "out_of_scope": 15}
     assert run.report["inputs"]["expired"] == 0
     assert run.verdicts == ("pass", "fail", "fail")
+
+
+def test_once_without_any_topic_replaces_the_earlier_report(pipeline: Pipeline) -> None:
+    pipeline.create()
+    pipeline.clicks(click(1, 1))
+    pipeline.answers(answer([1]))
+    assert pipeline.once().status == 0
+    for topic in (pipeline.input, pipeline.output, pipeline.late):
+        pipeline.broker.delete_topic(topic)
+    run = pipeline.once()
+    assert (run.counts(), run.verdicts, run.status) == ({"expected": 1, "processed": 1}, ("unknown",) * 3, 3)
+    assert f"topic {pipeline.output} does not exist" in run.report["reasons"]
+    assert run.said[-1] == "none of the topics exists, so this run verified nothing"

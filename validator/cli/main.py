@@ -55,6 +55,8 @@ def _run(argv: Sequence[str] | None) -> int:
         given = parse(argv)
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else PASS
+    except KeyboardInterrupt:
+        return INTERRUPTED
     debug = bool(getattr(given, "debug", False))
     given.lines = lines_of(getattr(given, "log_format", None))
     try:

@@ -269,7 +269,7 @@ class Brokers:
             found = self._check_refused()
         except BrokersRefuse as refused:
             return refused
-        if found is None and code is not None and code > KafkaError.NO_ERROR:
+        if code is not None and code > KafkaError.NO_ERROR:
             return BrokersUnreachable(
                 f"the Kafka brokers at {self.servers} answered for {resource} with an error: {error.args[0].str()}"
             )

@@ -418,12 +418,15 @@ class Generations:
                 reported = absent
             self._record.waiting_for = absent
             self._record.waiting_sides = frozenset(source.side.value for source in sources if source.topic in absent)
-            if not topics and self._once:
-                self._say("none of the topics exists, so nothing was verified")
-            if topics or self._once:
+            if topics:
                 return [source for source in sources if source.topic in topics], topics, asked_us
-            judging.judge_recovered(progress)
-            self._show(snapshot_of(self._config, progress, judging.sums, self._record))
+            if progress.batch >= 0 or not self._once:
+                # With `--once`, the last report would otherwise be that of an earlier run.
+                judging.judge_recovered(progress)
+                self._show(snapshot_of(self._config, progress, judging.sums, self._record))
+            if self._once:
+                self._say("none of the topics exists, so this run verified nothing")
+                break
             self._stop.wait(1.0)
         return [], {}, progress.lookup_us
 
