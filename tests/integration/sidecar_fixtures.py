@@ -74,6 +74,12 @@ def set_aside(event_id: object, seconds: float, page: str = "a") -> str:
     return json.dumps({"clickId": event_id, "page": page, "clickTimestamp": iso(seconds)})
 
 
+def aside_topic(role: str, topic: str) -> str:
+    """The setting that makes ``topic``, whose records are those of `set_aside`, the only one of ``role``: ``late`` or
+    ``rejected``."""
+    return f"{role}=[{{topic: {topic}, fields: {{id: clickId, key: page, event_time: clickTimestamp}}}}]"
+
+
 @functools.cache
 def shared_session() -> SparkSession:
     """The one Spark session of a pytest run; its JVM ends with this process."""

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from tests.integration.sidecar_fixtures import Pipeline, answer, click, set_aside
+from tests.integration.sidecar_fixtures import Pipeline, answer, aside_topic, click, set_aside
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -62,8 +62,7 @@ def test_a_record_that_compaction_removed_from_a_late_topic_may_explain_a_loss(p
         pipeline.put(topic, set_aside(number, number), key=f"filler-{number}")
     await_compaction(pipeline, topic)
 
-    entry = f"[{{topic: {topic}, fields: {{id: clickId, key: page, event_time: clickTimestamp}}}}]"
-    run = pipeline.once("late=[]", f"{role}={entry}")
+    run = pipeline.once("late=[]", aside_topic(role, topic))
     assert run.counts() == {"expected": 6, "processed": 2, role: 3, "overdue": 1}
     assert (run.verdicts, run.status) == (("unknown",) * 3, 3)
     assert any(said.startswith(f"topic {topic}: ") and "cleanup.policy=compact,delete" in said for said in run.said)

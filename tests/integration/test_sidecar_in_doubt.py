@@ -8,7 +8,7 @@ import json
 import pytest
 from confluent_kafka import Producer
 
-from tests.integration.sidecar_fixtures import Pipeline, answer, click, iso, set_aside
+from tests.integration.sidecar_fixtures import Pipeline, answer, aside_topic, click, iso, set_aside
 from validator.cli.main import main
 from validator.state.identity import StateMismatch
 
@@ -29,7 +29,7 @@ def perfect(pipeline: Pipeline) -> str:
         pipeline.answers(json.dumps({"page": "a", **window, "clickIds": list(ids), "sizes": [n + 900 for n in ids]}))
     pipeline.put(pipeline.late, *(set_aside(number, 10 + number / 2) for number in LATE))
     pipeline.put(rejected, *(set_aside(number, 10 + number / 2) for number in REJECTED))
-    return f"rejected=[{{topic: {rejected}, fields: {{id: clickId, key: page, event_time: clickTimestamp}}}}]"
+    return aside_topic("rejected", rejected)
 
 
 WRONG = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from testbed.broker import EmbeddedBroker
-from tests.integration.sidecar_fixtures import Pipeline, answer, click, counts
+from tests.integration.sidecar_fixtures import Pipeline, answer, aside_topic, click, counts
 from validator.cli.main import main
 from validator.stream import batch
 
@@ -57,8 +57,7 @@ def test_the_records_of_a_topic_recreated_between_two_runs_are_unknown(pipeline:
     goes on."""
     pipeline.broker.create_topics({pipeline.input: 1, pipeline.output: 2, pipeline.late: 2})
     topic = pipeline.output if role == "output" else pipeline.late
-    entry = f"{{topic: {topic}, fields: {{id: clickId, key: page, event_time: clickTimestamp}}}}"
-    settings = ("late=[]", f"rejected=[{entry}]") if role == "rejected" else ()
+    settings = ("late=[]", aside_topic(role, topic)) if role == "rejected" else ()
     pipeline.clicks(click(1, 1), click(2, 11))
     pipeline.answers(answer([1]))
     pipeline.answers(answer([2], 1), partition=1)

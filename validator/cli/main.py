@@ -8,14 +8,15 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 
+from validator.cli.exits import INTERRUPTED, PASS, UNKNOWN, sentence_of, status_of
+
 try:
     from validator.cli.commands import COMMANDS
-    from validator.cli.exits import INTERRUPTED, PASS, UNKNOWN, sentence_of, status_of
     from validator.cli.log_lines import lines_of
     from validator.cli.parser import parse
     from validator.publish.notices import release_stderr
 except KeyboardInterrupt:  # these imports take most of a second
-    sys.exit(130)
+    sys.exit(INTERRUPTED)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -171,8 +171,6 @@ class Sidecar:
                 withheld=config.secret_variables,
                 crash_folder=self._state.absolute(),
             )
-            # A new Spark session installs its own SIGINT handler, which would interrupt a batch with KeyboardInterrupt.
-            self._take_signals()
             verdict = generations.run(spark)
         finally:
             generations.close()
