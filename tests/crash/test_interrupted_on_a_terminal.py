@@ -82,11 +82,13 @@ def test_spark_does_not_take_ctrl_c_from_the_sidecar() -> None:
     """PySpark's context sets a handler that raises KeyboardInterrupt. The session starts with that of the sidecar."""
     script = """
 import pathlib, signal, sys
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from validator.stream import jars, session
 def own(*_): pass
 signal.signal(signal.SIGINT, own)
-SparkSession.Builder.getOrCreate = lambda _: sys.exit(0 if signal.getsignal(signal.SIGINT) is own else 7)
+def began(_): sys.exit(0 if SparkContext._active_spark_context and signal.getsignal(signal.SIGINT) is own else 7)
+SparkSession.Builder.getOrCreate = began
 session.start("handler", "local[1]", jars.resolve(pathlib.Path(jars.__file__).with_name("jars.lock")), {})
 """
     done = subprocess.run(

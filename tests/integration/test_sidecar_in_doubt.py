@@ -119,6 +119,12 @@ def test_a_settled_position_ends_the_doubt(pipeline: Pipeline, capsys: pytest.Ca
         assert after.report["outcome"] == "fail"
     assert main(["report", str(pipeline.state())]) == 1
     assert f"{pipeline.input}-0, offset 5 (1 record), by ack: a probe" in capsys.readouterr().out
+    for topic in (pipeline.input, pipeline.output, pipeline.late):
+        pipeline.broker.delete_topic(topic)
+    gone = pipeline.once(drop)
+    assert (gone.report["settled_positions"], gone.report["outcome"], gone.status) == (settled, "fail", 1)
+    sizes = [run.report["validator"]["state_bytes"] for run in (after, gone)]
+    assert sizes[1].keys() == sizes[0].keys() > set()
 
 
 def test_a_settled_record_makes_no_later_event_late(pipeline: Pipeline) -> None:

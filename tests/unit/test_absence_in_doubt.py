@@ -283,7 +283,7 @@ def test_a_topic_that_was_read_is_not_said_to_be_awaited_for_the_first_time(
     runner = runs.start(run._publish)
     progress = runner.progress if read else IngestProgress(TimeRules(0, 1))
     monkeypatch.setattr(runs.fake_brokers, "topics", lambda *_: {})
-    run._await_topics(progress, runner.judging)
+    run._await_topics(progress, runner.judging, runner.positions)
     assert f"topic click {words}" in said
     assert said[-1] == "none of the topics exists, so this run verified nothing"
     record = replace(run._record, waiting_for=("click",))

@@ -31,6 +31,7 @@ from validator.reconcile.judge import Rules
 from validator.state import identity
 from validator.state.acknowledgements import AcknowledgementJournal
 from validator.state.known_facts import KnownFacts
+from validator.state.positions import Positions
 from validator.state.sizes import TableSizes
 from validator.state.tables import SCHEMA_VERSION, StateTables, StateTaken, Table, rows_of
 from validator.stream import counters, settling
@@ -183,7 +184,7 @@ class Generations:
             self._saver.rereads, self._record.unexamined = recovered.rereads, recovered.unexamined
             self._shown = None
             try:
-                sources, topics, asked_us = self._await_topics(recovered.progress, judging)
+                sources, topics, asked_us = self._await_topics(recovered.progress, judging, recovered.positions)
                 if not sources:
                     self.cut_short = self._once and self._stop.is_set()
                     return self._verdict(recovered.progress, judging)
@@ -400,7 +401,9 @@ class Generations:
         recovered, judging = self._recovered()
         return self._verdict(recovered.progress, judging)
 
-    def _await_topics(self, progress: IngestProgress, judging: Judging) -> tuple[list[Source], dict[str, Topic], int]:
+    def _await_topics(
+        self, progress: IngestProgress, judging: Judging, positions: Positions
+    ) -> tuple[list[Source], dict[str, Topic], int]:
         """The sources whose topics exist, these topics, and an instant (microseconds) before they were listed.
 
         Waits until at least one topic exists. The sources are empty if the run is stopped, or with `--once` if no topic
@@ -423,9 +426,10 @@ class Generations:
             if progress.batch >= 0 or not self._once:
                 # With `--once`, the last report would otherwise be that of an earlier run.
                 judging.judge_recovered(progress)
-                self._show(snapshot_of(self._config, progress, judging.sums, self._record))
+                self._show(snapshot_of(self._config, progress, judging.sums, self._record, positions))
             if self._once:
-                self._say("none of the topics exists, so this run verified nothing")
+                so = ", so this run verified nothing" if self._runner is None else ""
+                self._say(f"none of the topics exists{so}")
                 break
             self._stop.wait(1.0)
         return [], {}, progress.lookup_us
@@ -470,9 +474,11 @@ class Generations:
         self._ledger_writer.write(runner.record, runner.progress.lookup_us)
         snapshot = snapshot_of(self._config, runner.progress, runner.judging.sums, runner.record, runner.positions)
         canary = self._canary.measures() if self._canary is not None else None
-        self._show(replace(snapshot, state_bytes=self._sizes.recent(), canary=canary))
+        self._show(replace(snapshot, canary=canary))
 
     def _show(self, snapshot: Snapshot) -> None:
+        """Publish the snapshot, with the sizes of the tables."""
+        snapshot = replace(snapshot, state_bytes=self._sizes.recent())
         report = self._publisher.publish(snapshot)
         self._shown = snapshot
         if self._notices is not None:
