@@ -97,6 +97,30 @@ session.start("handler", "local[1]", jars.resolve(pathlib.Path(jars.__file__).wi
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.timeout(120)
+def test_ctrl_c_interrupts_no_launch_of_a_jvm() -> None:
+    """A JVM whose launch is interrupted can run for ever. The interrupt follows when the JVM can be ended."""
+    script = """
+import os, signal, sys
+from pyspark import java_gateway
+from validator.stream import session
+ended = []
+def launch(**_):
+    os.kill(os.getpid(), signal.SIGINT)
+    ended.append(True)
+java_gateway.launch_gateway = launch
+try:
+    session._launched({}, (), ())
+except KeyboardInterrupt:
+    sys.exit(0 if ended and signal.getsignal(signal.SIGINT) is signal.default_int_handler else 7)
+sys.exit(8)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, check=False, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def is_alive(pid: int) -> bool:
     """Return whether the process runs; a zombie does not."""
     answer = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], check=False, capture_output=True, text=True)

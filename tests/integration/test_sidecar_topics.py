@@ -327,3 +327,14 @@ def test_once_without_any_topic_replaces_the_earlier_report(pipeline: Pipeline) 
     assert (run.counts(), run.verdicts, run.status) == ({"expected": 1, "processed": 1}, ("unknown",) * 3, 3)
     assert f"topic {pipeline.output} does not exist" in run.report["reasons"]
     assert run.said[-1] == "none of the topics exists, so this run verified nothing"
+
+
+def test_runs_that_only_waited_leave_counters_and_no_old_report(pipeline: Pipeline) -> None:
+    for _ in range(2):
+        with pipeline.live() as live:
+            live.until(lambda r: len(r["waiting_for"]) == 3)
+        assert not any("counters.json" in sentence for sentence in live.said)
+    run = pipeline.once("guarantee=at_least_once")
+    assert run.report["guarantee"] == "at_least_once"
+    assert (run.report["outcome"], run.status) == ("unknown", 3)
+    assert not any("counters.json" in sentence for sentence in run.said)

@@ -423,14 +423,16 @@ class Generations:
             self._record.waiting_sides = frozenset(source.side.value for source in sources if source.topic in absent)
             if topics:
                 return [source for source in sources if source.topic in topics], topics, asked_us
-            if progress.batch >= 0 or not self._once:
+            if progress.batch >= 0 or not self._once or self._publisher.shown is not None:
                 # With `--once`, the last report would otherwise be that of an earlier run.
                 judging.judge_recovered(progress)
+                counters.write(self._state, self._record)
                 self._show(snapshot_of(self._config, progress, judging.sums, self._record, positions))
             if self._once:
                 so = ", so this run verified nothing" if self._runner is None else ""
                 self._say(f"none of the topics exists{so}")
                 break
+            self._watch.look()
             self._stop.wait(1.0)
         return [], {}, progress.lookup_us
 
@@ -472,13 +474,12 @@ class Generations:
         runner.record.measured_through(runner.progress.batch)
         counters.write(self._state, runner.record)
         self._ledger_writer.write(runner.record, runner.progress.lookup_us)
-        snapshot = snapshot_of(self._config, runner.progress, runner.judging.sums, runner.record, runner.positions)
-        canary = self._canary.measures() if self._canary is not None else None
-        self._show(replace(snapshot, canary=canary))
+        self._show(snapshot_of(self._config, runner.progress, runner.judging.sums, runner.record, runner.positions))
 
     def _show(self, snapshot: Snapshot) -> None:
-        """Publish the snapshot, with the sizes of the tables."""
-        snapshot = replace(snapshot, state_bytes=self._sizes.recent())
+        """Publish the snapshot, with the sizes of the tables and the measures of the canary."""
+        canary = self._canary.measures() if self._canary is not None else None
+        snapshot = replace(snapshot, state_bytes=self._sizes.recent(), canary=canary)
         report = self._publisher.publish(snapshot)
         self._shown = snapshot
         if self._notices is not None:

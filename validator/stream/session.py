@@ -275,7 +275,7 @@ def _launched(settings: Mapping[str, str], inherit: Sequence[int], withheld: Col
         own = f"--load-spark-defaults --properties-file {shlex.quote(str(file))}"
         os.environ[_ARGUMENTS] = f"{own} {arguments or 'pyspark-shell'}"
         try:
-            with _stderr_of_the_jvm() as stderr:
+            with _ctrl_c_delayed(), _stderr_of_the_jvm() as stderr:
                 return launch_gateway(popen_kwargs=_Launch(pass_fds=tuple(inherit), stderr=stderr))
         finally:
             os.environ.update(kept)
@@ -283,6 +283,26 @@ def _launched(settings: Mapping[str, str], inherit: Sequence[int], withheld: Col
                 del os.environ[_ARGUMENTS]
             else:
                 os.environ[_ARGUMENTS] = arguments
+
+
+@contextmanager
+def _ctrl_c_delayed() -> Iterator[None]:
+    """Raise a KeyboardInterrupt only at the end of the context. An interrupted launch can leave a JVM that never ends.
+
+    A handler of the caller's own stays: it does not raise KeyboardInterrupt.
+    """
+    raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not raises or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: received.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if received:
+        raise KeyboardInterrupt
 
 
 @contextmanager
