@@ -104,6 +104,7 @@ def test_ctrl_c_interrupts_no_launch_of_a_jvm() -> None:
 import os, signal, sys
 from pyspark import java_gateway
 from validator.stream import session
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts with SIGINT ignored
 ended = []
 def launch(**_):
     os.kill(os.getpid(), signal.SIGINT)
