@@ -226,8 +226,15 @@ class Pipeline:
         """Create the three topics; ``inputs`` and ``outputs`` are numbers of partitions."""
         self.broker.create_topics({self.input: inputs, self.output: outputs, self.late: 1}, config)
 
-    def put(self, topic: str, *values: str | bytes | None, partition: int = 0, key: str | None = None) -> None:
-        """Append records; they are in the log when this returns."""
+    def put(
+        self,
+        topic: str,
+        *values: str | bytes | None,
+        partition: int = 0,
+        key: str | None = None,
+        timestamp_ms: int = 0,
+    ) -> None:
+        """Append records; they are in the log when this returns. Timestamp 0: the time of the call."""
         failures: list[str] = []
 
         def report(error: object, _: object) -> None:
@@ -235,7 +242,7 @@ class Pipeline:
                 failures.append(str(error))
 
         for value in values:
-            self._producer.produce(topic, value, key=key, partition=partition, on_delivery=report)
+            self._producer.produce(topic, value, key, partition, on_delivery=report, timestamp=timestamp_ms)
         assert self._producer.flush(30) == 0
         assert not failures, failures
 

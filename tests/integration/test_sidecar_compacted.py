@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from typing import Final
 
 import pytest
@@ -12,21 +14,29 @@ from tests.integration.sidecar_fixtures import Pipeline, answer, aside_topic, cl
 
 pytestmark = pytest.mark.timeout(900)
 
-COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "segment.ms": "1"}
+COMPACTED: Final = {
+    "cleanup.policy": "compact",
+    "message.timestamp.type": "CreateTime",
+    "min.cleanable.dirty.ratio": "0.001",
+    "segment.ms": "1",
+}
+
+_milliseconds = itertools.count(int(time.time() * 1_000) - 60_000, 10)
 
 
 def test_records_removed_by_compaction_confirm_neither_loss_nor_unknown_id(pipeline: Pipeline) -> None:
     clean_often(pipeline)
     pipeline.create(config=COMPACTED)
     for second in (1, 11, 21):
-        pipeline.put(pipeline.input, click(second, second), key="a")
+        put_in_a_new_segment(pipeline, pipeline.input, click(second, second), "a")
     # Compaction keeps each key's newest record. Key a keeps event 21 and the result of its window.
-    pipeline.put(pipeline.input, click(31, 31, "b"), click(41, 41, "b"), key="b")
+    for second in (31, 41):
+        put_in_a_new_segment(pipeline, pipeline.input, click(second, second, "b"), "b")
     for window in (0, 1, 2):
-        pipeline.put(pipeline.output, answer([10 * window + 1], window), key="a")
+        put_in_a_new_segment(pipeline, pipeline.output, answer([10 * window + 1], window), "a")
     for number in range(2):
-        pipeline.put(pipeline.output, answer([], 9, "c"), key=f"filler-{number}")
-        pipeline.put(pipeline.input, click(100 + number, 41, "b"), key=f"filler-{number}")
+        put_in_a_new_segment(pipeline, pipeline.output, answer([], 9, "c"), f"filler-{number}")
+        put_in_a_new_segment(pipeline, pipeline.input, click(100 + number, 41, "b"), f"filler-{number}")
     await_compaction(pipeline, pipeline.input)
     await_compaction(pipeline, pipeline.output)
 
@@ -57,9 +67,9 @@ def test_a_record_that_compaction_removed_from_a_late_topic_may_explain_a_loss(p
     pipeline.answers(answer([5]), answer([6], 1))
     # The engine set 1, 2, 3 and 4 aside. Compaction removes 1, whose key record 2 has, too.
     for number in (1, 2):
-        pipeline.put(topic, set_aside(number, number), key="a")
+        put_in_a_new_segment(pipeline, topic, set_aside(number, number), "a")
     for number in (3, 4):
-        pipeline.put(topic, set_aside(number, number), key=f"filler-{number}")
+        put_in_a_new_segment(pipeline, topic, set_aside(number, number), f"filler-{number}")
     await_compaction(pipeline, topic)
 
     run = pipeline.once("late=[]", aside_topic(role, topic))
@@ -77,6 +87,15 @@ def test_a_compacted_topic_that_still_has_every_record_proves_a_loss(pipeline: P
     run = pipeline.once()
     assert run.counts() == {"expected": 2, "processed": 1, "missing": 1}
     assert (run.verdicts, run.status) == (("pass", "fail", "fail"), 1)
+
+
+def put_in_a_new_segment(pipeline: Pipeline, topic: str, value: str, key: str) -> None:
+    """Append a record with a timestamp 10 ms after that of the last one, as the log cleaner skips the newest segment.
+
+    The broker begins a segment if a record's timestamp is more than ``segment.ms`` after that of the segment's first
+    record. With the test broker's LogAppendTime, several records can fall into one millisecond.
+    """
+    pipeline.put(topic, value, key=key, timestamp_ms=next(_milliseconds))
 
 
 def clean_often(pipeline: Pipeline) -> None:
