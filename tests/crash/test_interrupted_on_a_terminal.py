@@ -98,28 +98,35 @@ session.start("handler", "local[1]", jars.resolve(pathlib.Path(jars.__file__).wi
 
 
 @pytest.mark.timeout(120)
-def test_ctrl_c_interrupts_no_launch_of_a_jvm() -> None:
-    """A JVM whose launch is interrupted can run for ever. The interrupt follows when the JVM can be ended."""
-    script = """
+@pytest.mark.parametrize(
+    "launch",
+    [
+        "ctrl_c(); reached.append(1)",
+        "ctrl_c(); reached.append(1); raise RuntimeError",
+        "ctrl_c(); reached.append(1); ctrl_c(); reached.append(2)",
+    ],
+    ids=["ends", "fails", "hangs"],
+)
+def test_a_first_ctrl_c_waits_for_the_launch_of_a_jvm_and_a_second_one_interrupts_it(launch: str) -> None:
+    """A JVM whose launch is interrupted can run for ever, but a launch that hangs must end."""
+    script = f"""
 import os, signal, sys
 from pyspark import java_gateway
 from validator.stream import session
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts with SIGINT ignored
-ended = []
-def launch(**_):
-    os.kill(os.getpid(), signal.SIGINT)
-    ended.append(True)
+reached = []
+def ctrl_c(): os.kill(os.getpid(), signal.SIGINT)
+def launch(**_): {launch}
 java_gateway.launch_gateway = launch
 try:
-    session._launched({}, (), ())
+    session._launched({{}}, (), ())
 except KeyboardInterrupt:
-    sys.exit(0 if ended and signal.getsignal(signal.SIGINT) is signal.default_int_handler else 7)
-sys.exit(8)
+    print(reached, signal.getsignal(signal.SIGINT) is signal.default_int_handler)
 """
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, check=False, capture_output=True, text=True, timeout=100
     )
-    assert done.returncode == 0, done.stderr
+    assert (done.stdout, done.stderr) == ("[1] True\n", "")
 
 
 def is_alive(pid: int) -> bool:

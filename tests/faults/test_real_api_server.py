@@ -90,10 +90,11 @@ def test_the_watchdog_waits_for_a_server_that_is_stopped(stage: Stage, real: Rea
     stage.write(fault("pod_failure", **{"for": "600s"}))
     runner = Runner(stage)
     real.stop()
-    runner.kill()
-    log = stage.folder / "st" / "watchdog.log"
-    wait_until(lambda: "healing what it left" in log.read_text(), "the watchdog heals")
-    real.start()
+    try:
+        runner.kill()
+        wait_until(lambda: stage.seen()[-1] == "heal_started", "the watchdog heals")
+    finally:
+        real.start()
     wait_until(lambda: stage.unhealed() == [], "the watchdog has healed")
 
 

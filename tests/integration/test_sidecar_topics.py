@@ -323,10 +323,14 @@ def test_once_without_any_topic_replaces_the_earlier_report(pipeline: Pipeline) 
     assert pipeline.once().status == 0
     for topic in (pipeline.input, pipeline.output, pipeline.late):
         pipeline.broker.delete_topic(topic)
+    counters = pipeline.state() / "counters.json"
+    counters.unlink()
     run = pipeline.once()
     assert (run.counts(), run.verdicts, run.status) == ({"expected": 1, "processed": 1}, ("unknown",) * 3, 3)
     assert f"topic {pipeline.output} does not exist" in run.report["reasons"]
     assert run.said[-1] == "none of the topics exists, so this run verified nothing"
+    assert any(f"{counters} does not exist any more" in sentence for sentence in run.said)
+    assert json.loads(counters.read_text())["classified"]["processed"] == 1
 
 
 def test_runs_that_only_waited_leave_counters_and_no_old_report(pipeline: Pipeline) -> None:

@@ -286,6 +286,9 @@ def test_a_topic_that_was_read_is_not_said_to_be_awaited_for_the_first_time(
     run._await_topics(progress, runner.judging, runner.positions)
     assert f"topic click {words}" in said
     assert said[-1] == "none of the topics exists, so this run verified nothing"
+    run._runner = runner
+    run._await_topics(progress, runner.judging, runner.positions)
+    assert said[-1] == "none of the topics exists"  # this run has read batches
     record = replace(run._record, waiting_for=("click",))
     doubts = doubts_of(runs.config, progress, record, CellTotals.empty())
     assert f"topic click {words}" in [doubt.sentence for doubt in doubts]

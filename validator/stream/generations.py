@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 import validator
 from validator.config.model import Config
 from validator.core.judging import Judging
+from validator.core.totals import CellTotals
 from validator.model.classes import Verdict
 from validator.model.frontier import UNREADABLE_POLICY, Lookup, PartitionId
 from validator.model.progress import IngestProgress
@@ -424,9 +425,9 @@ class Generations:
             if topics:
                 return [source for source in sources if source.topic in topics], topics, asked_us
             if progress.batch >= 0 or not self._once or self._publisher.shown is not None:
-                # With `--once`, the last report would otherwise be that of an earlier run.
+                # Without this, the report of `--once` would still be that of an earlier run.
                 judging.judge_recovered(progress)
-                counters.write(self._state, self._record)
+                self._write_counters(progress, judging.sums)
                 self._show(snapshot_of(self._config, progress, judging.sums, self._record, positions))
             if self._once:
                 so = ", so this run verified nothing" if self._runner is None else ""
@@ -469,17 +470,22 @@ class Generations:
         for topic in runner.record.examples.keys() - in_doubt:
             del runner.record.examples[topic]
         sums = runner.judging.sums
-        runner.record.classified(sums.counts)
-        runner.record.raise_totals(results_of(runner.progress, sums), sums.counts["processed"])
         runner.record.measured_through(runner.progress.batch)
-        counters.write(self._state, runner.record)
+        self._write_counters(runner.progress, sums)
         self._ledger_writer.write(runner.record, runner.progress.lookup_us)
-        self._show(snapshot_of(self._config, runner.progress, runner.judging.sums, runner.record, runner.positions))
+        snapshot = snapshot_of(self._config, runner.progress, sums, runner.record, runner.positions)
+        canary = self._canary.measures() if self._canary is not None else None
+        self._show(replace(snapshot, canary=canary))
+
+    def _write_counters(self, progress: IngestProgress, sums: CellTotals) -> None:
+        """Write the counters for the next start, before anything of them is published."""
+        self._record.classified(sums.counts)
+        self._record.raise_totals(results_of(progress, sums), sums.counts["processed"])
+        counters.write(self._state, self._record)
 
     def _show(self, snapshot: Snapshot) -> None:
-        """Publish the snapshot, with the sizes of the tables and the measures of the canary."""
-        canary = self._canary.measures() if self._canary is not None else None
-        snapshot = replace(snapshot, state_bytes=self._sizes.recent(), canary=canary)
+        """Publish the snapshot, with the sizes of the tables."""
+        snapshot = replace(snapshot, state_bytes=self._sizes.recent())
         report = self._publisher.publish(snapshot)
         self._shown = snapshot
         if self._notices is not None:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -287,22 +288,32 @@ def _launched(settings: Mapping[str, str], inherit: Sequence[int], withheld: Col
 
 @contextmanager
 def _ctrl_c_delayed() -> Iterator[None]:
-    """Raise a KeyboardInterrupt only at the end of the context. An interrupted launch can leave a JVM that never ends.
+    """Raise the KeyboardInterrupt of a first Ctrl-C at the end of the context, that of a second one at once.
 
-    A handler of the caller's own stays: it does not raise KeyboardInterrupt.
+    An interrupted launch can leave a JVM that never ends. A launch that hangs can still be interrupted. If the caller
+    has set a handler, it stays: it does not raise KeyboardInterrupt.
     """
     raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not raises or threading.current_thread() is not threading.main_thread():
         yield
         return
-    received: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _: received.append(number))
+    is_interrupted = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal is_interrupted
+        del number, frame
+        if is_interrupted:
+            raise KeyboardInterrupt
+        is_interrupted = True
+
+    signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if received:
-        raise KeyboardInterrupt
+        if is_interrupted:
+            # It replaces an error of the launch, which the interrupt may have caused.
+            raise KeyboardInterrupt
 
 
 @contextmanager
