@@ -34,7 +34,7 @@ def test_explain_lists_the_history_of_an_event_and_of_a_cell(
     assert status == 0
     assert story.startswith("Event 1\n")
     assert f"{pipeline.input}-0 at offset 0" in story
-    assert f"result in {pipeline.output}-0 at offset 0, 2 times, for cell" in story
+    assert f"result in {pipeline.output}-0 at offset 0 (contains the id 2 times), for cell" in story
     assert "duplicate confirmed, before any fault" in story
 
     status, cell, _ = explained((f"{iso(0)}Z", "a"))

@@ -1,4 +1,4 @@
-"""The windowed join by brute force, from docs/decisions/0090-windowed-join.md: what a cell owes and what it allows.
+"""The windowed join by brute force: what a cell owes and allows by "The rule" in docs/oracles/windowed_join.md.
 
 The rules about time are the reference's; only `e`, and with it the surplus, differs. In a join's history the left input
 is `clicks` and the right one `updates`. The text of an id names its input, as in reports (`7`, `updates/7`).
@@ -22,7 +22,7 @@ Join = Literal["inner", "left"]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How the observations of one (cell, id) count: decision 0090, "What is allowed, what is owed"."""
+    """How the observations of one (cell, id) count, by "The rule" in docs/oracles/windowed_join.md."""
 
     used: int
     aside: int
@@ -43,7 +43,7 @@ class JoinReference(Reference):
     # What is allowed and what is owed
 
     def share(self, cell: Cell, id_: str) -> Share:
-        """Apply the rule of decision 0090 to one id."""
+        """Apply the rule to one id."""
         seen = self.observed.get((cell, id_), Counter())
         copies = len(self.copies.get((cell, id_), ()))
         if copies == 0:

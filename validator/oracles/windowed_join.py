@@ -1,7 +1,7 @@
 """The windowed join: two inputs joined per key within tumbling windows; a result carries the ids of both.
 
 The module decides what a cell owes, which ids it allows and how its observations are allocated. Source:
-docs/decisions/0090-windowed-join.md, "What is allowed, what is owed"; the names are those of the decision.
+docs/oracles/windowed_join.md, "The rule", and so are the names.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class WindowedJoin(Windows):
     def classes(
         self, id_counts: IdCounts, flags: Flags, texts: Sequence[str], *, collapse: bool, drops_late: bool
     ) -> IdVerdicts:
-        """Return the classes by the rule of decision 0090. Repeated ids of an input count once per cell anyway."""
+        """Return the classes by the rule of the module. Repeated ids of an input count once per cell anyway."""
         del collapse
         prefix = IdSpace(self.right, keeps_integers=False).prefix
         of_right = np.array([text.startswith(prefix) for text in texts], dtype=np.bool_)
@@ -198,7 +198,7 @@ def allocated(
     results: Ints,
     set_aside: Ints,
 ) -> JoinAllocation:
-    """Apply the rule of decision 0090, with one entry per (cell, id).
+    """Apply the rule of docs/oracles/windowed_join.md, with one entry per (cell, id).
 
     ``cell``: cell numbers, from 0. ``copies``: copies of the event that were read. ``sure``: those of them that the
     engine must have used. ``waiting``: these, and the copies that the engine may not have consumed yet. ``results``:

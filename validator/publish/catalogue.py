@@ -81,16 +81,16 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "events_total",
         "counter",
         "contributions",
-        "Contributions by the class in which they were first counted. The totals of consecutive batches are compared, "
-        "so while new events arrive a contribution can be counted in a later class than its first.",
+        "Contributions by their first class, as far as the totals of consecutive batches show it. While new events "
+        "arrive, a contribution can be counted in a later class.",
         (CONTRIBUTION,),
     ),
     Metric(
         "reclassified_total",
         "counter",
         "contributions",
-        "Contributions that moved from one class to another, counted from the totals of consecutive batches. While new "
-        "events arrive, a move can be counted in events_total instead.",
+        "Contributions that moved from one class to another, as far as the totals of consecutive batches show it. A "
+        "move can be hidden by new events: events_total then counts the contribution in the class that it moved to.",
         (Label("from", MOVED, "class before"), Label("to", MOVED, "class after")),
     ),
     Metric("contributions", "gauge", "contributions", "Contributions now in each class.", (CONTRIBUTION,)),

@@ -213,7 +213,7 @@ def _sentence(row: Row) -> str:
         else ""
     )
     window = "" if row["window_start_us"] is None else f" of {rfc3339(row['window_start_us'])}"
-    times = "" if row["times"] == 1 else f", {row['times']} times"
+    times = "" if row["times"] == 1 else f" (contains the id {row['times']} times)"
     return (
         f"{rfc3339(row['lookup_us'])} batch {row['batch']}: {_SIDE_PHRASES[row['side']]} "
         f"{row['topic']}-{row['partition']} at offset {row['offset']}{times}, "

@@ -61,7 +61,8 @@ class BrokersWatch:
         """Look for an answer since the last call. Returns at once; to be called regularly."""
         now = self._clock()
         silent = now - self._brokers.answered_at
-        # An answer between two calls ends a silence, too. A request of an earlier silence may have been refused since.
+        # An answer between two calls ends a silence, too. A request that was sent during the silence may have been
+        # refused after the answer.
         if silent < _ASK_AFTER_SECONDS or self._asked_at is None or self._asked_at <= self._brokers.answered_at:
             self._asked_at = self._refused = None
             if self.problem is not None:

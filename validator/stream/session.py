@@ -168,7 +168,7 @@ def start(
     try:
         SparkContext.getOrCreate(conf)
         if handler is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, handler)  # the context's would interrupt a batch with KeyboardInterrupt
+            signal.signal(signal.SIGINT, handler)  # SparkContext's handler would interrupt a batch
         return SparkSession.builder.config(conf=conf).getOrCreate()
     except Py4JJavaError as error:
         if local:
