@@ -1,5 +1,5 @@
-"""The windowed join's reference: hand-written cases for the rule in docs/oracles/windowed_join.md, and random worlds with
-correct and broken engines.
+"""The windowed join's reference: hand-written cases for "The rule" in docs/oracles/windowed_join.md, and random worlds
+with correct and broken engines.
 
 In the hand-written cases windows are [0, 10), [10, 20), ...; overdue after 5 and missing after 10. An event at 10
 closes window 0.
