@@ -90,10 +90,11 @@ def test_a_compacted_topic_that_still_has_every_record_proves_a_loss(pipeline: P
 
 
 def put_in_a_new_segment(pipeline: Pipeline, topic: str, value: str, key: str) -> None:
-    """Append a record with a timestamp 10 ms after that of the last one, as the log cleaner skips the newest segment.
+    """Append a record that begins a new segment, because the log cleaner skips the newest segment.
 
-    The broker begins a segment if a record's timestamp is more than ``segment.ms`` after that of the segment's first
-    record. With the test broker's LogAppendTime, several records can fall into one millisecond.
+    Its timestamp is 10 ms after that of the previous record. The broker begins a segment if a record's timestamp is
+    more than ``segment.ms`` after that of the segment's first record. With the test broker's LogAppendTime, several
+    records can fall into one millisecond.
     """
     pipeline.put(topic, value, key=key, timestamp_ms=next(_milliseconds))
 

@@ -338,6 +338,7 @@ def test_runs_that_only_waited_leave_counters_and_no_old_report(pipeline: Pipeli
         with pipeline.live() as live:
             live.until(lambda r: len(r["waiting_for"]) == 3)
         assert not any("counters.json" in sentence for sentence in live.said)
+    (pipeline.state() / "report.json").write_text("damaged")
     run = pipeline.once("guarantee=at_least_once")
     assert run.report["guarantee"] == "at_least_once"
     assert (run.report["outcome"], run.status) == ("unknown", 3)

@@ -25,9 +25,12 @@ QUOTED = re.compile(r"`+[^`]+`+")
 TEXTS = (
     "dashboards/generated/**/*.json",
     "dashboards/generated/**/*.yaml",
+    "docs/guide/*.yaml",
     "helm/streamproof/templates/NOTES.txt",
     "helm/streamproof/values.yaml",
+    "testbed/**/*.java",
     "validator/publish/*.html",
+    "validator/stream/*.properties",
 )
 SCRIPTS = ("validator/publish/page.js", "validator/publish/plots.js")
 SCRIPT_PART = re.compile(
@@ -74,6 +77,13 @@ def test_a_page_has_no_forbidden_word(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
     found = [f"{number}: {match[0]}" for number, line in enumerate(lines, 1) for match in FORBIDDEN.finditer(line)]
     assert not found, f"{page.relative_to(ROOT)} has words that docs/style.md forbids: {found}"
+
+
+@pytest.mark.parametrize("record", sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md")), ids=lambda path: path.stem)
+def test_a_decision_has_three_parts_on_one_page(record: Path) -> None:
+    text = record.read_text(encoding="utf-8")
+    assert [part for part in ("Context", "Decision", "Consequences") if f"**{part}" not in text] == []
+    assert len(text.splitlines()) <= 60
 
 
 def _docstrings(tree: ast.AST) -> list[ast.Constant]:

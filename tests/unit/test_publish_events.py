@@ -206,7 +206,7 @@ def test_a_finding_says_how_much_since_when_after_which_fault_and_what_to_do() -
     missing, duplicate = findings(build(last()), newest(last()), History())
     assert (missing.count, duplicate.count) == (LOST, REPEATED)
     assert missing.since == rfc3339(newest(last())[0].first_us)
-    assert "All after fault kill-one-worker on taskmanager-1" in duplicate.blamed
+    assert "All after fault kill-one-worker on taskmanager-1" in duplicate.attributed
     assert missing.advice == ADVICE[ViolationClass.MISSING]
     assert missing.command == "streamproof explain STATE --id 400000"
     assert not missing.tolerated

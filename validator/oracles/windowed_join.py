@@ -1,7 +1,7 @@
 """The windowed join: two inputs joined per key within tumbling windows; a result carries the ids of both.
 
-The module decides what a cell owes, which ids it allows and how its observations are allocated. Source:
-docs/oracles/windowed_join.md, "The rule", and so are the names.
+The module decides what a cell owes, which ids it allows and how its observations are allocated. The rule and
+its names are in docs/oracles/windowed_join.md, "The rule".
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class WindowedJoin(Windows):
     def classes(
         self, id_counts: IdCounts, flags: Flags, texts: Sequence[str], *, collapse: bool, drops_late: bool
     ) -> IdVerdicts:
-        """Return the classes by the rule of the module. Repeated ids of an input count once per cell anyway."""
+        """Return the classes by the rule (see the module's docstring). An input's repeated ids count once per cell."""
         del collapse
         prefix = IdSpace(self.right, keeps_integers=False).prefix
         of_right = np.array([text.startswith(prefix) for text in texts], dtype=np.bool_)

@@ -82,7 +82,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "counter",
         "contributions",
         "Contributions by their first class, as far as the totals of consecutive batches show it. While new events "
-        "arrive, a contribution can be counted in a later class.",
+        "arrive, a contribution can be counted in a class that it reached after its first one.",
         (CONTRIBUTION,),
     ),
     Metric(

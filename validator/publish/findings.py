@@ -49,7 +49,7 @@ class Finding:
     violation: str
     count: int
     sentence: str
-    blamed: str
+    attributed: str
     tolerated: bool
     since: str | None
     advice: str
@@ -82,7 +82,7 @@ def findings(
                 violation=violation.value,
                 count=count,
                 sentence=one if count == 1 else several,
-                blamed=attribution(report["faults"], violation.value, count).strip(),
+                attributed=attribution(report["faults"], violation.value, count).strip(),
                 tolerated=not breaks(violation, report["guarantee"]),
                 since=_since(report, confirmed, history or History(), violation.value),
                 advice=_advice(violation, count, violations),

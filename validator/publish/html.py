@@ -116,7 +116,7 @@ def _finding(finding: Finding, state: str) -> str:
     since = f"first confirmed {clock(finding.since)} UTC" if finding.since else "before the start of the kept history"
     lines = [("since", since)]
     lines += [("where", finding.where)] if finding.where else []
-    lines += [("fault", finding.blamed)] if finding.blamed else []
+    lines += [("fault", finding.attributed)] if finding.attributed else []
     lines += [("note", "The declared guarantee tolerates this class.")] if finding.tolerated else []
     lines += [("do", finding.advice)]
     listed = "".join(f"<dt>{name}</dt><dd>{escape(said)}</dd>" for name, said in lines)

@@ -53,7 +53,7 @@ function become(old, node) {
   settle(old, [...node.childNodes]);
 }
 const fill = (id, nodes) => settle(at(id), nodes);
-const tell = (id, text) => fill(id, text === "" ? [] : [document.createTextNode(text)]);
+const setText = (id, text) => fill(id, text === "" ? [] : [document.createTextNode(text)]);
 // The age changes with each update. It is a separate node, so that the instant beside it stays selected.
 const since = (instant, now) => [`first confirmed ${near(instant)} UTC, `, make("span", `${ago((now - Date.parse(instant)) / 1000)} ago`)];
 function runbook(path) { const link = make("a", path.split("/").pop()); link.href = path; return link; }
@@ -97,14 +97,14 @@ function verdicts(update) {
     const over = Object.entries(report.verdicts_over).map(([span, of]) => `last ${span}: ${shown(of[name])}`).join(", ");
     card.append(words(name) + (declared ? " (declared)" : ""), big, make("span", over, "over"));
     if (declared && verdict === "fail" && first) {
-      const told = make("span", undefined, "over");
-      told.append(...since(first, Date.parse(report.time)));
-      card.append(told);
+      const age = make("span", undefined, "over");
+      age.append(...since(first, Date.parse(report.time)));
+      card.append(age);
     }
     return keyed(card, name);
   }));
   const said = `${words(report.guarantee)}: ${report.outcome}`;
-  if (said !== lastSaid) { lastSaid = said; tell("said", `The verdict is now: ${said}.`); }
+  if (said !== lastSaid) { lastSaid = said; setText("said", `The verdict is now: ${said}.`); }
 }
 function findings(update) {
   const report = update.report, now = Date.parse(report.time);
@@ -115,7 +115,7 @@ function findings(update) {
     card.append(make("strong", f.count), ` ${f.sentence}.`);
     line("since", ...(f.since ? since(f.since, now) : ["before the start of the kept history"]));
     if (f.where) line("where", f.where);
-    if (f.blamed) line("fault", f.blamed);
+    if (f.attributed) line("fault", f.attributed);
     if (f.tolerated) line("note", "The declared guarantee tolerates this class.");
     line("do", f.advice);
     if (f.command) line("history", ...command(f.violation, f.command));
@@ -126,7 +126,7 @@ function findings(update) {
     return keyed(card, f.violation);
   }));
   at("engine").hidden = update.effective.length === 0;
-  tell("effective", update.effective.join(" "));
+  setText("effective", update.effective.join(" "));
   at("effective").className = report.effective_guarantee && report.effective_guarantee.finding ? "finding" : "quiet";
   // The cards above show the violations. The list of reasons is shown only if one of them is a doubt, which has no card.
   const doubts = report.outcome === "unknown" || report.reasons.length > update.findings.length;
@@ -143,9 +143,9 @@ function topics(report) {
 }
 // There may be thousands of partitions: the page requests the rows only while they are unfolded, and redraws changed ones.
 const drawn = new Map();
-function frontier(told) {
-  tell("partitions-of", `As of batch ${shown(told.batches)}, ${near(told.time)} UTC.`);
-  fill("partitions", told.rows.map((sent) => {
+function frontier(listed) {
+  setText("partitions-of", `As of batch ${shown(listed.batches)}, ${near(listed.time)} UTC.`);
+  fill("partitions", listed.rows.map((sent) => {
     const values = [...sent.slice(0, -1), near(sent[sent.length - 1])];
     const key = `${sent[1]} ${sent[0]}`, said = JSON.stringify(values), known = drawn.get(key);
     if (known && known.said === said) return known.tr;
@@ -165,16 +165,16 @@ async function askFrontier() {
     while (owed && at("frontier").open) {
       owed = false;
       // Without an answer, the rows and the number of their batch stay. The next update or beat requests them again.
-      const told = await fetch("partitions.json", { signal: AbortSignal.timeout(ANSWER_MS) }).then((answer) => answer.json()).catch(() => null);
+      const listed = await fetch("partitions.json", { signal: AbortSignal.timeout(ANSWER_MS) }).then((answer) => answer.json()).catch(() => null);
       if (!at("frontier").open) continue;
-      if (told && told.rows) frontier(told);
-      else if (drawn.size === 0) tell("partitions-of", told ? "No batch yet." : "The sidecar does not answer.");
+      if (listed && listed.rows) frontier(listed);
+      else if (drawn.size === 0) setText("partitions-of", listed ? "No batch yet." : "The sidecar does not answer.");
     }
   } finally { asking = false; }
 }
 function opened() {
   drawn.clear(); fill("partitions", []);
-  tell("partitions-of", at("frontier").open ? "Asking the sidecar." : "");
+  setText("partitions-of", at("frontier").open ? "Asking the sidecar." : "");
   askFrontier();
 }
 const within = (report) => report.latency_resolution_seconds ? ` (± ${report.latency_resolution_seconds.toFixed(1)})` : "";
@@ -218,16 +218,16 @@ function faults(report) {
       cell(f.throughput_penalty_ratio, "n"), cell(f.latency_penalty_ratio, "n"), cell(broke(f.violations))), f.id);
   }));
   const now = report.faults.filter((f) => f.start !== null && f.healed === null).map((f) => `${f.name || f.kind} on ${f.target} since ${near(f.start)} UTC`);
-  tell("shaded", report.faults.length === 0 ? "No fault was injected." : "Shaded: a fault is active. Dashed: the sidecar restarted. "
+  setText("shaded", report.faults.length === 0 ? "No fault was injected." : "Shaded: a fault is active. Dashed: the sidecar restarted. "
     + (now.length ? `In force now: ${now.join(", ")}.` : "No fault is active now."));
 }
 function violations(list, open) {
   const c = list.counts, most = list.violations.slice(0, LISTED_MOST), shownNow = most.slice(0, all ? LISTED_MOST : LISTED), more = at("more");
   lastList = [list, open];
   more.hidden = most.length <= LISTED;
-  tell("more", all ? `Show only the newest ${LISTED}` : `Show all ${most.length} that are kept`);
+  setText("more", all ? `Show only the newest ${LISTED}` : `Show all ${most.length} that are kept`);
   more.setAttribute("aria-expanded", String(all));
-  tell("violated", list.violations.length === 0 ? "None is known."
+  setText("violated", list.violations.length === 0 ? "None is known."
     : `Contributions and results concerned: ${shown(c.confirmed)} confirmed, ${shown(c.suspected)} suspected, ${shown(c.retracted)} retracted; ${shown(open)} confirmed and not acknowledged. Newest first.`);
   at("violations-frame").hidden = list.violations.length === 0;
   fill("violations", shownNow.map((v) => {
@@ -242,13 +242,13 @@ function show(update) {
   const report = update.report;
   if (report === null) return;
   document.title = `${MARK[report.outcome]} ${report.outcome} – ${report.pipeline}`;
-  tell("pipeline", report.pipeline);
-  tell("headline", update.headline);
-  tell("version", `streamproof ${report.validator.version}.`);
+  setText("pipeline", report.pipeline);
+  setText("headline", update.headline);
+  setText("version", `streamproof ${report.validator.version}.`);
   restoring = update.restoring; time = report.time; doubt = update.canary && update.canary.doubt ? update.canary : null;
   verdicts(update); findings(update); tiles(report, update.canary); topics(report); measures(report); faults(report);
   if (at("frontier").open) askFrontier();
-  tell("outstanding", update.outstanding.join(" "));
+  setText("outstanding", update.outstanding.join(" "));
   if (update.violations) violations(update.violations, report.violations_unacknowledged);
   counts("contributions", report.contributions); counts("results", report.results); counts("cells", report.cells);
   Timeline.add(update.rows, update.restarts, report.faults, update.definition);
@@ -262,7 +262,7 @@ function fresh() {
   const now = performance.now(), silent = heardAt === null ? null : (now - heardAt) / 1000, age = batchAge === null ? null : batchAge + (now - batchAgeAt) / 1000;
   const dead = lost || silent === null || silent > SILENT_SECONDS;
   at("lamp").className = dead ? "off" : age === null || age > STALE_SECONDS || doubt ? "" : "on";
-  tell("when", (dead ? "not connected" : age === null ? "no batch yet" : `live, last batch ${ago(age)} ago`) + (time ? ` · as of ${clock(time)} UTC` : ""));
+  setText("when", (dead ? "not connected" : age === null ? "no batch yet" : `live, last batch ${ago(age)} ago`) + (time ? ` · as of ${clock(time)} UTC` : ""));
   let notice = "", book = null;
   if (dead && ended) notice = `The sidecar was stopped ${ago(silent)} ago. This page shows the last report. Trying again.`;
   else if (dead && silent !== null) notice = `The sidecar has not answered for ${ago(silent)}. This page shows the last report; check that its process runs. Trying again.`;
@@ -272,9 +272,9 @@ function fresh() {
   else if (doubt) { notice = doubt.doubt; book = doubt.runbook; }
   // The number of seconds grows: without it, the sentence stays the same, and a screen reader says it once.
   const alarm = notice.replace(/ for [\d.]+ \w+| [\d.]+ \w+ ago/, "");
-  tell("noticed", notice);
+  setText("noticed", notice);
   fill("noticed-book", book === null ? [] : [document.createTextNode(" Runbook: "), runbook(book)]);
-  tell("alarm", alarm);
+  setText("alarm", alarm);
   at("notice").hidden = notice === "";
 }
 let lost = false, ended = false;

@@ -104,9 +104,9 @@ const Timeline = (() => {
   }
   // The plot has the role slider: a screen reader passes the arrow keys to it, and says the text of its value on a change.
   function stand(u, plot, frame, i) {
-    const times = u.data[0], told = plot.lines.map(([label], k) => `${label} ${shown(u.data[k + 1][i])}`).join(", ");
+    const times = u.data[0], values = plot.lines.map(([label], k) => `${label} ${shown(u.data[k + 1][i])}`).join(", ");
     for (const [name, t] of [["min", times[0]], ["max", times[times.length - 1]], ["now", times[i]]]) frame.setAttribute(`aria-value${name}`, t ?? 0);
-    frame.setAttribute("aria-valuetext", times.length ? `${clock(times[i])}: ${told}` : "no point yet");
+    frame.setAttribute("aria-valuetext", times.length ? `${clock(times[i])}: ${values}` : "no point yet");
   }
   // Arrow keys move along the points, as the mouse does.
   function step(event, u, plot, frame) {

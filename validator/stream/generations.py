@@ -27,6 +27,7 @@ from validator.model.snapshot import Snapshot
 from validator.model.wording import plural
 from validator.publish.notices import Notices
 from validator.publish.publisher import Publisher
+from validator.publish.report import REPORT_FILE
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import Rules
 from validator.state import identity
@@ -424,7 +425,7 @@ class Generations:
             self._record.waiting_sides = frozenset(source.side.value for source in sources if source.topic in absent)
             if topics:
                 return [source for source in sources if source.topic in topics], topics, asked_us
-            if progress.batch >= 0 or not self._once or self._publisher.shown is not None:
+            if progress.batch >= 0 or not self._once or (self._state / REPORT_FILE).exists():
                 # Without this, the report of `--once` would still be that of an earlier run.
                 judging.judge_recovered(progress)
                 self._write_counters(progress, judging.sums)
@@ -478,7 +479,7 @@ class Generations:
         self._show(replace(snapshot, canary=canary))
 
     def _write_counters(self, progress: IngestProgress, sums: CellTotals) -> None:
-        """Write the counters for the next start, before anything of them is published."""
+        """Write the counters for the next start, before any of them is published."""
         self._record.classified(sums.counts)
         self._record.raise_totals(results_of(progress, sums), sums.counts["processed"])
         counters.write(self._state, self._record)

@@ -24,7 +24,7 @@ _SECOND_LETTERS: Final = 19
 """Length of an instant in RFC 3339 up to the second."""
 
 
-class Asked(Protocol):
+class AnsweringBrokers(Protocol):
     """The attributes of `Brokers` that the watch uses."""
 
     servers: str
@@ -40,7 +40,7 @@ class BrokersWatch:
 
     def __init__(
         self,
-        brokers: Asked,
+        brokers: AnsweringBrokers,
         ask: Callable[[], object],
         say: Callable[[str], None],
         now_us: Callable[[], int],

@@ -290,8 +290,8 @@ def _launched(settings: Mapping[str, str], inherit: Sequence[int], withheld: Col
 def _ctrl_c_delayed() -> Iterator[None]:
     """Raise the KeyboardInterrupt of a first Ctrl-C at the end of the context, that of a second one at once.
 
-    An interrupted launch can leave a JVM that never ends. A launch that hangs can still be interrupted. If the caller
-    has set a handler, it stays: it does not raise KeyboardInterrupt.
+    An interrupted launch can leave a JVM that never ends. A launch that hangs can still be interrupted. A handler
+    that the caller has set stays, because it does not raise KeyboardInterrupt.
     """
     raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not raises or threading.current_thread() is not threading.main_thread():
@@ -312,7 +312,7 @@ def _ctrl_c_delayed() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if is_interrupted:
-            # It replaces an error of the launch, which the interrupt may have caused.
+            # This replaces an error of the launch, because Ctrl-C may have caused that error.
             raise KeyboardInterrupt
 
 
