@@ -49,7 +49,7 @@ KINDS: Final[Mapping[str, Callable[[int], int | str]]] = {
 SIZES: Final = ((10, 50_000), (100, 500))
 """Batches, and events in each."""
 WAYS: Final = ((1, "processes"), (10, "processes"), (10, "one process"))
-RATE: Final = 100
+RATE: Final = 120
 _WARM_SECONDS: Final = 20.0
 _SECONDS: Final = 40.0
 
