@@ -568,3 +568,14 @@ def test_records_of_a_new_partition_that_expired_before_they_were_read_are_a_dou
     assert (found.contributions["processed"], set(found.verdicts.values())) == (2, {UNKNOWN})
     assert any(reason.startswith(f"5 records of {topic}-1 expired") for reason in found.reasons)
     assert all(part.invisible == 0 for part in found.coverage)
+
+
+def test_a_state_whose_cells_are_all_retired_keeps_their_totals_before_its_first_batch(tmp_path: Path) -> None:
+    """Otherwise a run that waits for its topics would count these contributions again."""
+    runs = RunsOfOneState(tmp_path)
+    runner = runs.start(lambda: None)
+    empty = CellTotals.empty()
+    retired = replace(empty, counts={**empty.counts, "expected": 3, "processed": 3})
+    judging = Judging(runner.judging.known, runner.judging.rules, retired=retired)
+    judging.judge_recovered(runner.progress)
+    assert {name: count for name, count in judging.sums.counts.items() if count} == {"expected": 3, "processed": 3}

@@ -436,7 +436,7 @@ class Judging:
 
         The verdicts do not count as recorded. The next batch records those that the derived tables lack.
         """
-        if self.judged is None and (len(self.cells) or not self.settled.is_empty):
+        if self.judged is None:
             self.absorb(
                 None, progress.clock(), partition_offsets_of(progress, reports_unconsumed=self.rules.reports_unconsumed)
             )
