@@ -64,7 +64,7 @@ CITED = {
             f"ten processes take {gib(TEN['pss_mib'])}, {TEN['pss_mib_per_sidecar']} MiB each, against "
             f"{ALONE['pss_mib']} MiB of one alone. Ten in one process take {gib(IN_ONE['pss_mib'])}"
         ),
-        f"{ALONE['pss_mib'] / 1024:.1f} GiB at 120 events/s, and {TEN['pss_mib_per_sidecar'] / 1024:.1f} GiB as one of ten",
+        f"{gib(ALONE['pss_mib'])} at 120 events/s, and {gib(TEN['pss_mib_per_sidecar'])} as one of ten",
         (
             f"The start of one took {ALONE['all_started_seconds']:.0f} s, "
             f"the start of ten {TEN['all_started_seconds']:.0f} s"
