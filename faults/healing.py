@@ -34,7 +34,8 @@ class HealPolicy:
     say: Callable[[str], None] = lambda _: None
     """Receives progress messages at once, since the operator may have to act."""
     awaits_calls: bool = True
-    """Whether to wait for a call that is unfinished at the timeout. If not, the fault's next healing waits."""
+    """Whether to wait for a call that is unfinished at the timeout. If not, the next attempt to heal the fault waits
+    for it."""
 
 
 def wait_until(probe: Callable[[], bool], within_seconds: float) -> bool:
@@ -214,7 +215,7 @@ class _Healing:
         try:
             return do()
         except NotVerified:
-            raise  # another fault, which is maintained during the wait, has ended early
+            raise  # another fault, which must stay active during the wait, has ended early
         except (FaultError, OSError) as error:
             self._fail(task, f"is not healed: {error}")
         return None

@@ -216,7 +216,7 @@ class Generations:
                 try:
                     return self._ended(runner)
                 except NewGenerationWanted as wanted:
-                    # For example, the lookups of the end listed a partition that needs cells which left memory.
+                    # For example, a new partition was found at the end, and judging it needs cells that left memory.
                     self._record.has_ended, outcome = False, wanted
             if isinstance(outcome, StateTaken):
                 raise outcome
@@ -366,7 +366,7 @@ class Generations:
         )
 
     def _run_in_parts(self, runner: BatchRunner, lookups: Mapping[PartitionId, Lookup]) -> BaseException | None:
-        """Read a batch that did not fit into memory in parts."""
+        """Read, in parts, a batch that did not fit into memory as a whole."""
         outcome = self._isolation.run(runner, self._stop, lookups, self._meanwhile)
         if not self._isolation.wanted and not self._isolation.skipped:
             # Each record fits on its own: the batch as a whole was too large.
