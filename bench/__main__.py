@@ -10,6 +10,7 @@ restart: time and memory of a start with ``--cells`` settled cells (repeatable);
 day: memory over 24 hours of event time with 100,000 keys a minute, and a start with their 144 M cells (half an hour).
 disk: bytes per event on disk, by the kind of its id.
 many: memory and CPU of quiet sidecars, in processes of their own and in one.
+outage: the brokers are away for ``--seconds`` below a live sidecar that waits for results.
 ``scripts/bench campaign [NAME]`` runs a fault campaign instead: docs/campaigns.md.
 """
 
@@ -28,7 +29,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from bench import campaign, sizing, table
+from bench import campaign, outage, sizing, table
 from bench.measuring import Sampler
 from bench.restart import day, idle, restart
 from bench.writer import Load
@@ -144,6 +145,15 @@ def many(_: argparse.Namespace) -> list[dict[str, Any]]:
     with EmbeddedBroker(heap_mb=512) as broker:
         broker.create_topics({"click": 1, "output": 1})
         rows = [sizing.many(broker.bootstrap_servers, CONFIG, number, way) for number, way in sizing.WAYS]
+    _print(rows)
+    return rows
+
+
+def away(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """An outage of the brokers below a live sidecar."""
+    with EmbeddedBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as folder:
+        broker.create_topics({"click": 1, "output": 1})
+        rows = [outage.outage(_config(folder, broker, given.batch), broker, given.seconds)]
     _print(rows)
     return rows
 
@@ -358,6 +368,7 @@ _PARTS: Final = {
     "disk": disk,
     "many": many,
     "idle": idle,
+    "outage": away,
 }
 
 

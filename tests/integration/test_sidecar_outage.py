@@ -99,6 +99,37 @@ def test_results_due_in_an_outage_get_their_time_afterwards(
 
 
 @pytest.mark.extended
+def test_an_outage_in_which_no_request_fails_proves_no_loss(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The brokers are away for less time than Spark's client and the driver wait for an answer. The time limits of the
+    watch are short, as is `missing_after`."""
+    for name in ("_ASK_AFTER_SECONDS", "_SAY_AFTER_SECONDS"):
+        monkeypatch.setattr(outage, name, 2.0)
+    missing_seconds = 10.0
+    timing = ("timing.overdue_after=2s", f"timing.missing_after={missing_seconds:g}s")
+    with EmbeddedBroker() as broker:
+        pipeline = Pipeline("short", broker.bootstrap_servers, tmp_path, broker, spark)
+        pipeline.create()
+        pipeline.clicks(click(1, 1), click(2, 2), click(3, 11))
+        with pipeline.live(*timing) as live:
+            live.until(lambda r: r["cells"]["closed"] == 1)
+            broker.kill()
+            since = time.monotonic()
+            live.until_said(" do not answer (last answer at ")
+            live.ended.wait(missing_seconds + 2.0 - (time.monotonic() - since))
+            broker.restart()
+            pipeline.answers(answer([1]))
+            report = live.until(lambda r: r["contributions"]["processed"] == 1)
+            assert report["violations"]["confirmed"]["missing"] == 0
+            report = live.until(lambda r: r["violations"]["confirmed"]["missing"] == 1)
+            assert report["violations"]["retracted"]["missing"] == 0
+            assert not [line for line in live.said if "trying again" in line or "the query restarts" in line]
+        assert live.status == 1
+    assert not (pipeline.state() / FILE).exists()
+
+
+@pytest.mark.extended
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_brokers_that_fall_silent_are_named(
     how: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

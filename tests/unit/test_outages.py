@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from tests.unit.ended_run import RunsOfOneState
+from tests.unit.ended_run import ENDS, RunsOfOneState
 from tests.unit.read_through import Suspected, read_through
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.core.judging import Judging
@@ -21,6 +21,7 @@ from validator.publish.publisher import Publisher
 from validator.reconcile.judge import Rules
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
+from validator.stream.batch import NewGenerationWanted
 from validator.stream.brokers import BrokersRefuse, BrokersUnreachable
 from validator.stream.commit_rows import outages_by, topic_marks
 from validator.stream.generations import Generations
@@ -246,3 +247,36 @@ def test_the_status_is_printed_while_the_sidecar_waits_for_its_brokers(
     run._run_generations(cast("SparkSession", None))
     assert said == ["no answer from the Kafka brokers at kafka:9092; trying again"]
     assert looked == [0.0]
+
+
+def test_silence_in_which_no_request_failed_is_committed_as_an_outage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The silent brokers answer before any request has failed: the next batch ends its generation without a commit."""
+    runs, stop, opened = RunsOfOneState(tmp_path), threading.Event(), list[Outages]()
+    run = Generations(
+        *(runs.config, runs.tables, runs.brokers, Publisher(runs.config, tmp_path), None),
+        once=False, leave_open=False, at_rest=False, say=[].append, stop=stop,
+    )  # fmt: skip
+    runs.now_us += 1
+    monkeypatch.setattr(run, "_await_topics", lambda *_: (["a source"], {}, runs.now_us))
+    monkeypatch.setattr(run, "_open_generation", lambda progress, *_: (progress, {}))
+
+    def run_generation(*given: object) -> BaseException | None:
+        progress = cast("IngestProgress", given[4])
+        opened.append(progress.outages)
+        run._runner = runner = replace(runs.start(), has_outage=lambda: run._outage_note.noted)
+        if progress.outages:
+            stop.set()
+            return None
+        run._watch.problem = "the Kafka brokers at kafka:9092 do not answer"
+        monkeypatch.setattr(run._watch, "look", lambda: None)
+        run._meanwhile()
+        with pytest.raises(NewGenerationWanted) as wanted:
+            runner.advance(ENDS)
+        assert not runner.is_ahead
+        return wanted.value
+
+    monkeypatch.setattr(run, "_run_generation", run_generation)
+    run._run_generations(cast("SparkSession", None))
+    assert opened == [(), ((runs.now_us - 1, runs.now_us),)]

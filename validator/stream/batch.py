@@ -100,6 +100,8 @@ class BatchRunner:
     """Runs the batches of one generation. `process` is the body of `foreachBatch`.
 
     ``opened_batch``: the last batch that is committed when the query starts. ``workers``: they read the records.
+    ``has_outage``: whether the brokers were silent since this generation began; its outages are those that the next
+    generation commits.
     ``is_ahead``: the memory may be ahead of the committed tables, since a batch is being committed or did not complete.
     After such a batch there is no further one: its facts would be folded twice.
     """
@@ -128,6 +130,7 @@ class BatchRunner:
     ends_of_batch: Mapping[PartitionId, int] = field(default_factory=dict)
     positions: Positions = field(default_factory=Positions)
     acknowledged: Callable[[], Sequence[Settlement]] = tuple
+    has_outage: Callable[[], bool] = lambda: False
     _frontiers_us: int = 0
     _policies_us: int = 0
     _saved: int = -1
@@ -233,6 +236,9 @@ class BatchRunner:
         ``skipped``: the partition whose next record is not read.
         """
         assert not self.is_ahead, "no batch follows one that did not complete"
+        if self.has_outage():
+            # Spark's client waited for the brokers, so no request failed.
+            raise NewGenerationWanted("the brokers did not answer for some time")
         began = time.monotonic()
         # The instant is taken before the lookups: a topic or partition that they do not list had no result by then.
         lookup_us = max(self.progress.lookup_us + 1, self.now_us())

@@ -326,6 +326,7 @@ class Generations:
             retired=recovered.retired,
             positions=recovered.positions,
             acknowledged=self._settled.read,
+            has_outage=lambda: self._outage_note.noted,
             read_faults=self._read_faults,
             publish=self._publish,
             now_us=self._now_us,
@@ -494,6 +495,8 @@ class Generations:
 
     def _meanwhile(self) -> None:
         self._watch.look()
+        if self._watch.problem is not None:
+            self._outage_note.note()
         if self._notices is not None:
             self._notices.write_status(because=self._watch.problem)
 
