@@ -279,7 +279,8 @@ def _sidecar() -> tuple[Alert, ...]:
             f"count by (pipeline, topic) ({recent_lag} != {recent_lag})",
             "the sidecar of {{ .Labels.pipeline }} cannot read {{ .Labels.topic }}",
             "The sidecar of pipeline {{ .Labels.pipeline }} has never read topic {{ .Labels.topic }} through to its"
-            " end. Until it has done so, it cannot confirm any violation of class missing.",
+            " end. Until it has done so, it cannot confirm violations of class missing (if it is an output, late or"
+            " rejected topic), or of classes duplicate, misplaced and unknown_id (if it is an input topic).",
             pending_for="10m",
             labels={"cause": "unread_topic"},
         ),
@@ -298,8 +299,9 @@ def _sidecar() -> tuple[Alert, ...]:
             # Before the first batch this metric is 0 by convention; StreamproofSidecarBlind covers that case.
             f"min by (pipeline) ({select('coverage_complete')}) == 0\nand on (pipeline)\n{last} > 0",
             "the coverage of {{ .Labels.pipeline }} is incomplete",
-            "The sidecar of pipeline {{ .Labels.pipeline }} cannot account for every record: some expired before it"
-            " read them, or its coverage sums do not balance. Counts of every class may be too low.",
+            "The sidecar of pipeline {{ .Labels.pipeline }} cannot account for every record: some expired or were"
+            " compacted before it read them, a topic was recreated, a log was cut back, or its coverage sums do not"
+            " balance. Counts of every class may be too low.",
             pending_for="1m",
             keep_firing_for="5m",
         ),

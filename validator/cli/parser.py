@@ -118,7 +118,7 @@ def _validate(commands: Any, shared: argparse.ArgumentParser) -> None:
         "check a pipeline until you stop it, or with --once up to the current ends of its topics",
         epilog="The state folder keeps the progress: a second start continues where the first one ended.\n"
         "SIGTERM, SIGHUP and Ctrl-C end the run with the verdict so far.\n"
-        "An interrupted --once never passes (status 130).\n"
+        "An interrupted --once never passes: status 1 if a violation is confirmed, else 130.\n"
         f"\n{EXITS}",
     )
     parser.add_argument("config", metavar="CONFIG", help="the pipeline's YAML file")
@@ -166,7 +166,9 @@ def _demo(commands: Any, shared: argparse.ArgumentParser) -> None:
         help="sst: clicks counted per page and window; mst: clicks joined with updates; or an oracle, such as distinct",
     )
     parser.add_argument(
-        "--fault", metavar="F", help="fault to inject: kill (default), pause, none, or a kind that `faults list` shows"
+        "--fault",
+        metavar="F",
+        help="fault to inject: kill (default; none for the mutant), pause, none, or a kind that `faults list` shows",
     )
     parser.add_argument("--faults", metavar="FILE", help="inject the faults of this file's schedule or plan")
     parser.add_argument("--plan", metavar="NAME", help="inject the faults of this named plan, such as pgval-crash")

@@ -160,7 +160,10 @@ def _kept(config: Config, brokers: Brokers, existing: Mapping[str, Topic]) -> It
 def _group(config: Config, brokers: Brokers, admin: AdminClient) -> Iterator[CheckResult]:
     group = config.engine.consumer_group
     if group is None:
-        yield note("consumer group", "engine.consumer_group is not set: if the engine is behind, events become overdue")
+        yield note(
+            "consumer group",
+            "engine.consumer_group is not set: events count as missing if the engine is behind by timing.missing_after",
+        )
         return
     try:
         # A list of groups omits a group that the sidecar may not describe, so the permission is checked first.

@@ -123,7 +123,7 @@ def shares(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> dic
         ("blocked_overdue",): it.blocked_overdue,
         ("held_long",): it.held_long,
         ("settled_expected",): np.where(settled, it.counts["expected"], 0),
-        ("settled_handled",): np.where(settled, processed + late, 0),
+        ("settled_handled",): np.where(settled, processed + late + it.counts["rejected"], 0),
         ("settled_exact",): np.where(settled, np.maximum(processed - duplicate, 0), 0),
         **{("inputs", topic, name): of for topic, each in it.by_input.items() for name, of in each.items()},
         **{("set_aside", side, name): of for side, each in it.by_set_aside.items() for name, of in each.items()},

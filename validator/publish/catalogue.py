@@ -101,7 +101,13 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "Records read on output topics, by class.",
         (Label("class", tuple(Result), "class of a result"),),
     ),
-    Metric("violations_confirmed_total", "counter", "violations", "Violations ever confirmed.", (VIOLATION, PHASE)),
+    Metric(
+        "violations_confirmed_total",
+        "counter",
+        "violations",
+        "Contributions and undecodable results ever confirmed as violations.",
+        (VIOLATION, PHASE),
+    ),
     Metric(
         "violations_retracted_total",
         "counter",
@@ -114,7 +120,8 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "violations_expected",
         "gauge",
         "violations",
-        "Confirmed violations that are attributed to a fault whose plan expects their class, also acknowledged ones.",
+        "Confirmed violations that are attributed to a fault whose plan expected their class when they were confirmed"
+        " (`fault_expects`), including acknowledged ones.",
         (VIOLATION,),
     ),
     Metric(

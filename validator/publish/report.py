@@ -42,7 +42,7 @@ _FIELDS: Final = fields(ViolationRecord)
 
 
 def build(snapshot: Snapshot, effective: EffectiveGuarantee | None = None) -> Report:
-    """Return the report of ``snapshot``, by the contract, and also with `time`, `input_watermark` and `waiting_for`.
+    """Return the report of ``snapshot``: all keys of the contract, and further ones such as `time` and `waiting_for`.
 
     ``effective`` is the block of `validator.publish.effective`; None if the configuration names no file for it.
     """

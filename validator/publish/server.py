@@ -39,7 +39,7 @@ KEEP_ALIVE_SECONDS: Final = 90.0
 """Longest silence of a connection between two requests. By default Prometheus scrapes once a minute and keeps the
 connection."""
 ANSWER_SECONDS: Final = 30.0
-"""Longest time in which a reader receives a whole answer, or a piece of a stream."""
+"""Longest time that a reader may take to receive a whole answer, or a piece of a stream."""
 STOP_SECONDS: Final = 2.0
 """Time for answers in progress when the server stops."""
 HEAD_BYTES: Final = 16 * 1024
