@@ -21,8 +21,8 @@ class Canary(Frozen):
     finds, and after how long (docs/guide). The report does not contain them. `validate --once` plants none."""
 
     input: Topic
-    """Topic for the canary's events. Only the sidecar may read or write it. The sidecar needs Write on it; one
-    partition is enough."""
+    """Topic for the canary's events. No other client may read or write it. The sidecar needs Read, Write and Describe
+    on it, and uses its partition 0."""
     output: Topic
     """Topic for the canary's results, with the same requirements as `input`."""
     every: PositiveDuration = 60_000_000

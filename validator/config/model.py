@@ -131,8 +131,8 @@ class Engine(Frozen):
     """Consumer group of the engine. Events at or past its committed offsets are unconsumed, not missing. If events
     stay unconsumed beyond `timing.missing_after`, the verdicts on at-least-once and exactly-once are unknown."""
     effective: LocalPath | None = None
-    """JSON file in which the operator of the engine states its effective guarantee (docs/report.md). A mismatch with
-    `guarantee` is a finding in the report; it changes no verdict."""
+    """JSON file in which the operator of the engine states its effective guarantee (docs/report.md). If it is
+    neither `guarantee` nor exactly-once, the report has a finding; no verdict changes."""
 
 
 class Timing(Frozen):
@@ -141,8 +141,8 @@ class Timing(Frozen):
     max_disorder: Duration = 0
     """How far an event's time may be behind the newest event time of its partition."""
     allowed_lateness: Duration = 0
-    """How long the engine accepts events for a window after the watermark has passed the window's end. Until then a
-    window is open, and nothing of it is missing."""
+    """How long the engine accepts events for a window after the watermark has passed the window's end. Until this
+    time has passed, the window is open, and none of its events is missing."""
     lateness_scope: Annotated[Literal["partition", "topic"], Built("lateness_scope")] = "partition"
     """Whether an event is late relative to the newest event time of its partition or of its topic."""
     idle_after: PositiveDuration = 10_000_000
@@ -219,9 +219,11 @@ class Spark(Frozen):
     """The Spark session that reads and counts."""
 
     master: str = "local[*]"
-    """Spark master: `local[N]`, or a standalone cluster (docs/spark-cluster.md)."""
+    """Spark master: `local[N]`, `local[*]`, a standalone cluster (docs/spark-cluster.md), or `k8s://...`
+    (docs/kubernetes.md)."""
     options: ClientOptions = Field(default_factory=Options)
-    """Further Spark options. None appears on a command line, except Java options whose names suggest no secret."""
+    """Further Spark options. They are not on a command line, which every user of the host can read. Exceptions are
+    options of the JVM (`spark.driver.extraJavaOptions`) that set no system property with a secret name."""
     trigger: PositiveDuration = 500_000
     """Minimum time between the starts of two batches, at most 10s. A longer time takes less CPU and reports violations
     later."""

@@ -37,8 +37,8 @@ JSON Schema for editors.
 - **`${NAME}`** is replaced by an environment variable, **`${file:PATH}`** by the content of a file without its last
   line end. Both work in any text. They are replaced after the YAML was parsed, so that their content cannot add a key.
   The content is not expanded again. Errors are: a missing variable or file, a file above 1 MiB, more than 8 MiB in
-  total. Use both for secrets. `$${` is a plain `${`. The value of an option whose name contains `password`, `secret`,
-  `jaas`, `key`, `token` or `credential` is shown as `***` everywhere.
+  total. Use both for secrets. `$${` is a plain `${`. The value of an option whose name contains `password`, `passwd`,
+  `pwd`, `passphrase`, `secret`, `jaas`, `key`, `token` or `credential` is shown as `***` everywhere.
 - **Overrides**: the environment (`STREAMPROOF__TIMING__IDLE_AFTER=5s`) overrides the file, and `--set
   timing.idle_after=5s` overrides both. Values are YAML. For options and settings that are texts, the value is the
   given text without surrounding quotes. List positions count from 0 (`--set inputs.0.topic=clicks`). Below

@@ -211,8 +211,8 @@ class SetAsideFields(EventFields):
     """The fields that hold a set-aside event's id, key and time."""
 
     position: PositionFields | None = None
-    """Fields of a rejected record that name its input record. They are used if the rejected record does not decode. If
-    the named input record is undecodable too, the rejected record settles it."""
+    """Fields of a rejected record that name its input record; refused in `late`. They are used if the rejected record
+    does not decode. If the named input record is undecodable too, the rejected record settles it."""
 
 
 class Late(_Entry):
