@@ -45,12 +45,9 @@ CITED = {
     "docs/kubernetes.md": [
         (
             f"`live`: {LIVE['rate_asked']:,} events/s took {LIVE['sidecar_cores']} cores and {together(LIVE)} "
-            f"(sum of the largest sizes of all processes: {largest(LIVE)})"
+            f"(sum of peaks: {largest(LIVE)})"
         ),
-        (
-            f"`keys`: a million keys in a window took {together(KEYS)} on two cores "
-            f"(sum of the largest sizes: {largest(KEYS)})"
-        ),
+        (f"`keys`: a million keys in a window took {together(KEYS)} on two cores (sum of peaks: {largest(KEYS)})"),
     ],
     "docs/sizing.md": [
         f"{LIVE['rate_asked']:,} events/s live on two cores, of which the sidecar used {LIVE['sidecar_cores']} (`live`",
