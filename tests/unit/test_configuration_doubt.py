@@ -9,7 +9,7 @@ import pytest
 
 from validator.core.totals import CellTotals
 from validator.model.configuration_doubt import (
-    InputCounts,
+    TopicCounts,
     inputs_in_doubt,
     matches_nothing,
     outputs_in_doubt,
@@ -132,18 +132,18 @@ EXCESS = {"duplicate", "misplaced", "unknown_id"}
 @pytest.mark.parametrize(
     ("other", "beside", "held"),
     [
-        (InputCounts(read=0), 5, set()),
-        (InputCounts(read=9, matched=1, outstanding=8), 5, set()),
-        (InputCounts(read=9, undecided=9), 0, EXCESS),
-        (InputCounts(read=9, outstanding=9), 0, {*EXCESS, "missing"}),
-        (InputCounts(read=101, matched=1, outstanding=100), 0, set()),
-        (InputCounts(read=101, matched=1, outstanding=100), 100, set()),
-        (InputCounts(read=101, matched=1, outstanding=100), 101, {*EXCESS, "missing"}),
-        (InputCounts(read=101, matched=1), 101, EXCESS),
+        (TopicCounts(read=0), 5, set()),
+        (TopicCounts(read=9, matched=1, outstanding=8), 5, set()),
+        (TopicCounts(read=9, undecided=9), 0, EXCESS),
+        (TopicCounts(read=9, outstanding=9), 0, {*EXCESS, "missing"}),
+        (TopicCounts(read=101, matched=1, outstanding=100), 0, set()),
+        (TopicCounts(read=101, matched=1, outstanding=100), 100, set()),
+        (TopicCounts(read=101, matched=1, outstanding=100), 101, {*EXCESS, "missing"}),
+        (TopicCounts(read=101, matched=1), 101, EXCESS),
     ],
 )
-def test_an_input_of_which_nearly_nothing_matches_is_in_doubt(other: InputCounts, beside: int, held: set[str]) -> None:
-    inputs = {"fits": InputCounts(read=900, matched=900), "other": other}
+def test_an_input_of_which_nearly_nothing_matches_is_in_doubt(other: TopicCounts, beside: int, held: set[str]) -> None:
+    inputs = {"fits": TopicCounts(read=900, matched=900), "other": other}
     counts = {"expected": 900 + other.read, "processed": 900 + other.matched, "unknown_id": beside}
     seen = (counts, counts["processed"], counts["processed"] + beside)
     assert inputs_in_doubt(inputs, *seen) == (("other",) if held else ())
@@ -153,42 +153,42 @@ def test_an_input_of_which_nearly_nothing_matches_is_in_doubt(other: InputCounts
 
 
 def test_an_engine_without_results_puts_no_input_in_doubt() -> None:
-    inputs = {"a": InputCounts(read=9, outstanding=9), "b": InputCounts(read=9, outstanding=9)}
+    inputs = {"a": TopicCounts(read=9, outstanding=9), "b": TopicCounts(read=9, outstanding=9)}
     assert inputs_in_doubt(inputs, {"expected": 18, "missing": 18}, 0, 0) == ()
 
 
 @pytest.mark.parametrize(
     ("other", "wrong", "taken"),
     [
-        (InputCounts(read=101, matched=1, outstanding=100), 101, True),
-        (InputCounts(read=101, matched=1, outstanding=100), 100, False),
-        (InputCounts(read=102, matched=1, outstanding=100, undecided=1), 101, False),
-        (InputCounts(read=900, matched=9), 901, False),
+        (TopicCounts(read=101, matched=1, outstanding=100), 101, True),
+        (TopicCounts(read=101, matched=1, outstanding=100), 100, False),
+        (TopicCounts(read=102, matched=1, outstanding=100, undecided=1), 101, False),
+        (TopicCounts(read=900, matched=9), 901, False),
     ],
 )
 def test_confirmed_violations_are_retracted_once_nearly_nothing_of_one_input_matches(
-    other: InputCounts, wrong: int, taken: bool
+    other: TopicCounts, wrong: int, taken: bool
 ) -> None:
-    inputs = {"fits": InputCounts(read=900, matched=900), "other": other}
+    inputs = {"fits": TopicCounts(read=900, matched=900), "other": other}
     counts = {"expected": 900 + other.read, "processed": 900 + other.matched, "unknown_id": wrong}
     found = withdrawn(progress("output", (9, 0, 0)), counts, 900 + other.matched + wrong, inputs)
     assert found == (ALL - {"undecodable"} if taken else set())
 
 
 def test_the_counts_of_inputs_are_kept_with_the_totals_of_retired_cells() -> None:
-    one = replace(CellTotals.empty(), inputs={"a": InputCounts(5, 4, 1, 0), "b": InputCounts(1, 0, 0, 1)})
+    one = replace(CellTotals.empty(), inputs={"a": TopicCounts(5, 4, 1, 0), "b": TopicCounts(1, 0, 0, 1)})
     again = CellTotals.from_json(json.loads(json.dumps(one.to_json())))
     assert again == one
-    assert again.plus(replace(CellTotals.empty(), inputs={"b": InputCounts(2, 1, 1, 1)})).inputs == {
-        "a": InputCounts(5, 4, 1, 0),
-        "b": InputCounts(3, 1, 1, 2),
+    assert again.plus(replace(CellTotals.empty(), inputs={"b": TopicCounts(2, 1, 1, 1)})).inputs == {
+        "a": TopicCounts(5, 4, 1, 0),
+        "b": TopicCounts(3, 1, 1, 2),
     }
 
 
 def test_cells_retired_by_an_earlier_version_leave_no_input_in_doubt() -> None:
     """Totals of an earlier version do not contain the input of each event."""
     counts = {"expected": 500, "unknown_id": 200}
-    inputs = {"a": InputCounts(read=300, matched=1), "b": InputCounts(read=5, matched=5)}
+    inputs = {"a": TopicCounts(read=300, matched=1), "b": TopicCounts(read=5, matched=5)}
     given = {name: count for name, count in counts.items() if name != "expected"}
     assert inputs_in_doubt(inputs, counts, 200, 400) == ()
     assert inputs_in_doubt(inputs, given | {"expected": 305}, 200, 400) == ("a",)

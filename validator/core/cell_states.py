@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, present
-from validator.model.configuration_doubt import InputCounts
+from validator.model.configuration_doubt import TopicCounts
 from validator.model.frontier import Clock, RunEnd
 from validator.reconcile.cells import Cells, Columns
 from validator.reconcile.judge import (
@@ -126,6 +126,7 @@ def shares(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> dic
         ("settled_handled",): np.where(settled, processed + late + it.counts["rejected"], 0),
         ("settled_exact",): np.where(settled, np.maximum(processed - duplicate, 0), 0),
         **{("inputs", topic, name): of for topic, each in it.by_input.items() for name, of in each.items()},
+        **{("outputs", topic, name): of for topic, each in it.by_output.items() for name, of in each.items()},
         **{("set_aside", side, name): of for side, each in it.by_set_aside.items() for name, of in each.items()},
     }
     non_cells = cells.non_cells
@@ -147,8 +148,8 @@ def summed(totals: Mapping[Name, int]) -> CellTotals:
             nested.setdefault(field, {})[more[0]] = value
         else:
             nested.setdefault(field, {}).setdefault(more[0], {})[more[1]] = value
-    for field in ("inputs", "set_aside"):
-        nested[field] = {part: InputCounts(**counts) for part, counts in nested.get(field, {}).items()}
+    for field in ("inputs", "outputs", "set_aside"):
+        nested[field] = {part: TopicCounts(**counts) for part, counts in nested.get(field, {}).items()}
     return CellTotals(**nested, **plain)  # type: ignore[arg-type]
 
 

@@ -286,14 +286,14 @@ class Judging:
         self.evidence, self.lookup_us = {}, clock.lookup_us
         touched = [np.empty(0, dtype=np.int64)]
         if facts is not None:
-            inputs = len(cells.inputs)
+            topics = len(cells.inputs), len(cells.outputs)
             if not self.settled.is_empty:
                 self.reload_settled(facts, clock, offsets, before_batch=int(ints(facts["batch"]).max(initial=0)))
             self.known.add(facts)
             touched = [cells.absorb(facts), self._unknown.read(facts)]
             cells.put("x_version", touched[1], STALE)
             touched.append(self._mark_stale(facts))
-            if inputs != len(cells.inputs):
+            if topics != (len(cells.inputs), len(cells.outputs)):
                 self._clock = None
         if _went_back(self._partition_offsets, offsets):
             # Fewer events count as consumed. Cells with outstanding contributions are compared again, as after a

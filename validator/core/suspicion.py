@@ -1,6 +1,6 @@
 """Which violation classes are only suspected, because unreadable records or a wrong configuration may explain them.
 
-Pure rules on committed counts (SEMANTICS section 2, docs/decisions/0091, 0097 and 0102).
+Pure rules on committed counts (SEMANTICS section 2, docs/decisions/0091, 0097, 0102 and 0161).
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ class Suspicion:
         """
         misnamed = set_aside_matched_by_chance(sums.set_aside)
         by_set_aside = self._by_numbers(sums, 0, 0, misnamed) if misnamed else frozenset()
-        found = configuration_doubt.withdrawn(progress, sums.counts, sums.carried, sums.inputs) | by_set_aside
+        by_configuration = configuration_doubt.withdrawn(progress, sums.counts, sums.carried, sums.inputs, sums.outputs)
+        found = by_configuration | by_set_aside
         # A class that nothing may explain stays confirmed. Each retracted class is also suspected in the same batch.
         return found & self.suspected(progress, sums) if found else found
 
@@ -131,10 +132,16 @@ class Suspicion:
 
     def _by_configuration(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
         return configuration_doubt.suspected(
-            progress, sums.counts, sums.matched, sums.carried, copies_explain=self.copies_explain, inputs=sums.inputs
+            progress,
+            sums.counts,
+            sums.matched,
+            sums.carried,
+            copies_explain=self.copies_explain,
+            inputs=sums.inputs,
+            outputs=sums.outputs,
         )
 
 
 def unproven_outputs(progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
     """Return the output topics of which no more undecodable results are confirmed."""
-    return configuration_doubt.outputs_in_doubt(progress, sums.counts, sums.matched, sums.carried)
+    return configuration_doubt.outputs_in_doubt(progress, sums.counts, sums.matched, sums.carried, sums.outputs)

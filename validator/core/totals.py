@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
-from validator.model.configuration_doubt import InputCounts
+from validator.model.configuration_doubt import TopicCounts
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS
 
 _STORED: Final = {
@@ -16,7 +16,7 @@ _STORED: Final = {
     "undecided": "open",
     "outside": "outside",
 }
-"""Fields of `InputCounts` -> their keys in a mark."""
+"""Fields of `TopicCounts` -> their keys in a mark."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ class CellTotals:
     - ``keys_scattered``: keys with results on several partitions, so that the newest result of the key is unknown.
     - ``cells_undecided``: cells retired before the class of each contribution was decided
       (`validator.stream.retention`).
-    - ``inputs``: counts by input topic; empty for a single input. ``set_aside``: counts by side (late, rejected).
+    - ``inputs``: counts by input topic; empty for a single input. ``outputs``: counts by output topic; empty for a
+      single output. ``set_aside``: counts by side (late, rejected).
     """
 
     counts: dict[str, int]
@@ -80,8 +81,9 @@ class CellTotals:
     settled_expected: int = 0
     settled_handled: int = 0
     settled_exact: int = 0
-    inputs: dict[str, InputCounts] = field(default_factory=dict)
-    set_aside: dict[str, InputCounts] = field(default_factory=dict)
+    inputs: dict[str, TopicCounts] = field(default_factory=dict)
+    outputs: dict[str, TopicCounts] = field(default_factory=dict)
+    set_aside: dict[str, TopicCounts] = field(default_factory=dict)
 
     def plus(self, other: CellTotals) -> CellTotals:
         """Return the sum of both. Some numbers stay as in ``self``: ``changed``, ``cells_estimated``, ``held_long``,
@@ -127,6 +129,7 @@ class CellTotals:
             on_record={name: self.on_record.get(name, 0) + times * other.on_record.get(name, 0) for name in VIOLATIONS},
             unproven={name: self.unproven.get(name, 0) + times * other.unproven.get(name, 0) for name in VIOLATIONS},
             inputs=_both(self.inputs, other.inputs, times),
+            outputs=_both(self.outputs, other.outputs, times),
             set_aside=_both(self.set_aside, other.set_aside, times),
             **{name: getattr(self, name) + times * getattr(other, name) for name in (*whole, *others)},
         )
@@ -164,7 +167,7 @@ class CellTotals:
         """Return plain values for a mark in the facts table."""
         plain = asdict(self)
         plain["asides"] = plain.pop("set_aside")
-        for name in ("inputs", "asides"):
+        for name in ("inputs", "outputs", "asides"):
             for part, it in plain[name].items():
                 plain[name][part] = {stored: it[field] for field, stored in _STORED.items()}
         return plain
@@ -182,10 +185,10 @@ class CellTotals:
             | {name: value for name, value in kept.items() if name in known}
             | {
                 name: {
-                    part: InputCounts(**{field: it.get(stored, 0) for field, stored in _STORED.items()})
+                    part: TopicCounts(**{field: it.get(stored, 0) for field, stored in _STORED.items()})
                     for part, it in kept.get(stored_name, {}).items()
                 }
-                for name, stored_name in (("inputs", "inputs"), ("set_aside", "asides"))
+                for name, stored_name in (("inputs", "inputs"), ("outputs", "outputs"), ("set_aside", "asides"))
             }
         )
 
@@ -195,8 +198,8 @@ class CellTotals:
         return cls(dict.fromkeys(CONTRIBUTIONS, 0), dict.fromkeys(RESULTS, 0))
 
 
-def _both(these: Mapping[str, InputCounts], those: Mapping[str, InputCounts], times: int) -> dict[str, InputCounts]:
-    nothing = InputCounts()
+def _both(these: Mapping[str, TopicCounts], those: Mapping[str, TopicCounts], times: int) -> dict[str, TopicCounts]:
+    nothing = TopicCounts()
     return {part: these.get(part, nothing).plus(those.get(part, nothing), times) for part in sorted({*these, *those})}
 
 

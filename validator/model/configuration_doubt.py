@@ -1,4 +1,4 @@
-"""When the configuration is in doubt, not the pipeline (docs/decisions/0097, 0102). Pure rules on committed counts.
+"""When the configuration is in doubt, not the pipeline (docs/decisions/0097, 0102, 0161). Pure rules on counts.
 
 A wrong field or unit makes a whole topic unreadable, or makes results and events name different things. Neither proves
 anything about the pipeline. So no violation is confirmed before the configuration is seen to fit: before 1 in 100
@@ -23,14 +23,16 @@ _ALL: Final = frozenset({"missing", "duplicate", "misplaced", "unknown_id", "und
 
 
 @dataclass(frozen=True)
-class InputCounts:
-    """Counts of the events of an input topic, kept only if there are several inputs: for a single input the totals are
-    enough. The same counts are kept for the ids in late records, and for those in rejected records.
+class TopicCounts:
+    """Counts of the events of an input topic, or of the contributions in the results of an output topic. They are kept
+    only if there are several inputs or outputs: for a single one the totals are enough. The same counts are kept for
+    the ids in late records, and for those in rejected records.
 
-    - ``read``: events that were read, or ids in the late or rejected records.
-    - ``matched``: events that are in results, or ids that belong to an event of the record's cell.
-    - ``outstanding``: events that would be missing once due; always 0 for late and rejected records.
-    - ``undecided``: events or ids that may match, but are not proven to.
+    - ``read``: events that were read, contributions in results, or ids in the late or rejected records.
+    - ``matched``: events that are in results, contributions that are proven to match events, or ids that belong to an
+      event of the record's cell.
+    - ``outstanding``: events that would be missing once due; always 0 for results, late and rejected records.
+    - ``undecided``: events, contributions or ids that may match, but are not proven to.
     - ``outside``: ids in late or rejected records whose cell is out of scope and has no event. A wrong time may
       have put these records in that cell. Such ids are not among ``read``.
     """
@@ -41,9 +43,9 @@ class InputCounts:
     undecided: int = 0
     outside: int = 0
 
-    def plus(self, other: InputCounts, times: int = 1) -> InputCounts:
+    def plus(self, other: TopicCounts, times: int = 1) -> TopicCounts:
         """Return the sum of both, ``other`` multiplied by ``times``."""
-        return InputCounts(
+        return TopicCounts(
             self.read + times * other.read,
             self.matched + times * other.matched,
             self.outstanding + times * other.outstanding,
@@ -111,7 +113,7 @@ def matches_nothing(counts: Mapping[str, int], matched: int, carried: int) -> bo
 
 
 def inputs_in_doubt(
-    inputs: Mapping[str, InputCounts], counts: Mapping[str, int], matched: int, carried: int
+    inputs: Mapping[str, TopicCounts], counts: Mapping[str, int], matched: int, carried: int
 ) -> tuple[str, ...]:
     """Return the input topics in doubt: they have events, but (nearly) none of these is proven to be in a result,
     while events of other inputs are.
@@ -128,7 +130,26 @@ def inputs_in_doubt(
     )
 
 
-def set_aside_in_doubt(set_aside: Mapping[str, InputCounts]) -> dict[str, int]:
+def unmatched_outputs(
+    outputs: Mapping[str, TopicCounts], counts: Mapping[str, int], matched: int, carried: int
+) -> tuple[str, ...]:
+    """Return the output topics in doubt: their results carry contributions, but (nearly) none of these is proven to
+    match an event, while contributions of other outputs are.
+
+    Totals that an earlier version retired lack the counts of outputs. A topic whose results matched only there is in
+    doubt until one of them matches again.
+    """
+    if matches_nothing(counts, matched, carried):
+        return ()
+    most = min(counts.get("expected", 0), unmatched(counts))
+    return tuple(
+        topic
+        for topic, it in sorted(outputs.items())
+        if it.read and (it.matched == 0 or it.matched * NEARLY_NONE < min(most, it.read))
+    )
+
+
+def set_aside_in_doubt(set_aside: Mapping[str, TopicCounts]) -> dict[str, int]:
     """Return side (late, rejected) -> number of ids in its records that are not proven to be of an event of the
     record's cell. A side is included only if (nearly) all of its ids are unproven.
 
@@ -141,7 +162,7 @@ def set_aside_in_doubt(set_aside: Mapping[str, InputCounts]) -> dict[str, int]:
     }
 
 
-def set_aside_matched_by_chance(set_aside: Mapping[str, InputCounts]) -> int:
+def set_aside_matched_by_chance(set_aside: Mapping[str, TopicCounts]) -> int:
     """Return the number of ids in late and rejected records that are not proven to be of an event of the record's cell.
     A side is included only if nearly all of its ids are unproven.
 
@@ -154,7 +175,7 @@ def set_aside_matched_by_chance(set_aside: Mapping[str, InputCounts]) -> int:
     )
 
 
-def _are_counted(inputs: Mapping[str, InputCounts], counts: Mapping[str, int]) -> bool:
+def _are_counted(inputs: Mapping[str, TopicCounts], counts: Mapping[str, int]) -> bool:
     """Return whether the counts of the inputs cover all events. They lack events that an earlier version retired."""
     return sum(it.read for it in inputs.values()) >= counts.get("expected", 0)
 
@@ -169,12 +190,23 @@ def _proven_wrong(counts: Mapping[str, int]) -> int:
 
 
 def suspected_by_inputs(
-    inputs: Mapping[str, InputCounts], counts: Mapping[str, int], matched: int, carried: int, *, copies_explain: bool
+    inputs: Mapping[str, TopicCounts], counts: Mapping[str, int], matched: int, carried: int, *, copies_explain: bool
 ) -> frozenset[str]:
     """Return the violation classes that an input topic in doubt (`inputs_in_doubt`) may explain."""
     found = inputs_in_doubt(inputs, counts, matched, carried)
     classes = _excess(copies_explain=copies_explain) if found else frozenset()
     return classes | {"missing"} if any(inputs[topic].outstanding for topic in found) else classes
+
+
+def suspected_by_outputs(
+    outputs: Mapping[str, TopicCounts], counts: Mapping[str, int], matched: int, carried: int
+) -> frozenset[str]:
+    """Return the violation classes that an output topic in doubt (`unmatched_outputs`) may explain.
+
+    Its ids may be those of other events and cells, also of events that other outputs answer (a duplicate). Each of its
+    results may answer any number of outstanding events. Its undecodable results are those of `outputs_in_doubt`.
+    """
+    return _ALL - {"undecodable"} if unmatched_outputs(outputs, counts, matched, carried) else frozenset()
 
 
 def suspected(
@@ -184,15 +216,17 @@ def suspected(
     carried: int,
     *,
     copies_explain: bool,
-    inputs: Mapping[str, InputCounts] = MappingProxyType({}),
+    inputs: Mapping[str, TopicCounts] = MappingProxyType({}),
+    outputs: Mapping[str, TopicCounts] = MappingProxyType({}),
 ) -> frozenset[str]:
     """Return the violation classes that a wrong configuration may explain. No further violation of them is confirmed.
 
     ``counts``, ``matched``, ``carried``: as in `matches_nothing`. ``copies_explain``: as in `Suspicion`. ``inputs``:
-    counts of each input topic, if there are several. If no late or rejected record decodes, decision 0091 is enough:
-    each record explains one contribution, whichever field is wrong.
+    counts of each input topic, if there are several. ``outputs``: those of each output topic. If no late or rejected
+    record decodes, decision 0091 is enough: each record explains one contribution, whichever field is wrong.
     """
     classes = suspected_by_inputs(inputs, counts, matched, carried, copies_explain=copies_explain)
+    classes |= suspected_by_outputs(outputs, counts, matched, carried)
     classes |= _ALL if matches_nothing(counts, matched, carried) else frozenset()
     for one in topics_in_doubt(progress):
         if one.decoded:
@@ -209,20 +243,27 @@ def _excess(*, copies_explain: bool) -> frozenset[str]:
     return _EXCESS | {"duplicate"} if copies_explain else _EXCESS
 
 
-def outputs_in_doubt(progress: IngestProgress, counts: Mapping[str, int], matched: int, carried: int) -> frozenset[str]:
-    """Return the output topics whose undecodable results are only suspected."""
+def outputs_in_doubt(
+    progress: IngestProgress,
+    counts: Mapping[str, int],
+    matched: int,
+    carried: int,
+    outputs: Mapping[str, TopicCounts] = MappingProxyType({}),
+) -> frozenset[str]:
+    """Return the output topics whose undecodable results are only suspected. ``outputs``: as in `suspected`."""
     found = topics_in_doubt(progress)
-    outputs = frozenset(place.topic for place, frontier in progress.frontiers.items() if frontier.side == "output")
+    topics = frozenset(place.topic for place, frontier in progress.frontiers.items() if frontier.side == "output")
     if progress.cut_back or matches_nothing(counts, matched, carried) or any(one.decoded for one in found):
-        return outputs
-    return outputs & {one.topic for one in found}
+        return topics
+    return topics & {*(one.topic for one in found), *unmatched_outputs(outputs, counts, matched, carried)}
 
 
 def withdrawn(
     progress: IngestProgress,
     counts: Mapping[str, int],
     carried: int,
-    inputs: Mapping[str, InputCounts] = MappingProxyType({}),
+    inputs: Mapping[str, TopicCounts] = MappingProxyType({}),
+    outputs: Mapping[str, TopicCounts] = MappingProxyType({}),
 ) -> frozenset[str]:
     """Return the classes whose confirmed violations are retracted, because the configuration now fits no record, or
     nearly none.
@@ -244,4 +285,11 @@ def withdrawn(
     of_one = _are_counted(inputs, counts) and any(
         max(1, it.matched + it.undecided) * NEARLY_NONE < min(it.read, wrong) for it in inputs.values()
     )
+    # Totals that an earlier version retired lack the counts of outputs: then nothing is retracted.
+    if sum(it.read for it in outputs.values()) >= carried:
+        rights = [(it.matched + it.undecided, it.read) for it in outputs.values() if it.read]
+        most = min(counts.get("expected", 0), wrong)
+        of_one |= any(max(1, right) * NEARLY_NONE < min(most, read) for right, read in rights)
+        # Losses may have been confirmed before the first result of the topic, which may be the answer.
+        unread |= {"missing"} if any(not right for right, _ in rights) else frozenset()
     return unread | (_ALL - {"undecodable"} if of_one else frozenset())

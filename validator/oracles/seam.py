@@ -42,17 +42,18 @@ class Reads(NamedTuple):
     """How a pipeline's topics define its cells.
 
     ``joined_keys``: a key has several fields. ``replaces``: the newest result of a key replaces the earlier ones
-    (emission `cumulative`).
+    (emission `cumulative`). ``several_outputs``: results are in several topics.
     """
 
     joined_keys: bool = False
     replaces: bool = False
+    several_outputs: bool = False
 
     @classmethod
     def of_topics(cls, inputs: Sequence[Input], outputs: Sequence[Output]) -> Self:
         """Return the value for topics that passed `Oracle.check`."""
         replaces = any(output.emission == "cumulative" for output in outputs)
-        return cls(joined_keys=len(inputs[0].fields.key) > 1, replaces=replaces)
+        return cls(len(inputs[0].fields.key) > 1, replaces, len(outputs) > 1)
 
 
 class Declared(NamedTuple):

@@ -81,6 +81,11 @@ OF_INPUT: Final = ("given", "matched", "lacking")
 and ``lacking``, those that would be missing once due. If other inputs share an id, its results are first matched to the
 events of those inputs. If repeats collapse, an event with such an id is in neither ``matched`` nor ``lacking``."""
 
+OF_OUTPUT: Final = ("carried", "landed")
+"""Counts of each output topic in a cell, kept only if there are several. ``carried``: the contributions in its results;
+with emission `cumulative`, the most that one of its results lists. By the last comparison: ``landed``, those of them
+that match an event for which the results of the other outputs leave a place."""
+
 STALE: Final = -1
 """``x_version`` of a comparison that is to be repeated. Its matches are still proven."""
 
@@ -122,8 +127,8 @@ class Columns(ABC):
     A column that was read may be read-only; assigning to its name writes it.
     """
 
-    def __init__(self, oracle: Oracle, inputs: list[str]) -> None:
-        self.oracle, self.inputs = oracle, inputs
+    def __init__(self, oracle: Oracle, inputs: list[str], outputs: list[str]) -> None:
+        self.oracle, self.inputs, self.outputs = oracle, inputs, outputs
 
     @property
     @abstractmethod
@@ -216,7 +221,7 @@ class SomeCells(Columns):
 
     def __init__(self, cells: Cells, rows: Ints) -> None:
         self._cells, self._rows = cells, rows
-        super().__init__(cells.oracle, cells.inputs)
+        super().__init__(cells.oracle, cells.inputs, cells.outputs)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -249,6 +254,7 @@ class Cells(Columns):
     - ``*_time_us``: broker times.
     - ``x_*``: `EXPANSION_FIELDS`, absent before a comparison.
     - ``given/*``, ``matched/*``, ``lacking/*``: `OF_INPUT` of each topic in ``inputs``.
+    - ``carried/*``, ``landed/*``: `OF_OUTPUT` of each topic in ``outputs``, which is empty for a single output.
     - ``recorded_digest``: hash of the verdict in the derived tables.
     - ``recorded_*``: contributions in the derived tables' violation of each class. ``confirmed_*``: how many of them
       are confirmed. ``began_*``: since when there are any.
@@ -260,7 +266,7 @@ class Cells(Columns):
         oracle: Oracle,
     ) -> None:
         """``recorded``: the violation classes that the derived tables record."""
-        super().__init__(oracle, [])
+        super().__init__(oracle, [], [])
         self._gap_us = oracle.merging_gap_us
         self._newest = newest.Newest(self) if oracle.reads.replaces else None
         self._merged_into = np.empty(0, dtype=np.int64)
@@ -395,6 +401,8 @@ class Cells(Columns):
                     np.add.at(self.array(f"{name}_{part}"), where, values[mine])
             if side is Side.INPUT:
                 self._add_given(facts["topic"].filter(pa.array(mine)), where, sums["count"][mine])
+            if side is Side.OUTPUT and self.oracle.reads.several_outputs:
+                self._add_carried(facts["topic"].filter(pa.array(mine)), where, sums["count"][mine])
             np.maximum.at(self.array("expected_us" if side is Side.INPUT else "observed_us"), where, lookup_us[mine])
             if side is Side.OUTPUT and self.newest is None:
                 # Each id that a result lists counts as a result.
@@ -475,6 +483,19 @@ class Cells(Columns):
             self.inputs.append(topic)
             self._initials |= {f"{part}/{topic}": np.int64(0) for part in OF_INPUT}
 
+    def _add_carried(self, topics: pa.ChunkedArray, rows: Ints, ids: Ints) -> None:
+        # A cumulative result repeats the ids of earlier ones.
+        fold = np.add if self.newest is None else np.maximum
+        for topic in pc.unique(topics).to_pylist():
+            self._add_output(topic)
+            mine = is_one_of(topics, topic)
+            fold.at(self.array(f"carried/{topic}"), rows[mine], ids[mine])
+
+    def _add_output(self, topic: str) -> None:
+        if topic not in self.outputs:
+            self.outputs.append(topic)
+            self._initials |= {f"{part}/{topic}": np.int64(0) for part in OF_OUTPUT}
+
     def drop(self, removed: Bools) -> None:
         """Remove the cells for which ``removed`` holds. All row numbers change."""
         stay = np.flatnonzero(~removed)
@@ -493,6 +514,8 @@ class Cells(Columns):
         rows = self.rows_of(other["window_start_us"], other.keys(), adding=True)
         for topic in other.inputs:
             self._add_input(topic)
+        for topic in other.outputs:
+            self._add_output(topic)
         for name in other._columns:
             self.put(name, rows, other[name])
 
@@ -513,14 +536,17 @@ class Cells(Columns):
         all of its columns."""
         assert not self._size, "no cells yet"
         names = {name for name in saved.column_names if name not in ("key", _MERGED_INTO)}
-        inputs = sorted(name.removeprefix("given/") for name in names if "/" in name)
-        if (
-            not names <= {*self.saved_names, *(f"given/{topic}" for topic in inputs)}
-            or (_MERGED_INTO in saved.column_names) != self.merges
-        ):
+        inputs, outputs = (
+            sorted(name.removeprefix(part) for name in names if name.startswith(part))
+            for part in ("given/", "carried/")
+        )
+        of_topics = [*(f"given/{topic}" for topic in inputs), *(f"carried/{topic}" for topic in outputs)]
+        if not names <= {*self.saved_names, *of_topics} or (_MERGED_INTO in saved.column_names) != self.merges:
             return False
         for topic in inputs:
             self._add_input(topic)
+        for topic in outputs:
+            self._add_output(topic)
         self.rows_of(ints(saved["window_start_us"]), saved["key"], adding=True)
         for name in names:
             self[name] = ints(saved[name])
@@ -547,7 +573,7 @@ class Cells(Columns):
         self._size = size
 
 
-_COMPARED: Final = ("x_", *(f"{part}/" for part in OF_INPUT[1:]))
+_COMPARED: Final = ("x_", *(f"{part}/" for part in (*OF_INPUT[1:], *OF_OUTPUT[1:])))
 """Prefixes of the columns that a comparison of ids fills."""
 _MERGED_INTO: Final = "whole"
 """Column of `Cells.to_table`: the row that each row is part of."""

@@ -57,7 +57,7 @@ class Compared:
 
     ``columns``: those of `EXPANSION_FIELDS` except ``version``. ``unknown``, ``unknown_texts``: integer and textual ids
     that no input has. ``evidence``: (row of the cell, class of violation) -> the smallest ids, as texts.
-    ``input_columns``: the columns ``matched/*`` and ``lacking/*``.
+    ``topic_columns``: the columns ``matched/*``, ``lacking/*`` and ``landed/*``.
     """
 
     rows: Ints
@@ -65,7 +65,7 @@ class Compared:
     unknown: Unknown
     unknown_texts: Unknown
     evidence: Mapping[tuple[int, str], tuple[str, ...]] = field(default_factory=dict)
-    input_columns: Mapping[str, Ints] = field(default_factory=dict)
+    topic_columns: Mapping[str, Ints] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def compare(
         "excess": excess,
         "misplaced": misplaced,
     }
-    topics = cells.inputs if rules.several_inputs else ()
+    inputs = cells.inputs if rules.several_inputs else ()
     unknown = (ids.foreign > 0) & ~is_known
     numeric, textual = (np.flatnonzero(unknown & (ids.is_text == kind)) for kind in (0, 1))
     return Compared(
@@ -149,7 +149,8 @@ def compare(
             pa.array([texts[code] for code in ids.id[textual].tolist()], pa.string()),
         ),
         evidence=_evidence(ids, is_known, rows, texts),
-        input_columns=_input_columns(topics, items, named, id_counts, ids, size, collapse=rules.collapse),
+        topic_columns=_input_columns(inputs, items, named, id_counts, ids, size, collapse=rules.collapse)
+        | _output_columns(cells.outputs, items, named, id_counts, ids, size),
     )
 
 
@@ -165,7 +166,7 @@ def expanded(cells: Cells, compared: Compared, version: Ints) -> None:
     for name in EXPANSION_FIELDS:
         if name != "version":
             cells.put(f"x_{name}", compared.rows, compared.columns[name])
-    for name, values in compared.input_columns.items():
+    for name, values in compared.topic_columns.items():
         cells.put(name, compared.rows, values)
 
 
@@ -370,6 +371,28 @@ def _input_columns(
             others = np.zeros_like(others)
         found[f"matched/{topic}"] = totals(ids.cell, np.clip(ids.processed - others, 0, copies), size)
         found[f"lacking/{topic}"] = totals(ids.cell, np.minimum(missing, copies), size)
+    return found
+
+
+def _output_columns(
+    topics: Sequence[str],
+    items: _Items,
+    named: Sequence[TopicPartition],
+    id_counts: IdCounts,
+    ids: IdVerdicts,
+    size: int,
+) -> dict[str, Ints]:
+    """Return, per cell, how many contributions of each output topic have landed (`OF_OUTPUT`).
+
+    If several topics carry an id, the results of the other topics match its events first: a wrong field may hold ids
+    that other topics rightly carry.
+    """
+    found: dict[str, Ints] = {}
+    for topic in topics:
+        of_topic = np.array([place[0] == topic for place in named], dtype=np.bool_)[items.place]
+        carried = counts(id_counts.group, (items.side == _OUTPUT) & of_topic, len(id_counts.cell))
+        others = id_counts.processed - carried
+        found[f"landed/{topic}"] = totals(ids.cell, np.clip(ids.processed - others, 0, carried), size)
     return found
 
 

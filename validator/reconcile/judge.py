@@ -114,8 +114,9 @@ class Judged:
       without an event out of scope.
     - ``scattered``: results of the cell's key are on several partitions, so none is known to be the newest.
     - ``estimated``: the counts include answers that were not compared.
-    - ``by_input``: topic -> the fields of `InputCounts`. Only for several inputs.
-    - ``by_set_aside``: side (late, rejected) -> ``read``, ``matched`` and ``undecided`` of `InputCounts`.
+    - ``by_input``: topic -> the fields of `TopicCounts`. Only for several inputs.
+    - ``by_output``: topic -> ``read``, ``matched`` and ``undecided`` of `TopicCounts`. Only for several outputs.
+    - ``by_set_aside``: side (late, rejected) -> ``read``, ``matched`` and ``undecided`` of `TopicCounts`.
     - ``state``: number in `STATES`.
     - ``version``: the extent of the facts on which a comparison of the cell's ids would be based.
     """
@@ -147,6 +148,7 @@ class Judged:
     scattered: Bools
     estimated: Bools
     by_input: dict[str, dict[str, Ints]]
+    by_output: dict[str, dict[str, Ints]]
     by_set_aside: dict[str, dict[str, Ints]]
     state: Ints
     version: Ints
@@ -488,6 +490,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
         scattered=np.zeros_like(seen) if cells.newest is None else cells.newest.scattered,
         estimated=it.provisional & seen & it.in_scope,
         by_input=_by_input(cells, rules, it),
+        by_output=_by_output(cells, it),
         by_set_aside=_by_set_aside(cells, it),
         state=it.state,
         version=it.version,
@@ -553,6 +556,30 @@ def _by_input(cells: Columns, rules: Rules, it: _Decisions) -> dict[str, dict[st
             "matched": matched,
             "outstanding": np.where(compared, cells[f"lacking/{topic}"], zero),
             "undecided": np.where(is_exact, 0, given - matched),
+        }
+    return found
+
+
+def _by_output(cells: Columns, it: _Decisions) -> dict[str, dict[str, Ints]]:
+    """Return `Judged.by_output`: as ``carried`` and ``matched``, for each output topic.
+
+    If the fingerprints of a cell agree, all of its results match, whichever topic has them. If results replace each
+    other, the cell has a single id, and its results match if it has an event: whether they are the newest of their key
+    does not depend on the fields of the topic.
+    """
+    found = {}
+    for topic in cells.outputs:
+        carried = np.where(it.in_scope | _has_no_event(cells), cells[f"carried/{topic}"], 0)
+        if cells.are_withdrawn:
+            matched = np.where(it.in_scope & ~_has_no_event(cells), carried, 0)
+        else:
+            compared = np.where(cells["x_version"] == ABSENT, 0, cells[f"landed/{topic}"])
+            matched = np.where(it.in_scope, np.where(it.agrees, carried, compared), 0)
+        is_exact = it.resolved & (it.agrees | it.compared | ~it.in_scope)
+        found[topic] = {
+            "read": carried,
+            "matched": matched,
+            "undecided": np.where(is_exact, 0, carried - matched),
         }
     return found
 

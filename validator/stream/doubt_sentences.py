@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from validator.config.model import Config
 from validator.core.totals import CellTotals
 from validator.model.configuration_doubt import (
-    InputCounts,
+    TopicCounts,
     TopicInDoubt,
     decoded_results,
     inputs_in_doubt,
     matches_nothing,
     set_aside_in_doubt,
     suspected_by_inputs,
+    suspected_by_outputs,
     topics_in_doubt,
     unmatched,
+    unmatched_outputs,
 )
 from validator.model.progress import IngestProgress
 from validator.model.wording import plural
@@ -62,6 +64,11 @@ def configuration_doubts(
     if any(sums.counts[name] for name in VIOLATIONS if name in classes):
         for topic in inputs_in_doubt(sums.inputs, sums.counts, sums.matched, sums.carried):
             yield _input_doubt(config, topic, sums.inputs[topic], sums.counts)
+    classes = suspected_by_outputs(sums.outputs, sums.counts, sums.matched, sums.carried)
+    for topic in unmatched_outputs(sums.outputs, sums.counts, sums.matched, sums.carried):
+        unreadable = any(f.undecodable for place, f in progress.frontiers.items() if place.topic == topic)
+        if unreadable or any(sums.counts[name] for name in VIOLATIONS if name in classes):
+            yield _output_doubt(config, topic, sums.outputs[topic], sums.counts)
     if any(sums.counts[name] for name in VIOLATIONS):
         for side, count in set_aside_in_doubt(sums.set_aside).items():
             yield _set_aside_doubt(config, side, count, sums.set_aside[side].matched)
@@ -105,7 +112,7 @@ def _contributions_doubt(counts: Mapping[str, int], results: int) -> str:
     return f"the configuration is in doubt: {seen}: {check}; correct it and begin with a new state.path"
 
 
-def _input_doubt(config: Config, topic: str, one: InputCounts, counts: Mapping[str, int]) -> str:
+def _input_doubt(config: Config, topic: str, one: TopicCounts, counts: Mapping[str, int]) -> str:
     place, beside = _entry_of(config, topic), unmatched(counts)
     some = "is in a result for its cell" if one.matched < 2 else "are in results for their cells"
     few = f"only {one.matched}" if one.matched else "none"
@@ -119,6 +126,24 @@ def _input_doubt(config: Config, topic: str, one: InputCounts, counts: Mapping[s
         f"the configuration of topic {topic} is in doubt: {few} of {plural(one.read, 'event')} {some}, unlike events "
         f"of other inputs: {check}; correct it and begin with a new state.path. If the configuration is "
         f"right, the pipeline uses {'nearly no event' if one.matched else 'no event'} of {topic}: find out why"
+    )
+
+
+def _output_doubt(config: Config, topic: str, one: TopicCounts, counts: Mapping[str, int]) -> str:
+    place, beside = _entry_of(config, topic), unmatched(counts)
+    match = "matches an event in the same cell" if one.matched < 2 else "match events in the same cells"
+    few = f"only {one.matched}" if one.matched else "none"
+    if not beside:
+        check = f"{place}.fields may be wrong, or the topic may have copies of other results"
+    elif counts.get("unknown_id", 0) * 2 >= beside:
+        check = f"{place}.fields.ids and inputs[].fields.id may name different ids"
+    else:
+        check = f"the key, the time or its unit in {place}.fields may be wrong"
+    return (
+        f"the configuration of topic {topic} is in doubt: {few} of {plural(one.read, 'id')} in its results {match}, "
+        f"unlike ids in results of other outputs: {check}; correct it and begin with a new state.path. If the "
+        f"configuration is right, {'nearly every' if one.matched else 'every'} result of {topic} is wrong or repeated: "
+        "find out why"
     )
 
 

@@ -208,7 +208,8 @@ def _saved(body: memoryview, rules: Rules, time_rules: TimeRules) -> SavedCells 
 
 def _made_by(rules: Rules, time_rules: TimeRules) -> str:
     """The format, version and columns of the file, and the rules on which verdicts of settled cells depend."""
-    return f"{_FORMAT} {validator.__version__} {rules!r} {time_rules!r} {new_cells(rules.oracle).saved_names}"
+    columns = new_cells(rules.oracle).saved_names
+    return f"{_FORMAT} {validator.__version__} {rules!r} {rules.oracle.reads!r} {time_rules!r} {columns}"
 
 
 class _Summed(io.RawIOBase):
