@@ -285,11 +285,24 @@ def withdrawn(
     of_one = _are_counted(inputs, counts) and any(
         max(1, it.matched + it.undecided) * NEARLY_NONE < min(it.read, wrong) for it in inputs.values()
     )
+    by_output = _withdrawn_by_outputs(outputs, counts, carried)
+    return unread | by_output | (_ALL - {"undecodable"} if of_one else frozenset())
+
+
+def _withdrawn_by_outputs(
+    outputs: Mapping[str, TopicCounts], counts: Mapping[str, int], carried: int
+) -> frozenset[str]:
+    """As `withdrawn`, because (nearly) no contribution of one output matches."""
     # Totals that an earlier version retired lack the counts of outputs: then nothing is retracted.
-    if sum(it.read for it in outputs.values()) >= carried:
-        rights = [(it.matched + it.undecided, it.read) for it in outputs.values() if it.read]
-        most = min(counts.get("expected", 0), wrong)
-        of_one |= any(max(1, right) * NEARLY_NONE < min(most, read) for right, read in rights)
-        # Losses may have been confirmed before the first result of the topic, which may be the answer.
-        unread |= {"missing"} if any(not right for right, _ in rights) else frozenset()
-    return unread | (_ALL - {"undecodable"} if of_one else frozenset())
+    if sum(it.read for it in outputs.values()) < carried:
+        return frozenset()
+    most = min(counts.get("expected", 0), _proven_wrong(counts))
+    if any(max(1, it.matched + it.undecided) * NEARLY_NONE < min(most, it.read) for it in outputs.values()):
+        return _ALL - {"undecodable"}
+    of_none = sum(it.read for it in outputs.values() if not it.matched + it.undecided)
+    if not of_none:
+        return frozenset()
+    # Losses may have been confirmed before the first result of the topic, which may be the answer. Excess beyond the
+    # contributions of such topics was confirmed for another reason.
+    excess = _proven_wrong(counts) + counts.get("duplicate", 0)
+    return frozenset({"missing", "duplicate", *_EXCESS} if excess <= of_none else {"missing"})
