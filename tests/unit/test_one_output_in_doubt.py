@@ -110,6 +110,18 @@ def test_undecodable_results_of_the_output_in_doubt_are_suspected() -> None:
     assert confirmed(played([[*wrong, Fed(OUT, None)]], configured=TWO_OUTPUTS)[-1]) == {"undecodable": 1}
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_undecodable_results_that_were_confirmed_before_the_doubt_are_retracted(restarts: bool, tmp_path: Path) -> None:
+    """A result without ids decodes and matches nothing, so it raises no doubt."""
+    run = FedRun(tmp_path, TWO_OUTPUTS)
+    shown = run.feed([*events(), *halves(windows=()), Fed(SECOND, ()), Fed(SECOND, None), Fed(OUT, None)])
+    assert confirmed(shown) == {"undecodable": 2}
+    if restarts:
+        run.restart()
+    assert confirmed(run.feed([Fed(SECOND, (5000,))])) == {"undecodable": 1}
+    assert confirmed(run.feed([Fed(SECOND, (2, 3))])) == {"undecodable": 2, "unknown_id": 1}
+
+
 @pytest.mark.parametrize(("cuts", "restarts"), [([], False), ([3], True), ([1, 2, 40], False)])
 def test_a_few_matches_by_chance_prove_nothing_in_the_end(cuts: list[int], restarts: bool) -> None:
     """Of the second topic's ids only the first one matches."""

@@ -20,6 +20,7 @@ from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from tests.unit.test_retention import RETENTION_US, START_US, Run, clock, progress
 from validator.core.judging import Judging
 from validator.core.totals import CellTotals
+from validator.oracles.seam import Reads
 from validator.oracles.sliding_window import SlidingWindow
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.compare import PartitionOffsets
@@ -94,6 +95,7 @@ class World:
             reports_unconsumed=rng.random() < 0.3,
             several_inputs=rng.random() < 0.4,
         )
+        self.oracle.reading(Reads(several_outputs=rng.random() < 0.4))
         self.at_us, self.watermark_us, self.inputs_us, self.offset = START_US, 0, 0, 0
 
     def batch(self) -> Batch:
@@ -125,6 +127,7 @@ class World:
             row |= {"first_offset": first, "last_offset": first + len(ids) - 1}
             if side == "output":
                 row["results"] = [{"offset": first, "time_us": 0, "ids": ids, "text_ids": []}]
+                row["topic"] = rng.choice(("output", "more")) if self.oracle.reads.several_outputs else "output"
             else:
                 row["ids"] = [{"id": id_, "offset": first + n} for n, id_ in enumerate(ids)]
             if side == "input":

@@ -142,6 +142,15 @@ class Suspicion:
         )
 
 
+def withdrawn_outputs(progress: IngestProgress, sums: CellTotals, withdrawn: frozenset[str]) -> frozenset[str]:
+    """Return the output topics of which no undecodable result is confirmed any more. ``withdrawn``: the violation
+    classes of which no violation is."""
+    if "undecodable" in withdrawn:
+        return frozenset(place.topic for place, frontier in progress.frontiers.items() if frontier.side == "output")
+    none, nearly_none = configuration_doubt.refuted_outputs(sums.outputs, sums.counts, sums.carried)
+    return none | nearly_none
+
+
 def unproven_outputs(progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
     """Return the output topics of which no more undecodable results are confirmed."""
     return configuration_doubt.outputs_in_doubt(progress, sums.counts, sums.matched, sums.carried, sums.outputs)

@@ -289,20 +289,30 @@ def withdrawn(
     return unread | by_output | (_ALL - {"undecodable"} if of_one else frozenset())
 
 
+def refuted_outputs(
+    outputs: Mapping[str, TopicCounts], counts: Mapping[str, int], carried: int
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the output topics of which no contribution matches, and those of which nearly none does.
+
+    Contributions that are not compared yet count as right, as in `withdrawn`. Totals that an earlier version retired
+    lack the counts of outputs: then no topic is returned.
+    """
+    if sum(it.read for it in outputs.values()) < carried:
+        return frozenset(), frozenset()
+    most = min(counts.get("expected", 0), _proven_wrong(counts))
+    rights = {topic: it.matched + it.undecided for topic, it in outputs.items() if it.read}
+    nearly = {topic for topic, right in rights.items() if max(1, right) * NEARLY_NONE < min(most, outputs[topic].read)}
+    return frozenset(topic for topic, right in rights.items() if not right), frozenset(nearly)
+
+
 def _withdrawn_by_outputs(
     outputs: Mapping[str, TopicCounts], counts: Mapping[str, int], carried: int
 ) -> frozenset[str]:
     """As `withdrawn`, because (nearly) no contribution of one output matches."""
-    # Totals that an earlier version retired lack the counts of outputs: then nothing is retracted.
-    if sum(it.read for it in outputs.values()) < carried:
-        return frozenset()
-    most = min(counts.get("expected", 0), _proven_wrong(counts))
-    if any(max(1, it.matched + it.undecided) * NEARLY_NONE < min(most, it.read) for it in outputs.values()):
-        return _ALL - {"undecodable"}
-    of_none = sum(it.read for it in outputs.values() if not it.matched + it.undecided)
-    if not of_none:
-        return frozenset()
-    # Losses may have been confirmed before the first result of the topic, which may be the answer. Excess beyond the
-    # contributions of such topics was confirmed for another reason.
+    none, nearly_none = refuted_outputs(outputs, counts, carried)
+    # Excess beyond the contributions of topics that match nothing was confirmed for another reason.
     excess = _proven_wrong(counts) + counts.get("duplicate", 0)
-    return frozenset({"missing", "duplicate", *_EXCESS} if excess <= of_none else {"missing"})
+    if nearly_none or (none and excess <= sum(outputs[topic].read for topic in none)):
+        return _ALL - {"undecodable"}
+    # Losses may have been confirmed before the first result of the topic, which may be the answer.
+    return frozenset({"missing"}) if none else frozenset()

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from validator.config.model import Config
 from validator.core.judging import Judging
-from validator.core.suspicion import Suspicion, unproven_outputs
+from validator.core.suspicion import Suspicion, unproven_outputs, withdrawn_outputs
 from validator.measure.latency import latency_buckets
 from validator.model.frontier import Lookup, PartitionId, PartitionSummary, RunEnd
 from validator.model.progress import IngestProgress, OffsetGap
@@ -379,7 +379,7 @@ class BatchRunner:
             self.progress,
             facts,
             suspected=unproven_outputs(self.progress, effects.totals),
-            withdrawn="undecodable" in self.judging.withdrawn,
+            withdrawn=withdrawn_outputs(self.progress, effects.totals, self.judging.withdrawn),
         )
         context = CommitContext(self.tables, self._writer, progress.batch, progress.lookup_us)
         record(effects, context, self.record, self.now_us, unreadable=unreadable)

@@ -53,13 +53,13 @@ class UnreadableResults:
         facts: pa.Table | None,
         *,
         suspected: Collection[str] = (),
-        withdrawn: bool = False,
+        withdrawn: Collection[str] = (),
     ) -> list[dict[str, Any]]:
         """The changed violations, as rows like those of `validator.reconcile.violations.changed_violations`.
 
         There is one row per partition whose number of undecodable or confirmed results changed since it was recorded.
         The returned rows count as recorded. ``facts``: those of the batch of ``progress``. ``suspected``: topics of
-        which no further result is confirmed. ``withdrawn``: no result is confirmed any more.
+        which no further result is confirmed. ``withdrawn``: topics of which no result is confirmed any more.
         """
         places = {
             f"{place.topic}-{place.partition}": (place.topic, frontier.undecodable)
@@ -71,7 +71,7 @@ class UnreadableResults:
         moves: dict[str, tuple[_Recorded, _Recorded]] = {}
         for name, (topic, count) in places.items():
             before = self._recorded.get(name, _Recorded(0, 0, progress.lookup_us))
-            sure = 0 if withdrawn else min(before.confirmed, count) if topic in suspected else count
+            sure = 0 if topic in withdrawn else min(before.confirmed, count) if topic in suspected else count
             now = _Recorded(count, sure, before.first_us if before.records else progress.lookup_us)
             if now[:2] != before[:2]:
                 moves[name] = before, now
