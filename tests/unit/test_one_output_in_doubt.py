@@ -7,14 +7,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit import test_retired_in_doubt
 from tests.unit.fed_run import Fed, FedRun
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
+from tests.unit.test_retired_in_doubt import SIDES, Run, result, standing
+from tests.unit.test_retired_in_doubt import events as read
 from tests.unit.test_wrong_configuration import IN, OUT, batches, confirmed, events, orders, played
 from validator.core.judging import new_cells
 from validator.core.totals import CellTotals
@@ -247,6 +251,40 @@ def test_a_topic_that_matched_only_in_cells_that_an_earlier_version_retired_is_i
     counts = {"expected": 2000, "processed": 1000, "misplaced": 1}
     assert unmatched_outputs(outputs, counts, 1000, 1001) == ("second",)
     assert withdrawn(NOTHING, counts, 1001, outputs=outputs) == set()
+
+
+class TwoOutputs(Run):
+    """A state with two output topics, whose cells are retired."""
+
+    def _configured(self, *settings: str) -> Any:
+        return super()._configured(*TWO_OUTPUTS, *settings)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("upgraded", [False, True])
+def test_violations_of_cells_that_are_retired_in_the_doubt_are_never_confirmed(
+    restarts: bool, upgraded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``upgraded``: an earlier version wrote the totals of the retired cells."""
+    oracle = TumblingWindow.of(MINUTE_US).reading(Reads(several_outputs=True))
+    monkeypatch.setattr(test_retired_in_doubt, "RULES", replace(test_retired_in_doubt.RULES, oracle=oracle))
+    monkeypatch.setattr(test_retired_in_doubt, "SIDES", {**SIDES, SECOND: "output"})
+    if upgraded:
+        to_json = CellTotals.to_json
+        monkeypatch.setattr(CellTotals, "to_json", lambda it: to_json(replace(it, outputs={})))
+    run = TwoOutputs(tmp_path)
+    run.batch(read(1, 2), read(3, 4, window=1), result(1, 2), {**result(777), "topic": SECOND})
+    suspects: dict[str, int] = {"missing": 2, "unknown_id": 1}
+    assert standing(run.batch()) == ({}, suspects)
+    run.retire()
+    if restarts:
+        run.restart()
+    later = 2_000
+    wrong = {**result(888, window=later), "topic": SECOND}
+    run.batch(read(5, 6, 7, window=later), result(5, window=later), wrong)
+    assert standing(run.batch()) == ({}, {"missing": 4, "unknown_id": 2})
+    run.batch({**result(6, window=later), "topic": SECOND})
+    assert standing(run.batch()) == ({"missing": 1, "unknown_id": 1}, suspects)
 
 
 def row(topic: str, ids: Sequence[int], **more: object) -> dict[str, object]:
