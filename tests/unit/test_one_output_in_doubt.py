@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from hypothesis import strategies as st
 
 from tests.unit import test_retired_in_doubt
 from tests.unit.fed_run import Fed, FedRun
+from tests.unit.memory_tables import MemoryTables
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from tests.unit.test_retired_in_doubt import SIDES, Run, result, standing
 from tests.unit.test_retired_in_doubt import events as read
+from tests.unit.test_settled_worlds import World, WorldRun
 from tests.unit.test_wrong_configuration import IN, OUT, batches, confirmed, events, orders, played
 from validator.core.judging import new_cells
 from validator.core.totals import CellTotals
@@ -285,6 +288,51 @@ def test_violations_of_cells_that_are_retired_in_the_doubt_are_never_confirmed(
     assert standing(run.batch()) == ({}, {"missing": 4, "unknown_id": 2})
     run.batch({**result(6, window=later), "topic": SECOND})
     assert standing(run.batch()) == ({"missing": 1, "unknown_id": 1}, suspects)
+
+
+def landed(rows: Iterable[Mapping[str, Any]], *, collapse: bool) -> dict[str, tuple[int, int]]:
+    """Topic -> contributions in its results, and those of them that match an event, by definition."""
+    expected: Counter[tuple[int, str, int]] = Counter()
+    carried: dict[str, Counter[tuple[int, str, int]]] = {}
+    for one in rows:
+        cell = one["window_start_us"], one["key"]
+        if one["side"] == "input":
+            expected.update((*cell, each["id"]) for each in one["ids"])
+        elif one["side"] == "output":
+            topic = carried.setdefault(one["topic"], Counter())
+            topic.update((*cell, id_) for each in one["results"] for id_ in each["ids"])
+    found = {}
+    for topic, mine in carried.items():
+        matching = 0
+        for contribution, count in mine.items():
+            owed = min(1, expected[contribution]) if collapse else expected[contribution]
+            others = sum(its[contribution] for name, its in carried.items() if name != topic)
+            matching += min(count, max(0, owed - others))
+        found[topic] = (mine.total(), matching)
+    return found
+
+
+@pytest.mark.parametrize("settle_at", [None, 1])
+def test_the_counts_of_outputs_are_those_of_a_definition_record_by_record(settle_at: int | None) -> None:
+    differences, compared, several = [], 0, 0
+    for seed in range(8):
+        world = World(2_000 + seed)
+        world.oracle.reading(Reads(several_outputs=True))
+        run, rows = WorldRun(MemoryTables(), world.rules, settle_at), list[dict[str, Any]]()
+        for step in range(world.rng.randint(15, 40)):
+            batch = world.batch()
+            rows += batch.rows
+            found = run.read(batch)["outputs"]
+            if batch.inputs_us < batch.at_us:
+                continue
+            of_topics = landed(rows, collapse=world.rules.collapse)
+            compared, several = compared + 1, several + (len(of_topics) > 1)
+            want = {topic: TopicCounts(read, matched) for topic, (read, matched) in of_topics.items()}
+            if found != want:
+                differences.append(f"seed {seed} step {step}: {found}, by definition {want}")
+                break
+    assert differences == []
+    assert several > compared // 2 > 30
 
 
 def row(topic: str, ids: Sequence[int], **more: object) -> dict[str, object]:
