@@ -26,7 +26,9 @@ def perfect(pipeline: Pipeline) -> str:
     pipeline.clicks(*(click(number, 10 + number / 2) for number in EVENTS))
     for ids in (ANSWERED[:6], ANSWERED[6:]):
         window = {"windowStart": iso(10), "windowMs": 10_000}
-        pipeline.answers(json.dumps({"page": "a", **window, "clickIds": list(ids), "sizes": [n + 900 for n in ids]}))
+        pipeline.answers(
+            json.dumps({"page": "a", **window, "clickIds": list(ids), "sizes": [n + 900 for n in ids], "more": []})
+        )
     pipeline.put(pipeline.late, *(set_aside(number, 10 + number / 2) for number in LATE))
     pipeline.put(rejected, *(set_aside(number, 10 + number / 2) for number in REJECTED))
     return aside_topic("rejected", rejected)
@@ -38,6 +40,7 @@ WRONG = {
     "late.0.fields.id=id": ("-late", "id"),
     "rejected.0.fields.key=site": ("-rejected", "key"),
     "outputs.0.fields.ids=[sizes]": ("", "fields.id"),
+    "outputs.0.fields.ids=[more]": ("", "outputs[].fields.ids may name another list"),
     "outputs.0.fields.window_start={path: windowMs, unit: s}": ("", "unit"),
 }
 

@@ -65,6 +65,7 @@ FITS_NOTHING = {
     "other ids, some unreadable": answers(1000, bad=(0, 3)),
     "other windows": answers(window=100),
     "nothing decodes": answers(bad=range(WINDOWS)),
+    "no ids": [Fed(OUT, (), window * MINUTE_US) for window in range(WINDOWS)],
 }
 
 
@@ -215,6 +216,17 @@ def test_a_dead_engine_is_still_proven(tmp_path: Path) -> None:
     assert confirmed(run.feed([], after_us=3 * MINUTE_US)) == {"missing": (WINDOWS - 1) * PER_WINDOW}
 
 
+def test_the_first_id_in_a_result_ends_the_doubt_about_lists_without_ids(tmp_path: Path) -> None:
+    run = FedRun(tmp_path)
+    run.feed([*events(), *FITS_NOTHING["no ids"]])
+    run.feed([], after_us=3 * MINUTE_US)
+    shown = run.feed([], after_us=3 * MINUTE_US)
+    assert shown.contributions["missing"] == (WINDOWS - 1) * PER_WINDOW
+    assert confirmed(shown) == {}
+    run.feed([Fed(OUT, (0,))])
+    assert confirmed(run.feed([])) == {"missing": (WINDOWS - 1) * PER_WINDOW - 1}
+
+
 @pytest.mark.parametrize(
     ("wrong", "found"),
     [
@@ -222,6 +234,7 @@ def test_a_dead_engine_is_still_proven(tmp_path: Path) -> None:
         ("other ids, some unreadable", "unknown_id"),
         ("other windows", "misplaced"),
         ("nothing decodes", "undecodable"),
+        ("no ids", "missing"),
     ],
 )
 @pytest.mark.parametrize("restarts", [False, True])

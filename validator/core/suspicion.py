@@ -100,7 +100,9 @@ class Suspicion:
         """
         misnamed = set_aside_matched_by_chance(sums.set_aside)
         by_set_aside = self._by_numbers(sums, 0, 0, misnamed) if misnamed else frozenset()
-        by_configuration = configuration_doubt.withdrawn(progress, sums.counts, sums.carried, sums.inputs, sums.outputs)
+        by_configuration = configuration_doubt.withdrawn(
+            progress, sums.counts, sums.carried, sums.inputs, sums.outputs, sum(sums.results.values())
+        )
         found = by_configuration | by_set_aside
         # A class that nothing may explain stays confirmed. Each retracted class is also suspected in the same batch.
         return found & self.suspected(progress, sums) if found else found
@@ -139,6 +141,7 @@ class Suspicion:
             copies_explain=self.copies_explain,
             inputs=sums.inputs,
             outputs=sums.outputs,
+            results=sum(sums.results.values()),
         )
 
 

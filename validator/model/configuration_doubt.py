@@ -1,4 +1,4 @@
-"""When the configuration is in doubt, not the pipeline (docs/decisions/0097, 0102, 0161). Pure rules on counts.
+"""When the configuration is in doubt, not the pipeline (docs/decisions/0097, 0102, 0161, 0163). Pure rules on counts.
 
 A wrong field or unit makes a whole topic unreadable, or makes results and events name different things. Neither proves
 anything about the pipeline. So no violation is confirmed before the configuration is seen to fit: before 1 in 100
@@ -104,12 +104,20 @@ def matches_nothing(counts: Mapping[str, int], matched: int, carried: int) -> bo
     """Return whether results carry contributions, and (nearly) none of them is proven to match an event.
 
     ``counts``: contributions by class. ``carried``: contributions in results. ``matched``: those of them that are
-    proven to match. An engine that writes no results, or results without ids, is not concerned: there is nothing to
-    compare.
+    proven to match. An engine that writes no results is not concerned: there is nothing to compare. `lack_ids` is the
+    rule for results without ids.
     """
     if matched == 0:
         return carried > 0
     return matched * NEARLY_NONE < min(counts.get("expected", 0), unmatched(counts), carried)
+
+
+def lack_ids(counts: Mapping[str, int], carried: int, results: int) -> bool:
+    """Return whether no result carries an id, so that the configured list may be another one than that of the ids.
+
+    ``counts``, ``carried``: as in `matches_nothing`. ``results``: results of cells in scope.
+    """
+    return results > 0 and carried == 0 and counts.get("processed", 0) == 0
 
 
 def inputs_in_doubt(
@@ -218,16 +226,19 @@ def suspected(
     copies_explain: bool,
     inputs: Mapping[str, TopicCounts] = MappingProxyType({}),
     outputs: Mapping[str, TopicCounts] = MappingProxyType({}),
+    results: int = 0,
 ) -> frozenset[str]:
     """Return the violation classes that a wrong configuration may explain. No further violation of them is confirmed.
 
     ``counts``, ``matched``, ``carried``: as in `matches_nothing`. ``copies_explain``: as in `Suspicion`. ``inputs``:
-    counts of each input topic, if there are several. ``outputs``: those of each output topic. If no late or rejected
-    record decodes, decision 0091 is enough: each record explains one contribution, whichever field is wrong.
+    counts of each input topic, if there are several. ``outputs``: those of each output topic. ``results``: as in
+    `lack_ids`. If no late or rejected record decodes, decision 0091 is enough: each record explains one contribution,
+    whichever field is wrong.
     """
     classes = suspected_by_inputs(inputs, counts, matched, carried, copies_explain=copies_explain)
     classes |= suspected_by_outputs(outputs, counts, matched, carried)
     classes |= _ALL if matches_nothing(counts, matched, carried) else frozenset()
+    classes |= {"missing"} if lack_ids(counts, carried, results) else frozenset()
     for one in topics_in_doubt(progress):
         if one.decoded:
             # The records that decoded may be nonsense.
@@ -264,6 +275,7 @@ def withdrawn(
     carried: int,
     inputs: Mapping[str, TopicCounts] = MappingProxyType({}),
     outputs: Mapping[str, TopicCounts] = MappingProxyType({}),
+    results: int = 0,
 ) -> frozenset[str]:
     """Return the classes whose confirmed violations are retracted, because the configuration now fits no record, or
     nearly none.
@@ -281,7 +293,7 @@ def withdrawn(
         return _ALL
     # Losses may have been confirmed before the first result, and an undecodable result may be the answer.
     nothing_read = not right and not decoded_results(progress) and progress.undecodable("output") > 0
-    unread = frozenset({"missing"}) if nothing_read else frozenset()
+    unread = frozenset({"missing"}) if nothing_read or lack_ids(counts, carried, results) else frozenset()
     of_one = _are_counted(inputs, counts) and any(
         max(1, it.matched + it.undecided) * NEARLY_NONE < min(it.read, wrong) for it in inputs.values()
     )

@@ -12,6 +12,7 @@ from validator.model.configuration_doubt import (
     TopicInDoubt,
     decoded_results,
     inputs_in_doubt,
+    lack_ids,
     matches_nothing,
     set_aside_in_doubt,
     suspected_by_inputs,
@@ -58,6 +59,12 @@ def configuration_doubts(
     held = any(sums.counts[name] for name in VIOLATIONS) or progress.undecodable("output")
     if matches_nothing(sums.counts, sums.matched, sums.carried) and (sums.matched or held):
         yield _contributions_doubt(sums.counts, 0 if sums.matched else decoded_results(progress))
+    if (
+        (results := sum(sums.results.values()))
+        and sums.counts["missing"]
+        and lack_ids(sums.counts, sums.carried, results)
+    ):
+        yield _ids_doubt(results)
     classes = suspected_by_inputs(
         sums.inputs, sums.counts, sums.matched, sums.carried, copies_explain=config.copies_explain
     )
@@ -110,6 +117,14 @@ def _contributions_doubt(counts: Mapping[str, int], results: int) -> str:
         else f"results have nearly none of the {expected} expected contributions, and {beside} that are not expected"
     )
     return f"the configuration is in doubt: {seen}: {check}; correct it and begin with a new state.path"
+
+
+def _ids_doubt(results: int) -> str:
+    found = "the only result has no id" if results == 1 else f"none of {results} results has an id"
+    return (
+        f"the configuration is in doubt: {found}: outputs[].fields.ids may name another list; correct it and "
+        "begin with a new state.path. If the configuration is right, the results use no event: find out why"
+    )
 
 
 def _input_doubt(config: Config, topic: str, one: TopicCounts, counts: Mapping[str, int]) -> str:
