@@ -106,6 +106,41 @@ def test_one_match_of_each_output_confirms_violations(parts: list[Sequence[Fed]]
     assert not any("in doubt" in reason for reason in shown[-1].reasons)
 
 
+@pytest.mark.parametrize("cuts", [[], [40, 1201, 1500]])
+def test_copies_of_another_output_confirm_nothing_although_a_few_results_match(cuts: list[int], tmp_path: Path) -> None:
+    """The field of the second topic is right in one of 300 windows, and has ids of the first topic in the others."""
+    run, windows = FedRun(tmp_path, TWO_OUTPUTS), 300
+    ids = [tuple(10 * number + i for i in range(4)) for number in range(windows)]
+    records = [
+        *(Fed(IN, (one,), number * MINUTE_US) for number, each in enumerate(ids) for one in each),
+        *(Fed(OUT, each[:2], number * MINUTE_US) for number, each in enumerate(ids)),
+        *(Fed(SECOND, each[2:] if number == 0 else each[:2], number * MINUTE_US) for number, each in enumerate(ids)),
+    ]
+    for part in batches(records, cuts):
+        run.feed(part)
+    run.feed([], after_us=3 * MINUTE_US)
+    shown = run.feed([], after_us=3 * MINUTE_US)
+    assert shown.contributions["duplicate"] == 2 * (windows - 1)
+    assert confirmed(shown) == {}
+    assert set(shown.verdicts.values()) == {Verdict.UNKNOWN}
+
+
+def test_repeated_results_of_another_output_leave_no_doubt_about_at_least_once(tmp_path: Path) -> None:
+    """An instance that takes over writes its first results to the second topic: those that the first instance wrote
+    last."""
+    run = FedRun(tmp_path, TWO_OUTPUTS)
+    answered = [Fed(OUT, tuple(10 * number + i for i in range(4)), number * MINUTE_US) for number in range(WINDOWS)]
+    run.feed([*events(), *answered, replace(answered[-1], topic=SECOND)])
+    run.feed([], after_us=3 * MINUTE_US)
+    shown = run.end()
+    assert shown.violations["suspected"]["duplicate"] == 4
+    assert shown.verdicts == {
+        Guarantee.AT_MOST_ONCE: Verdict.UNKNOWN,
+        Guarantee.AT_LEAST_ONCE: Verdict.PASS,
+        Guarantee.EXACTLY_ONCE: Verdict.UNKNOWN,
+    }
+
+
 def test_an_output_without_results_is_not_in_doubt() -> None:
     shown = played([[*events(), *halves(windows=())]], configured=TWO_OUTPUTS)
     assert confirmed(shown[-1]) == {"missing": WINDOWS * HALF}

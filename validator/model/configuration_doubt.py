@@ -149,7 +149,8 @@ def unmatched_outputs(
     """
     if matches_nothing(counts, matched, carried):
         return ()
-    most = min(counts.get("expected", 0), unmatched(counts))
+    # Copies of results of other topics are duplicates.
+    most = min(counts.get("expected", 0), unmatched(counts) + counts.get("duplicate", 0))
     return tuple(
         topic
         for topic, it in sorted(outputs.items())
@@ -311,7 +312,7 @@ def refuted_outputs(
     """
     if sum(it.read for it in outputs.values()) < carried:
         return frozenset(), frozenset()
-    most = min(counts.get("expected", 0), _proven_wrong(counts))
+    most = min(counts.get("expected", 0), _proven_wrong(counts) + counts.get("duplicate", 0))
     rights = {topic: it.matched + it.undecided for topic, it in outputs.items() if it.read}
     nearly = {topic for topic, right in rights.items() if max(1, right) * NEARLY_NONE < min(most, outputs[topic].read)}
     return frozenset(topic for topic, right in rights.items() if not right), frozenset(nearly)

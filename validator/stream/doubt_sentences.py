@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from validator.config.model import Config
 from validator.core.totals import CellTotals
+from validator.model.classes import VIOLATES, Guarantee, ViolationClass
 from validator.model.configuration_doubt import (
     TopicCounts,
     TopicInDoubt,
@@ -21,6 +22,7 @@ from validator.model.configuration_doubt import (
     unmatched,
     unmatched_outputs,
 )
+from validator.model.grading import Doubt
 from validator.model.progress import IngestProgress
 from validator.model.wording import plural
 from validator.reconcile.judge import VIOLATIONS
@@ -43,7 +45,7 @@ class Example:
 
 def configuration_doubts(
     config: Config, progress: IngestProgress, sums: CellTotals, examples: Mapping[str, Example], *, waits: bool
-) -> Iterator[str]:
+) -> Iterator[Doubt]:
     """Why the configuration is in doubt.
 
     ``examples``: topic -> a record that does not decode. ``waits``: whether a topic does not exist yet. If no result
@@ -52,33 +54,36 @@ def configuration_doubts(
     """
     found = topics_in_doubt(progress)
     for one in found:
-        yield _topic_doubt(config, one, examples.get(one.topic))
+        yield Doubt(_topic_doubt(config, one, examples.get(one.topic)))
     if waits or any(one.side in ("input", "output") for one in found):
         # The absent or doubtful topic already explains why nothing matches.
         return
     held = any(sums.counts[name] for name in VIOLATIONS) or progress.undecodable("output")
     if matches_nothing(sums.counts, sums.matched, sums.carried) and (sums.matched or held):
-        yield _contributions_doubt(sums.counts, 0 if sums.matched else decoded_results(progress))
+        yield Doubt(_contributions_doubt(sums.counts, 0 if sums.matched else decoded_results(progress)))
     if (
         (results := sum(sums.results.values()))
         and sums.counts["missing"]
         and lack_ids(sums.counts, sums.carried, results)
     ):
-        yield _ids_doubt(results)
+        yield Doubt(_ids_doubt(results))
     classes = suspected_by_inputs(
         sums.inputs, sums.counts, sums.matched, sums.carried, copies_explain=config.copies_explain
     )
     if any(sums.counts[name] for name in VIOLATIONS if name in classes):
         for topic in inputs_in_doubt(sums.inputs, sums.counts, sums.matched, sums.carried):
-            yield _input_doubt(config, topic, sums.inputs[topic], sums.counts)
+            yield Doubt(_input_doubt(config, topic, sums.inputs[topic], sums.counts))
     classes = suspected_by_outputs(sums.outputs, sums.counts, sums.matched, sums.carried)
+    held_classes = {ViolationClass(name) for name in VIOLATIONS if name in classes and sums.counts[name]}
     for topic in unmatched_outputs(sums.outputs, sums.counts, sums.matched, sums.carried):
         unreadable = any(f.undecodable for place, f in progress.frontiers.items() if place.topic == topic)
-        if unreadable or any(sums.counts[name] for name in VIOLATIONS if name in classes):
-            yield _output_doubt(config, topic, sums.outputs[topic], sums.counts)
+        explained = held_classes | ({ViolationClass.UNDECODABLE} if unreadable else set())
+        # Repeated results of another output, for example, leave no doubt about at-least-once.
+        if concerns := frozenset(name for name in Guarantee if explained & VIOLATES[name]):
+            yield Doubt(_output_doubt(config, topic, sums.outputs[topic], sums.counts), concerns)
     if any(sums.counts[name] for name in VIOLATIONS):
         for side, count in set_aside_in_doubt(sums.set_aside).items():
-            yield _set_aside_doubt(config, side, count, sums.set_aside[side].matched)
+            yield Doubt(_set_aside_doubt(config, side, count, sums.set_aside[side].matched))
 
 
 def _topic_doubt(config: Config, one: TopicInDoubt, example: Example | None) -> str:

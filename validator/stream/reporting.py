@@ -273,8 +273,9 @@ def absent_topic(topic: str, progress: IngestProgress) -> str:
 
 def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums: CellTotals) -> tuple[Doubt, ...]:
     """Why the verdict is unknown; empty if nothing is in doubt."""
-    sentences = [absent_topic(topic, progress) for topic in record.waiting_for]
-    sentences.extend(configuration_doubts(config, progress, sums, record.examples, waits=bool(record.waiting_for)))
+    doubts = [Doubt(absent_topic(topic, progress)) for topic in record.waiting_for]
+    doubts += configuration_doubts(config, progress, sums, record.examples, waits=bool(record.waiting_for))
+    sentences: list[str] = []
     poison = _poison(record.faults)
     sides = {place: frontier.side for place, frontier in progress.frontiers.items()}
     for side in ("input", "late", "rejected"):
@@ -335,7 +336,7 @@ def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums:
             "nothing has settled yet: every cell that is closed and judged is out of scope, because records before the "
             "first ones that were read may belong to it; later events settle cells in scope"
         )
-    return tuple(map(Doubt, sentences))
+    return (*doubts, *map(Doubt, sentences))
 
 
 def _expired(progress: IngestProgress, record: RunRecord) -> dict[PartitionId, int]:
