@@ -165,3 +165,12 @@ def test_a_folder_name_that_delta_would_misread_is_refused(tmp_path: Path) -> No
     with pytest.raises(PathUnfit, match="name another folder") as refused:
         StateTables(tmp_path / "a%20b")
     assert status_of(refused.value) == 2
+
+
+@pytest.mark.parametrize("table", Table)
+def test_a_table_whose_creation_was_cut_off_is_created_by_the_next_start(tmp_path: Path, table: Table) -> None:
+    """A full disk or a kill leaves a log without a commit."""
+    (tmp_path / table.value / "_delta_log").mkdir(parents=True)
+    tables = StateTables(tmp_path)
+    tables.take_over()
+    assert DeltaTable(tmp_path / table.value).schema().fields[0].name == SCHEMAS[table].names[0]

@@ -7,6 +7,7 @@ Any other folder is refused and not changed. Links in a state are refused, never
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -97,7 +98,7 @@ def take(state: Path) -> None:
     """Create or recognise the state folder and mark it. Only its owner may access it from then on.
 
     The permissions are set only when the folder is marked, so later changes by the operator stay. Raises
-    `StateRefused`.
+    `StateRefused`, or OSError if the disk or the quota is full.
     """
     check(state)
     if _is_marked(state):
@@ -106,6 +107,8 @@ def take(state: Path) -> None:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(state / MARK, json.dumps(_CONTENT) + "\n")
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
         raise StateRefused(
             f"state.path {state} cannot be written ({error.strerror}): change its permissions, or name another folder"
         ) from None

@@ -186,8 +186,9 @@ def path_of(state: Path, table: Table) -> str:
 
 
 def exists(state: Path, table: Table) -> bool:
-    """Whether the table exists."""
-    return (state / table.value / "_delta_log").is_dir()
+    """Whether the table exists: its log has a commit. A full disk or a kill can leave a log without one."""
+    log = state / table.value / "_delta_log"
+    return any(log.glob("*.json")) or any(log.glob("*.checkpoint*.parquet"))
 
 
 def has_rows(state: Path, table: Table) -> bool:

@@ -150,7 +150,7 @@ def while_it_retries(sentence: str) -> str:
 def no_room(state: Path) -> str:
     """The sentence for a full disk, with the free bytes and the size of the state."""
     try:
-        free = f"{shutil.disk_usage(state).free:,} bytes are free there"
+        free = f"{shutil.disk_usage(_existing(state)).free:,} bytes are free there"
         held = sum(path.stat().st_size for path in state.rglob("*") if path.is_file())
     except OSError:
         return f"no space is left for the state {state}: free some space and {_GOES_ON}"
@@ -202,10 +202,14 @@ def _read_only(path: Path | None, state: Path) -> str:
     return f"the file system of the state {state} is read-only: mount it for writing"
 
 
+def _existing(path: Path) -> Path:
+    """The path, or its nearest parent that exists."""
+    return next((folder for folder in (path, *path.parents) if folder.exists()), path)
+
+
 def _free(path: Path) -> str:
-    existing = next((folder for folder in (path, *path.parents) if folder.exists()), path)
     try:
-        return f" ({shutil.disk_usage(existing).free:,} bytes are free there)"
+        return f" ({shutil.disk_usage(_existing(path)).free:,} bytes are free there)"
     except OSError:
         return ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import threading
 import time
@@ -25,7 +26,7 @@ from validator.state.tables import StateTables
 from validator.stream import jars, rereading
 from validator.stream.brokers import Brokers, BrokersUnreachable
 from validator.stream.clients import for_java
-from validator.stream.failures import CannotVerify, known_sentence
+from validator.stream.failures import CannotVerify, known_sentence, no_room
 from validator.stream.faults_topic import FaultsTopicReader
 from validator.stream.generations import Generations
 from validator.stream.outage import OutageNote
@@ -102,7 +103,12 @@ class Sidecar:
                 OutageNote(self._state).note()
             raise
         jvm_jars = jars.resolve(Path(jars.__file__).with_name("jars.lock"))
-        lock = acquire(self._state, wait=_patience(_LOCK_WAIT_SECONDS))
+        try:
+            lock = acquire(self._state, wait=_patience(_LOCK_WAIT_SECONDS))
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise CannotVerify(no_room(self._state)) from error
         previous = self._take_signals()
         try:
             identity.check_or_write(self._state, self._config)
