@@ -125,6 +125,35 @@ def test_copies_of_another_output_confirm_nothing_although_a_few_results_match(c
     assert set(shown.verdicts.values()) == {Verdict.UNKNOWN}
 
 
+@pytest.mark.parametrize("foreign", [False, True])
+def test_copies_that_are_read_before_their_originals_confirm_nothing(foreign: bool, tmp_path: Path) -> None:
+    """In each window the second topic, whose field has ids of the first topic, is read before the first topic. The
+    first topic has all results of the key b. ``foreign``: each list also has an id that no input has, and the first
+    topic repeats one of its results three times."""
+    run = FedRun(tmp_path, (*TWO_OUTPUTS, "guarantee=at_least_once", "timing.missing_after=2m"))
+    for number in range(8):
+        ids, window_us = [10 * number + i for i in range(4)], number * MINUTE_US
+        run.feed([Fed(IN, (one,), window_us) for one in ids], after_us=58_000_000)
+        run.feed([Fed(IN, (1000 + number,), window_us, "b"), Fed(OUT, (1000 + number,), window_us, "b")])
+        copies = (*ids[:2], 5000 + number) if foreign else tuple(ids[:2])
+        for one in (Fed(SECOND, copies, window_us), Fed(OUT, tuple(ids[:2]), window_us)):
+            shown = run.feed([one], after_us=1_000_000)
+            assert shown.verdicts[Guarantee.AT_LEAST_ONCE] is not Verdict.FAIL, (number, confirmed(shown))
+        if foreign and number == 1:
+            run.feed([Fed(OUT, tuple(ids[:2]), window_us)] * 3)
+    shown = run.end()
+    assert shown.verdicts[Guarantee.AT_LEAST_ONCE] is Verdict.UNKNOWN
+    assert not {"missing", "unknown_id", "misplaced"} & confirmed(shown).keys()
+
+
+def test_an_output_all_of_whose_cells_have_a_duplicate_is_not_in_doubt(tmp_path: Path) -> None:
+    run = FedRun(tmp_path, TWO_OUTPUTS)
+    found = [one for one in halves() if one.topic == SECOND]
+    shown = run.feed([*events(), *halves(), *found])
+    assert confirmed(shown) == {"duplicate": WINDOWS * HALF}
+    assert shown.verdicts[Guarantee.EXACTLY_ONCE] is Verdict.FAIL
+
+
 def test_repeated_results_of_another_output_leave_no_doubt_about_at_least_once(tmp_path: Path) -> None:
     """An instance that takes over writes its first results to the second topic: those that the first instance wrote
     last."""
@@ -155,13 +184,20 @@ def test_undecodable_results_of_the_output_in_doubt_are_suspected() -> None:
 @pytest.mark.parametrize("restarts", [False, True])
 def test_undecodable_results_that_were_confirmed_before_the_doubt_are_retracted(restarts: bool, tmp_path: Path) -> None:
     """A result without ids decodes and matches nothing, so it raises no doubt."""
+
+    def later(*records: Fed) -> dict[str, int]:
+        run.feed(records)
+        run.feed([], after_us=3 * MINUTE_US)
+        return confirmed(run.feed([], after_us=3 * MINUTE_US))
+
     run = FedRun(tmp_path, TWO_OUTPUTS)
-    shown = run.feed([*events(), *halves(windows=()), Fed(SECOND, ()), Fed(SECOND, None), Fed(OUT, None)])
-    assert confirmed(shown) == {"undecodable": 2}
+    lost = HALF * (WINDOWS - 1)
+    first = [*events(), *halves(windows=()), Fed(SECOND, ()), Fed(SECOND, None), Fed(OUT, None)]
+    assert later(*first) == {"undecodable": 2, "missing": lost}
     if restarts:
         run.restart()
-    assert confirmed(run.feed([Fed(SECOND, (5000,))])) == {"undecodable": 1}
-    assert confirmed(run.feed([Fed(SECOND, (2, 3))])) == {"undecodable": 2, "unknown_id": 1}
+    assert later(Fed(SECOND, (5000,))) == {"undecodable": 1}
+    assert later(Fed(SECOND, (2, 3))) == {"undecodable": 2, "unknown_id": 1, "missing": lost - HALF}
 
 
 @pytest.mark.parametrize(("cuts", "restarts"), [([], False), ([3], True), ([1, 2, 40], False)])
@@ -362,9 +398,10 @@ def test_the_counts_of_outputs_are_those_of_a_definition_record_by_record(settle
                 continue
             of_topics = landed(rows, collapse=world.rules.collapse)
             compared, several = compared + 1, several + (len(of_topics) > 1)
-            want = {topic: TopicCounts(read, matched) for topic, (read, matched) in of_topics.items()}
-            if found != want:
-                differences.append(f"seed {seed} step {step}: {found}, by definition {want}")
+            # Until its missing contributions are due, a cell that lacks some leaves it open which results match.
+            shown = {topic: (one.read, one.matched + one.undecided) for topic, one in found.items()}
+            if shown != of_topics:
+                differences.append(f"seed {seed} step {step}: {found}, by definition {of_topics}")
                 break
     assert differences == []
     assert several > compared // 2 > 30

@@ -280,3 +280,33 @@ def test_silence_in_which_no_request_failed_is_committed_as_an_outage(
     monkeypatch.setattr(run, "_run_generation", run_generation)
     run._run_generations(cast("SparkSession", None))
     assert opened == [(), ((runs.now_us - 1, runs.now_us),)]
+
+
+def test_an_outage_ends_with_a_request_that_is_answered_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first request begins 20 s before the brokers answer again, and is answered."""
+    runs, stop, opened = RunsOfOneState(tmp_path), threading.Event(), list[Outages]()
+    run = Generations(
+        *(runs.config, runs.tables, runs.brokers, Publisher(runs.config, tmp_path), None),
+        once=False, leave_open=False, at_rest=False, say=[].append, stop=stop,
+    )  # fmt: skip
+    began_us, now_us = runs.now_us, [runs.now_us + 1_000_000]
+
+    def await_topics(*_: object) -> tuple[list[str], dict[str, object], int]:
+        asked_us = now_us[0]
+        now_us[0] = began_us + 21_000_000
+        return ["a source"], {}, asked_us
+
+    def run_generation(*given: object) -> None:
+        opened.append(cast("IngestProgress", given[4]).outages)
+        run._runner = runs.start()
+        stop.set()
+
+    monkeypatch.setattr(run, "_now_us", lambda: now_us[0])
+    monkeypatch.setattr(run, "_await_topics", await_topics)
+    monkeypatch.setattr(run, "_open_generation", lambda progress, *_: (progress, {}))
+    monkeypatch.setattr(run, "_run_generation", run_generation)
+    run._outage_note.note()
+    run._run_generations(cast("SparkSession", None))
+    assert opened == [((began_us, began_us + 21_000_000),)]

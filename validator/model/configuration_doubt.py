@@ -323,9 +323,12 @@ def _withdrawn_by_outputs(
 ) -> frozenset[str]:
     """As `withdrawn`, because (nearly) no contribution of one output matches."""
     none, nearly_none = refuted_outputs(outputs, counts, carried)
-    # Excess beyond the contributions of topics that match nothing was confirmed for another reason.
-    excess = _proven_wrong(counts) + counts.get("duplicate", 0)
-    if nearly_none or (none and excess <= sum(outputs[topic].read for topic in none)):
+    if nearly_none:
         return _ALL - {"undecodable"}
-    # Losses may have been confirmed before the first result of the topic, which may be the answer.
-    return frozenset({"missing"}) if none else frozenset()
+    if not none:
+        return frozenset()
+    # Losses may have been confirmed before the first result of the topic, which may be the answer. Excess beyond the
+    # contributions of topics that match nothing was confirmed for another reason.
+    explained, wrong = sum(outputs[topic].read for topic in none), _proven_wrong(counts)
+    found = {"missing"} | (_EXCESS if wrong <= explained else frozenset())
+    return frozenset(found | ({"duplicate"} if wrong + counts.get("duplicate", 0) <= explained else set()))

@@ -563,23 +563,26 @@ def _by_input(cells: Columns, rules: Rules, it: _Decisions) -> dict[str, dict[st
 def _by_output(cells: Columns, it: _Decisions) -> dict[str, dict[str, Ints]]:
     """Return `Judged.by_output`: as ``carried`` and ``matched``, for each output topic.
 
-    If the fingerprints of a cell agree, all of its results match, whichever topic has them. If results replace each
-    other, the cell has a single id, and its results match if it has an event: whether they are the newest of their key
-    does not depend on the fields of the topic.
+    If the fingerprints of a cell agree, all of its results match, whichever topic has them. Otherwise a comparison
+    counts once the cell lacks nothing, or what it lacks would be missing: until then another topic's result may claim
+    the ids. If results replace each other, the cell has a single id, and its results match if it has an event: whether
+    they are the newest of their key does not depend on the fields of the topic.
     """
     found = {}
     for topic in cells.outputs:
         carried = np.where(it.in_scope | _has_no_event(cells), cells[f"carried/{topic}"], 0)
         if cells.are_withdrawn:
-            matched = np.where(it.in_scope & ~_has_no_event(cells), carried, 0)
+            right = matched = np.where(it.in_scope & ~_has_no_event(cells), carried, 0)
         else:
-            compared = np.where(cells["x_version"] == ABSENT, 0, cells[f"landed/{topic}"])
-            matched = np.where(it.in_scope, np.where(it.agrees, carried, compared), 0)
+            landed = np.where(cells["x_version"] == ABSENT, 0, cells[f"landed/{topic}"])
+            right = np.where(it.in_scope, np.where(it.agrees, carried, landed), 0)
+            is_final = it.agrees | (it.state == MISSING) | (it.compared & (cells["x_outstanding"] == 0))
+            matched = np.where(is_final, right, 0)
         is_exact = it.resolved & (it.agrees | it.compared | ~it.in_scope)
         found[topic] = {
             "read": carried,
             "matched": matched,
-            "undecided": np.where(is_exact, 0, carried - matched),
+            "undecided": np.where(is_exact, right, carried) - matched,
         }
     return found
 

@@ -66,6 +66,8 @@ from validator.stream.topic_settings import warnings
 from validator.stream.workers import Workers
 
 _TROUBLES_MAX: Final = 5
+_PROMPT_US: Final = 1_000_000
+"""Longest time of an answer that is prompt."""
 _RECORDS_MIN: Final = 1_000
 """Lower limit of ``records_per_batch`` when it is reduced because batches do not fit into memory."""
 _TROUBLES_WITH_CANARY: Final = 2
@@ -187,6 +189,10 @@ class Generations:
             self._shown = None
             try:
                 sources, topics, asked_us = self._await_topics(recovered.progress, judging, recovered.positions)
+                if self._outage_note.noted and self._now_us() - asked_us > _PROMPT_US:
+                    # The brokers were silent during a part of the request. An outage ends with a request that they
+                    # answer at once.
+                    sources, topics, asked_us = self._await_topics(recovered.progress, judging, recovered.positions)
                 if not sources:
                     self.cut_short = self._once and self._stop.is_set()
                     return self._verdict(recovered.progress, judging)
