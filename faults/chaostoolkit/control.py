@@ -62,7 +62,7 @@ def before_experiment_control(
         return
     if unknown or not bootstrap_servers:
         wrong = f"unknown argument {' or '.join(unknown)}" if unknown else "bootstrap_servers is not set"
-        raise _interrupting(f"streamproof: the control faults.chaostoolkit.control: {wrong}; see docs/chaos-toolkit.")
+        raise _interrupting(f"streamproof: the control chaosstreamproof.control: {wrong}; see docs/chaos-toolkit.")
     try:
         for classes in (expects or {}).values():
             expected_classes(tuple(classes))

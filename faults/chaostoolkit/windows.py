@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from faults.fault import State, new_id, record
 
-_OURS: Final = "faults.chaostoolkit."
+_OURS: Final = ("chaosstreamproof.", "faults.chaostoolkit.")
+"""The second one is the former name, which experiments in a checkout may still have."""
 
 
 @dataclass(frozen=True)

@@ -58,12 +58,12 @@ def test_the_toolkit_discovers_what_experiments_can_use(toolkit: Path, tmp_path:
     assert ran.returncode == 0, ran.stderr
     activities = {(entry["type"], entry["mod"], entry["name"]) for entry in json.loads(found.read_text())["activities"]}
     assert activities >= {
-        ("probe", "faults.chaostoolkit.probes", "verdict"),
-        ("probe", "faults.chaostoolkit.probes", "reliability"),
-        ("probe", "faults.chaostoolkit.probes", "violations_since"),
-        ("action", "faults.chaostoolkit.actions", "run_fault"),
-        ("action", "faults.chaostoolkit.actions", "heal"),
-        ("action", "faults.chaostoolkit.actions", "wait_until_judged"),
+        ("probe", "chaosstreamproof.probes", "verdict"),
+        ("probe", "chaosstreamproof.probes", "reliability"),
+        ("probe", "chaosstreamproof.probes", "violations_since"),
+        ("action", "chaosstreamproof.actions", "run_fault"),
+        ("action", "chaosstreamproof.actions", "heal"),
+        ("action", "chaosstreamproof.actions", "wait_until_judged"),
     }
 
 
@@ -147,7 +147,7 @@ def with_a_foreign_action(example: dict[str, Any], pipeline: Pipeline, topic: st
 
 
 def test_the_toolkit_describes_what_the_extension_offers(toolkit: Path, tmp_path: Path) -> None:
-    script = "import json; from faults.chaostoolkit import discover; print(json.dumps(discover()['activities']))"
+    script = "import json; from chaosstreamproof import discover; print(json.dumps(discover()['activities']))"
     environment = {**os.environ, "PYTHONPATH": str(toolkit)}
     activities = json.loads(subprocess.check_output([sys.executable, "-c", script], cwd=tmp_path, env=environment))
     offered = [(activity["type"], activity["name"], activity["arguments"][0]) for activity in activities]

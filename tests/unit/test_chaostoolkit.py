@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 import yaml
 
-from faults.chaostoolkit import actions, control, discover, probes
+from chaosstreamproof import discover
+from faults.chaostoolkit import actions, control, probes
 from faults.chaostoolkit.source import NoAnswer
 from faults.config import KafkaSection
 from faults.errors import FaultConfigError, NotPublished
@@ -199,7 +200,9 @@ def test_a_failed_rollback_leaves_the_window_open_and_says_so(
 
 
 def test_actions_of_the_extension_and_dry_actions_open_no_window(topic: type[Topic]) -> None:
-    play(action("ours", "faults.chaostoolkit.actions"), action("dry", dry=True))
+    play(action("ours", "chaosstreamproof.actions"), action("ours", "faults.chaostoolkit.actions"))
+    assert published_states(topic) == []
+    play(action("dry", dry=True))
     assert published_states(topic) == []
 
 
@@ -225,9 +228,21 @@ def test_arguments_that_would_be_dropped_end_the_experiment(topic: type[Topic], 
 
 
 def test_the_extension_imports_nothing_of_the_toolkit() -> None:
-    sources = "".join(path.read_text() for path in (ROOT / "faults" / "chaostoolkit").glob("*.py"))
+    folders = (ROOT / "faults" / "chaostoolkit", ROOT / "chaosstreamproof")
+    sources = "".join(path.read_text() for folder in folders for path in folder.glob("*.py"))
     assert "import chaoslib" not in sources
     assert "from chaoslib" not in sources
+
+
+def test_the_documented_experiments_name_functions_that_experiments_can_use() -> None:
+    folder = ROOT / "docs" / "chaos-toolkit"
+    text = "".join((folder / name).read_text() for name in ("experiment.json", "control.json", "README.md"))
+    named = set(re.findall(r"\bchaosstreamproof\.\w+", text))
+    assert named == {f"chaosstreamproof.{name}" for name in ("actions", "control", "probes")}
+    exported = {function for module in named for function in importlib.import_module(module).__all__}
+    assert set(re.findall(r'"func": "(\w+)"', text)) <= exported
+    hooks = {name for name in vars(control) if name.endswith("_control")}
+    assert hooks == set(importlib.import_module("chaosstreamproof.control").__all__)
 
 
 def test_the_extension_declares_its_probes_and_actions(monkeypatch: pytest.MonkeyPatch) -> None:
