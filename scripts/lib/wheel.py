@@ -33,7 +33,7 @@ _CLASSIC: Final = 315_532_800
 """1980-01-01, the earliest time of a file in a zip archive."""
 _FOLDER_MODE: Final = 0o755
 _FILE_MODE: Final = 0o644
-_UMASK: Final = 0o022
+UMASK: Final = 0o022
 """For the files that the build itself creates."""
 
 
@@ -89,7 +89,7 @@ def built(tree: Path, folder: Path) -> Path:
     with tempfile.TemporaryDirectory() as fresh:
         command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", fresh]
         environment = {**os.environ, "SOURCE_DATE_EPOCH": str(committed()), "PIP_NO_INPUT": "1"}
-        subprocess.run([*command, str(tree)], check=True, env=environment, stdin=subprocess.DEVNULL, umask=_UMASK)
+        subprocess.run([*command, str(tree)], check=True, env=environment, stdin=subprocess.DEVNULL, umask=UMASK)
         [wheel] = Path(fresh).glob("*.whl")
         return Path(shutil.copy(wheel, folder / wheel.name))
 
@@ -174,9 +174,13 @@ include = ["{NAME}*", "{OUTSIDE}*"]
 
 
 def committed() -> int:
-    """The time of the newest commit in seconds since the epoch, at least 1980. SOURCE_DATE_EPOCH takes precedence."""
+    """The time of the newest commit in seconds since the epoch, at least 1980; 1980 in a source archive, which has no
+    commits. SOURCE_DATE_EPOCH takes precedence.
+    """
     if given := os.environ.get("SOURCE_DATE_EPOCH"):
         return max(_CLASSIC, int(given))
+    if not (ROOT / ".git").exists():
+        return _CLASSIC
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     return max(_CLASSIC, int(done.stdout) if done.returncode == 0 and done.stdout.strip() else 0)

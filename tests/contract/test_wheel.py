@@ -79,6 +79,13 @@ def test_a_checkout_and_a_build_under_another_umask_give_the_same_bytes(wheel: P
     other = built(tmp_path / "dist", checkout, umask=0o077)
     assert other.read_bytes() == wheel.read_bytes()
 
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "-w", "pip"]
+    command = [sys.executable, "-m", "pip", "wheel", *options, checkout]
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
+    subprocess.run(command, check=True, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, umask=0o077)
+    [of_pip] = (tmp_path / "pip").iterdir()
+    assert of_pip.read_bytes() == wheel.read_bytes(), "pip install of a checkout and of a source archive"
+
 
 def test_no_file_of_a_package_is_left_out(installed: Path) -> None:
     listed = subprocess.run(
