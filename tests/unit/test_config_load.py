@@ -146,6 +146,13 @@ def test_the_schema_has_the_keys_at_every_path() -> None:
     assert json_schema()["properties"]["pipeline"]["type"] == "string"
 
 
+def test_the_schema_refuses_an_empty_path() -> None:
+    text, mapping = json_schema()["$defs"]["FieldPath"]["anyOf"]
+    assert text["minLength"] == mapping["properties"]["path"]["minLength"] == 1
+    with pytest.raises(ConfigError, match="'' is not a path; write names joined by dots"):
+        example("clickstream", "inputs.0.fields.id=''")
+
+
 def test_examples_are_commented_yaml() -> None:
     for text in EXAMPLES.values():
         assert text.startswith("# ")

@@ -8,7 +8,7 @@ from typing import Any, Final
 from validator.config.model import Config
 from validator.settings.durations import PATTERN, format_duration
 
-SHORT_FORMS: Final = {"FieldPath": {"type": "string"}, "IdsPath": {"type": "string"}}
+SHORT_FORMS: Final = {name: {"type": "string", "minLength": 1} for name in ("FieldPath", "IdsPath")}
 """Models that may also be written as a plain text."""
 LISTS_OF_ONE: Final = {"key", "ids"}
 """Lists whose only entry may also be written without the list."""
@@ -24,6 +24,7 @@ def json_schema() -> dict[str, Any]:
         for rendered in model.get("properties", {}).values():
             _default_as_written(rendered)
     for name, short in SHORT_FORMS.items():
+        definitions[name]["properties"]["path"]["minLength"] = 1
         definitions[name] = {"anyOf": [short, definitions[name]]}
     for definition in definitions.values():
         for name in LISTS_OF_ONE & set(definition.get("properties", ())):
