@@ -21,8 +21,9 @@ from typing import Any, Final, cast
 
 from validator.cli.exits import STATUS_OF_OUTCOME
 from validator.model.classes import Verdict
+from validator.settings.errors import ConfigError
 
-__all__ = ["GuaranteeBroken", "NotVerified", "Report", "Verdict", "read_report", "verify"]
+__all__ = ["ConfigError", "GuaranteeBroken", "NotVerified", "Report", "Verdict", "read_report", "verify"]
 
 _STOP_SECONDS: Final = 45.0
 """A sidecar stops within 30 s of SIGTERM."""

@@ -189,9 +189,9 @@ def committed() -> int:
 _INIT: Final = '''"""Whether a stream processing pipeline keeps its guarantee, proven from its Kafka topics."""
 
 from streamproof.validator import __version__
-from streamproof.validator.api import GuaranteeBroken, NotVerified, Report, Verdict, read_report, verify
+from streamproof.validator.api import ConfigError, GuaranteeBroken, NotVerified, Report, Verdict, read_report, verify
 
-__all__ = ["GuaranteeBroken", "NotVerified", "Report", "Verdict", "__version__", "read_report", "verify"]
+__all__ = ["ConfigError", "GuaranteeBroken", "NotVerified", "Report", "Verdict", "__version__", "read_report", "verify"]
 '''
 
 

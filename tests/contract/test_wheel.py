@@ -23,6 +23,7 @@ for package in (streamproof, chaosstreamproof):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+assert set(streamproof.__all__) == {*streamproof.validator.api.__all__, "__version__"}
 print(streamproof.__version__, sorted({name.split(".")[0] for name in sys.modules}))
 """
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.sidecar_fixtures import _CONFIG, Pipeline, answer, click, pipeline, spark
-from validator.api import GuaranteeBroken, NotVerified, Verdict, read_report, verify
-from validator.settings.errors import ConfigError
+from validator.api import ConfigError, GuaranteeBroken, NotVerified, Verdict, read_report, verify
 
 __all__ = ["pipeline", "spark"]
 pytestmark = pytest.mark.timeout(600)
