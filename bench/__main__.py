@@ -10,7 +10,7 @@ restart: time and memory of a start with ``--cells`` settled cells (repeatable);
 day: memory over 24 hours of event time with 100,000 keys a minute, and a start with their 144 M cells (half an hour).
 disk: bytes per event on disk, by the kind of its id.
 many: memory and CPU of quiet sidecars, in processes of their own and in one.
-outage: the brokers are away for ``--seconds`` below a live sidecar that waits for results.
+outage: the broker is down for ``--seconds`` while a live sidecar waits for a result.
 ``scripts/bench campaign [NAME]`` runs a fault campaign instead: docs/campaigns.md.
 """
 
@@ -150,7 +150,7 @@ def many(_: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def away(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """An outage of the brokers below a live sidecar."""
+    """An outage of the broker while a live sidecar waits for a result."""
     with EmbeddedBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as folder:
         broker.create_topics({"click": 1, "output": 1})
         rows = [outage.outage(_config(folder, broker, given.batch), broker, given.seconds)]
@@ -193,7 +193,7 @@ def _validated(
         whole = time.monotonic() - began
         report = json.loads((Path(folder) / "state" / "report.json").read_text())
         timings = json.loads((Path(folder) / "state" / "counters.json").read_text())["timings"]
-    java = sampler.largest("java")
+    java = sampler.busiest("java")
     reading = timings["last_batch_us"] / 1e6 - timings["first_batch_us"] / 1e6
     return {
         "events": events,
@@ -264,7 +264,7 @@ def live(given: argparse.Namespace) -> list[dict[str, Any]]:
                 sidecar.terminate()
                 status = sidecar.wait(timeout=40)
         ran_seconds = time.monotonic() - began
-    java = sampler.largest("java")
+    java = sampler.busiest("java")
     batches = sorted(seconds for _, seconds in lags[WARM_UP_SECONDS:] if seconds)
     row = {
         "rate_asked": given.rate,

@@ -88,7 +88,7 @@ class Sampler:
         usage.cpu_seconds = (int(fields[11]) + int(fields[12])) / _TICKS
         usage.samples.append(resident)
 
-    def largest(self, program: str) -> Usage:
+    def busiest(self, program: str) -> Usage:
         """The process named ``program`` that used the most CPU."""
         mine = [usage for usage in self.usage.values() if usage.name == program]
         return max(mine, key=lambda usage: usage.cpu_seconds, default=Usage(program))

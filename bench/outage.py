@@ -1,4 +1,4 @@
-"""A long outage of the brokers below a live sidecar: what it confirms afterwards, and what waiting costs."""
+"""A long outage of the broker of a live sidecar: what the sidecar confirms afterwards, and what the wait costs."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ _WAIT_SECONDS_MAX: Final = 300.0
 
 
 def outage(config: Path, broker: EmbeddedBroker, seconds: float) -> dict[str, Any]:
-    """Kill ``broker`` for ``seconds`` (SIGKILL) below the sidecar of ``config``, after it has read two events and no
-    result; then append the result of one of them. Only the other one may be confirmed as missing.
+    """Stop ``broker`` (SIGKILL) for ``seconds`` while the sidecar of ``config`` runs.
 
-    Its topics are ``click`` and ``output``. Raises SystemExit if a step does not come about.
+    Before, the sidecar has read two events of a window, a third event that closes it, and no result. Afterwards a
+    result with one of the two is appended, so only the other one may be confirmed as missing. The topics are ``click``
+    and ``output``. Raises SystemExit if the sidecar ends, or if a step takes longer than `_WAIT_SECONDS_MAX`.
     """
     state, log = config.parent / "state", config.parent / "log"
     timing = ["--set", f"timing.missing_after={MISSING_SECONDS}s"]

@@ -55,8 +55,10 @@ _SECONDS: Final = 40.0
 
 
 def disk(kind: str, batches: int, events: int) -> dict[str, Any]:
-    """Bytes per event of the table `facts`, and of its current files. The sidecar's decoder, stage and tables write
-    them. The load has six pages, windows of a minute, and one batch per second of event time."""
+    """Bytes per event of all files of the table `facts`, and of its current files only (after a compaction).
+
+    The sidecar's decoder, stage and tables write them. The load has six pages, windows of a minute, and one batch per
+    second of event time."""
     config = loads(CONFIG.format(servers="none:1", state="state"), Path("/"), [], {})
     sources = sources_of(config)
     readers = readers_of(config, sources)

@@ -22,8 +22,8 @@ DESCRIPTIONS: Final = {
     "disk": "Bytes in the table `facts` for an event and its id in a result, by kind of id and size of batch.",
     "many": "Several sidecars at 120 events/s each: memory (PSS) at the end, CPU over 40 s.",
     "outage": (
-        "The brokers are killed below a live sidecar that waits for two results, and started again. Then the engine "
-        "answers one of the two events."
+        "The benchmark kills the broker while a live sidecar waits for the result of two events, and starts it again. "
+        "Then it writes a result with one of the two events."
     ),
     "idle": "A batch without records, with settled cells and 10,000 open ones: CPU seconds, with all writes to tables.",
     "shapes": "As `once`, for each encoding of ids, times and names in the topics.",

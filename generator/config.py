@@ -88,12 +88,13 @@ class GeneratorConfig(Section):
         """Events of all producers and keys per second of event time."""
         of_a_key = 1000 / self.step_ms
         if self.sessions is not None:
-            of_a_key *= self.sessions.events / (self.sessions.events + self.silent_rounds)
+            of_a_key *= self.sessions.events / (self.sessions.events + self.silent_steps)
         return max(1, self.keys.regions) * self.keys.pages * self.producers * of_a_key
 
     @property
-    def silent_rounds(self) -> int:
-        """Steps without a click of a key between two of its bursts; their total length exceeds the session gap."""
+    def silent_steps(self) -> int:
+        """Steps without a click of a key between two of its bursts. The time from the last click of a burst to the
+        first click of the next is one step longer, and exceeds the session gap."""
         return 0 if self.sessions is None else self.sessions.gap // self.step_ms
 
     @model_validator(mode="after")

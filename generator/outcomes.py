@@ -63,7 +63,7 @@ class Ledger:
         self._open.append((batch, partitions))
 
     def settle(self) -> None:
-        """Write to the journal, from the oldest batch on, each batch whose reports have all arrived."""
+        """Write batches to the journal, the oldest first, up to the first batch for which a report is outstanding."""
         while self._open:
             batch, partitions = self._open[0]
             first, second = self._reported

@@ -69,7 +69,7 @@ def plan_of(config: GeneratorConfig, producer: int, start_ms: int) -> sst.ClickP
         late_by_ms=config.lateness.beyond,
         duplicate_share=config.duplicates.share,
         burst_events=1 if config.sessions is None else config.sessions.events,
-        silent_rounds=config.silent_rounds,
+        silent_steps=config.silent_steps,
     )
     limits = []
     if config.limit.events is not None:

@@ -2,8 +2,8 @@
 Docker.
 
 It is formatted like a new production cluster of its version: all feature levels, and therefore the same transaction
-protocol. It differs only in size: replication 1 by default, few internal partitions, small buffers, no retention by
-time.
+protocol. It differs in size (replication 1 by default, few internal partitions, small buffers), has no retention by
+time, creates no topics by itself, and has shorter timeouts of brokers, groups and transactions.
 """
 
 from __future__ import annotations

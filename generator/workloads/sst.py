@@ -11,7 +11,7 @@ Four deviations can be added. They are off by default. A seeded stream decides t
   is newer by more than ``disorder_ms``;
 - *lateness*: a share is delayed until event time has advanced by at least ``disorder_ms + late_by_ms``;
 - *duplicates*: a share is sent twice in a row with the same id;
-- *sessions*: a key has bursts of ``burst_events`` clicks, each followed by ``silent_rounds`` rounds without a click.
+- *sessions*: a key has bursts of ``burst_events`` clicks, each followed by ``silent_steps`` steps without a click.
   One burst and one silence are a period. Each key starts a fraction of a period after the previous key, so keys are
   silent at different times. A round has the clicks of the active keys; a round without any is skipped.
 
@@ -66,17 +66,17 @@ class ClickPlan:
     late_by_ms: int = 0
     duplicate_share: float = 0.0
     burst_events: int = 1
-    silent_rounds: int = 0
+    silent_steps: int = 0
 
     @property
     def period_rounds(self) -> int:
         """Number of rounds after which the pattern of bursts repeats."""
-        return self.burst_events + self.silent_rounds if self.silent_rounds else 1
+        return self.burst_events + self.silent_steps if self.silent_steps else 1
 
     def clicks(self) -> list[tuple[int, int]]:
         """Round and key of each click in the first period, in order."""
         period = self.period_rounds
-        burst = self.burst_events if self.silent_rounds else 1
+        burst = self.burst_events if self.silent_steps else 1
         return [
             (number, key)
             for number in range(period)
@@ -122,7 +122,7 @@ class ClickSequence:
         self._made = 0
         self._clicks = plan.clicks()
         self._in_round = Counter(number for number, _ in self._clicks)
-        self._regular = not (plan.disorder_share or plan.late_share or plan.duplicate_share or plan.silent_rounds)
+        self._regular = not (plan.disorder_share or plan.late_share or plan.duplicate_share or plan.silent_steps)
         self._ready = SendBatch([], [], [], [])
         self._taken = 0
         self._held: list[tuple[int, int]] = []  # a heap of (round, event): send at the end of that round

@@ -31,7 +31,7 @@ EVENTS_PER_SECOND: Final = 3_000
 OVERDUE_AFTER_SECONDS: Final = 3
 MISSING_AFTER_SECONDS: Final = 10
 REAL_MISSING_AFTER_SECONDS: Final = 45
-"""A real engine produces results again 5 to 20 s after a kill; until then results are overdue, not lost."""
+"""A real engine needs 5 to 20 s after a kill until it produces results. Meanwhile results are overdue, not lost."""
 TRANSACTION_SECONDS: Final = 10.0
 """Timeout of a transaction of the reference engine. If the broker dies, the worker waits this long and restarts."""
 RESULT_BEFORE_COMMIT: Final = ("flink", "kafka_streams")

@@ -19,7 +19,7 @@ from testbed import node
 PREFIX: Final = "streamproof-demo-"
 _OWNER_FILE: Final = "owner.lock"
 _UNLOCKED_SECONDS_MAX: Final = 60.0
-"""A folder without a lock file may be one that another demo is creating."""
+"""A folder without a lock file is kept up to this age: another demo may still be creating it."""
 _REMOVAL_ATTEMPTS: Final = 50
 _REMOVAL_PAUSE_SECONDS: Final = 0.1
 

@@ -25,7 +25,8 @@ def control_seconds(seconds: float, *, is_scenario: bool) -> float:
 
 
 def least_seconds(*, is_scenario: bool) -> int:
-    """Return the shortest length of a demo that gives a baseline: its control phase must hold two moving rates."""
+    """Return the shortest length of a demo that gives a baseline: its control phase without the warm-up must be longer
+    than two intervals over which a rate is measured."""
     return next(seconds for seconds in _LEAST_SECONDS if _has_baseline(seconds, is_scenario=is_scenario))
 
 
@@ -42,7 +43,7 @@ def measures(control: float, window: int) -> dict[str, object]:
 
 
 def _has_baseline(seconds: int, *, is_scenario: bool) -> bool:
-    """Return whether the control phase holds two rates."""
+    """Return whether the control phase without its warm-up is longer than two measuring intervals of the rate."""
     control, window = (
         control_seconds(seconds, is_scenario=is_scenario),
         window_seconds(seconds, is_scenario=is_scenario),
@@ -51,8 +52,8 @@ def _has_baseline(seconds: int, *, is_scenario: bool) -> bool:
 
 
 def _rate_seconds(control: float, window: int) -> int:
-    """Return a rate's length in whole windows: each produces a burst of results, so half a window would look like a
-    change."""
+    """Return the seconds over which a rate is measured: a whole number of windows. Each window produces a burst of
+    results, so an interval with half a window would look like a change."""
     windows = (_usable_seconds(control) - 1) // 2 // window
     least = max(2, math.ceil(_RATE_SECONDS_LEAST / window))
     return max(least, min(_RATE_WINDOWS, windows)) * window

@@ -76,7 +76,7 @@ def memory_usage_of(root: int) -> MemoryUsage:
 
 
 def _size(pid: int) -> tuple[int, bool] | None:
-    """Return bytes, and whether they are PSS; None if the process has ended, even if it is a zombie."""
+    """Return bytes, and whether they are PSS; None if the process has ended; a zombie counts as ended."""
     for name, field in (("smaps_rollup", "Pss:"), ("status", "VmRSS:")):
         with suppress(OSError):
             for line in (_PROC / str(pid) / name).read_text(encoding="utf-8").splitlines():

@@ -102,8 +102,8 @@ class Demo:
     def _run_single_fault(
         self, stack: ExitStack, pool: ThreadPoolExecutor, brokers: DemoBrokers, engine: ProcessEngine
     ) -> OwnedProcess:
-        """Inject the fault half-way through the load. For a real engine the load continues for as long again
-        after the healing, which is slow."""
+        """Inject the fault half-way through the load. A real engine heals slowly: for it, the load continues after
+        the healing for as long as before the fault."""
         load = self._start_load(stack, brokers.first)
         self._await_first_result(brokers.first)
         self._watch_for(self._plan.seconds / 2)

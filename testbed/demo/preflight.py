@@ -1,7 +1,7 @@
 """The requirements of a scenario that the demo or this host does not meet, each in one sentence with the fix.
 
-They are checked before anything starts, and before the selectors would report them in their own words. Raises
-FaultRefused.
+The demo checks them before it starts a process. The fault runner's selectors would report them too, but without the fix
+for a demo. Raises FaultRefused.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Scenario:
     workers: int
     """The number of workers, for an engine that can have several."""
     has_two_brokers: bool
-    """Whether a second broker can lead partitions. It runs only if a fault needs it."""
+    """Whether the demo runs a second broker, which can lead partitions: only if a fault needs one."""
     timeline: Timeline
     """The timeline for the seed. A run binds it to its targets and changes nothing else, so the checked plan is the
     one that runs."""

@@ -32,7 +32,7 @@ DELAYS: Final = "pgval-delay-"
 TIMEOUT_SECONDS: Final = 3.0
 """PGVal's timeout, for sessions and for a cluster's heartbeats."""
 FAILURE_FREE: Final = "120s"
-"""Failure-free length of the run; ``--plan streambench-node`` uses half of it."""
+"""Length of the run of ``--plan streambench-node`` without its fault; the plan stops a node after half of it."""
 _SET_BY_THE_DEMO: Final = ("targets", "kafka", "state", "backend")
 _SIMULTANEOUS_WORKERS: Final = {"vogel-kill-2": 2, "vogel-kill-4": 4, "vogel-crash-2": 2}
 """Plan -> number of workers that it hits at once, if more than one."""
@@ -43,7 +43,7 @@ _HELD_DOWN: Final = ("pgval-crash", "streambench-node", "process_kill", "node_lo
 at once."""
 _PARAMETERS: Final[dict[str, dict[str, object]]] = {
     "net_delay": {"delay": "500ms"},
-    "net_bandwidth": {"bytes_per_second": 50_000},  # the load is four times as much
+    "net_bandwidth": {"bytes_per_second": 50_000},  # the load is about four times this rate
     "namespace_delay": {"delay": "500ms"},
     "namespace_bandwidth": {"bytes_per_second": 50_000},
     "namespace_loss": {"percent": 10},

@@ -92,7 +92,7 @@ class ScenarioRun:
 
     @property
     def engine_servers(self) -> str:
-        """The bootstrap servers of an engine with one link for all of it, or without links."""
+        """The engine's bootstrap servers: the relay if there is one, else its single link, else the broker's own."""
         assert self._context is not None
         if self._relay is not None:
             return self._engine_servers
@@ -144,7 +144,7 @@ class ScenarioRun:
             engine.own_servers = tuple(listen for listen, _ in self._links())
         if self._scenario.needs_clocks:
             by = clock_agent.jar() if isinstance(engine, RealEngine) else faketime.installed()
-            assert by is not None, "looked for before anything was started"
+            assert by is not None, "the preflight check has found it"
             engine.clocks = {n: self._clock(by, name) for n, name in enumerate(self._scenario.instance_names)}
 
     def _clock(self, by: Path, target: str) -> Clock:

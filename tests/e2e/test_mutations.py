@@ -182,7 +182,7 @@ TRIALS: Final = {
     "sliding": Trial(
         title="Sliding windows",
         text="Windows of 10 s every 5 s, disorder, late events, second copies. An event that is late for one of its\n"
-        "windows only is dropped from that window (`late_policy: drop`). A defect affects an id in one cell.",
+        "windows only is dropped from that window (`late_policy: drop`). A defect affects one of an id's two cells.",
         oracle="{kind: sliding_window, size: 10s, slide: 5s}",
         load={
             "events_per_window": 50,

@@ -108,7 +108,7 @@ def test_event_time_rate_follows_the_workload() -> None:
 def test_sessions_thin_out_the_clicks() -> None:
     # A step is 12 ms. Between two sessions of 5 clicks are 83 silent steps: a gap of 84 * 12 ms = 1008 ms.
     c = parse({**KAFKA, "sessions": {"events": 5, "gap": "1s"}, "rate": {"shape": "event_time"}})
-    assert c.silent_rounds == 83
+    assert c.silent_steps == 83
     assert c.events_per_event_second == pytest.approx(6 * 1000 / 12 * 5 / 88)
 
 

@@ -67,7 +67,7 @@ def test_the_sequence_does_not_depend_on_batch_sizes(cuts: list[int], irregular:
     assert taken == all_rows(plan)
 
 
-BURSTS = replace(PLAN, keys=5, step_ms=10, burst_events=4, silent_rounds=7, events=400)
+BURSTS = replace(PLAN, keys=5, step_ms=10, burst_events=4, silent_steps=7, events=400)
 
 
 def times_by_key(plan: ClickPlan) -> dict[int, list[int]]:
@@ -80,7 +80,7 @@ def times_by_key(plan: ClickPlan) -> dict[int, list[int]]:
 
 @pytest.mark.parametrize(("burst", "silent", "keys"), [(4, 7, 5), (1, 1, 6), (3, 40, 2), (9, 2, 1), (2, 3, 13)])
 def test_keys_alternate_between_bursts_and_silence(burst: int, silent: int, keys: int) -> None:
-    plan = replace(BURSTS, burst_events=burst, silent_rounds=silent, keys=keys)
+    plan = replace(BURSTS, burst_events=burst, silent_steps=silent, keys=keys)
     starts = set()
     for times in times_by_key(plan).values():
         pauses = [after - before for before, after in pairwise(times)]
@@ -105,7 +105,7 @@ def test_keys_alternate_between_bursts_and_silence(burst: int, silent: int, keys
 def test_bursts_out_of_order_stay_within_the_bounds_and_lose_nothing(
     seed: int, share: float, disorder_ms: int, silent: int, keys: int, cut: int
 ) -> None:
-    in_order = replace(BURSTS, keys=keys, silent_rounds=silent, events=200)
+    in_order = replace(BURSTS, keys=keys, silent_steps=silent, events=200)
     late = replace(in_order, late_share=0.1, late_by_ms=150)
     plan = replace(late, seed=seed, disorder_share=share, disorder_ms=disorder_ms)
     taken, newest = all_rows(plan, cut), -1
@@ -123,7 +123,7 @@ def test_bursts_out_of_order_stay_within_the_bounds_and_lose_nothing(
 
 
 def test_the_number_of_events_before_a_round_counts_all_earlier_rounds() -> None:
-    for plan in (BURSTS, replace(BURSTS, silent_rounds=30), PLAN):
+    for plan in (BURSTS, replace(BURSTS, silent_steps=30), PLAN):
         taken = all_rows(plan)
         for rounds in range(30):
             assert sst.events_before(plan, rounds) == sum(t <= rounds * plan.step_ms for _, _, t, _ in taken)

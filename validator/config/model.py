@@ -149,7 +149,8 @@ class Timing(Frozen):
     """A partition without records for this long is idle and does not hold back the watermark."""
     max_ahead: PositiveDuration = 3_600_000_000
     """An event whose time is further ahead of the clock than this moves no watermark. With `late_policy: drop`, and in
-    joins, the engine may have dropped later events of the same partition correctly; they are not missing."""
+    joins, the engine may therefore have dropped later events of the same partition correctly; they do not become
+    missing."""
     overdue_after: Duration = 30_000_000
     """An event is overdue if it is in no result, late or rejected record this long after its window closed. This is
     an alert, not a violation."""
@@ -222,8 +223,8 @@ class Spark(Frozen):
     """Spark master: `local[N]`, `local[*]`, a standalone cluster (docs/spark-cluster.md), or `k8s://...`
     (docs/kubernetes.md)."""
     options: ClientOptions = Field(default_factory=Options)
-    """Further Spark options. They are not on a command line, which every user of the host can read. Exceptions are
-    options of the JVM (`spark.driver.extraJavaOptions`) that set no system property with a secret name."""
+    """Further Spark options. The sidecar puts none on a command line, because every user of the host can read command
+    lines. Exception: options of the JVM (`spark.driver.extraJavaOptions`) that set no property with a secret name."""
     trigger: PositiveDuration = 500_000
     """Minimum time between the starts of two batches, at most 10s. A longer time takes less CPU and reports violations
     later."""

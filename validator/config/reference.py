@@ -87,8 +87,7 @@ the same key, and so are `"true"` and `true` | half of a surrogate pair |
 an item \
 that is null, an array or an object |
 | time with a unit | number, or text of a JSON number (`"1767225600.25"`), exact. Fractions of a \
-microsecond in any time are rounded \
-down; in event times with `closed: right` they are rounded up | boolean; text with white space, `+` or \
+microsecond are rounded down, but up in event times with `closed: right` | boolean; text with white space, `+` or \
 leading zeros; more than 2^62 microseconds from 1970 |
 | `where.path` of a filter | as a key; with `at_least` or `below`: a number, or text of a JSON number | absent, \
 null, array, object; with `at_least` or `below`: any other text, boolean |
@@ -107,7 +106,7 @@ log4j, .NET `o`, Go `RFC3339Nano` |
 Python's \
 `isoformat` |
 | date only (midnight) | `2026-01-01` | `LocalDate`, `date.isoformat` |
-| zone: none (UTC), `Z`, `z`, `UTC`, `GMT`, `+hh`, `+hhmm`, `+hh:mm` up to 18 hours, a space before it or not | \
+| zone, with or without a space before it: none (UTC), `Z`, `z`, `UTC`, `GMT`, or `+hh`, `+hhmm`, `+hh:mm` up to 18 hours | \
 `2026-01-01 10:00:00 UTC`, `10:00:00.000+0000` | Jackson, Ruby, PostgreSQL, BigQuery |
 | zone name in brackets after an offset (the offset counts) | `10:00:00+01:00[Europe/Paris]` | Java's `ZonedDateTime` |
 | end of a day | `2026-01-01T24:00:00` | ISO 8601 |
