@@ -106,7 +106,8 @@ log4j, .NET `o`, Go `RFC3339Nano` |
 Python's \
 `isoformat` |
 | date only (midnight) | `2026-01-01` | `LocalDate`, `date.isoformat` |
-| zone, with or without a space before it: none (UTC), `Z`, `z`, `UTC`, `GMT`, or `+hh`, `+hhmm`, `+hh:mm` up to 18 hours | \
+| zone, with or without a space before it: none (UTC), `Z`, `z`, `UTC`, `GMT`, or `+hh`, `+hhmm`, `+hh:mm` up to \
+18 hours | \
 `2026-01-01 10:00:00 UTC`, `10:00:00.000+0000` | Jackson, Ruby, PostgreSQL, BigQuery |
 | zone name in brackets after an offset (the offset counts) | `10:00:00+01:00[Europe/Paris]` | Java's `ZonedDateTime` |
 | end of a day | `2026-01-01T24:00:00` | ISO 8601 |
