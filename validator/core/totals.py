@@ -15,6 +15,8 @@ _STORED: Final = {
     "outstanding": "lacking",
     "undecided": "open",
     "outside": "outside",
+    "lasting": "lasting",
+    "claimed": "claimed",
 }
 """Fields of `TopicCounts` -> their keys in a mark."""
 

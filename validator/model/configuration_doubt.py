@@ -35,6 +35,8 @@ class TopicCounts:
     - ``undecided``: events, contributions or ids that may match, but are not proven to.
     - ``outside``: ids in late or rejected records whose cell is out of scope and has no event. A wrong time may
       have put these records in that cell. Such ids are not among ``read``.
+    - ``claimed``: contributions in results that do not match because other output topics carry their ids in the same
+      cell. ``lasting``: those of ``matched`` that no result of another topic can claim any more.
     """
 
     read: int = 0
@@ -42,6 +44,8 @@ class TopicCounts:
     outstanding: int = 0
     undecided: int = 0
     outside: int = 0
+    lasting: int = 0
+    claimed: int = 0
 
     def plus(self, other: TopicCounts, times: int = 1) -> TopicCounts:
         """Return the sum of both, ``other`` multiplied by ``times``."""
@@ -51,7 +55,15 @@ class TopicCounts:
             self.outstanding + times * other.outstanding,
             self.undecided + times * other.undecided,
             self.outside + times * other.outside,
+            self.lasting + times * other.lasting,
+            self.claimed + times * other.claimed,
         )
+
+    @property
+    def right(self) -> int:
+        """Contributions in results that match. A topic that repeats ids of other topics may have a wrong field: then
+        only those count that no other topic can claim any more."""
+        return self.lasting if self.claimed else self.matched
 
     @property
     def unmatched_aside(self) -> int:
@@ -154,7 +166,7 @@ def unmatched_outputs(
     return tuple(
         topic
         for topic, it in sorted(outputs.items())
-        if it.read and (it.matched == 0 or it.matched * NEARLY_NONE < min(most, it.read))
+        if it.read and (it.right == 0 or it.right * NEARLY_NONE < min(most, it.read))
     )
 
 
@@ -313,7 +325,7 @@ def refuted_outputs(
     if sum(it.read for it in outputs.values()) < carried:
         return frozenset(), frozenset()
     most = min(counts.get("expected", 0), _proven_wrong(counts) + counts.get("duplicate", 0))
-    rights = {topic: it.matched + it.undecided for topic, it in outputs.items() if it.read}
+    rights = {topic: it.right + it.undecided for topic, it in outputs.items() if it.read}
     nearly = {topic for topic, right in rights.items() if max(1, right) * NEARLY_NONE < min(most, outputs[topic].read)}
     return frozenset(topic for topic, right in rights.items() if not right), frozenset(nearly)
 

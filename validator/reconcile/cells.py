@@ -81,10 +81,11 @@ OF_INPUT: Final = ("given", "matched", "lacking")
 and ``lacking``, those that would be missing once due. If other inputs share an id, its results are first matched to the
 events of those inputs. If repeats collapse, an event with such an id is in neither ``matched`` nor ``lacking``."""
 
-OF_OUTPUT: Final = ("carried", "landed")
+OF_OUTPUT: Final = ("carried", "landed", "claimed")
 """Counts of each output topic in a cell, kept only if there are several. ``carried``: the contributions in its results;
 with emission `cumulative`, the most that one of its results lists. By the last comparison: ``landed``, those of them
-that match an event for which the results of the other outputs leave a place."""
+that match an event for which the results of the other outputs leave a place, and ``claimed``, those that do not match
+because other outputs carry their ids."""
 
 STALE: Final = -1
 """``x_version`` of a comparison that is to be repeated. Its matches are still proven."""
@@ -254,7 +255,8 @@ class Cells(Columns):
     - ``*_time_us``: broker times.
     - ``x_*``: `EXPANSION_FIELDS`, absent before a comparison.
     - ``given/*``, ``matched/*``, ``lacking/*``: `OF_INPUT` of each topic in ``inputs``.
-    - ``carried/*``, ``landed/*``: `OF_OUTPUT` of each topic in ``outputs``, which is empty for a single output.
+    - ``carried/*``, ``landed/*``, ``claimed/*``: `OF_OUTPUT` of each topic in ``outputs``, which is empty for a single
+      output.
     - ``recorded_digest``: hash of the verdict in the derived tables.
     - ``recorded_*``: contributions in the derived tables' violation of each class. ``confirmed_*``: how many of them
       are confirmed. ``began_*``: since when there are any.

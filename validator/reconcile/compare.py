@@ -382,7 +382,8 @@ def _output_columns(
     ids: IdVerdicts,
     size: int,
 ) -> dict[str, Ints]:
-    """Return, per cell, how many contributions of each output topic have landed (`OF_OUTPUT`).
+    """Return, per cell, how many contributions of each output topic have landed, and how many have not because other
+    topics carry their ids (`OF_OUTPUT`).
 
     If several topics carry an id, the results of the other topics match its events first: a wrong field may hold ids
     that other topics rightly carry.
@@ -392,7 +393,9 @@ def _output_columns(
         of_topic = np.array([place[0] == topic for place in named], dtype=np.bool_)[items.place]
         carried = counts(id_counts.group, (items.side == _OUTPUT) & of_topic, len(id_counts.cell))
         others = id_counts.processed - carried
-        found[f"landed/{topic}"] = totals(ids.cell, np.clip(ids.processed - others, 0, carried), size)
+        landed = np.clip(ids.processed - others, 0, carried)
+        found[f"landed/{topic}"] = totals(ids.cell, landed, size)
+        found[f"claimed/{topic}"] = totals(ids.cell, np.where(others > 0, carried - landed, 0), size)
     return found
 
 

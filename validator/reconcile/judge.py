@@ -115,7 +115,7 @@ class Judged:
     - ``scattered``: results of the cell's key are on several partitions, so none is known to be the newest.
     - ``estimated``: the counts include answers that were not compared.
     - ``by_input``: topic -> the fields of `TopicCounts`. Only for several inputs.
-    - ``by_output``: topic -> ``read``, ``matched`` and ``undecided`` of `TopicCounts`. Only for several outputs.
+    - ``by_output``: topic -> the fields of `TopicCounts` but ``outstanding`` and ``outside``. Only for several outputs.
     - ``by_set_aside``: side (late, rejected) -> ``read``, ``matched`` and ``undecided`` of `TopicCounts`.
     - ``state``: number in `STATES`.
     - ``version``: the extent of the facts on which a comparison of the cell's ids would be based.
@@ -490,7 +490,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
         scattered=np.zeros_like(seen) if cells.newest is None else cells.newest.scattered,
         estimated=it.provisional & seen & it.in_scope,
         by_input=_by_input(cells, rules, it),
-        by_output=_by_output(cells, it),
+        by_output=_by_output(cells, it, settled),
         by_set_aside=_by_set_aside(cells, it),
         state=it.state,
         version=it.version,
@@ -560,29 +560,32 @@ def _by_input(cells: Columns, rules: Rules, it: _Decisions) -> dict[str, dict[st
     return found
 
 
-def _by_output(cells: Columns, it: _Decisions) -> dict[str, dict[str, Ints]]:
+def _by_output(cells: Columns, it: _Decisions, settled: Bools) -> dict[str, dict[str, Ints]]:
     """Return `Judged.by_output`: as ``carried`` and ``matched``, for each output topic.
 
-    If the fingerprints of a cell agree, all of its results match, whichever topic has them. Otherwise a comparison
-    counts once the cell lacks nothing, or what it lacks would be missing: until then another topic's result may claim
-    the ids. If results replace each other, the cell has a single id, and its results match if it has an event: whether
-    they are the newest of their key does not depend on the fields of the topic.
+    If the fingerprints of a cell agree, all of its results match, whichever topic has them. If results replace each
+    other, the cell has a single id, and its results match if it has an event: whether they are the newest of their key
+    does not depend on the fields of the topic. What matches lasts once the cell is settled or lacks nothing, or what
+    it lacks would be missing: until then a result of another topic may claim the ids.
     """
     found = {}
+    lasts = settled | (it.state == MISSING) | (it.compared & (cells["x_outstanding"] == 0))
     for topic in cells.outputs:
         carried = np.where(it.in_scope | _has_no_event(cells), cells[f"carried/{topic}"], 0)
+        claimed = np.zeros_like(carried)
         if cells.are_withdrawn:
-            right = matched = np.where(it.in_scope & ~_has_no_event(cells), carried, 0)
+            matched = np.where(it.in_scope & ~_has_no_event(cells), carried, 0)
         else:
-            landed = np.where(cells["x_version"] == ABSENT, 0, cells[f"landed/{topic}"])
-            right = np.where(it.in_scope, np.where(it.agrees, carried, landed), 0)
-            is_final = it.agrees | (it.state == MISSING) | (it.compared & (cells["x_outstanding"] == 0))
-            matched = np.where(is_final, right, 0)
+            is_compared = (cells["x_version"] != ABSENT) & it.in_scope & ~it.agrees
+            matched = np.where(it.in_scope & it.agrees, carried, np.where(is_compared, cells[f"landed/{topic}"], 0))
+            claimed = np.where(is_compared, cells[f"claimed/{topic}"], 0)
         is_exact = it.resolved & (it.agrees | it.compared | ~it.in_scope)
         found[topic] = {
             "read": carried,
             "matched": matched,
-            "undecided": np.where(is_exact, right, carried) - matched,
+            "lasting": np.where(lasts, matched, 0),
+            "claimed": claimed,
+            "undecided": np.where(is_exact, 0, carried - matched),
         }
     return found
 

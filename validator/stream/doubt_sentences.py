@@ -125,7 +125,7 @@ def _contributions_doubt(counts: Mapping[str, int], results: int) -> str:
 
 
 def _ids_doubt(results: int) -> str:
-    found = "the only result has no id" if results == 1 else f"none of {results} results has an id"
+    found = "the only result in scope has no id" if results == 1 else f"none of {results} results in scope has an id"
     return (
         f"the configuration is in doubt: {found}: outputs[].fields.ids may name another list; correct it and "
         "begin with a new state.path. If the configuration is right, the results use no event: find out why"
@@ -151,8 +151,8 @@ def _input_doubt(config: Config, topic: str, one: TopicCounts, counts: Mapping[s
 
 def _output_doubt(config: Config, topic: str, one: TopicCounts, counts: Mapping[str, int]) -> str:
     place, beside = _entry_of(config, topic), unmatched(counts)
-    match = "matches an event in the same cell" if one.matched < 2 else "match events in the same cells"
-    few = f"only {one.matched}" if one.matched else "none"
+    match = "matches an event in the same cell" if one.right < 2 else "match events in the same cells"
+    few = f"only {one.right}" if one.right else "none"
     if not beside:
         check = f"{place}.fields may be wrong, or the topic may have copies of other results"
     elif counts.get("unknown_id", 0) * 2 >= beside:
@@ -160,9 +160,9 @@ def _output_doubt(config: Config, topic: str, one: TopicCounts, counts: Mapping[
     else:
         check = f"the key, the time or its unit in {place}.fields may be wrong"
     return (
-        f"the configuration of topic {topic} is in doubt: {few} of {plural(one.read, 'id')} in its results {match}, "
-        f"unlike ids in results of other outputs: {check}; correct it and begin with a new state.path. If the "
-        f"configuration is right, {'nearly every' if one.matched else 'every'} result of {topic} is wrong or repeated: "
+        f"the configuration of topic {topic} is in doubt: {few} of {plural(one.read, 'id')} in its results {match}: "
+        f"{check}; correct it and begin with a new state.path. If the "
+        f"configuration is right, {'nearly every' if one.right else 'every'} result of {topic} is wrong or repeated: "
         "find out why"
     )
 
