@@ -37,7 +37,8 @@ class PortAccess:
 
 
 class _Bearer(requests.auth.AuthBase):
-    """Sets the header `Authorization`. If it is passed in `headers`, requests replaces it by an entry of `~/.netrc`."""
+    """Sets the header `Authorization`. If the header is passed in `headers`, the library `requests` replaces it with an
+    entry of `~/.netrc`."""
 
     def __init__(self, token: str) -> None:
         self._token = token

@@ -81,7 +81,8 @@ def _resources(kind: str, target: Target) -> frozenset[Resource]:
 
 
 def distinct(kind: str, targets: Mapping[str, Target]) -> dict[str, Target]:
-    """``targets`` without those that overlap another one: a whole group is kept, otherwise the first target."""
+    """``targets`` without overlaps. Of targets that overlap, a whole group is kept, or the first target if none is a
+    whole group."""
     seen: list[Footprint] = []
     kept = set()
     for name in sorted(targets, key=lambda name: not _is_group(kind, targets[name])):

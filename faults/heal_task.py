@@ -79,7 +79,7 @@ class HealTask:
     unreachable: Unreachable | None = None
     """Why the fault cannot be healed or probed yet."""
     unwritten: OSError | None = None
-    """Why the journal does not contain yet that the fault is healed."""
+    """Why the journal does not state yet that the fault is healed."""
 
     @property
     def name(self) -> str:
@@ -91,7 +91,7 @@ class HealTask:
         return self.call is not None and self.call.began <= instant
 
     def may_return(self, instant: float) -> bool:
-        """Whether a call that is pending since ``instant`` may still return."""
+        """Whether a call that has been pending since ``instant`` may still return."""
         return self.call is not None and self.is_pending_since(instant) and self.call.seconds < _CALL_SECONDS_MAX
 
     def advance(self) -> bool | None:

@@ -38,8 +38,9 @@ def operator_of(workload: Workload, window_ms: int) -> dict[str, Any]:
     settings: dict[Workload, dict[str, Any]] = {
         "mst": {"join": "inner"},
         "sliding_window": {"operator": "sliding", "slide_ms": window_ms // 2},
-        # Clicks of several pages have the same time. Without disorder, one could move the watermark to this time,
-        # and the engine would have to store the offset of each of the others.
+        # Clicks of several pages have the same time. Without disorder, the first of these clicks could move the
+        # watermark to their time; the others would then be behind the watermark, and the engine would have to store the
+        # offset of each.
         "session_window": {"operator": "session", "gap_ms": window_ms // 2, "max_disorder_ms": 100},
         "passthrough": {"operator": "passthrough"},
         "distinct": {"operator": "distinct"},

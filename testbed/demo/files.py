@@ -47,7 +47,7 @@ BROKER_SETTINGS: Final = {"group.min.session.timeout.ms": "1000"}
 """Without this setting, the demo's broker would refuse PGVal's session timeout."""
 PROMETHEUS_PORT: Final = 9090
 _LOAD_SECONDS_MAX: Final = 24 * 3600
-"""Limit of a load that the demo ends itself."""
+"""Upper limit of a load in seconds; the demo normally ends the load earlier."""
 
 
 def topics(plan: DemoPlan) -> dict[str, int]:

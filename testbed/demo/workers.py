@@ -38,7 +38,8 @@ def workers_needed(config: FaultConfig, engine: str, source: str) -> int:
 
 
 def _drawn_workers(selectors: Sequence[Selector], config: FaultConfig, engine: str) -> int:
-    """Return the number of drawn and named workers. It is 0 if none is drawn, so a fault may name all workers."""
+    """Return the number of drawn and named workers. If no selector draws a worker, the number is 0: a fault whose
+    workers are all named may hit all of them."""
     drawn = sum(_number(selector) for selector in selectors if _is_of_workers(selector, config))
     named = {selector.name for selector in selectors} & set(instance_names(engine, WORKERS_MAX))
     return drawn and drawn + sum("-worker-" in name for name in named if name is not None)

@@ -20,9 +20,9 @@ watermark minus the allowed lateness. All events below ``next_offset`` are read 
 The remaining sessions are exactly the open ones. An event is *finished* at an instant if by then its session has
 produced a result, or if it came late. The window of a finished event ended at or before the watermark.
 
-- An event past the watermark touches no finished event: such an event's window ended by the watermark. A late event
-  touched no open session. So an unlisted event of a session that was open at the commit touches only events of such
-  sessions: step 1 joins it with no other event.
+- An event past the watermark touches no finished event, because the window of every finished event ended by the
+  watermark. A late event touched no open session. So an unlisted event of a session that was open at the commit touches
+  only events of such sessions: step 1 joins it with no other event.
 - At any watermark W, at most one open session of a key began at or before W: all end after W, so two of them would
   touch. A straggler belongs to that session. So when a straggler is read, each earlier event that it touches is in an
   open session or finished. Now consider an event that was never in the straggler's session, and whose window ends after
@@ -153,7 +153,8 @@ class SessionCore(Core):
         return closed
 
     def _next_timer(self, watermark: int) -> int:
-        # With each millisecond, some event times become late: a watermark that moved in larger steps would miss some.
+        # Each millisecond of the watermark makes further event times late, so the watermark moves by one millisecond at
+        # a time.
         return watermark + 1
 
     def _last_end(self) -> int | None:

@@ -3,8 +3,8 @@
 The expectations were written before the first run, and the sidecar's counts must equal those of the topics:
 
 - exactly once: no owed event is missing, no id occurs twice; the verdict is pass;
-- at least once: no owed event is missing; ids may be repeated, how many depends on the instant. With this guarantee
-  declared, the verdict is pass; exactly once fails if and only if ids are repeated;
+- at least once: no owed event is missing; ids may be repeated, and their number depends on the instant of the kill.
+  With this guarantee declared, the verdict is pass; exactly once fails if and only if ids are repeated;
 - both: no id is in a result of another page or window, and the report has no finding, since the engine runs with the
   declared guarantee;
 - inner join: no result has ids of one input only, though each window has a page with clicks only and one with updates

@@ -28,7 +28,7 @@ def small(stage: Stage) -> Iterator[Path]:
     mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_BYTES}", "streamproof-test", str(folder)]
     ran = subprocess.run(mount, check=False, capture_output=True, text=True)
     if ran.returncode:
-        pytest.skip(f"no file system can be mounted, for which it needs root ({ran.stderr.strip()})")
+        pytest.skip(f"this test mounts a file system, which needs root; the mount failed ({ran.stderr.strip()})")
     try:
         (folder / "data").write_bytes(bytes(1 << 20))
         stage.targets["small"] = {"type": "folder", "path": "small"}

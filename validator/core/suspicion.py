@@ -111,7 +111,8 @@ class Suspicion:
         """Return the violation classes whose suspected violations stay suspected in cells that are retired now.
 
         A finite number of hidden records explains a finite number of violations, also of retired cells. Any other doubt
-        may end when more records are read. They may explain violations of retired cells, but these stay as judged.
+        may end when more records are read. These records may explain violations of retired cells, but the verdicts of
+        retired cells do not change any more.
         """
         classes = set(self._by_configuration(progress, sums))
         if set_aside_in_doubt(sums.set_aside):
@@ -147,7 +148,7 @@ class Suspicion:
 
 def withdrawn_outputs(progress: IngestProgress, sums: CellTotals, withdrawn: frozenset[str]) -> frozenset[str]:
     """Return the output topics of which no undecodable result is confirmed any more. ``withdrawn``: the violation
-    classes of which no violation is."""
+    classes of which no violation is confirmed any more."""
     if "undecodable" in withdrawn:
         return frozenset(place.topic for place, frontier in progress.frontiers.items() if frontier.side == "output")
     none, nearly_none = configuration_doubt.refuted_outputs(sums.outputs, sums.counts, sums.carried)

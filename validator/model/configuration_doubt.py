@@ -125,7 +125,7 @@ def matches_nothing(counts: Mapping[str, int], matched: int, carried: int) -> bo
 
 
 def lack_ids(counts: Mapping[str, int], carried: int, results: int) -> bool:
-    """Return whether no result carries an id, so that the configured list may be another one than that of the ids.
+    """Return whether no result carries an id: the configured field may name a list other than that of the ids.
 
     ``counts``, ``carried``: as in `matches_nothing`. ``results``: results of cells in scope.
     """
@@ -333,14 +333,15 @@ def refuted_outputs(
 def _withdrawn_by_outputs(
     outputs: Mapping[str, TopicCounts], counts: Mapping[str, int], carried: int
 ) -> frozenset[str]:
-    """As `withdrawn`, because (nearly) no contribution of one output matches."""
+    """As `withdrawn`, for the classes to retract because (nearly) no contribution of an output topic matches."""
     none, nearly_none = refuted_outputs(outputs, counts, carried)
     if nearly_none:
         return _ALL - {"undecodable"}
     if not none:
         return frozenset()
-    # Losses may have been confirmed before the first result of the topic, which may be the answer. Excess beyond the
-    # contributions of topics that match nothing was confirmed for another reason.
+    # Losses may have been confirmed before the first result of the topic, which may be the answer. If there are more
+    # wrong contributions than those topics have contributions, the wrong contributions were confirmed for another
+    # reason.
     explained, wrong = sum(outputs[topic].read for topic in none), _proven_wrong(counts)
     found = {"missing"} | (_EXCESS if wrong <= explained else frozenset())
     return frozenset(found | ({"duplicate"} if wrong + counts.get("duplicate", 0) <= explained else set()))

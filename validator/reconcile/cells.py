@@ -84,8 +84,8 @@ events of those inputs. If repeats collapse, an event with such an id is in neit
 OF_OUTPUT: Final = ("carried", "landed", "claimed")
 """Counts of each output topic in a cell, kept only if there are several. ``carried``: the contributions in its results;
 with emission `cumulative`, the most that one of its results lists. By the last comparison: ``landed``, those of them
-that match an event for which the results of the other outputs leave a place, and ``claimed``, those that do not match
-because other outputs carry their ids."""
+that match events after the results of the other outputs have been matched first, and ``claimed``, those that do not
+match because other outputs carry their ids."""
 
 STALE: Final = -1
 """``x_version`` of a comparison that is to be repeated. Its matches are still proven."""
@@ -106,7 +106,8 @@ def contributing(facts: pa.Table) -> pa.Table:
 
 
 def of_cells(facts: pa.Table) -> pa.Table:
-    """Return the fact rows with ids of a cell: those that contribute, and those of events that owe nothing."""
+    """Return the fact rows with ids of a cell: those that contribute to it, and those of events that contribute to no
+    cell (status `UNOWED`)."""
     decoded = pc.is_in(facts["status"], pa.array([DECODED, UNOWED], facts["status"].type))
     return _chosen(facts, pc.and_kleene(pc.equal(facts["kind"], Kind.FACT.value), decoded))
 
@@ -117,7 +118,7 @@ def _chosen(facts: pa.Table, rows: pa.ChunkedArray) -> pa.Table:
 
 
 def unowed(facts: pa.Table) -> pa.Table:
-    """Return the fact rows of events that owe nothing."""
+    """Return the fact rows of events that contribute to no cell (status `UNOWED`)."""
     found = pc.and_kleene(pc.equal(facts["kind"], Kind.FACT.value), pc.equal(facts["status"], UNOWED))
     return facts.filter(found)
 
@@ -191,13 +192,13 @@ class Columns(ABC):
     @property
     def slot_seen_us(self) -> Ints:
         """The lookup instant of the first batch with a fact of the window or slot in which each cell begins. If an
-        event moves the begin of a session to an earlier slot, it is the instant of the earlier slot."""
+        event moves the start of a session to an earlier slot, it is the instant of the earlier slot."""
         return self[_SLOT_SEEN if self.merges else "first_seen_us"]
 
     @property
     def begin_seen_us(self) -> Ints:
         """The lookup instant of the first batch that read the earliest event of each cell. If events do not move the
-        begins of cells, or no event is known, it is `slot_seen_us`."""
+        starts of cells, or no event is known, it is `slot_seen_us`."""
         if not self.merges:
             return self.slot_seen_us
         found = self[_BEGIN_SEEN]
@@ -450,7 +451,8 @@ class Cells(Columns):
         return self._merged_into[rows]
 
     def _join(self, wholes: Ints, parts: Ints) -> None:
-        """Make ``parts`` parts of ``wholes``, which are earlier. A part joins one whole, which may join another."""
+        """Merge each cell of ``parts`` into the cell of ``wholes`` at the same index, which begins earlier. A part
+        joins one whole, which may join another."""
         if not len(parts):
             return
         above = np.arange(self._size)

@@ -294,7 +294,7 @@ def _past(reaches: Reaches, ends: Ints, items: _Items, named: Sequence[TopicPart
         if not reached:
             continue
         ends_past = np.array([end for end, _ in reached], dtype=np.int64)
-        # For each of ``ends_past``: the first offset after which this end or a later one was past.
+        # For each of ``ends_past``: the smallest offset of a record that passed this end or a later one.
         past_from = np.minimum.accumulate(np.array([offset for _, offset in reached], dtype=np.int64)[::-1])[::-1]
         first = np.searchsorted(ends_past, ends)
         from_offset = np.where(first < len(past_from), past_from[np.minimum(first, len(past_from) - 1)], arrays.NEVER)

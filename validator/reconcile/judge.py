@@ -312,8 +312,9 @@ def _in_scope(cells: Columns, clock: Clock, margin_us: int) -> Bools:
         scope &= windows >= clock.horizon_us
     seen_us = cells.begin_seen_us if clock.retired else windows
     for at_us, horizon_us in clock.retired:
-        # Other facts of the cell may have been dropped, so the remaining ones cannot be judged. If an event read after
-        # the drop moved the begin of a session that is near the horizon, the session may be part of a dropped one.
+        # Other facts of the cell may have been dropped, so the remaining ones cannot be judged. If an event that was
+        # read after the drop moved the start of a session near the horizon, the session may be part of a dropped
+        # session.
         scope &= ~is_retired_by(seen_us, windows, at_us, horizon_us)
     return scope
 
@@ -542,7 +543,8 @@ def _by_input(cells: Columns, rules: Rules, it: _Decisions) -> dict[str, dict[st
     the same id. Events out of scope are counted as read: a wrong time field may have put them out of scope.
     """
     set_aside = cells["late_count"] + cells["rejected_count"]
-    # The sampled comparison of an agreeing cell is left out: a cell that returns to memory has none.
+    # The sampled comparison of an agreeing cell does not count here: a cell that returns to memory has lost it, and its
+    # counts must stay the same.
     counted = ~it.agrees | _unclear_inputs(cells, rules, it)
     compared, zero = it.compared & it.in_scope & counted, np.zeros(len(cells), dtype=np.int64)
     found = {}
@@ -564,9 +566,10 @@ def _by_output(cells: Columns, it: _Decisions, settled: Bools) -> dict[str, dict
     """Return `Judged.by_output`: as ``carried`` and ``matched``, for each output topic.
 
     If the fingerprints of a cell agree, all of its results match, whichever topic has them. If results replace each
-    other, the cell has a single id, and its results match if it has an event: whether they are the newest of their key
-    does not depend on the fields of the topic. What matches lasts once the cell is settled or lacks nothing, or what
-    it lacks would be missing: until then a result of another topic may claim the ids.
+    other, the cell has a single id, and its results match if the cell has an event. Whether these results are the
+    newest of their key is not considered, since it does not depend on the fields of the topic. Matches are lasting once
+    the cell is settled, once a comparison found nothing outstanding in it, or once its outstanding contributions would
+    be missing. Until then a result of another topic may claim the ids.
     """
     found = {}
     lasts = settled | (it.state == MISSING) | (it.compared & (cells["x_outstanding"] == 0))

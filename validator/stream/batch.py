@@ -100,8 +100,8 @@ class BatchRunner:
     """Runs the batches of one generation. `process` is the body of `foreachBatch`.
 
     ``opened_batch``: the last batch that is committed when the query starts. ``workers``: they read the records.
-    ``has_outage``: whether the brokers were silent since this generation began; its outages are those that the next
-    generation commits.
+    ``has_outage``: returns whether a request to the brokers has failed since this generation began. The next generation
+    commits that outage.
     ``is_ahead``: the memory may be ahead of the committed tables, since a batch is being committed or did not complete.
     After such a batch there is no further one: its facts would be folded twice.
     """

@@ -16,10 +16,10 @@ from validator.stream.failures import NO_ANSWER, causes_of, text_of
 
 FILE: Final = "brokers-unanswered"
 _ASK_AFTER_SECONDS: Final = 10.0
-"""Time without an answer after which the watch makes a request of its own: a batch that Spark plans or reads makes none
-of the driver's requests."""
+"""Time without an answer after which the watch makes a request of its own: while Spark plans or reads a batch, the
+driver makes no request."""
 _SAY_AFTER_SECONDS: Final = 10.0
-"""Time after the watch's first request without an answer after which the brokers count as silent."""
+"""If the brokers have not answered for this time since the first request of the watch, they count as silent."""
 _SECOND_LETTERS: Final = 19
 """Length of an instant in RFC 3339 up to the second."""
 
@@ -32,7 +32,8 @@ class AnsweringBrokers(Protocol):
 
 
 class BrokersWatch:
-    """Says once that the brokers do not answer, since when, and once that they answer again.
+    """Reports each outage of the brokers once, with the instant of their last answer, and reports once that they answer
+    again.
 
     ``ask`` makes a request to ``brokers`` in a background thread. ``clock``: monotonic, in seconds. ``now_us``:
     microseconds since the epoch.
