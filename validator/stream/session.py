@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -126,8 +127,8 @@ def start(
     does not inherit. ``crash_folder``: where it writes crash reports. Settings are not passed on the JVM's command
     line, which every user of the host may read.
 
-    Raises `MasterUnreached`, and `SessionUnfit` if Spark cannot start with ``options`` on a cluster, or Java options in
-    them cannot be parsed.
+    Raises `MasterUnreached`, `SessionUnfit` if Spark cannot start with ``options`` on a cluster, or Java options in
+    them cannot be parsed, and OSError if the disk of `spark.local.dir` is full.
     """
     local = master.startswith("local")
     settings = {**TUNED, **(GUARDED if local else {}), **options}
@@ -171,9 +172,13 @@ def start(
             signal.signal(signal.SIGINT, handler)  # SparkContext's handler would interrupt a batch
         return SparkSession.builder.config(conf=conf).getOrCreate()
     except Py4JJavaError as error:
-        if local:
-            raise
         cause = str(error.java_exception)
+        if local:
+            _mute(SparkContext._jvm)
+            if os.strerror(errno.ENOSPC) in cause:
+                local_dir = os.environ.get("SPARK_LOCAL_DIRS") or settings.get("spark.local.dir", tempfile.gettempdir())
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), local_dir.partition(",")[0]) from error
+            raise
         if any(text in cause for text in _OF_A_SETTING):
             first_line = cause.partition("\n")[0]
             why = first_line.partition(": ")[2] or first_line
@@ -182,6 +187,12 @@ def start(
             f"spark.master: {master} did not accept this sidecar; check that the master runs there, that its Spark is "
             f"{spark_version}, and that spark.authenticate and its secret are the same on both sides."
         ) from error
+
+
+def _mute(jvm: Any) -> None:
+    """Keep the JVM of a session that did not start from writing errors of its end after the sidecar's last line."""
+    if jvm is not None:
+        jvm.org.apache.logging.log4j.core.config.Configurator.setRootLevel(jvm.org.apache.logging.log4j.Level.OFF)
 
 
 def _ship(settings: dict[str, str]) -> None:
