@@ -29,8 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_closed_streams() -> None:
-    """If stdout or stderr was closed (``>&-``), discard what is written to it. Otherwise the next
-    file that is opened would get its descriptor, and `sys.stdout` or `sys.stderr` would be None."""
+    """If stdout or stderr was closed (``>&-``), discard what is written to it. Otherwise the next file that is opened
+    would get its descriptor, and `sys.stdout` or `sys.stderr` would be None."""
     for name, number in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:
             null = os.open(os.devnull, os.O_WRONLY)

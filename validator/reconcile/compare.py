@@ -348,6 +348,12 @@ def _results(
     return counts(cell_of, any_foreign, size), counts(cell_of, ~any_foreign & any_surplus, size)
 
 
+def _is_of(topic: str, items: _Items, named: Sequence[TopicPartition]) -> Bools:
+    """Return which items are from the topic."""
+    found: Bools = np.array([place[0] == topic for place in named], dtype=np.bool_)[items.place]
+    return found
+
+
 def _input_columns(
     topics: Sequence[str],
     items: _Items,
@@ -362,7 +368,7 @@ def _input_columns(
     found: dict[str, Ints] = {}
     missing = ids.outstanding - ids.dropped_late - ids.unconsumed - ids.doubtful - ids.unprovable
     for topic in topics:
-        of_topic = np.array([place[0] == topic for place in named], dtype=np.bool_)[items.place]
+        of_topic = _is_of(topic, items, named)
         copies = counts(id_counts.group, id_counts.from_input & of_topic, len(id_counts.cell))
         others = id_counts.expected - copies
         if collapse:
@@ -390,8 +396,7 @@ def _output_columns(
     """
     found: dict[str, Ints] = {}
     for topic in topics:
-        of_topic = np.array([place[0] == topic for place in named], dtype=np.bool_)[items.place]
-        carried = counts(id_counts.group, (items.side == _OUTPUT) & of_topic, len(id_counts.cell))
+        carried = counts(id_counts.group, (items.side == _OUTPUT) & _is_of(topic, items, named), len(id_counts.cell))
         others = id_counts.processed - carried
         landed = np.clip(ids.processed - others, 0, carried)
         found[f"landed/{topic}"] = totals(ids.cell, landed, size)
