@@ -249,18 +249,24 @@ def test_the_status_is_printed_while_the_sidecar_waits_for_its_brokers(
     assert looked == [0.0]
 
 
+def live_run(runs: RunsOfOneState, stop: threading.Event, monkeypatch: pytest.MonkeyPatch) -> Generations:
+    """The generations of a live run, which open without a lookup."""
+    run = Generations(
+        *(runs.config, runs.tables, runs.brokers, Publisher(runs.config, runs.tables.state), None),
+        once=False, leave_open=False, at_rest=False, say=[].append, stop=stop,
+    )  # fmt: skip
+    monkeypatch.setattr(run, "_open_generation", lambda progress, *_: (progress, {}))
+    return run
+
+
 def test_silence_in_which_no_request_failed_is_committed_as_an_outage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The silent brokers answer before any request has failed: the next batch ends its generation without a commit."""
     runs, stop, opened = RunsOfOneState(tmp_path), threading.Event(), list[Outages]()
-    run = Generations(
-        *(runs.config, runs.tables, runs.brokers, Publisher(runs.config, tmp_path), None),
-        once=False, leave_open=False, at_rest=False, say=[].append, stop=stop,
-    )  # fmt: skip
+    run = live_run(runs, stop, monkeypatch)
     runs.now_us += 1
     monkeypatch.setattr(run, "_await_topics", lambda *_: (["a source"], {}, runs.now_us))
-    monkeypatch.setattr(run, "_open_generation", lambda progress, *_: (progress, {}))
 
     def run_generation(*given: object) -> BaseException | None:
         progress = cast("IngestProgress", given[4])
@@ -287,10 +293,7 @@ def test_an_outage_ends_with_a_request_that_is_answered_at_once(
 ) -> None:
     """The first request begins 20 s before the brokers answer again, and is answered."""
     runs, stop, opened = RunsOfOneState(tmp_path), threading.Event(), list[Outages]()
-    run = Generations(
-        *(runs.config, runs.tables, runs.brokers, Publisher(runs.config, tmp_path), None),
-        once=False, leave_open=False, at_rest=False, say=[].append, stop=stop,
-    )  # fmt: skip
+    run = live_run(runs, stop, monkeypatch)
     began_us, now_us = runs.now_us, [runs.now_us + 1_000_000]
 
     def await_topics(*_: object) -> tuple[list[str], dict[str, object], int]:
@@ -305,7 +308,6 @@ def test_an_outage_ends_with_a_request_that_is_answered_at_once(
 
     monkeypatch.setattr(run, "_now_us", lambda: now_us[0])
     monkeypatch.setattr(run, "_await_topics", await_topics)
-    monkeypatch.setattr(run, "_open_generation", lambda progress, *_: (progress, {}))
     monkeypatch.setattr(run, "_run_generation", run_generation)
     run._outage_note.note()
     run._run_generations(cast("SparkSession", None))
