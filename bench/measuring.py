@@ -47,6 +47,11 @@ def pss_of(pid: int) -> int:
     return next((int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:")), 0)
 
 
+def tree_pss_of(pid: int) -> int:
+    """The sum of `pss_of` over a process and its descendants."""
+    return sum(map(pss_of, (pid, *children_of(pid))))
+
+
 class Sampler:
     """A context manager that samples a process and its descendants until the `with` block ends."""
 

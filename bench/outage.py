@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from confluent_kafka import Producer
 
-from bench.measuring import Sampler, children_of, pss_of
+from bench.measuring import Sampler, tree_pss_of
 from testbed.broker import EmbeddedBroker
 
 MISSING_SECONDS: Final = 60
@@ -39,14 +39,14 @@ def outage(config: Path, broker: EmbeddedBroker, seconds: float) -> dict[str, An
         try:
             with Sampler(sidecar.pid) as sampler:
                 report = _until(sidecar, state, lambda report: report["cells"]["closed"] == 1)
-                lines, before = _lines(log), _memory(sidecar)
+                lines, before = _lines(log), tree_pss_of(sidecar.pid)
                 broker.kill()
                 killed, used = time.monotonic(), sampler.cpu_seconds
                 while time.monotonic() - killed < seconds:
                     time.sleep(min(10.0, seconds))
                     if sidecar.poll() is not None:
                         raise SystemExit(f"bench: the sidecar ended in the outage: {log.read_text()[-1000:]}")
-                ready, during = _ready(state), _memory(sidecar)
+                ready, during = _ready(state), tree_pss_of(sidecar.pid)
                 used, printed = sampler.cpu_seconds - used, _lines(log) - lines
                 away = time.monotonic() - killed
                 broker.restart()
@@ -120,10 +120,6 @@ def _ready(state: Path) -> int:
             return status
     except urllib.error.HTTPError as error:
         return error.code
-
-
-def _memory(process: subprocess.Popen[bytes]) -> int:
-    return sum(map(pss_of, (process.pid, *children_of(process.pid))))
 
 
 def _lines(log: Path) -> int:

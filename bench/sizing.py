@@ -22,7 +22,7 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from bench.measuring import Sampler, children_of, pss_of
+from bench.measuring import Sampler, tree_pss_of
 from bench.writer import Load, uuid
 from validator.config.load import loads
 from validator.reconcile.facts import Side, completed
@@ -149,9 +149,8 @@ def many(servers: str, config: str, number: int, way: str) -> dict[str, Any]:
         time.sleep(_SECONDS)
         used = sum(sampler.cpu_seconds for sampler in samplers) - cpu
         _alive(processes)
-        pids = [pid for process in processes for pid in (process.pid, *children_of(process.pid))]
         batches = sum(map(_batches, states)) - sum(before)
-        pss = sum(map(pss_of, pids))
+        pss = sum(tree_pss_of(process.pid) for process in processes)
         return {
             "sidecars": number,
             "as": way,
