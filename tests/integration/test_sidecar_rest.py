@@ -81,6 +81,24 @@ def test_a_pipeline_with_an_open_transaction_is_not_at_rest_unless_declared(pipe
     producer.abort_transaction(30)
 
 
+def test_late_input_not_consumed_by_a_dead_engine_is_neither_dropped_nor_a_pass(pipeline: Pipeline) -> None:
+    drop = ("timing.late_policy=drop", f"engine.consumer_group={pipeline.name}")
+    pipeline.create()
+    pipeline.clicks(click(1, 1), click(2, 11), click(3, 21), click(4, 2))
+    pipeline.answers(answer([1]), answer([2], 1), answer([3], 2))
+    pipeline.commit_group(pipeline.name, pipeline.input, 3)
+    with pipeline.live(*drop) as live:
+        behind = live.until(lambda r: r["unconsumed_overdue"]["contributions"] == 1)
+        assert counts(behind) == {"expected": 4, "processed": 3, "unconsumed": 1}
+        assert verdicts(behind) == ("pass", "unknown", "unknown")
+    run = pipeline.once(*drop, *PATIENT, state="once")
+    assert run.counts() == {"expected": 4, "processed": 3, "unconsumed": 1}
+    assert (run.status, run.verdicts) == (3, ("unknown",) * 3)
+    pipeline.commit_group(pipeline.name, pipeline.input, 4)
+    run = pipeline.once(*drop, *PATIENT, state="once")
+    assert (run.counts(), run.status) == ({"expected": 4, "processed": 3, "dropped_late": 1}, 0)
+
+
 def test_input_not_consumed_by_a_dead_engine_is_neither_missing_nor_a_pass(pipeline: Pipeline) -> None:
     """In each state of the engine's group: no offset, an offset past the log's end, a valid offset, and a deleted
     group."""

@@ -53,8 +53,8 @@ choice that cannot raise a false alarm:
 10. Without a known input partition, no observation is ever resolved. Without a known answer partition, nothing is ever
     due.
 11. dropped_late and unconsumed are split off if the cell's outstanding contributions are overdue or missing; a pending
-    or blocked contribution stays so (but see [19]). Of the n outstanding copies of an id, dropped_late =
-    min(n, late copies). Then unconsumed = min(rest, copies not late and at or past the committed offset). Of the
+    or blocked contribution stays so (but see [19]). Of the n outstanding copies of an id, unconsumed =
+    min(n, copies at or past the committed offset). Then dropped_late = min(rest, late copies before it). Of the
     other copies, the unprovable ones ([7], [20]) are overdue, and the rest have the cell's class. All copies
     on all partitions count, answered or not.
 12. A partition for which the configured group has committed nothing counts as committed at 0: all of it is unconsumed.
@@ -264,12 +264,11 @@ class Reference:
         is_late_enough = standing in {"overdue", "missing"}
         if count and (is_late_enough or self.ending != "none"):
             dropped, unconsumed, unprovable = self.excuses(cell, id_)
-            dropped = min(count, dropped)
-            found["unconsumed"] = min(count - dropped, unconsumed)
+            found["unconsumed"] = min(count, unconsumed)
             count -= found["unconsumed"]
             if is_late_enough:
-                found["dropped_late"] = dropped
-                count -= dropped
+                found["dropped_late"] = min(count, dropped)
+                count -= found["dropped_late"]
             if standing == "missing":
                 found["overdue"] = min(count, unprovable)
                 count -= found["overdue"]
@@ -283,10 +282,10 @@ class Reference:
         dropped = unconsumed = unprovable = 0
         for copy in self.excusing(cell, id_):
             judged = self.first_copy(copy, cell) if self.drops_repeats else copy
-            if self.is_dropped(judged, cell):
-                dropped += 1
-            elif self.is_unconsumed(copy):
+            if self.is_unconsumed(copy):
                 unconsumed += 1
+            elif self.is_dropped(judged, cell):
+                dropped += 1
             elif self.may_be_dropped(judged, cell) or not self.clock.is_provable(copy, base):
                 unprovable += 1
         return dropped, unconsumed, unprovable

@@ -160,6 +160,13 @@ def test_an_event_whose_partner_the_engine_has_not_read_is_unconsumed() -> None:
     assert confirmed(shown) == {("missing", "1"), ("missing", "updates/1")}
 
 
+def test_a_late_partner_is_a_reason_until_the_engine_has_read_it() -> None:
+    shown = late_update(DROP).step(30, committed={CLICKS: 2, UPDATES: 1})
+    assert counts(shown, "1") == counts(shown, "updates/1") == {"unconsumed": 1}
+    shown.step(31, committed={CLICKS: 2, UPDATES: 2})
+    assert (counts(shown, "1"), counts(shown, "updates/1")) == ({}, {"dropped_late": 1})
+
+
 def test_an_excuse_that_may_be_among_hidden_results_does_not_count() -> None:
     shown = story(event("1", 3), update("1", 5)).step(30, expired={LATE: 1}).step(50)
     assert counts(shown, "1") == {}

@@ -324,6 +324,11 @@ def test_an_event_after_its_windows_legal_close_is_dropped_late_from_the_time_it
     assert dropped().step(8).confirmed() == set()
 
 
+def test_a_late_event_is_dropped_only_once_the_engine_has_read_it() -> None:
+    assert dropped().step(99, committed={CLICKS: 1}).counts(0, "a") == {"unconsumed": 1}
+    assert dropped().step(99, committed={CLICKS: 2}).counts(0, "a") == {"dropped_late": 1}
+
+
 def test_under_policy_report_a_dropped_event_is_missing() -> None:
     assert dropped(policy_drop=False).step(99).counts(0, "a") == {"missing": 1}
 

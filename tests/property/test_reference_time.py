@@ -236,10 +236,10 @@ def test_once_keeps_a_loss_proven_before_the_transaction_opened() -> None:
 
 def test_once_leaves_unconsumed_and_dropped_late_unchanged() -> None:
     story = Story(replace(TIMING, late_policy="drop")).step(
-        1, event("next", 10), event("a", 3), event("b", 11), committed={CLICKS: 2}
+        1, event("next", 10), event("a", 3), event("b", 11), event("c", 3), committed={CLICKS: 2}
     )
     assert story.counts(0, "a", final="once") == {"dropped_late": 1}
-    assert story.counts(10, "b", final="once") == {"unconsumed": 1}
+    assert story.counts(10, "b", final="once") == story.counts(0, "c", final="once") == {"unconsumed": 1}
     assert story.counts(10, "next", final="once") == {"missing": 1}
 
 

@@ -78,8 +78,9 @@ def window_classes(id_counts: IdCounts, flags: Flags, *, collapse: bool) -> IdVe
     foreign. An engine may set an event aside before it sees that the event owes nothing (decisions 0106, 0110). Such a
     late or rejected record is neither duplicate nor foreign.
 
-    An outstanding contribution has the first of these classes that applies: dropped late, unconsumed, doubtful,
-    unprovable. If none applies, the state of its cell decides.
+    An outstanding contribution has the first of these classes that applies: unconsumed, dropped late, doubtful,
+    unprovable. If none applies, the state of its cell decides. An engine drops an event as late only after it has read
+    the event.
     """
     group, size, from_input = id_counts.group, len(id_counts.cell), id_counts.from_input
     expected = np.minimum(id_counts.expected, 1) if collapse else id_counts.expected
@@ -92,13 +93,13 @@ def window_classes(id_counts: IdCounts, flags: Flags, *, collapse: bool) -> IdVe
     # A late or rejected copy of a collapsed repeat is excused, too: the engine may have set it aside before it saw that
     # it is a repeat.
     excused = np.minimum(aside, id_counts.unowed + id_counts.expected - expected)
-    on_time = from_input & ~flags.late
-    dropped = np.minimum(outstanding, counts(group, from_input & flags.late, size))
-    unconsumed = np.minimum(outstanding - dropped, counts(group, on_time & flags.unread, size))
-    left = outstanding - dropped - unconsumed
-    read = on_time & ~flags.unread
-    doubtful = np.minimum(left, counts(group, read & flags.doubtful, size))
-    unprovable = counts(group, read & ~flags.doubtful & flags.unsure, size)
+    unconsumed = np.minimum(outstanding, counts(group, from_input & flags.unread, size))
+    read = from_input & ~flags.unread
+    dropped = np.minimum(outstanding - unconsumed, counts(group, read & flags.late, size))
+    left = outstanding - unconsumed - dropped
+    on_time = read & ~flags.late
+    doubtful = np.minimum(left, counts(group, on_time & flags.doubtful, size))
+    unprovable = counts(group, on_time & ~flags.doubtful & flags.unsure, size)
     return IdVerdicts(
         cell=id_counts.cell,
         is_text=id_counts.is_text,

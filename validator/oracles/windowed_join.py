@@ -136,7 +136,7 @@ def classes(id_counts: IdCounts, flags: Flags, is_right: Bools, *, left_alone: b
         is_right=is_right,
         copies=id_counts.expected,
         sure=times(on_time & ~flags.unread & ~flags.unsure),
-        waiting=times(on_time & (flags.unread | ~flags.unsure)),
+        waiting=times(flags.unread | (on_time & ~flags.unsure)),
         results=id_counts.processed,
         set_aside=set_aside,
     )
@@ -144,15 +144,16 @@ def classes(id_counts: IdCounts, flags: Flags, is_right: Bools, *, left_alone: b
     expected = np.maximum(shares.owed.astype(np.int64), used + aside)
     late = np.minimum(id_counts.late, aside)
     outstanding = expected - used - aside
-    # An id counts once per cell, so another copy excuses nothing if the engine has read one that was on time.
-    excusable = np.where(times(on_time & ~flags.unread) > 0, 0, outstanding)
-    dropped_late = np.minimum(excusable, times(dropped))
+    # An id counts once per cell, so a late copy excuses nothing if the engine has read one that was on time.
+    excusable = times(on_time & ~flags.unread) == 0
     # If an id is owed, but not `owed_now`, the engine has not read its partner.
-    unread = np.maximum(times(~dropped & flags.unread), (~shares.owed_now).astype(np.int64))
-    unconsumed = np.minimum(outstanding - dropped_late, unread)
-    left = outstanding - dropped_late - unconsumed
+    waits = np.where(excusable, times(flags.unread), times(flags.unread & ~dropped))
+    unconsumed = np.minimum(outstanding, np.maximum(waits, ~shares.owed_now))
+    left = outstanding - unconsumed
+    dropped_late = np.minimum(left * excusable, times(dropped & ~flags.unread))
+    left = left - dropped_late
     read = ~dropped & ~flags.unread
-    may_be_dropped = np.minimum(np.minimum(left, excusable), times(read & doubtful))
+    may_be_dropped = np.minimum(left * excusable, times(read & doubtful))
     unprovable = times(read & ~doubtful & flags.unsure)
     return IdVerdicts(
         cell=id_counts.cell,
