@@ -38,9 +38,11 @@ def ids_of(window: int, page: str) -> list[int]:
 
 
 def result(ids: Sequence[int], window: int, page: str) -> str:
-    """A result as both topics have it. ``sizes`` and ``site`` are fields that a configuration may name wrongly."""
+    """A result as both topics have it. ``sizes``, ``site`` and ``updateIds`` are fields that a configuration may name
+    wrongly."""
     start = {"windowStart": iso(window * 10), "startMs": window * 10_000}
-    return json.dumps({"page": page, "site": "s", **start, "clickIds": ids, "sizes": [id_ + 5_000 for id_ in ids]})
+    more = {"site": "s", "sizes": [id_ + 5_000 for id_ in ids], "updateIds": []}
+    return json.dumps({"page": page, **start, "clickIds": ids, **more})
 
 
 def events(pipeline: Pipeline) -> None:
@@ -57,30 +59,35 @@ def correct(pipeline: Pipeline) -> None:
 
 
 WRONG = {
-    "unit": ({"window_start": "{path: startMs, unit: s}"}, "the key, the time or its unit in outputs[1].fields"),
-    "key": ({"key": "site"}, "the key, the time or its unit in outputs[1].fields"),
-    "ids": ({"ids": "[sizes]"}, "outputs[1].fields.ids and inputs[].fields.id"),
+    "unit": (
+        {"window_start": "{path: startMs, unit: s}"},
+        "12 ids",
+        "the key, the time or its unit in outputs[1].fields",
+    ),
+    "key": ({"key": "site"}, "12 ids", "the key, the time or its unit in outputs[1].fields"),
+    "ids": ({"ids": "[sizes]"}, "12 ids", "outputs[1].fields.ids and inputs[].fields.id"),
+    "empty list": ({"ids": "[updateIds]"}, "its 4 results", "outputs[1].fields.ids may name another list"),
 }
 
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_correct_engine_does_not_fail_if_one_output_is_configured_wrongly(pipeline: Pipeline, wrong: str) -> None:
     correct(pipeline)
-    fields, named = WRONG[wrong]
+    fields, none, named = WRONG[wrong]
     for _ in range(2):
         run = pipeline.once(*declared(pipeline, **fields))
         assert not any(run.report["violations"]["confirmed"].values()), run.report["violations"]
         assert run.report["violations"]["suspected"]["missing"] == 12
         assert (run.verdicts, run.status) == (("unknown",) * 3, 3)
         [said] = [reason for reason in run.report["reasons"] if "is in doubt" in reason]
-        assert f"topic {second(pipeline)} is in doubt: none of 12 ids in its results matches" in said
+        assert f"topic {second(pipeline)} is in doubt: none of {none} " in said
         assert named in said
     right = pipeline.once(*declared(pipeline), state="right")
     assert right.report["outcome"] == "pass", right.report["reasons"]
 
 
-@pytest.mark.parametrize("emission", ["incremental", "cumulative"])
-def test_the_key_of_a_running_aggregate_is_doubted_in_one_output(pipeline: Pipeline, emission: str) -> None:
+def running(pipeline: Pipeline, emission: str) -> None:
+    """Write events, and a running aggregate's results, each to the topic of its page."""
     created(pipeline)
     events(pipeline)
     for page, topic in zip(PAGES, (pipeline.output, second(pipeline)), strict=True):
@@ -88,22 +95,52 @@ def test_the_key_of_a_running_aggregate_is_doubted_in_one_output(pipeline: Pipel
         for window in WINDOWS:
             ids = ids_of(window, page)
             listed = [*listed, *ids] if emission == "cumulative" else ids
-            pipeline.put(topic, json.dumps({"page": page, "site": f"s-{page}", "clickIds": listed}))
+            pipeline.put(topic, json.dumps({"page": page, "site": f"s-{page}", "clickIds": listed, "updateIds": []}))
 
-    def settings(key: str) -> tuple[str, ...]:
-        names = zip((pipeline.output, second(pipeline)), ("page", key), strict=True)
-        made = (
-            f"{{topic: {name}, emission: {emission}, fields: {{key: {at}, ids: [clickIds]}}}}" for name, at in names
-        )
-        return "oracle={kind: running_aggregate}", f"outputs=[{', '.join(made)}]"
 
-    run = pipeline.once(*settings("site"))
+def aggregated(emission: str, *outputs: tuple[str, str, str]) -> tuple[str, ...]:
+    """The settings of a running aggregate. ``outputs``: topic and paths of key and ids."""
+    made = (
+        f"{{topic: {name}, emission: {emission}, fields: {{key: {key}, ids: [{ids}]}}}}" for name, key, ids in outputs
+    )
+    return "oracle={kind: running_aggregate}", f"outputs=[{', '.join(made)}]"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "misplaced", "none"),
+    [(("site", "clickIds"), 12, "12 ids"), (("page", "updateIds"), 0, "its 4 results")],
+    ids=["key", "empty list"],
+)
+@pytest.mark.parametrize("emission", ["incremental", "cumulative"])
+def test_an_output_of_a_running_aggregate_is_doubted_on_its_own(
+    pipeline: Pipeline, emission: str, wrong: tuple[str, str], misplaced: int, none: str
+) -> None:
+    running(pipeline, emission)
+    right = "page", "clickIds"
+    run = pipeline.once(*aggregated(emission, (pipeline.output, *right), (second(pipeline), *wrong)))
     assert not any(run.report["violations"]["confirmed"].values()), run.report["violations"]
-    assert run.counts("missing", "misplaced") == {"missing": 12, "misplaced": 12}
+    assert run.counts("missing", "misplaced") == {"missing": 12, "misplaced": misplaced}
     assert run.verdicts == ("unknown",) * 3
     [said] = [reason for reason in run.report["reasons"] if "is in doubt" in reason]
-    assert f"topic {second(pipeline)} is in doubt: none of 12 ids" in said
-    assert pipeline.once(*settings("page"), state="right").report["outcome"] == "pass"
+    assert f"topic {second(pipeline)} is in doubt: none of {none} " in said
+    settings = aggregated(emission, (pipeline.output, *right), (second(pipeline), *right))
+    assert pipeline.once(*settings, state="right").report["outcome"] == "pass"
+
+
+@pytest.mark.parametrize("emission", ["incremental", "cumulative"])
+def test_the_only_output_of_a_running_aggregate_is_doubted_if_no_result_has_an_id(
+    pipeline: Pipeline, emission: str
+) -> None:
+    running(pipeline, emission)
+    wrong, right = (aggregated(emission, (pipeline.output, "page", ids)) for ids in ("updateIds", "clickIds"))
+    for _ in range(2):
+        run = pipeline.once(*wrong)
+        assert not any(run.report["violations"]["confirmed"].values()), run.report["violations"]
+        assert run.counts("missing") == {"missing": 24}
+        assert (run.verdicts, run.status) == (("unknown",) * 3, 3)
+        assert any("none of its 4 results has an id" in reason for reason in run.report["reasons"])
+    run = pipeline.once(*right, state="right")
+    assert run.report["violations"]["confirmed"]["missing"] == 12, "the other page's results are in another topic"
 
 
 def test_two_right_outputs_confirm_a_loss_and_a_duplicate(pipeline: Pipeline) -> None:

@@ -40,7 +40,7 @@ WRONG = {
     "late.0.fields.id=id": ("-late", "id"),
     "rejected.0.fields.key=site": ("-rejected", "key"),
     "outputs.0.fields.ids=[sizes]": ("", "fields.id"),
-    "outputs.0.fields.ids=[more]": ("", "outputs[].fields.ids may name another list"),
+    "outputs.0.fields.ids=[more]": ("", "outputs[0].fields.ids may name another list"),
     "outputs.0.fields.window_start={path: windowMs, unit: s}": ("", "unit"),
 }
 

@@ -71,8 +71,8 @@ class JoinReference(Reference):
         return seen["output"] > 0 or len(sure) > seen["late"] + seen["rejected"]
 
     def is_sure(self, cell: Cell, copy: InputEvent, *, waiting: bool) -> bool:
-        """Whether a copy was certainly on time, the engine has consumed it, and no gap can hide its answer. ``waiting``:
-        the answer for a copy that the engine has not consumed."""
+        """Whether a copy was certainly on time, the engine has consumed it, and no gap can hide its answer.
+        ``waiting``: the answer for a copy that the engine has not consumed."""
         if self.is_unconsumed(copy):
             return waiting
         if self.clock.is_late(copy, cell) or self.clock.may_be_late(copy, cell):

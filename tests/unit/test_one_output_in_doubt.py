@@ -197,7 +197,7 @@ def test_undecodable_results_of_the_output_in_doubt_are_suspected() -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_undecodable_results_that_were_confirmed_before_the_doubt_are_retracted(restarts: bool, tmp_path: Path) -> None:
-    """A result without ids decodes and matches nothing, so it raises no doubt."""
+    """The first id of the second topic matches by chance."""
 
     def later(*records: Fed) -> dict[str, int]:
         run.feed(records)
@@ -205,13 +205,73 @@ def test_undecodable_results_that_were_confirmed_before_the_doubt_are_retracted(
         return confirmed(run.feed([], after_us=3 * MINUTE_US))
 
     run = FedRun(tmp_path, TWO_OUTPUTS)
-    lost = HALF * (WINDOWS - 1)
-    first = [*events(), *halves(windows=()), Fed(SECOND, ()), Fed(SECOND, None), Fed(OUT, None)]
-    assert later(*first) == {"undecodable": 2, "missing": lost}
+    lost = HALF * (WINDOWS - 1) + 100
+    more = [Fed(IN, (1000 + number,)) for number in range(100)]
+    first = [*events(), *more, *halves(windows=()), Fed(SECOND, (2,)), Fed(SECOND, None), Fed(OUT, None)]
+    assert later(*first) == {"undecodable": 2, "missing": lost - 1}
     if restarts:
         run.restart()
-    assert later(Fed(SECOND, (5000,))) == {"undecodable": 1}
-    assert later(Fed(SECOND, (2, 3))) == {"undecodable": 2, "unknown_id": 1, "missing": lost - HALF}
+    assert later(Fed(SECOND, tuple(range(5000, 5120)))) == {"undecodable": 1}
+    assert later(Fed(SECOND, (3,))) == {"undecodable": 2, "unknown_id": 120, "missing": lost - HALF}
+
+
+WITHOUT_IDS = [
+    replace(one, ids=()) if one.topic == SECOND and one.ids is not None else one
+    for one in (*halves(), Fed(SECOND, None))
+]
+"""A correct engine's results, of which the list of ids is always empty in the second topic, and absent in the last
+result."""
+
+
+@pytest.mark.parametrize(("cuts", "restarts"), [([], False), ([20], True), ([13, 20, 22, 23, 30], False)])
+def test_an_output_whose_lists_of_ids_are_all_empty_is_in_doubt(cuts: list[int], restarts: bool) -> None:
+    shown = played(batches([*events(), *WITHOUT_IDS], cuts), restarts=restarts, configured=TWO_OUTPUTS)
+    assert [confirmed(one) for one in shown] == [{}] * len(shown)
+    last = shown[-1]
+    assert last.violations["suspected"] | {"missing": WINDOWS * HALF, "undecodable": 1} == last.violations["suspected"]
+    assert set(last.verdicts.values()) == {Verdict.UNKNOWN}
+    [reason] = [reason for reason in last.reasons if "is in doubt" in reason]
+    assert f"topic {SECOND} is in doubt: none of its {WINDOWS} results has an id: outputs[1].fields.ids" in reason
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_losses_are_retracted_by_the_first_result_without_ids_and_confirmed_by_the_first_id(
+    restarts: bool, tmp_path: Path
+) -> None:
+    run = FedRun(tmp_path, TWO_OUTPUTS)
+    lost = HALF * (WINDOWS - 1)
+    run.feed([*events(), *halves(windows=())])
+    run.feed([], after_us=3 * MINUTE_US)
+    assert confirmed(run.feed([], after_us=3 * MINUTE_US)) == {"missing": lost}
+    run.feed([Fed(SECOND, ())])
+    if restarts:
+        run.restart()
+    shown = run.feed([])
+    assert (confirmed(shown), shown.contributions["missing"]) == ({}, lost)
+    run.feed([Fed(SECOND, (2,))])
+    if restarts:
+        run.restart()
+    assert confirmed(run.feed([])) == {"missing": lost - 1}
+
+
+@pytest.mark.parametrize("configured", [(), TWO_OUTPUTS], ids=["one output", "two outputs"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_id_in_a_cell_out_of_scope_ends_the_doubt_about_empty_lists(
+    configured: tuple[str, ...], restarts: bool, tmp_path: Path
+) -> None:
+    """The engine answers the window at the horizon, writes a result without ids, and dies."""
+    run = FedRun(tmp_path, configured)
+    place, frontiers = PartitionId(IN, 0), run.runner.progress.frontiers
+    cut = replace(frontiers[place], hidden_start=True, horizon_us=1)
+    run.runner.progress = replace(run.runner.progress, frontiers={**frontiers, place: cut})
+    topic = SECOND if configured else OUT
+    run.feed([*events(), *(Fed(OUT, (0,)) for _ in configured), Fed(topic, (1,)), Fed(topic, (), MINUTE_US)])
+    if restarts:
+        run.restart()
+    run.feed([], after_us=3 * MINUTE_US)
+    shown = run.feed([], after_us=3 * MINUTE_US)
+    assert shown.contributions["out_of_scope"] > 0
+    assert confirmed(shown)["missing"] == shown.contributions["missing"] > 0
 
 
 @pytest.mark.parametrize(("cuts", "restarts"), [([], False), ([3], True), ([1, 2, 40], False)])
@@ -323,12 +383,14 @@ def test_confirmed_violations_are_retracted_once_nearly_nothing_of_one_output_ma
 
 
 def test_the_counts_of_outputs_are_kept_with_the_totals_of_retired_cells() -> None:
-    one = replace(CellTotals.empty(), outputs={"a": TopicCounts(5, 4), "b": TopicCounts(2, 0, undecided=1)})
+    outputs = {"a": TopicCounts(5, 4, outside=3), "b": TopicCounts(2, 0, undecided=1)}
+    one = replace(CellTotals.empty(), carried=7, outside=3, outputs=outputs)
     again = CellTotals.from_json(json.loads(json.dumps(one.to_json())))
     assert again == one
     assert again.plus(one).minus(one) == replace(one, on_record=again.plus(one).minus(one).on_record,
                                                  unproven=again.plus(one).minus(one).unproven)  # fmt: skip
-    assert again.plus(one).outputs == {"a": TopicCounts(10, 8), "b": TopicCounts(4, 0, undecided=2)}
+    assert again.plus(one).outputs == {"a": TopicCounts(10, 8, outside=6), "b": TopicCounts(4, 0, undecided=2)}
+    assert (again.plus(one).carried, again.plus(one).outside) == (14, 6)
     earlier = {name: value for name, value in one.to_json().items() if name != "outputs"}
     assert CellTotals.from_json(earlier).outputs == {}
 

@@ -107,6 +107,7 @@ def shares(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> dic
         **{("unproven", name): np.maximum(it.counts[name] - on_record[name], 0) for name in VIOLATIONS},
         ("matched",): it.matched,
         ("carried",): it.carried,
+        ("outside",): it.outside,
         ("cells_seen",): np.ones_like(settled),
         ("cells_closed",): it.closed,
         ("cells_verified",): settled & it.closed & ~it.violated,

@@ -1,6 +1,6 @@
 """Which violation classes are only suspected, because unreadable records or a wrong configuration may explain them.
 
-Pure rules on committed counts (SEMANTICS section 2, docs/decisions/0091, 0097, 0102 and 0161).
+Pure rules on committed counts (SEMANTICS section 2, docs/decisions/0091, 0097, 0102, 0161 and 0163).
 """
 
 from __future__ import annotations
@@ -101,7 +101,12 @@ class Suspicion:
         misnamed = set_aside_matched_by_chance(sums.set_aside)
         by_set_aside = self._by_numbers(sums, 0, 0, misnamed) if misnamed else frozenset()
         by_configuration = configuration_doubt.withdrawn(
-            progress, sums.counts, sums.carried, sums.inputs, sums.outputs, sum(sums.results.values())
+            progress,
+            sums.counts,
+            sums.carried,
+            sums.inputs,
+            sums.outputs,
+            has_no_ids=bool(outputs_without_ids(progress, sums)),
         )
         found = by_configuration | by_set_aside
         # A class that nothing may explain stays confirmed. Each retracted class is also suspected in the same batch.
@@ -142,8 +147,13 @@ class Suspicion:
             copies_explain=self.copies_explain,
             inputs=sums.inputs,
             outputs=sums.outputs,
-            results=sum(sums.results.values()),
+            has_no_ids=bool(outputs_without_ids(progress, sums)),
         )
+
+
+def outputs_without_ids(progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
+    """Return the output topics that have results, none of which carries an id (docs/decisions/0163)."""
+    return configuration_doubt.outputs_without_ids(progress, sums.outputs, sums.carried + sums.outside)
 
 
 def withdrawn_outputs(progress: IngestProgress, sums: CellTotals, withdrawn: frozenset[str]) -> frozenset[str]:
@@ -157,4 +167,5 @@ def withdrawn_outputs(progress: IngestProgress, sums: CellTotals, withdrawn: fro
 
 def unproven_outputs(progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
     """Return the output topics of which no more undecodable results are confirmed."""
-    return configuration_doubt.outputs_in_doubt(progress, sums.counts, sums.matched, sums.carried, sums.outputs)
+    found = configuration_doubt.outputs_in_doubt(progress, sums.counts, sums.matched, sums.carried, sums.outputs)
+    return found | outputs_without_ids(progress, sums)

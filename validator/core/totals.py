@@ -28,7 +28,8 @@ class CellTotals:
     - ``on_record``: violation class -> contributions on record.
     - ``unproven``: violation class -> contributions that were suspected when their cell was retired, and stay
       suspected even after the doubt has ended. They are not on record, and are never confirmed.
-    - ``carried``: contributions in results. ``matched``: those of them that are proven to match events.
+    - ``carried``, ``outside``: contributions in results, as in `Judged`. ``matched``: those of ``carried`` that are
+      proven to match events.
     - ``cells_sampled``: cells whose fingerprints agree and whose ids were compared nevertheless. A cell that left
       memory and returned counts once more. ``cells_refuted``: those of them whose ids differ.
     - ``cells_estimated``: cells whose counts are estimates, because their ids are not compared yet.
@@ -56,6 +57,7 @@ class CellTotals:
     unproven: dict[str, int] = field(default_factory=dict)
     matched: int = 0
     carried: int = 0
+    outside: int = 0
     cells_seen: int = 0
     cells_closed: int = 0
     cells_verified: int = 0
@@ -113,6 +115,7 @@ class CellTotals:
         others = (
             "matched",
             "carried",
+            "outside",
             "incorrect_ids",
             "settled_expected",
             "settled_handled",

@@ -33,8 +33,9 @@ class TopicCounts:
       event of the record's cell.
     - ``outstanding``: events that would be missing once due; always 0 for results, late and rejected records.
     - ``undecided``: events, contributions or ids that may match, but are not proven to.
-    - ``outside``: ids in late or rejected records whose cell is out of scope and has no event. A wrong time may
-      have put these records in that cell. Such ids are not among ``read``.
+    - ``outside``: ids that are not among ``read``. For late and rejected records: those whose cell is out of scope and
+      has no event; a wrong time may have put these records in that cell. For results: those whose cell is out of scope
+      and has an event.
     - ``claimed``: contributions in results that do not match because other output topics carry their ids in the same
       cell. ``lasting``: those of ``matched`` that no result of another topic can claim any more.
     """
@@ -107,29 +108,41 @@ def topics_in_doubt(progress: IngestProgress) -> tuple[TopicInDoubt, ...]:
     )
 
 
-def decoded_results(progress: IngestProgress) -> int:
-    """Return the number of results read so far that decoded."""
-    return progress.records("output") - progress.undecodable("output") - progress.tombstones
+def decoded_results(progress: IngestProgress, topic: str | None = None) -> int:
+    """Return the number of results read so far that decoded: of one topic, or of all outputs."""
+    return sum(
+        it.records - it.undecodable - it.tombstones
+        for place, it in progress.frontiers.items()
+        if it.side == "output" and topic in (None, place.topic)
+    )
+
+
+def outputs_without_ids(progress: IngestProgress, outputs: Mapping[str, TopicCounts], listed: int) -> frozenset[str]:
+    """Return the output topics that have decoded results, none of which carries an id. Their configured field may name
+    another list than that of the ids.
+
+    ``outputs``: counts of each output topic, if there are several. ``listed``: contributions in all results. If an
+    earlier version retired totals without the counts of outputs, a topic is returned only if no result has an id.
+    """
+    having = {topic: it.read + it.outside for topic, it in outputs.items()}
+    if listed > 0 and (not having or sum(having.values()) < listed):
+        return frozenset()
+    topics = {place.topic for place, it in progress.frontiers.items() if it.side == "output"} - {
+        topic for topic, count in having.items() if count
+    }
+    return frozenset(topic for topic in topics if decoded_results(progress, topic) > 0)
 
 
 def matches_nothing(counts: Mapping[str, int], matched: int, carried: int) -> bool:
     """Return whether results carry contributions, and (nearly) none of them is proven to match an event.
 
     ``counts``: contributions by class. ``carried``: contributions in results. ``matched``: those of them that are
-    proven to match. An engine that writes no results is not concerned: there is nothing to compare. `lack_ids` is the
-    rule for results without ids.
+    proven to match. An engine that writes no results is not concerned: there is nothing to compare.
+    `outputs_without_ids` is the rule for results without ids.
     """
     if matched == 0:
         return carried > 0
     return matched * NEARLY_NONE < min(counts.get("expected", 0), unmatched(counts), carried)
-
-
-def lack_ids(counts: Mapping[str, int], carried: int, results: int) -> bool:
-    """Return whether no result carries an id: the configured field may name a list other than that of the ids.
-
-    ``counts``, ``carried``: as in `matches_nothing`. ``results``: results of cells in scope.
-    """
-    return results > 0 and carried == 0 and counts.get("processed", 0) == 0
 
 
 def inputs_in_doubt(
@@ -239,19 +252,19 @@ def suspected(
     copies_explain: bool,
     inputs: Mapping[str, TopicCounts] = MappingProxyType({}),
     outputs: Mapping[str, TopicCounts] = MappingProxyType({}),
-    results: int = 0,
+    has_no_ids: bool = False,
 ) -> frozenset[str]:
     """Return the violation classes that a wrong configuration may explain. No further violation of them is confirmed.
 
     ``counts``, ``matched``, ``carried``: as in `matches_nothing`. ``copies_explain``: as in `Suspicion`. ``inputs``:
-    counts of each input topic, if there are several. ``outputs``: those of each output topic. ``results``: as in
-    `lack_ids`. If no late or rejected record decodes, decision 0091 is enough: each record explains one contribution,
-    whichever field is wrong.
+    counts of each input topic, if there are several. ``outputs``: those of each output topic. ``has_no_ids``: whether
+    there are any `outputs_without_ids`. If no late or rejected record decodes, decision 0091 is enough: each record
+    explains one contribution, whichever field is wrong.
     """
     classes = suspected_by_inputs(inputs, counts, matched, carried, copies_explain=copies_explain)
     classes |= suspected_by_outputs(outputs, counts, matched, carried)
     classes |= _ALL if matches_nothing(counts, matched, carried) else frozenset()
-    classes |= {"missing"} if lack_ids(counts, carried, results) else frozenset()
+    classes |= {"missing"} if has_no_ids else frozenset()
     for one in topics_in_doubt(progress):
         if one.decoded:
             # The records that decoded may be nonsense.
@@ -288,7 +301,8 @@ def withdrawn(
     carried: int,
     inputs: Mapping[str, TopicCounts] = MappingProxyType({}),
     outputs: Mapping[str, TopicCounts] = MappingProxyType({}),
-    results: int = 0,
+    *,
+    has_no_ids: bool = False,
 ) -> frozenset[str]:
     """Return the classes whose confirmed violations are retracted, because the configuration now fits no record, or
     nearly none.
@@ -306,7 +320,7 @@ def withdrawn(
         return _ALL
     # Losses may have been confirmed before the first result, and an undecodable result may be the answer.
     nothing_read = not right and not decoded_results(progress) and progress.undecodable("output") > 0
-    unread = frozenset({"missing"}) if nothing_read or lack_ids(counts, carried, results) else frozenset()
+    unread = frozenset({"missing"}) if nothing_read or has_no_ids else frozenset()
     of_one = _are_counted(inputs, counts) and any(
         max(1, it.matched + it.undecided) * NEARLY_NONE < min(it.read, wrong) for it in inputs.values()
     )

@@ -111,11 +111,12 @@ class Judged:
     - ``changed``: the derived tables must record the new verdict.
     - ``outstanding``: outstanding contributions of every class.
     - ``carried``: contributions in results of cells in scope or without an event. A wrong time may have put a cell
-      without an event out of scope.
+      without an event out of scope. ``outside``: the other contributions that any result has listed, also if a newer
+      one replaced it.
     - ``scattered``: results of the cell's key are on several partitions, so none is known to be the newest.
     - ``estimated``: the counts include answers that were not compared.
     - ``by_input``: topic -> the fields of `TopicCounts`. Only for several inputs.
-    - ``by_output``: topic -> the fields of `TopicCounts` but ``outstanding`` and ``outside``. Only for several outputs.
+    - ``by_output``: topic -> the fields of `TopicCounts` but ``outstanding``. Only for several outputs.
     - ``by_set_aside``: side (late, rejected) -> ``read``, ``matched`` and ``undecided`` of `TopicCounts`.
     - ``state``: number in `STATES`.
     - ``version``: the extent of the facts on which a comparison of the cell's ids would be based.
@@ -145,6 +146,7 @@ class Judged:
     closed: Bools
     outstanding: Ints
     carried: Ints
+    outside: Ints
     scattered: Bools
     estimated: Bools
     by_input: dict[str, dict[str, Ints]]
@@ -463,6 +465,8 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     changed = (recorded | settled | (it.state != PENDING) | violated) & (digests != cells["recorded_digest"])
     if non_cells is not None:
         changed &= recorded | ~non_cells
+    carried = np.where(it.in_scope | _has_no_event(cells), cells["processed_count"], 0)
+    listed = cells["listed_count" if cells.are_withdrawn else "processed_count"]
     return Judged(
         counts=counts,
         on_record=_on_record(cells, counts, it),
@@ -487,7 +491,8 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
         changed=changed,
         closed=closed,
         outstanding=outstanding,
-        carried=np.where(it.in_scope | _has_no_event(cells), cells["processed_count"], 0),
+        carried=carried,
+        outside=listed - carried,
         scattered=np.zeros_like(seen) if cells.newest is None else cells.newest.scattered,
         estimated=it.provisional & seen & it.in_scope,
         by_input=_by_input(cells, rules, it),
@@ -589,6 +594,7 @@ def _by_output(cells: Columns, it: _Decisions, settled: Bools) -> dict[str, dict
             "lasting": np.where(lasts, matched, 0),
             "claimed": claimed,
             "undecided": np.where(is_exact, 0, carried - matched),
+            "outside": cells[f"carried/{topic}"] - carried,
         }
     return found
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from validator.config.model import Config
+from validator.core.suspicion import outputs_without_ids
 from validator.core.totals import CellTotals
 from validator.model.classes import VIOLATES, Guarantee, ViolationClass
 from validator.model.configuration_doubt import (
@@ -13,7 +14,6 @@ from validator.model.configuration_doubt import (
     TopicInDoubt,
     decoded_results,
     inputs_in_doubt,
-    lack_ids,
     matches_nothing,
     set_aside_in_doubt,
     suspected_by_inputs,
@@ -61,12 +61,9 @@ def configuration_doubts(
     held = any(sums.counts[name] for name in VIOLATIONS) or progress.undecodable("output")
     if matches_nothing(sums.counts, sums.matched, sums.carried) and (sums.matched or held):
         yield Doubt(_contributions_doubt(sums.counts, 0 if sums.matched else decoded_results(progress)))
-    if (
-        (results := sum(sums.results.values()))
-        and sums.counts["missing"]
-        and lack_ids(sums.counts, sums.carried, results)
-    ):
-        yield Doubt(_ids_doubt(results))
+    for topic in sorted(outputs_without_ids(progress, sums)):
+        if sums.counts["missing"] or _has_undecodable(progress, topic):
+            yield Doubt(_ids_doubt(config, topic, decoded_results(progress, topic)))
     classes = suspected_by_inputs(
         sums.inputs, sums.counts, sums.matched, sums.carried, copies_explain=config.copies_explain
     )
@@ -76,14 +73,17 @@ def configuration_doubts(
     classes = suspected_by_outputs(sums.outputs, sums.counts, sums.matched, sums.carried)
     held_classes = {ViolationClass(name) for name in VIOLATIONS if name in classes and sums.counts[name]}
     for topic in unmatched_outputs(sums.outputs, sums.counts, sums.matched, sums.carried):
-        unreadable = any(f.undecodable for place, f in progress.frontiers.items() if place.topic == topic)
-        explained = held_classes | ({ViolationClass.UNDECODABLE} if unreadable else set())
+        explained = held_classes | ({ViolationClass.UNDECODABLE} if _has_undecodable(progress, topic) else set())
         # Repeated results of another output, for example, leave no doubt about at-least-once.
         if concerns := frozenset(name for name in Guarantee if explained & VIOLATES[name]):
             yield Doubt(_output_doubt(config, topic, sums.outputs[topic], sums.counts), concerns)
     if any(sums.counts[name] for name in VIOLATIONS):
         for side, count in set_aside_in_doubt(sums.set_aside).items():
             yield Doubt(_set_aside_doubt(config, side, count, sums.set_aside[side].matched))
+
+
+def _has_undecodable(progress: IngestProgress, topic: str) -> bool:
+    return any(it.undecodable for place, it in progress.frontiers.items() if place.topic == topic)
 
 
 def _topic_doubt(config: Config, one: TopicInDoubt, example: Example | None) -> str:
@@ -124,11 +124,12 @@ def _contributions_doubt(counts: Mapping[str, int], results: int) -> str:
     return f"the configuration is in doubt: {seen}: {check}; correct it and begin with a new state.path"
 
 
-def _ids_doubt(results: int) -> str:
-    found = "the only result in scope has no id" if results == 1 else f"none of {results} results in scope has an id"
+def _ids_doubt(config: Config, topic: str, results: int) -> str:
+    found = "its only result has no id" if results == 1 else f"none of its {results} results has an id"
     return (
-        f"the configuration is in doubt: {found}: outputs[].fields.ids may name another list; correct it and "
-        "begin with a new state.path. If the configuration is right, the results use no event: find out why"
+        f"the configuration of topic {topic} is in doubt: {found}: {_entry_of(config, topic)}.fields.ids may name "
+        "another list; correct it and begin with a new state.path. If the configuration is right, the results of "
+        f"{topic} use no event: find out why"
     )
 
 
