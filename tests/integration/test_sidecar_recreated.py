@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +12,7 @@ from testbed.broker import EmbeddedBroker
 from tests.integration.sidecar_fixtures import Pipeline, answer, aside_topic, click, counts
 from validator.cli.main import main
 from validator.stream import batch
+from validator.stream.batch import BatchRunner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,6 +50,30 @@ def test_an_output_recreated_before_the_first_commit_of_facts_proves_no_loss(
     again = pipeline.once()
     assert (again.counts(), again.status) == ({"expected": 4, "processed": 1, "overdue": 3}, 3)
     assert recreated(pipeline.output) in again.report["reasons"]
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["recreated", "deleted"])
+def test_a_topic_that_disappears_after_the_last_batch_of_a_run_proves_nothing(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    pipeline.create()
+    pipeline.clicks(*[click(i, 10 * i + 1) for i in range(4)])
+    pipeline.answers(*[answer([i], i) for i in range(3)])
+    conclude, todo = BatchRunner.conclude, [pipeline.output]
+
+    def delete_first(runner: BatchRunner, *args: Any, **options: Any) -> None:
+        if todo:
+            pipeline.broker.delete_topic(topic := todo.pop())
+            if again:
+                pipeline.broker.create_topics({topic: 1})
+        conclude(runner, *args, **options)
+
+    monkeypatch.setattr(BatchRunner, "conclude", delete_first)
+    run = pipeline.once()
+    assert not todo
+    assert (run.verdicts, run.status) == (("unknown",) * 3, 3)
+    assert not any(run.report["violations"]["confirmed"].values())
+    assert any(f"topic {pipeline.output} " in reason for reason in run.report["reasons"]), run.report["reasons"]
 
 
 @pytest.mark.parametrize("role", ["output", "late", "rejected"])

@@ -75,19 +75,23 @@ class ContinuityBroken(Exception):
     """A batch does not start at the committed frontiers. This is a defect of the sidecar. Nothing was written."""
 
 
-class TopicReplaced(Exception):
+class TopicsChanged(Exception):
+    """The topics are no longer those that the batches have read. A new query starts from the committed frontiers."""
+
+
+class TopicReplaced(TopicsChanged):
     """The id of a topic changed: the topic was deleted and recreated."""
 
 
-class LogCutBack(Exception):
+class LogCutBack(TopicsChanged):
     """The log of a partition ends before its committed frontier."""
 
 
-class TopicDeleted(Exception):
+class TopicDeleted(TopicsChanged):
     """A topic was deleted while it was read."""
 
 
-class PartitionUnlisted(Exception):
+class PartitionUnlisted(TopicsChanged):
     """The brokers do not list a partition of which Spark planned records: the answer came from stale metadata."""
 
 

@@ -37,7 +37,7 @@ from validator.state.positions import Positions
 from validator.state.sizes import TableSizes
 from validator.state.tables import SCHEMA_VERSION, StateTables, StateTaken, Table, rows_of
 from validator.stream import counters, settling
-from validator.stream.batch import BatchRunner, ContinuityBroken, NewGenerationWanted
+from validator.stream.batch import BatchRunner, ContinuityBroken, NewGenerationWanted, TopicsChanged
 from validator.stream.brokers import Brokers, BrokersUnreachable, Topic
 from validator.stream.canary import canary_of
 from validator.stream.doubt_sentences import Example
@@ -221,9 +221,9 @@ class Generations:
             if outcome is None or self._stop.is_set():
                 try:
                     return self._ended(runner)
-                except NewGenerationWanted as wanted:
+                except (NewGenerationWanted, TopicsChanged) as found:
                     # For example, a new partition was found at the end, and judging it needs cells that left memory.
-                    self._record.has_ended, outcome = False, wanted
+                    self._record.has_ended, outcome = False, found
             if isinstance(outcome, StateTaken):
                 raise outcome
             if isinstance(outcome, NewGenerationWanted):
