@@ -312,9 +312,15 @@ class Pipeline:
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
         asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])]
-        admin = self.admin()
-        for done in admin.alter_consumer_group_offsets(asked).values():
-            done.result(30)
+        admin, deadline = self.admin(), time.monotonic() + 30
+        while True:
+            [done] = admin.alter_consumer_group_offsets(asked).values()
+            [error] = [place.error for place in done.result(30).topic_partitions]
+            if error is None:
+                return
+            # The first commit on a broker meets a coordinator that is not ready yet.
+            assert time.monotonic() < deadline, error
+            time.sleep(0.1)
 
     def delete_group(self, group: str) -> None:
         """Simulate the expiry of the group's offsets."""

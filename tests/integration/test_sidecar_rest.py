@@ -99,6 +99,29 @@ def test_late_input_not_consumed_by_a_dead_engine_is_neither_dropped_nor_a_pass(
     assert (run.counts(), run.status) == ({"expected": 4, "processed": 3, "dropped_late": 1}, 0)
 
 
+def test_a_loss_is_retracted_by_its_answer_although_a_late_event_of_the_cell_is_not_consumed(
+    pipeline: Pipeline,
+) -> None:
+    drop = ("timing.late_policy=drop", f"engine.consumer_group={pipeline.name}", *PATIENT)
+    pipeline.create()
+    pipeline.clicks(click(1, 1), click(2, 11), click(3, 21))
+    pipeline.answers(answer([2], 1), answer([3], 2))
+    pipeline.commit_group(pipeline.name, pipeline.input, 3)
+    run = pipeline.once(*drop)
+    assert (run.counts(), run.status) == ({"expected": 3, "processed": 2, "missing": 1}, 1)
+    pipeline.clicks(click(4, 2))
+    pipeline.answers(answer([1]))
+    run = pipeline.once(*drop)
+    assert (run.counts(), run.status) == ({"expected": 4, "processed": 3, "unconsumed": 1}, 3)
+    assert (run.report["violations"]["confirmed"]["missing"], run.report["violations"]["retracted"]["missing"]) == (
+        0,
+        1,
+    )
+    pipeline.commit_group(pipeline.name, pipeline.input, 4)
+    run = pipeline.once(*drop)
+    assert (run.counts(), run.status) == ({"expected": 4, "processed": 3, "dropped_late": 1}, 0)
+
+
 def test_input_not_consumed_by_a_dead_engine_is_neither_missing_nor_a_pass(pipeline: Pipeline) -> None:
     """In each state of the engine's group: no offset, an offset past the log's end, a valid offset, and a deleted
     group."""

@@ -162,7 +162,7 @@ def withdrawn_outputs(progress: IngestProgress, sums: CellTotals, withdrawn: fro
     if "undecodable" in withdrawn:
         return frozenset(place.topic for place, frontier in progress.frontiers.items() if frontier.side == "output")
     none, nearly_none = configuration_doubt.refuted_outputs(sums.outputs, sums.counts, sums.carried)
-    return none | nearly_none
+    return none | nearly_none | outputs_without_ids(progress, sums)
 
 
 def unproven_outputs(progress: IngestProgress, sums: CellTotals) -> frozenset[str]:

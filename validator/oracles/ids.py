@@ -49,9 +49,10 @@ class Flags:
 class IdVerdicts:
     """Contributions of each class per (cell, id), sorted by both.
 
-    ``foreign``: observations of an id that the cell does not expect. ``doubtful``: outstanding contributions of
-    `Flags.doubtful` events; if such an event was late, the engine rightly dropped it. ``unprovable``: those of
-    `Flags.unsure` events.
+    ``foreign``: observations of an id that the cell does not expect. ``unconsumed_on_time``: those of ``unconsumed``
+    that would be missing if the engine had read their events, and so may have been before its group was reset.
+    ``doubtful``: outstanding contributions of `Flags.doubtful` events; if such an event was late, the engine rightly
+    dropped it. ``unprovable``: those of `Flags.unsure` events.
     """
 
     cell: Ints
@@ -66,6 +67,7 @@ class IdVerdicts:
     outstanding: Ints
     dropped_late: Ints
     unconsumed: Ints
+    unconsumed_on_time: Ints
     doubtful: Ints
     unprovable: Ints
 
@@ -113,6 +115,7 @@ def window_classes(id_counts: IdCounts, flags: Flags, *, collapse: bool) -> IdVe
         outstanding=outstanding,
         dropped_late=dropped,
         unconsumed=unconsumed,
+        unconsumed_on_time=np.minimum(unconsumed, counts(group, from_input & flags.unread & ~flags.late, size)),
         doubtful=doubtful,
         unprovable=np.minimum(left - doubtful, unprovable),
     )

@@ -136,6 +136,7 @@ def classes(id_counts: IdCounts, flags: Flags, is_right: Bools, *, left_alone: b
         is_right=is_right,
         copies=id_counts.expected,
         sure=times(on_time & ~flags.unread & ~flags.unsure),
+        waiting_on_time=times(on_time & (flags.unread | ~flags.unsure)),
         waiting=times(flags.unread | (on_time & ~flags.unsure)),
         results=id_counts.processed,
         set_aside=set_aside,
@@ -168,6 +169,9 @@ def classes(id_counts: IdCounts, flags: Flags, is_right: Bools, *, left_alone: b
         outstanding=outstanding,
         dropped_late=dropped_late,
         unconsumed=unconsumed,
+        unconsumed_on_time=np.minimum(
+            unconsumed, np.maximum(times(flags.unread & ~dropped), shares.owed_on_time & ~shares.owed_now)
+        ),
         doubtful=may_be_dropped,
         unprovable=np.minimum(left - may_be_dropped, unprovable),
     )
@@ -178,13 +182,15 @@ class JoinAllocation:
     """How the observations of each (cell, id) are allocated.
 
     ``used``, ``aside``: observations in results, and late or rejected ones, that the rule accepts. ``surplus``: the
-    other observations. ``owed_now``: the id is owed even without the copies that may be unconsumed.
+    other observations. ``owed_now``: the id is owed even without the copies that may be unconsumed. ``owed_on_time``:
+    it is owed even without those of them that may be late.
     """
 
     used: Ints
     aside: Ints
     surplus: Ints
     owed: Bools
+    owed_on_time: Bools
     owed_now: Bools
 
 
@@ -195,6 +201,7 @@ def allocated(
     is_right: Bools,
     copies: Ints,
     sure: Ints,
+    waiting_on_time: Ints,
     waiting: Ints,
     results: Ints,
     set_aside: Ints,
@@ -202,22 +209,27 @@ def allocated(
     """Apply the rule of docs/oracles/windowed_join.md, with one entry per (cell, id).
 
     ``cell``: cell numbers, from 0. ``copies``: copies of the event that were read. ``sure``: those of them that the
-    engine must have used. ``waiting``: these, and the copies that the engine may not have consumed yet. ``results``:
-    results that carry the id. ``set_aside``: late and rejected records that carry it.
+    engine must have used. ``waiting``: these, and the copies that the engine may not have consumed yet.
+    ``waiting_on_time``: ``waiting`` without copies that may be late. ``results``: results that carry the id.
+    ``set_aside``: late and rejected records that carry it.
     """
     given = copies > 0
     partner = _holds_on_other_side(given, cell, is_right)
-    sure_partner = _holds_on_other_side(given & ((results > 0) | (sure > set_aside)), cell, is_right)
-    waiting_partner = _holds_on_other_side(given & ((results > 0) | (waiting > set_aside)), cell, is_right)
     alone = ~is_right if left_alone else np.zeros_like(is_right)
+
+    def owed(reasons: Ints) -> Bools:
+        is_reason = (results > 0) | (reasons > set_aside)
+        return given & (alone | _holds_on_other_side(given & is_reason, cell, is_right))
+
     used = np.where(given & (alone | partner), np.minimum(results, 1), 0)
     aside = np.minimum(set_aside, copies - used)
     return JoinAllocation(
         used=used,
         aside=aside,
         surplus=results + set_aside - used - aside,
-        owed=given & (alone | waiting_partner),
-        owed_now=given & (alone | sure_partner),
+        owed=owed(waiting),
+        owed_on_time=owed(waiting_on_time),
+        owed_now=owed(sure),
     )
 
 

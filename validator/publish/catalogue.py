@@ -142,7 +142,8 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "unconsumed_overdue_events",
         "gauge",
         "contributions",
-        "Contributions that would be missing, but are `unconsumed`: the engine's consumer group has not read them.",
+        "Contributions that are due for longer than `timing.missing_after`, and `unconsumed`: the engine's consumer "
+        "group has not read them.",
     ),
     Metric(
         "guarantee_status",

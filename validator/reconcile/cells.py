@@ -61,6 +61,7 @@ EXPANSION_FIELDS: Final = (
     "outstanding",
     "dropped_late",
     "unconsumed",
+    "unconsumed_on_time",
     "unprovable",
     "doubtful",
     "late_expected",

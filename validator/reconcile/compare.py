@@ -156,7 +156,7 @@ def compare(
 
 _SUMMED: Final = (
     *("expected", "processed", "late", "rejected", "duplicate", "outstanding"),
-    *("dropped_late", "unconsumed", "unprovable", "doubtful"),
+    *("dropped_late", "unconsumed", "unconsumed_on_time", "unprovable", "doubtful"),
 )
 
 

@@ -111,8 +111,8 @@ class Judged:
     - ``changed``: the derived tables must record the new verdict.
     - ``outstanding``: outstanding contributions of every class.
     - ``carried``: contributions in results of cells in scope or without an event. A wrong time may have put a cell
-      without an event out of scope. ``outside``: the other contributions that any result has listed, also if a newer
-      one replaced it.
+      without an event out of scope. ``outside``: contributions in results that ``carried`` lacks: those of cells out of
+      scope that have events, and those of results that newer ones have replaced.
     - ``scattered``: results of the cell's key are on several partitions, so none is known to be the newest.
     - ``estimated``: the counts include answers that were not compared.
     - ``by_input``: topic -> the fields of `TopicCounts`. Only for several inputs.
@@ -636,8 +636,9 @@ def _on_record(cells: Columns, counts: dict[str, Ints], it: _Decisions) -> dict[
     for name in VIOLATIONS:
         recorded = cells[f"recorded_{name}"]
         if name == "missing":
-            # Includes contributions that the engine will consume again because its group was reset.
-            outstanding = sum((counts[state] for state in (*STATES, "unconsumed")), start=np.zeros_like(recorded))
+            # The engine may have consumed some contributions before its group was reset.
+            again = np.clip(cells["x_unconsumed_on_time"], 0, counts["unconsumed"])
+            outstanding = sum((counts[state] for state in STATES), start=again)
             held = np.where(it.provisional, recorded, np.minimum(recorded, outstanding))
         else:
             held = np.where(it.provisional | (it.held & ~it.agrees), recorded, 0)
