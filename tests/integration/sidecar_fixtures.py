@@ -318,7 +318,7 @@ class Pipeline:
             [error] = [place.error for place in done.result(30).topic_partitions]
             if error is None:
                 return
-            # The first commit on a broker meets a coordinator that is not ready yet.
+            # The first commit on a broker may meet a coordinator that is not ready yet.
             assert time.monotonic() < deadline, error
             time.sleep(0.1)
 

@@ -54,7 +54,7 @@ choice that cannot raise a false alarm:
     due.
 11. dropped_late and unconsumed are split off if the cell's outstanding contributions are overdue or missing; a pending
     or blocked contribution stays so (but see [19]). Of the n outstanding copies of an id, unconsumed =
-    min(n, copies at or past the committed offset). Then dropped_late = min(rest, late copies before it). Of the
+    min(n, copies at or past the committed offset). Then dropped_late = min(rest, late copies below that offset). Of the
     other copies, the unprovable ones ([7], [20]) are overdue, and the rest have the cell's class. All copies
     on all partitions count, answered or not.
 12. A partition for which the configured group has committed nothing counts as committed at 0: all of it is unconsumed.

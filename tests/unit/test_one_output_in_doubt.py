@@ -219,8 +219,7 @@ WITHOUT_IDS = [
     replace(one, ids=()) if one.topic == SECOND and one.ids is not None else one
     for one in (*halves(), Fed(SECOND, None))
 ]
-"""A correct engine's results, of which the list of ids is always empty in the second topic, and absent in the last
-result."""
+"""Results of a correct engine. In the second topic the list of ids is always empty; in the last result it is absent."""
 
 
 @pytest.mark.parametrize(("cuts", "restarts"), [([], False), ([20], True), ([13, 20, 22, 23, 30], False)])

@@ -36,9 +36,9 @@ class CellTotals:
     - ``cells_in_excess``, ``cells_missing``: cells with a violation of `EXCESS`, and with a missing contribution.
     - ``incorrect_ids``: ids that are misplaced or unknown, once per cell; at least 1 for a cell that has any.
     - ``doubtful``: contributions that stay overdue, since they may rightly have been dropped as late.
-    - ``unconsumed_overdue``, ``blocked_overdue``: contributions that would be missing if the engine had consumed them,
-      or if no open transaction could hold them back. ``unconsumed_due_us``, ``blocked_due_us``: since when the first of
-      them is due. ``unconsumed``, ``blocked``: the same contributions, due or not.
+    - ``unconsumed_overdue``, ``blocked_overdue``: unconsumed and blocked contributions past `missing_after`.
+      ``unconsumed_due_us``, ``blocked_due_us``: since when the first of them is due. ``unconsumed``, ``blocked``: the
+      same contributions, due or not.
     - ``held_long``: contributions in answers of the cells in memory that an open transaction of an input has kept
       unresolved for `missing_after`.
     - ``unconsumed_retired``, ``blocked_retired``: the contributions of ``*_overdue`` whose cells retention has dropped.

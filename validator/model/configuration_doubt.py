@@ -35,7 +35,7 @@ class TopicCounts:
     - ``undecided``: events, contributions or ids that may match, but are not proven to.
     - ``outside``: ids that are not among ``read``. For late and rejected records: those whose cell is out of scope and
       has no event; a wrong time may have put these records in that cell. For results: those whose cell is out of scope
-      and has an event.
+      and has an event. Results that newer ones have replaced stay in ``read`` or ``outside``.
     - ``claimed``: contributions in results that do not match because other output topics carry their ids in the same
       cell. ``lasting``: those of ``matched`` that no result of another topic can claim any more.
     """

@@ -50,9 +50,9 @@ class IdVerdicts:
     """Contributions of each class per (cell, id), sorted by both.
 
     ``foreign``: observations of an id that the cell does not expect. ``unconsumed_on_time``: those of ``unconsumed``
-    that would be missing if the engine had read their events, and so may have been before its group was reset.
-    ``doubtful``: outstanding contributions of `Flags.doubtful` events; if such an event was late, the engine rightly
-    dropped it. ``unprovable``: those of `Flags.unsure` events.
+    that would not be dropped as late if the engine had read every event. They may have been missing before its group
+    was reset. ``doubtful``: outstanding contributions of `Flags.doubtful` events; if such an event was late, the engine
+    rightly dropped it. ``unprovable``: those of `Flags.unsure` events.
     """
 
     cell: Ints
@@ -115,7 +115,11 @@ def window_classes(id_counts: IdCounts, flags: Flags, *, collapse: bool) -> IdVe
         outstanding=outstanding,
         dropped_late=dropped,
         unconsumed=unconsumed,
-        unconsumed_on_time=np.minimum(unconsumed, counts(group, from_input & flags.unread & ~flags.late, size)),
+        unconsumed_on_time=np.clip(
+            outstanding - counts(group, from_input & flags.late, size),
+            0,
+            np.minimum(unconsumed, counts(group, from_input & flags.unread & ~flags.late, size)),
+        ),
         doubtful=doubtful,
         unprovable=np.minimum(left - doubtful, unprovable),
     )

@@ -169,8 +169,8 @@ def classes(id_counts: IdCounts, flags: Flags, is_right: Bools, *, left_alone: b
         outstanding=outstanding,
         dropped_late=dropped_late,
         unconsumed=unconsumed,
-        unconsumed_on_time=np.minimum(
-            unconsumed, np.maximum(times(flags.unread & ~dropped), shares.owed_on_time & ~shares.owed_now)
+        unconsumed_on_time=np.where(
+            shares.owed_on_time & ((times(on_time) > 0) | (times(dropped) == 0)), unconsumed, 0
         ),
         doubtful=may_be_dropped,
         unprovable=np.minimum(left - may_be_dropped, unprovable),
@@ -182,8 +182,8 @@ class JoinAllocation:
     """How the observations of each (cell, id) are allocated.
 
     ``used``, ``aside``: observations in results, and late or rejected ones, that the rule accepts. ``surplus``: the
-    other observations. ``owed_now``: the id is owed even without the copies that may be unconsumed. ``owed_on_time``:
-    it is owed even without those of them that may be late.
+    other observations. ``owed_now``: the id is owed even if unconsumed copies are left out. ``owed_on_time``: it is
+    owed even if unconsumed copies that may be late are left out.
     """
 
     used: Ints

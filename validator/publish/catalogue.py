@@ -142,8 +142,8 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "unconsumed_overdue_events",
         "gauge",
         "contributions",
-        "Contributions that are due for longer than `timing.missing_after`, and `unconsumed`: the engine's consumer "
-        "group has not read them.",
+        "Contributions of class `unconsumed` that have been due for longer than `timing.missing_after`: the engine's "
+        "consumer group has not read them.",
     ),
     Metric(
         "guarantee_status",

@@ -76,7 +76,7 @@ class ContinuityBroken(Exception):
 
 
 class TopicsChanged(Exception):
-    """The topics are no longer those that the batches have read. A new query starts from the committed frontiers."""
+    """The topics, or what the brokers say about them, do not fit the committed frontiers. A new query starts there."""
 
 
 class TopicReplaced(TopicsChanged):
@@ -228,6 +228,8 @@ class BatchRunner:
             # An engine with unconsumed input is not at rest, so unconsumed contributions are decided first.
             self.advance({}, replace(end, only_unconsumed=True))
             if self.judging.sums.unconsumed:
+                self.record.has_ended = True
+                self.publish()
                 return
         self.advance({}, end)
 
@@ -281,7 +283,8 @@ class BatchRunner:
             planted, facts = canary.split_facts(facts)
         run_end = RunEnd.NONE
         if end is not None:
-            self.record.has_ended = True
+            # Until the last commit the published verdict is unknown: the process may end before it.
+            self.record.has_ended = not end.only_unconsumed
             # A topic that does not exist is reported separately.
             existing_frontiers = {
                 place: frontier for place, frontier in progress.frontiers.items() if place.topic in topics

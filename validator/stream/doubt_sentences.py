@@ -128,8 +128,8 @@ def _ids_doubt(config: Config, topic: str, results: int) -> str:
     found = "its only result has no id" if results == 1 else f"none of its {results} results has an id"
     return (
         f"the configuration of topic {topic} is in doubt: {found}: {_entry_of(config, topic)}.fields.ids may name "
-        "another list; correct it and begin with a new state.path. If the configuration is right, find out why the "
-        f"results of {topic} use no event"
+        "another list; correct it and begin with a new state.path. If the configuration is right, find out why no "
+        f"result of {topic} names an event"
     )
 
 

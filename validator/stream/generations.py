@@ -222,7 +222,8 @@ class Generations:
                 try:
                     return self._ended(runner)
                 except (NewGenerationWanted, TopicsChanged) as found:
-                    # For example, a new partition was found at the end, and judging it needs cells that left memory.
+                    # For example, a topic was recreated, or a new partition was found, and judging it needs cells that
+                    # left memory.
                     self._record.has_ended, outcome = False, found
             if isinstance(outcome, StateTaken):
                 raise outcome
