@@ -170,7 +170,8 @@ def judged(rng: Random, kind: str, *, reset: bool) -> tuple[IdVerdicts, Ints]:
 
 @pytest.mark.parametrize("kind", ["windows", "collapse", "inner", "left"])
 def test_after_a_reset_of_the_group_exactly_the_losses_that_were_missing_stay_on_record(kind: str) -> None:
-    """``missing``: the losses if the engine has read all events. After a reset these are missing or unconsumed on time."""
+    """``missing``: the losses if the engine has read all events. After a reset they are missing or unconsumed on
+    time."""
     several = 0
     for seed in range(20):
         before, missing = judged(Random(seed), kind, reset=False)
