@@ -32,7 +32,7 @@ DROP = ("timing.late_policy=drop", "engine.consumer_group=g")
 
 @pytest.fixture(autouse=True)
 def _reaches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each event makes later events of the windows before its own late."""
+    """An event makes the events that follow it late if their windows are before its own."""
     made = fed_run._row
 
     def row(one: Fed, side: str, offset: int, at_us: int) -> dict[str, Any]:

@@ -36,7 +36,8 @@ class CellTotals:
     - ``cells_in_excess``, ``cells_missing``: cells with a violation of `EXCESS`, and with a missing contribution.
     - ``incorrect_ids``: ids that are misplaced or unknown, once per cell; at least 1 for a cell that has any.
     - ``doubtful``: contributions that stay overdue, since they may rightly have been dropped as late.
-    - ``unconsumed_overdue``, ``blocked_overdue``: unconsumed and blocked contributions past `missing_after`.
+    - ``unconsumed_overdue``: unconsumed contributions that have been due for `missing_after`, or were outstanding at
+      the end of an earlier run with `--once`. ``blocked_overdue``: blocked ones that have been due for `missing_after`.
       ``unconsumed_due_us``, ``blocked_due_us``: since when the first of them is due. ``unconsumed``, ``blocked``: the
       same contributions, due or not.
     - ``held_long``: contributions in answers of the cells in memory that an open transaction of an input has kept

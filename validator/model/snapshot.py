@@ -207,6 +207,6 @@ class Snapshot:
     canary: CanaryMeasures | None = None  # None: not configured
     results_total: Mapping[str, int] = field(default_factory=dict)  # class -> largest count so far
     settled_positions: tuple[SettledPositions, ...] = ()  # undecodable records that hide nothing
-    unconsumed_overdue: int = 0  # unconsumed contributions that have been due for longer than `missing_after`
+    unconsumed_overdue: int = 0  # as in `CellTotals`
     unconsumed_due_us: int | None = None  # instant since which the first of them is due
     processed_total: int | None = None  # largest number of processed contributions so far; None: not kept

@@ -50,9 +50,9 @@ class IdVerdicts:
     """Contributions of each class per (cell, id), sorted by both.
 
     ``foreign``: observations of an id that the cell does not expect. ``unconsumed_on_time``: those of ``unconsumed``
-    that would not be dropped as late if the engine had read every event. They may have been missing before its group
-    was reset. ``doubtful``: outstanding contributions of `Flags.doubtful` events; if such an event was late, the engine
-    rightly dropped it. ``unprovable``: those of `Flags.unsure` events.
+    that would still be outstanding, and not dropped as late, if the engine had read every event. They may have been
+    missing before the engine's group was reset. ``doubtful``: outstanding contributions of `Flags.doubtful` events; if
+    such an event was late, the engine rightly dropped it. ``unprovable``: those of `Flags.unsure` events.
     """
 
     cell: Ints

@@ -182,8 +182,8 @@ class JoinAllocation:
     """How the observations of each (cell, id) are allocated.
 
     ``used``, ``aside``: observations in results, and late or rejected ones, that the rule accepts. ``surplus``: the
-    other observations. ``owed_now``: the id is owed even if unconsumed copies are left out. ``owed_on_time``: it is
-    owed even if unconsumed copies that may be late are left out.
+    other observations. ``owed_now``: the id is owed even if unconsumed copies of its partners are no reasons.
+    ``owed_on_time``: it is owed even if those of them that may be late are no reasons.
     """
 
     used: Ints

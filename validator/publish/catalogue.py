@@ -142,8 +142,8 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "unconsumed_overdue_events",
         "gauge",
         "contributions",
-        "Contributions of class `unconsumed` that have been due for longer than `timing.missing_after`: the engine's "
-        "consumer group has not read them.",
+        "Contributions of class `unconsumed` that have been due for longer than `timing.missing_after`, or were "
+        "outstanding at the end of an earlier run with `--once`: the engine's consumer group has not read them.",
     ),
     Metric(
         "guarantee_status",

@@ -99,7 +99,7 @@ class Judged:
     - ``matched``: contributions in results that a comparison of ids or fingerprints has proven to match events of the
       cell.
     - ``doubtful``: overdue contributions. They would be missing, but hidden records may have made their events late.
-    - ``unconsumed_overdue``, ``blocked_overdue``: unconsumed and blocked contributions past `missing_after`.
+    - ``unconsumed_overdue``, ``blocked_overdue``: as in `CellTotals`.
     - ``held_long``: unresolved contributions that only an open transaction of an input has kept unresolved for
       `missing_after`.
     - ``refuted``: fingerprints agree, but a comparison found that the ids differ.
@@ -631,7 +631,7 @@ def _on_record(cells: Columns, counts: dict[str, Ints], it: _Decisions) -> dict[
     Only a comparison of ids retracts a violation. Provisional counts do not: a newer answer may or may not explain the
     violation. Time does not, either: a contribution that was missing and is still outstanding stays missing, even if
     a run with `--once` found it missing and the pipeline continued after that run, or if the engine will consume its
-    event again because its group was reset. Outstanding contributions of late events do not count here.
+    event again because its group was reset. Contributions that the engine may drop as late do not count here.
     """
     found = {}
     for name in VIOLATIONS:

@@ -76,7 +76,7 @@ class ContinuityBroken(Exception):
 
 
 class TopicsChanged(Exception):
-    """The topics, or what the brokers say about them, do not fit the committed frontiers. A new query starts there."""
+    """What the brokers say about the topics does not fit the committed frontiers, from which a new query starts."""
 
 
 class TopicReplaced(TopicsChanged):
@@ -283,7 +283,7 @@ class BatchRunner:
             planted, facts = canary.split_facts(facts)
         run_end = RunEnd.NONE
         if end is not None:
-            # Until the last commit the published verdict is unknown: the process may end before it.
+            # Before the last commit of the run no published verdict is a pass: the process may end earlier.
             self.record.has_ended = not end.only_unconsumed
             # A topic that does not exist is reported separately.
             existing_frontiers = {
