@@ -1,5 +1,5 @@
 """If one of several outputs has a wrong field or unit that still decodes, a correct engine has no confirmed violation:
-the verdict is unknown, and its reason names the topic (docs/decisions/0161)."""
+the verdict is unknown, and its reason names the topic (SEMANTICS 4.23)."""
 
 from __future__ import annotations
 

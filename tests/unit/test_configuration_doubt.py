@@ -58,7 +58,7 @@ def test_violations_that_a_doubtful_topic_may_explain_are_suspected() -> None:
     assert suspected(progress("output", none), {}, 0, 0, copies_explain=True) == {"undecodable", "missing"}
     assert suspected(progress("input", none), {}, 0, 0, copies_explain=True) == {"duplicate", "misplaced", "unknown_id"}
     assert suspected(progress("input", none), {}, 0, 0, copies_explain=False) == {"misplaced", "unknown_id"}
-    assert suspected(progress("late", none), {}, 0, 0, copies_explain=True) == set(), "each answers one, decision 0091"
+    assert suspected(progress("late", none), {}, 0, 0, copies_explain=True) == set(), "each answers one, SEMANTICS 4.14"
     for side in ("output", "input", "late", "rejected"):
         assert suspected(progress(side, few), {}, 1, 0, copies_explain=True) == ALL
 

@@ -1,5 +1,5 @@
 """If the configuration of one of several outputs fits none of its results, a correct engine has no confirmed violation
-(docs/decisions/0161)."""
+(SEMANTICS 4.23)."""
 
 from __future__ import annotations
 

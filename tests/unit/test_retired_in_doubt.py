@@ -237,7 +237,7 @@ def test_excess_explained_by_hidden_inputs_is_not_confirmed_when_they_are_read_a
 
 
 def test_excess_beyond_hidden_records_is_confirmed_after_its_cells_are_retired(run: Run) -> None:
-    """More repeats than hidden inputs are a proof, even if it is unknown which are explained (docs/decisions/0091)."""
+    """More repeats than hidden inputs are a proof, even if it is unknown which are explained (SEMANTICS 4.18)."""
     run.undecodable["click"] = 1
     run.batch(events(1, 2), result(1, 1, 2))
     assert standing(run.batch()) == ({}, {"duplicate": 1})

@@ -1,5 +1,5 @@
 """Late events that the engine has not read: they keep no other event's loss on record, and a run with `--once` does not
-pass beside them (docs/decisions/0164)."""
+pass beside them (SEMANTICS 2.3)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ decodes all others. tests/property/test_plain_events.py compares the two record 
 Python workers, with 16,384 records a call. Python code runs per record only for times in rare forms, and for records
 that may exceed a limit.
 
-Reasons and measurements: docs/decisions/0009-plain-events-through-arrow.md, 0100-one-decoder-in-plain-python.md.
+Reasons and measurements: docs/decisions/0006-one-decoder-beside-arrow.md.
 """
 
 from __future__ import annotations

@@ -351,7 +351,7 @@ class Config(Frozen):
     @property
     def copies_explain(self) -> bool:
         """Whether an unreadable copy of an event may explain a duplicate. It cannot if the pipeline drops repeats and
-        has no late or rejected topics (docs/decisions/0091, 0110)."""
+        has no late or rejected topics (SEMANTICS 4.15)."""
         return not self.drops_repeats or bool(self.late or self.rejected)
 
     @property

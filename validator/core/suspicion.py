@@ -1,6 +1,6 @@
 """Which violation classes are only suspected, because unreadable records or a wrong configuration may explain them.
 
-Pure rules on committed counts (SEMANTICS section 2, docs/decisions/0091, 0097, 0102, 0161 and 0163).
+Pure rules on committed counts (SEMANTICS 4.13 to 4.18 and 4.23).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Suspicion:
         """Return the classes of cell violations that hidden records may explain.
 
         A hidden input record explains at most ``explained_by_one`` contributions. Excess beyond that is proven
-        (docs/decisions/0091). A hidden late or rejected record explains at most the same number of missing
+        (SEMANTICS 4.13). A hidden late or rejected record explains at most the same number of missing
         contributions. After a log was cut back, nothing is confirmed: the sidecar has counted the lost records and
         their replacements, and the pipeline may have only the replacements. ``misnamed``: number of late and
         rejected records whose ids may name other events.
@@ -152,7 +152,7 @@ class Suspicion:
 
 
 def outputs_without_ids(progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
-    """Return the output topics that have results, none of which carries an id (docs/decisions/0163)."""
+    """Return the output topics that have results, none of which carries an id (SEMANTICS 4.22)."""
     return configuration_doubt.outputs_without_ids(progress, sums.outputs, sums.carried + sums.outside)
 
 

@@ -1,4 +1,4 @@
-"""When the configuration is in doubt, not the pipeline (docs/decisions/0097, 0102, 0161, 0163). Pure rules on counts.
+"""When the configuration is in doubt, not the pipeline (SEMANTICS 4.19 to 4.26). Pure rules on counts.
 
 A wrong field or unit makes a whole topic unreadable, or makes results and events name different things. Neither proves
 anything about the pipeline. So no violation is confirmed before the configuration is seen to fit: before 1 in 100
@@ -258,7 +258,7 @@ def suspected(
 
     ``counts``, ``matched``, ``carried``: as in `matches_nothing`. ``copies_explain``: as in `Suspicion`. ``inputs``:
     counts of each input topic, if there are several. ``outputs``: those of each output topic. ``has_no_ids``: whether
-    there are any `outputs_without_ids`. If no late or rejected record decodes, decision 0091 is enough: each record
+    there are any `outputs_without_ids`. If no late or rejected record decodes, SEMANTICS 4.14 is enough: each record
     explains one contribution, whichever field is wrong.
     """
     classes = suspected_by_inputs(inputs, counts, matched, carried, copies_explain=copies_explain)

@@ -1,6 +1,6 @@
 """Frontiers: how far each partition was read, and the time that this proves. Plain values, no I/O, no clock.
 
-Source: SEMANTICS section 3, refined in docs/ARCHITECTURE.md ("Decisions on time").
+Source: SEMANTICS section 3. The paragraphs are cited at each rule.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ def input_watermark_us(
     about the same time, the one read last would count alone for a moment. The engine may have seen them become idle in
     another order. If batches are far apart, no partition is surely active now. But when the newest record of a
     partition was appended, the partitions that had been idle by then were idle for the engine, too
-    (docs/decisions/0160).
+    (SEMANTICS 3.9).
     """
     counting = [list(inputs)]
     if any(frontier.surely_active(lookup_us, idle_after_us) for frontier in inputs):

@@ -1,7 +1,7 @@
 """Id spaces of inputs: (input, id) as one id, so that click 7 and update 7 are two ids.
 
 One input keeps its integers, which are faster. All other ids become the text ``TOPIC/ID``. A topic name contains no
-slash, so no two ids collide (docs/decisions/0090-windowed-join.md).
+slash, so no two ids collide (SEMANTICS 1.2).
 """
 
 from __future__ import annotations

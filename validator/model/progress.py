@@ -72,8 +72,8 @@ class IngestProgress:
     - ``former_ids``: ids of topics that were deleted and recreated. A topic id never returns.
     - ``faults_topics``: the topic ids that the faults topic has had.
     - ``settled``: number of undecodable records per partition that hide nothing, as an operator or the pipeline stated
-      (docs/decisions/0099).
-    - ``outages``: intervals in which the brokers did not answer (docs/decisions/0143).
+      (SEMANTICS 4.12).
+    - ``outages``: intervals in which the brokers did not answer (SEMANTICS 3.15).
     """
 
     rules: TimeRules

@@ -77,7 +77,7 @@ def window_classes(id_counts: IdCounts, flags: Flags, *, collapse: bool) -> IdVe
 
     With e expected, p in results, l late and r rejected: processed = min(e, p); late = min(e - processed, l);
     rejected = min(e - processed - late, r); duplicate = max(0, p + l + r - e) if e > 0. If e = 0, all observations are
-    foreign. An engine may set an event aside before it sees that the event owes nothing (decisions 0106, 0110). Such a
+    foreign. An engine may set an event aside before it sees that the event owes nothing (SEMANTICS 2.5, 2.6). Such a
     late or rejected record is neither duplicate nor foreign.
 
     An outstanding contribution has the first of these classes that applies: unconsumed, dropped late, doubtful,

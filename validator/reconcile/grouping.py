@@ -1,6 +1,6 @@
 """Decoded records to fact rows, in arrays: the records that one Spark task has read, grouped by cell.
 
-Facts are additive, so a cell can have rows of several tasks (docs/decisions/0104-one-stage-to-facts.md).
+Facts are additive, so a cell can have rows of several tasks (docs/decisions/0005-one-stage-to-facts.md).
 """
 
 from __future__ import annotations

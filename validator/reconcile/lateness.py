@@ -3,7 +3,7 @@
 The *reach* of a record is the latest window end that is past, or may be past, because of the record. Only earlier
 records of an event's own partition can make the event late to an engine. If the engine could read such a record and the
 sidecar could not, the record may have advanced the engine's time to any instant up to `max_ahead` after its batch's
-lookup (docs/decisions/0092). Facts of such records and of expired offsets therefore have the status undecodable and a
+lookup (SEMANTICS 3.26). Facts of such records and of expired offsets therefore have the status undecodable and a
 reach. An event further ahead than `max_ahead` does not advance the sidecar's time, but it advances that of an engine
 without such a limit: its fact has a reach, and no event time that counts.
 """

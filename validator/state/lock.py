@@ -4,7 +4,7 @@ The lock is a `flock` on an open file description that the JVM inherits. The ker
 process and its JVM have ended, also after a SIGKILL. There is no timeout.
 
 A mount with options that keep locks local to a host is refused. If a lock is lost nevertheless,
-`StateTables.take_over` stops the older sidecar (docs/decisions/0138).
+`StateTables.take_over` stops the older sidecar (docs/decisions/0011).
 """
 
 from __future__ import annotations

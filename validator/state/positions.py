@@ -1,4 +1,4 @@
-"""Positions of undecodable records, and which of them are settled (docs/decisions/0099).
+"""Positions of undecodable records, and which of them are settled (SEMANTICS 4.12).
 
 They follow from the facts table: from undecodable rows, and from marks of settlements. An operator settles positions
 with `ack --position`. A record on a rejected topic settles the undecodable input record that it names.

@@ -175,7 +175,7 @@ _ROWS_PER_PART: Final = 4_096
 _MAKING: Final = {table: threading.Lock() for table in Table}
 """Two concurrent commits that create a table would conflict. The state's lock excludes other processes."""
 _WRITER: Final = "writer"
-"""Name of a Delta transaction in every commit of a sidecar. Its version is the sidecar's turn (docs/decisions/0138)."""
+"""Name of a Delta transaction in every commit of a sidecar. Its version is the sidecar's turn (docs/decisions/0011)."""
 _TAKE_TRIES: Final = 100
 """Attempts to commit a turn while another sidecar commits about once per second."""
 

@@ -2,7 +2,7 @@
 
 The canary's sources are in the pipeline's query. Its progress, cells and verdicts are separate, and only in memory.
 After a restart, and after an absence of its topics, the canary begins at the ends of the topics: rounds planted before
-are forgotten and never judged (docs/decisions/0042).
+are forgotten and never judged (docs/decisions/0019).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The generations of the sidecar's query: each recovers the state, selects topics and runs one query until it ends.
 
-Each generation begins at the committed frontiers and has its own Spark checkpoint (docs/decisions/0002).
+Each generation begins at the committed frontiers and has its own Spark checkpoint (docs/decisions/0001).
 """
 
 from __future__ import annotations

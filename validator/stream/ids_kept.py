@@ -1,4 +1,4 @@
-"""Ids that stay known when the cells of their events are retired (docs/decisions/0101).
+"""Ids that stay known when the cells of their events are retired (SEMANTICS 2.7).
 
 A result with the id of another cell's event is *misplaced* because an input has that id. The event's cell may be
 retired before the result's cell. The facts table then keeps the id, in a row without records, until the result's cell

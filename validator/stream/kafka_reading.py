@@ -4,7 +4,7 @@ librdkafka fetches and decompresses the records and omits those of aborted trans
 its connections between tasks. A range is read completely or not at all: the task fails if records of it have expired,
 or if the brokers do not answer. Size limits are applied here, before any value, key or header is decoded.
 
-Spark's own Kafka source only plans the batches: docs/decisions/0114-workers-read-kafka.md.
+Spark's own Kafka source only plans the batches: docs/decisions/0004-workers-read-kafka.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Outages of the brokers: time in which nothing can be read does not prove a loss (docs/decisions/0143)."""
+"""Outages of the brokers: time in which nothing can be read does not prove a loss (SEMANTICS 3.15)."""
 
 from __future__ import annotations
 

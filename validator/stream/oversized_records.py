@@ -5,7 +5,7 @@ record can be read after each of its failures. Otherwise memory is short for ano
 
 The parts that are still to be read are kept in a file of the state, since a record may end the JVM and with it this
 process. No committed fact depends on the file: if it is lost, the next failure starts the isolation again
-(docs/decisions/0098).
+(docs/decisions/0012, SEMANTICS 4.10).
 """
 
 from __future__ import annotations

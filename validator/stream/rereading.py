@@ -1,4 +1,4 @@
-"""Corrected fields: a topic of which no record ever decoded is read again from its start (docs/decisions/0097).
+"""Corrected fields: a topic of which no record ever decoded is read again from its start (SEMANTICS 4.25).
 
 All facts of such a topic are undecodable rows. One commit moves the frontiers back to the start of the topic and marks
 these rows as void. The new identity (`validator.state.identity`) is written afterwards. If the sidecar is killed in

@@ -1,4 +1,4 @@
-"""Void facts: the facts of a topic before the decision to read it again from its start (docs/decisions/0097)."""
+"""Void facts: the facts of a topic before the decision to read it again from its start (SEMANTICS 4.25)."""
 
 from __future__ import annotations
 
