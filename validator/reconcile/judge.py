@@ -1,4 +1,4 @@
-"""Verdicts of cells at a clock: the rules of SEMANTICS section 2, as arithmetic on columns.
+"""Verdicts of cells at a clock: the rules of SEMANTICS sections 2 and 3, as arithmetic on columns.
 
 A verdict is a function of the cell's totals, of the comparison of its ids (`EXPANSION_FIELDS`, for the few cells whose
 fingerprints disagree) and of the clock. If a cell disagrees and was not compared yet, its counts are provisional: they
@@ -183,13 +183,16 @@ def close(cells: Columns, clock: Clock) -> None:
     if cells.newest is not None:
         cells.newest.settle()
     closed = cells["closed_us"].copy()
+    # SEMANTICS 3.27: the end of a run at rest closes every cell.
     if clock.run_end.closes_all:
         closed[closed == ABSENT] = clock.lookup_us
     else:
         watermark_us = ABSENT if clock.watermark_us is None else clock.watermark_us
+        # SEMANTICS 3.11: a watermark at exactly the end is enough, since an event there belongs to a later window. The
+        # closing time is T, which is at or after the append of every record that was read.
         passed = (cells["end_us"] <= watermark_us) & (clock.watermark_us is not None)
-        # An event that puts off the end of a closed cell reopens it. So do facts that are read after a run ended and
-        # closed the cell: the pipeline was not at rest.
+        # SEMANTICS 3.32: facts that are read after the end of a run closed a cell reopen it, since the pipeline was not
+        # at rest. An event that puts off the end of a closed cell reopens it, too (3.11).
         closed[~passed & ~is_resting(cells)] = ABSENT
         closed[passed & (closed == ABSENT)] = clock.lookup_us
     if clock.run_end.is_due:
@@ -213,6 +216,8 @@ def due_base(cells: Columns) -> Ints:
     It is the latest of these instants: the cell closed, its last event was read, and a result that listed the
     contribution was withdrawn, if one was.
     """
+    # SEMANTICS 3.12: an event that is read after closing, and an id that a later result withdrew, has the whole time
+    # from then on. A slow engine is not accused.
     due = np.maximum(cells["closed_us"], cells["expected_us"])
     return np.maximum(due, cells["withdrawn_us"]) if cells.are_withdrawn else due
 
@@ -220,8 +225,9 @@ def due_base(cells: Columns) -> Ints:
 def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
     """Return the verdicts of cells, after `close`."""
     observed = cells["processed_count"] + cells["late_count"] + cells["rejected_count"]
-    # A comparison of ids depends on the cell's facts, on the events whose answers may have expired, and on the hidden
-    # records that are known to have made no event late. Each term only grows.
+    # SEMANTICS 7.2: a comparison of ids depends on the cell's facts, on the events whose answers may have expired, and
+    # on the hidden records that are known to have made no event late. Each term only grows, so an equal sum means that
+    # nothing has changed.
     version = cells.facts_version + clock.unprovable_offsets + clock.settled
     compared = cells["x_version"] == version
     same = _same_fingerprints(cells, rules)
@@ -230,16 +236,19 @@ def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
     observed_us = cells["observed_us"]
     resting = is_resting(cells)
     resolved = is_resolved(cells, clock)
+    # SEMANTICS 3.18: only open transactions may still explain the excess. Its ids are compared, so that everything else
+    # in the cell is counted by id; the excess itself stays unresolved.
     held = np.zeros_like(resolved)
     if clock.inputs_held and clock.unheld_inputs_us is not None:
         held = ~resolved & (observed_us <= clock.unheld_inputs_us)
     lagging = np.zeros_like(resolved)
     if rules.reports_unconsumed and clock.run_end is RunEnd.OPEN:
-        # The end of a run compares ids although the inputs may not be read far enough. No contribution becomes missing
-        # by this.
+        # SEMANTICS 3.31: the end of a run compares ids although the inputs may not be read far enough, to count what
+        # the engine has not consumed. No contribution becomes missing by this.
         lagging = ~resolved & ~held
         held = held | lagging
-    # A cell without an observed id has nothing that an input could explain later.
+    # SEMANTICS 2.18: counts are an estimate until ids are compared. A cell without an observed id has nothing that an
+    # input could explain later, so its comparison is final at once.
     provisional = ~agrees & ~(compared & (resolved | held | (observed == 0)))
     in_scope = _in_scope(cells, clock, rules.oracle.scope_margin_us)
     state = _outstanding_state(cells, clock, rules, resting)
@@ -255,6 +264,7 @@ def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
 
 def is_resting(cells: Columns) -> Bools:
     """Return the cells that a run found at rest when it ended, and that have no later event or observation."""
+    # SEMANTICS 3.32: a record of the cell that was read later shows that the pipeline was not at rest.
     found: Bools = cells["rest_us"] >= np.maximum(np.maximum(cells["expected_us"], cells["observed_us"]), ABSENT + 1)
     return found
 
@@ -262,6 +272,8 @@ def is_resting(cells: Columns) -> Bools:
 def is_read_through(cells: Columns, clock: Clock) -> Bools:
     """Return the cells for which every input was read through the instant of the last answer. Inputs read later cannot
     explain their answers."""
+    # SEMANTICS 3.17: every input that can have caused an answer was appended before the lookup of the batch that read
+    # the answer. One instant per cell, that of its last answer, only delays a decision.
     observed_us = cells["observed_us"]
     found: Bools = observed_us <= (ABSENT if clock.inputs_us is None else clock.inputs_us)
     return found
@@ -270,6 +282,7 @@ def is_read_through(cells: Columns, clock: Clock) -> Bools:
 def is_resolved(cells: Columns, clock: Clock) -> Bools:
     """As `is_read_through`, or the cell is at rest and no open transaction holds back an input."""
     found = is_read_through(cells, clock)
+    # SEMANTICS 3.28: at rest nothing else is to come, except from an open transaction.
     return found if clock.inputs_held else found | is_resting(cells)
 
 
@@ -297,6 +310,7 @@ def _differ(cells: Columns) -> Bools:
 
 
 def _same_fingerprints(cells: Columns, rules: Rules) -> Bools:
+    # SEMANTICS 2.17 and 7.3: equal counts and sums mean equal ids, except where an id may be owed less often than sent.
     same = np.full(len(cells), not rules.compares_all)
     for part in ("count", "a", "b"):
         total = cells[f"processed_{part}"] + cells[f"late_{part}"] + cells[f"rejected_{part}"]
@@ -306,17 +320,19 @@ def _same_fingerprints(cells: Columns, rules: Rules) -> Bools:
 
 def _in_scope(cells: Columns, clock: Clock, margin_us: int) -> Bools:
     windows = cells.begins_us - margin_us
-    # If a key has results on several partitions, it is not known which is the newest.
+    # SEMANTICS 2.16: offsets of two partitions have no order, so no result of such a key is known to be the newest.
     scope = np.full(len(cells), True) if cells.newest is None else ~cells.newest.scattered
     if cells.oracle.by_id:
+        # SEMANTICS 7.6: an earlier verdict shows that earlier facts of the cell were dropped.
         scope &= cells[RETIRED_BEFORE] != 1
     if clock.horizon_us is not None:
+        # SEMANTICS 3.19: hidden events may belong to cells that start before the horizon, so a correct result there
+        # could look wrong. `horizon_us` is an instant past the last one that is out of scope.
         scope &= windows >= clock.horizon_us
     seen_us = cells.begin_seen_us if clock.retired else windows
     for at_us, horizon_us in clock.retired:
-        # Other facts of the cell may have been dropped, so the remaining ones cannot be judged. If an event that was
-        # read after the drop moved the start of a session near the horizon, the session may be part of a dropped
-        # session.
+        # SEMANTICS 7.6: other facts of the cell may have been dropped, and the remaining ones alone would look like a
+        # loss. A session that an event moved near the horizon after the drop may be part of a dropped one.
         scope &= ~is_retired_by(seen_us, windows, at_us, horizon_us)
     return scope
 
@@ -336,11 +352,15 @@ def _outstanding_state(cells: Columns, clock: Clock, rules: Rules, resting: Bool
         through_us = clock.due_through_us(proof, after_us)
         return np.full(len(cells), False) if through_us is None else due <= through_us
 
+    # SEMANTICS 3.13: the proof needs every answer partition, since the answer may be in any of them. `past` does not
+    # count outages (3.15).
     overdue = past(clock.outputs_us, rules.overdue_after_us)
     missing = past(clock.outputs_us, rules.missing_after_us)
+    # SEMANTICS 3.14: overdue, if it were not for an open transaction that may carry the answer.
     held = past(clock.unheld_outputs_us, rules.overdue_after_us) & clock.outputs_held
+    # SEMANTICS 3.28: also at the end of a run, an open transaction may carry the answer.
     at_rest = BLOCKED if clock.outputs_held else MISSING
-    # The end of a run proves nothing about a cell that it left open (`--leave-open`).
+    # SEMANTICS 3.30: the end of a run proves nothing about a cell that it left open (`--leave-open`).
     resting = resting & (cells["closed_us"] <= cells["rest_us"])
     return np.select(
         [cells["closed_us"] == ABSENT, missing, resting, overdue, held],
@@ -358,12 +378,14 @@ def _counts(cells: Columns, observed: Ints, agrees: Bools, provisional: Bools, r
     exact = ~provisional
     zero = np.zeros(len(cells), dtype=np.int64)
 
+    # SEMANTICS 2.18: the estimate is the count of a correct engine, by the order of 2.2: results, then late, then
+    # rejected records. Its surplus is unresolved, so it is no violation.
     guess_processed = np.minimum(expected, processed)
     guess_late = np.minimum(expected - guess_processed, late)
     guess_rejected = np.minimum(expected - guess_processed - guess_late, rejected)
     guess_answered = guess_processed + guess_late + guess_rejected
 
-    # Results that carry no id need no comparison.
+    # SEMANTICS 2.15: results that carry no id claim nothing, so they need no comparison.
     empty_right = np.where((observed == 0) & (expected == 0), results, 0)
     empty_wrong = np.where((observed == 0) & (expected > 0), results, 0)
 
@@ -371,9 +393,11 @@ def _counts(cells: Columns, observed: Ints, agrees: Bools, provisional: Bools, r
         return np.where(agrees, when_agrees, np.where(exact, when_exact, otherwise))
 
     def pick_excess(name: str) -> Ints:
+        # SEMANTICS 3.17: before that, excess is unresolved.
         return pick(zero, np.where(resolved, x[name], zero), zero)
 
     def pick_results(when_agrees: Ints, when_exact: Ints, otherwise: Ints) -> Ints:
+        # SEMANTICS 2.15: before the cell is resolved its results have no class, since an input may still explain them.
         return np.where(resolved, pick(when_agrees, when_exact, otherwise), 0)
 
     return {
@@ -392,7 +416,8 @@ def _counts(cells: Columns, observed: Ints, agrees: Bools, provisional: Bools, r
         "unconsumed": pick(zero, x["unconsumed"], zero),
         "unprovable": pick(zero, x["unprovable"], zero),
         "doubtful": pick(zero, x["doubtful"], zero),
-        # If a cell lacks nothing and has no excess, its results are correct, however many there are.
+        # SEMANTICS 2.15: if a cell lacks nothing and has no excess, its results are correct, however many there are: an
+        # engine may answer a cell twice with disjoint ids.
         "correct": pick_results(results, x["correct"], empty_right),
         "incomplete": pick_results(zero, x["incomplete"], empty_wrong),
         "excess": pick_results(zero, x["excess"], zero),
@@ -404,44 +429,59 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     """Apply scope, and classify outstanding contributions by the state of their cell."""
     outstanding = found["outstanding"]
     is_missing = it.state == MISSING
+    # SEMANTICS 2.3: excuses apply once the cell is overdue or missing; pending and blocked contributions stay so.
     late_enough = is_missing | (it.state == OVERDUE)
-    # At the end of a run an unconsumed contribution does not count as pending.
+    # SEMANTICS 3.31: at the end of a run unconsumed contributions are counted in every cell, due or not: no run may
+    # pass while the engine has input to read.
     is_due = np.full(len(cells), True) if rules.reports_unconsumed and clock.run_end.is_end else late_enough
     nothing = np.zeros(len(cells), dtype=np.int64)
+    # SEMANTICS 2.9: under policy `drop` an engine rightly drops what came after its window could close. Under `report`
+    # such a contribution stays missing.
     dropped = np.where(late_enough, found["dropped_late"], 0) if rules.drops_late else nothing
+    # SEMANTICS 2.8: what the engine has not read is no loss.
     unconsumed = np.where(is_due, found["unconsumed"], 0) if rules.reports_unconsumed else nothing
-    # A contribution is never missing if hidden records may have made it late, or if expired answers may have carried
-    # it.
+    # SEMANTICS 3.26: a hidden record may have moved the engine's time, so that it rightly dropped the event as late.
     doubtful = np.where(is_missing & it.in_scope, found["doubtful"], 0) if rules.drops_late else nothing
     unprovable = doubtful
+    # SEMANTICS 3.24: an answer may have been among those that were never read. A loss that was proven before the gap
+    # began stays proven: all answers had been read through to its deadline.
     if clock.unread_since_us is not None:
         proven_us = counted_back_us(clock.unread_since_us, rules.missing_after_us, clock.outages)
         unproven = is_missing & (due_base(cells) > proven_us)
         unprovable = unprovable + np.where(unproven, found["unprovable"], 0)
     rest = outstanding - dropped - unconsumed - unprovable
-    # A comparison may still excuse a contribution (late, unconsumed, repeated). No contribution is missing before it.
+    # SEMANTICS 2.18: a comparison may still excuse a contribution (late, unconsumed, repeated), so before it none is
+    # missing.
     shown = np.where(is_missing & (it.provisional | it.lagging), OVERDUE, it.state)
     counts = {name: found[name] for name in _AS_FOUND}
     counts |= {"dropped_late": dropped, "unconsumed": unconsumed}
     for number, name in enumerate(STATES):
         counts[name] = np.where(shown == number, rest, 0)
+    # SEMANTICS 2.3: contributions whose loss cannot be proven stay overdue, and the verdict says why.
     counts["overdue"] = counts["overdue"] + unprovable
+    # SEMANTICS 2.2: out of scope everything is counted as such, and nothing is judged.
     counts = {name: np.where(it.in_scope, counts[name], 0) for name in (*CONTRIBUTIONS, *RESULTS) if name in counts}
     counts["out_of_scope"] = np.where(it.in_scope, 0, cells["expected_count"])
+    # SEMANTICS 4.11: blocked for so long that it would be missing: at-least-once and exactly-once are unknown.
     blocked_us = clock.due_through_us(clock.unheld_outputs_us, rules.missing_after_us)
     blocked_long = nothing if blocked_us is None else due_base(cells) <= blocked_us
+    # SEMANTICS 3.18: unresolved for `missing_after` only because of an open transaction: the verdict is unknown.
     held_us = clock.due_through_us(clock.unheld_inputs_us, rules.missing_after_us)
     held_long = np.zeros_like(it.held) if held_us is None else it.held & ~it.lagging & (cells["observed_us"] <= held_us)
 
     seen = it.observed > 0
+    # SEMANTICS 2.17: ids are compared once the excess can be judged. Without answers there is no excess: such a cell is
+    # compared once an excuse may apply, or its ids are needed as evidence of a loss.
     clear = ~it.agrees & (it.resolved | it.held | ~seen)
     needs_ids = is_due if rules.drops_late or rules.reports_unconsumed or rules.compares_all else np.zeros_like(seen)
     disagrees = clear & (seen | needs_ids)
+    # SEMANTICS 2.8: the committed offset moves without new facts of the cell.
     consumed_may_move = it.compared & (cells["x_unconsumed"] > 0)
-    # A cell without any answer is compared, too, once its contributions are missing: its ids are the evidence.
+    # A cell without any answer is compared once its contributions are missing: its ids are the evidence.
     lost = clear & is_missing & (outstanding > 0)
+    # SEMANTICS 4.23: fingerprints do not show whose events were set aside, and a doubt about one input depends on it.
     unclear = it.resolved & _unclear_inputs(cells, rules, it)
-    # An earlier comparison, which is no longer in memory, may have found that the ids differ.
+    # SEMANTICS 2.19: an earlier comparison, no longer in memory, found other ids than the fingerprints state.
     contradicted = it.agrees & it.resolved & np.logical_or.reduce([cells[f"recorded_{name}"] > 0 for name in EXCESS])
     wants_expansion = it.in_scope & (disagrees | lost | unclear | contradicted) & (~it.compared | consumed_may_move)
     # If a cell was compared before it had the violation, it is compared again, so that the violation names its ids.
@@ -451,12 +491,15 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     wants_evidence = new & it.compared
     closed = cells["closed_us"] != ABSENT
     non_cells = cells.non_cells
+    # SEMANTICS 7.8: a cell is settled once its answers are judged, and nothing is outstanding or all of it has been due
+    # for `missing_after`.
     settled = ~it.in_scope | (closed & it.resolved & (it.agrees | (outstanding == 0) | is_missing) & ~wants_expansion)
     violated = np.full(len(cells), False)
     for name in VIOLATIONS:
         violated |= counts[name] > 0
     digests = digest(counts)
     recorded = cells["recorded_digest"] != ABSENT
+    # SEMANTICS 2.19: the standing check on fingerprints; the fingerprint itself draws the sample.
     sampled = it.agrees & ~it.compared & settled & it.in_scope & seen & (cells["expected_a"] % rules.sampled_of == 0)
     if rules.oracle.by_id:
         # The fingerprint of a cell with one id proves as much as its ids.
@@ -465,6 +508,8 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     changed = (recorded | settled | (it.state != PENDING) | violated) & (digests != cells["recorded_digest"])
     if non_cells is not None:
         changed &= recorded | ~non_cells
+    # SEMANTICS 4.21: a wrong unit may have put results out of scope, into cells without an event. They count for the
+    # doubt about the configuration; ``outside`` keeps the rest, for 4.22.
     carried = np.where(it.in_scope | _has_no_event(cells), cells["processed_count"], 0)
     listed = cells["listed_count" if cells.are_withdrawn else "processed_count"]
     return Judged(
@@ -507,6 +552,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
 def _matched(cells: Columns, it: _Decisions) -> Ints:
     """Return the matched contributions in results. Facts only grow, so the matches of an older comparison stay
     proven."""
+    # SEMANTICS 4.21: only proven matches count. A cell that was never compared proves nothing.
     compared = np.where(cells["x_version"] == ABSENT, 0, cells["x_processed"])
     return np.where(it.agrees, cells["processed_count"], compared)
 
@@ -519,6 +565,7 @@ def _by_set_aside(cells: Columns, it: _Decisions) -> dict[str, dict[str, Ints]]:
         compared = np.where(it.in_scope & (cells["x_version"] != ABSENT), cells[f"x_{side}_expected"], 0)
         matched = np.where(it.agrees, given, compared)
         is_exact = it.agrees | (it.compared & it.resolved)
+        # SEMANTICS 4.23: a wrong time may have put these records out of scope.
         outside = np.where(~it.in_scope & _has_no_event(cells), cells[f"{side}_count"], 0)
         undecided = np.where(is_exact, 0, given - matched)
         found[side] = {"read": given, "matched": matched, "undecided": undecided, "outside": outside}
@@ -637,10 +684,13 @@ def _on_record(cells: Columns, counts: dict[str, Ints], it: _Decisions) -> dict[
     for name in VIOLATIONS:
         recorded = cells[f"recorded_{name}"]
         if name == "missing":
+            # SEMANTICS 2.21: a loss stays on record while as much is outstanding, without what the engine may drop as
+            # late.
             excused = cells["x_dropped_late"] + cells["x_unconsumed"] - cells["x_unconsumed_on_time"]
             outstanding = np.where(it.agrees, 0, cells["x_outstanding"] - excused)
             held = np.where(it.provisional, recorded, np.minimum(recorded, outstanding))
         else:
+            # SEMANTICS 2.21: an estimate retracts nothing, and neither does excess that is unresolved again.
             held = np.where(it.provisional | (it.held & ~it.agrees), recorded, 0)
         found[name] = np.where(it.in_scope, np.maximum(counts[name], held), counts[name])
     return found
