@@ -56,6 +56,7 @@ class Waits(IntEnum):
 
 def changes_all_verdicts(before: Clock, now: Clock) -> bool:
     """Return whether the change of the clock may change the verdict of any cell, whatever the cell waits for."""
+    # SEMANTICS 7.2: which cells a batch judges must change no verdict (docs/decisions/0008).
     if RunEnd.NONE not in (before.run_end, now.run_end) or before.run_end is not now.run_end:
         return True
     if any(getattr(before, name) != getattr(now, name) for name in _ALL_VERDICTS_DEPEND_ON):
@@ -71,6 +72,7 @@ def waits_for(cells: Columns, judged: Judged, clock: Clock, rules: Rules) -> Int
     decided = (judged.agrees | judged.compared) & (judged.outstanding == 0)
     through_us = clock.due_through_us(clock.outputs_us, rules.missing_after_us)
     if through_us is not None:
+        # SEMANTICS 2.21: past `missing_after` time changes nothing any more.
         decided |= due <= through_us
     early = cells["rest_us"] == ABSENT
     proof_us = _proof_us(clock)
@@ -104,6 +106,7 @@ def shares(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> dic
         **{("counts", name): it.counts[name] for name in CONTRIBUTIONS},
         **{("results", name): it.counts[name] for name in RESULTS},
         **{("on_record", name): on_record[name] for name in VIOLATIONS},
+        # SEMANTICS 4.18: what is not on record stays suspected in the totals of retired cells.
         **{("unproven", name): np.maximum(it.counts[name] - on_record[name], 0) for name in VIOLATIONS},
         ("matched",): it.matched,
         ("carried",): it.carried,
@@ -124,6 +127,7 @@ def shares(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> dic
         ("blocked_overdue",): it.blocked_overdue,
         ("held_long",): it.held_long,
         ("settled_expected",): np.where(settled, it.counts["expected"], 0),
+        # SEMANTICS 6.1: late and rejected events are handled.
         ("settled_handled",): np.where(settled, processed + late + it.counts["rejected"], 0),
         ("settled_exact",): np.where(settled, np.maximum(processed - duplicate, 0), 0),
         **{("inputs", topic, name): of for topic, each in it.by_input.items() for name, of in each.items()},

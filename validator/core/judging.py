@@ -290,17 +290,18 @@ class Judging:
             if not self.settled.is_empty:
                 self.reload_settled(facts, clock, offsets, before_batch=int(ints(facts["batch"]).max(initial=0)))
             self.known.add(facts)
+            # SEMANTICS 2.7: cells with an unknown id that an input has now are compared again.
             touched = [cells.absorb(facts), self._unknown.read(facts)]
             cells.put("x_version", touched[1], STALE)
             touched.append(self._mark_stale(facts))
             if topics != (len(cells.inputs), len(cells.outputs)):
                 self._clock = None
         if _went_back(self._partition_offsets, offsets):
-            # Fewer events count as consumed. Cells with outstanding contributions are compared again, as after a
-            # restart.
+            # SEMANTICS 2.8: fewer events count as consumed. Cells with outstanding contributions are compared again, as
+            # after a restart.
             again = cells["x_outstanding"] > 0
             if self.rules.oracle.asks_lateness:
-                # What a cell owes depends on which events were consumed, too.
+                # SEMANTICS 2.12: what a cell of a join owes depends on which events were consumed, too.
                 again |= cells["x_version"] != ABSENT
             cells.put("x_version", np.flatnonzero(again), ABSENT)
             self._clock = None
@@ -312,9 +313,10 @@ class Judging:
         due = self.cell_states.due(cells, clock, self.rules)
         due[np.concatenate(touched)] = True
         if cells.newest is not None:
-            # A result can change the counts of other cells of its key.
+            # SEMANTICS 2.16: a result can change the counts of other cells of its key.
             due[:] = True
         sums = self._judge(np.flatnonzero(due), clock, offsets).with_retired(self.retired.plus(self.settled.sums))
+        # SEMANTICS 2.20, 4.24: both depend on the totals after this batch alone.
         suspected, withdrawn = suspects(sums), withdraws(sums)
         if (suspected, withdrawn) != (self.suspected, self.withdrawn):
             self._review(~due)
@@ -374,6 +376,7 @@ class Judging:
             new |= judged.counts[name] > self.cells[f"recorded_{name}"][rows]
         suspects = rows[new]
         if len(suspects):
+            # SEMANTICS 7.6: an earlier verdict than the first fact means that retention dropped facts of this cell.
             before = self.known.judged_before(self.cells.keys(suspects), self.cells["first_seen_us"][suspects])
             self.cells.put(RETIRED_BEFORE, suspects[before], 1)
             if before.any():
@@ -495,7 +498,7 @@ class Judging:
         verdicts."""
         if self.settle_at is None or not self.rules.oracle.ends_are_known:
             return np.zeros(len(it.settled), dtype=np.bool_)
-        # Unconsumed events can become consumed, which changes what is due for other ids in a join.
+        # SEMANTICS 7.8: unconsumed events can become consumed, which changes what is due for other ids in a join.
         compared = it.compared & (it.outstanding == 0) & (not self.rules.reports_unconsumed)
         if self.rules.oracle.asks_lateness:
             compared &= ~self._may_owe_more(cells)
@@ -509,6 +512,7 @@ class Judging:
         """Return the compared cells that may owe more once undecodable records are settled: until then, some events
         count as possibly late, and the partners of such events are not owed."""
         latest_us = max((max(ends, default=ABSENT) for ends in self.cells.lateness.possible.values()), default=ABSENT)
+        # SEMANTICS 7.8: settling a hidden record proves that it made no event late, and the event's partners are owed.
         found: Bools = (cells["end_us"] <= latest_us) & (cells["x_expected"] < cells["expected_count"])
         for topic in cells.inputs:
             # Without a partner, the events of one side owe the same, whether they are late or not.
@@ -524,8 +528,8 @@ class Judging:
         removed = self.cell_states.may_leave[:size]
         if np.count_nonzero(removed) < least:
             return
-        # The end of a run closes cells before the watermark passes their end. Retention must derive no horizon from
-        # these.
+        # SEMANTICS 3.32: the end of a run closes cells before the watermark passes their end. Retention must derive no
+        # horizon from these.
         removed = removed & (cells["end_us"] <= self._clock.watermark_us)
         if np.count_nonzero(removed) < least:
             return
@@ -558,7 +562,8 @@ class Judging:
             back.cells.fold(known.filter(pa.array(mine)))
         if not len(back.cells):
             return
-        # They are judged as when they left memory: all inputs that may explain their answers had been read.
+        # SEMANTICS 7.8: they are judged as when they left memory: all inputs that may explain their answers had been
+        # read.
         back.cells["closed_us"] = self._closed_us(back.cells, clock)
         back.judge_settled(clock, offsets)
         for epoch in np.unique(back.cells["epoch"]).tolist():
@@ -580,6 +585,7 @@ class Judging:
         The end of the run may have closed them earlier. The facts show that the pipeline was not at rest. A restart
         restores the same closing times.
         """
+        # SEMANTICS 3.32: a later closing time only delays a loss, so a slow engine is not accused.
         again = (cells["closed_us"] != ABSENT) & (cells["closed_us"] <= cells["rest_us"]) & ~is_resting(cells)
         if again.any():
             closed = np.where(again, np.maximum(cells["closed_us"], self._closed_us(cells, clock)), cells["closed_us"])
@@ -642,7 +648,7 @@ class Judging:
                 withdrawn=self.withdrawn,
                 lookup_us=self.lookup_us,
             )
-            # A verdict also depends on what is on record.
+            # SEMANTICS 2.21: a verdict also depends on what is on record.
             self.cell_states.touch(self.rows[changed])
             for part in self.changed:
                 self.cells.put("recorded_digest", part.rows, part.digests)
@@ -683,7 +689,8 @@ class Judging:
         oldest = int(self.cells["first_batch"][rows].min())
         last = int(self.cells["end_us"][rows].max()) if self.cells.merges else int(windows.max())
         if self.rules.oracle.condition is not None and (self._set_aside(rows) > 0).any():
-            # A cell does not record the batches of events that owe nothing.
+            # SEMANTICS 2.6: a cell does not record the batches of events that owe nothing, and such an event may excuse
+            # a record that was set aside.
             oldest = 0
         near = self.known.facts_of_windows(oldest, int(windows.min()), last)
         return compare(self.cells, rows, near, self.rules, offsets, known)

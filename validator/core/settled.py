@@ -1,8 +1,8 @@
 """Cells that left memory because their verdict is settled: their totals, and an index to find them again.
 
-A cell is settled if only new facts can change its verdict. Its facts stay in the facts table. If a batch has more facts
-of the cell, `validator.core.judging` folds the old ones again, subtracts the cell's share from these totals, and
-continues as if the cell had never left.
+Only new facts can change the verdict of such a cell (SEMANTICS 7.8, docs/decisions/0009). Its facts stay in the facts
+table. If a batch has more facts of the cell, `validator.core.judging` folds the old ones again, subtracts the cell's
+share from these totals, and continues as if the cell had never left.
 """
 
 from __future__ import annotations
@@ -166,6 +166,7 @@ class SettledCells:
         held = np.zeros(len(starts), dtype=np.bool_)
         for epoch in self._epochs.values():
             if (ends <= epoch.through_us).any():
+                # A start and an end are enough to ask the facts table. A false match costs a scan, and no verdict.
                 held |= np.isin(starts, np.fromiter(epoch.first_batch, dtype=np.int64))
         return held
 

@@ -37,6 +37,7 @@ class Suspicion:
     def hidden_inputs(self, progress: IngestProgress) -> float:
         """Return the largest possible number of input records that could not be read. It is infinite if a topic does
         not exist (its name may be misspelt), or was deleted and recreated."""
+        # SEMANTICS 4.7, 4.9: how many records were never read is not known.
         if "input" in self.absent_sides or progress.inputs_replaced:
             return math.inf
         return progress.hidden("input") + progress.expired_of("input") + progress.compacted_of("input")
@@ -45,6 +46,7 @@ class Suspicion:
         """Return the number of late and rejected records that could not be decoded. It is infinite if a topic does not
         exist: the name of a topic of answers may be misspelt, and an input topic may have been deleted before the
         engine had read it."""
+        # SEMANTICS 4.9: an answer topic may be misspelt, and an input deleted before the engine had read it.
         if self.absent_sides:
             return math.inf
         return progress.hidden("late") + progress.hidden("rejected")
@@ -58,6 +60,7 @@ class Suspicion:
         their replacements, and the pipeline may have only the replacements. ``misnamed``: number of late and
         rejected records whose ids may name other events.
         """
+        # SEMANTICS 4.8: records that were counted may not be those of the pipeline.
         if progress.cut_back:
             return frozenset(VIOLATIONS)
         each = self.explained_by_one or 1
@@ -69,26 +72,34 @@ class Suspicion:
         """Return the classes that these numbers of hidden inputs, hidden answers and misnamed records may explain."""
         classes = set()
         by_cell = self.explained_by_one is None
+        # SEMANTICS 4.14: if the sidecar misreads a format, it knows no id of it, however many records carry one. In
+        # joins and with sessions such a record may also make any id of a cell right.
         if hidden:
             classes |= {"unknown_id", "misplaced"} if by_cell else {"unknown_id"}
-        # The event that a misnamed record answers stays outstanding.
+        # SEMANTICS 4.23: the event that a misnamed record answers stays outstanding, so there are no more than those.
         explained = hidden + min(misnamed, sum(sums.counts.get(name, 0) for name in _OUTSTANDING))
         if explained:
+            # SEMANTICS 4.15: where repeats are dropped, a hidden copy raises no `e`.
             explicable = {name for name in EXCESS if name != "duplicate" or self.copies_explain}
             excess = sums.cells_in_excess if by_cell else sum(sums.on_record.get(name, 0) for name in explicable)
+            # SEMANTICS 4.13: more excess than hidden records can explain is proven, since no correct engine caused all
+            # of it.
             if excess <= explained:
                 classes |= explicable
-            # An at-least-once engine may repeat any answer, so an id counts once per cell, however often it occurs.
+            # SEMANTICS 4.14: an at-least-once engine may repeat any answer, so an id counts once per cell, however
+            # often it occurs. Otherwise tolerated repeats would use up the records that explain a misplaced id.
             if sums.incorrect_ids <= explained:
                 classes.update(INCORRECT)
         answers += misnamed + (hidden if self.hidden_inputs_lose else 0)
         missing = sums.cells_missing if by_cell else sums.on_record.get("missing", 0)
+        # SEMANTICS 4.14: the answers to as many contributions may be among the hidden records.
         if answers and missing <= answers:
             classes.add("missing")
         return frozenset(classes)
 
     def suspected(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
         """Return the violation classes of which nothing more is confirmed."""
+        # SEMANTICS 2.20: what hidden records or a wrong configuration may explain.
         classes = self._by_records(progress, sums) | self._by_configuration(progress, sums)
         return classes | {"undecodable"} if unproven_outputs(progress, sums) else classes
 
@@ -109,7 +120,8 @@ class Suspicion:
             has_no_ids=bool(outputs_without_ids(progress, sums)),
         )
         found = by_configuration | by_set_aside
-        # A class that nothing may explain stays confirmed. Each retracted class is also suspected in the same batch.
+        # SEMANTICS 4.24: a class that nothing may explain stays confirmed. Each retracted class is also suspected in
+        # the same batch, so it is not confirmed again at once.
         return found & self.suspected(progress, sums) if found else found
 
     def unprovable_if_retired(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
@@ -119,6 +131,7 @@ class Suspicion:
         may end when more records are read. These records may explain violations of retired cells, but the verdicts of
         retired cells do not change any more.
         """
+        # SEMANTICS 4.18: a number of hidden records also bounds the violations of retired cells. These doubts do not.
         classes = set(self._by_configuration(progress, sums))
         if set_aside_in_doubt(sums.set_aside):
             classes |= self._by_records(progress, sums)
@@ -159,6 +172,8 @@ def outputs_without_ids(progress: IngestProgress, sums: CellTotals) -> frozenset
 def withdrawn_outputs(progress: IngestProgress, sums: CellTotals, withdrawn: frozenset[str]) -> frozenset[str]:
     """Return the output topics of which no undecodable result is confirmed any more. ``withdrawn``: the violation
     classes of which no violation is confirmed any more."""
+    # SEMANTICS 4.24: a wrong field may be absent in some records, so undecodable results of a doubted topic prove
+    # nothing.
     if "undecodable" in withdrawn:
         return frozenset(place.topic for place, frontier in progress.frontiers.items() if frontier.side == "output")
     none, nearly_none = configuration_doubt.refuted_outputs(sums.outputs, sums.counts, sums.carried)

@@ -1,6 +1,6 @@
 """The classes of a contribution and of a result, and the classes that each guarantee tolerates.
 
-Source: SEMANTICS sections 2 and 4. The tolerance table here is the only copy: code, report and docs read it.
+Source: SEMANTICS 2.2, 2.15 and 4.1. The tolerance table here is the only copy: code, report and docs read it.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ VIOLATES: Final[dict[Guarantee, frozenset[ViolationClass]]] = {
     Guarantee.AT_LEAST_ONCE: frozenset(ViolationClass) - {ViolationClass.DUPLICATE, ViolationClass.WRONG_VALUE},
     Guarantee.EXACTLY_ONCE: frozenset(ViolationClass),
 }
-"""Guarantee -> the violation classes that break it (SEMANTICS section 4).
+"""Guarantee -> the violation classes that break it (SEMANTICS 4.1).
 
 The weaker guarantees tolerate a `wrong_value` if it follows from a duplicate or loss that they tolerate. A value is
 judged only if the cell's ids equal the oracle's: a wrong value without such a cause is recorded as `inconsistent`."""

@@ -15,8 +15,8 @@ from typing import Final
 from validator.model.progress import IngestProgress
 
 NEARLY_NONE: Final = 100
-"""Fewer than 1 in this many is nearly none. A wrong field can be present in a few records by chance. An engine that
-writes more than 99 unreadable records for each readable one cannot be distinguished from that."""
+"""Fewer than 1 in this many is nearly none (SEMANTICS 4.19). A wrong field can be present in a few records by chance.
+An engine that writes more than 99 unreadable records for each readable one cannot be distinguished from that."""
 _RESULTS: Final = frozenset({"undecodable", "missing"})
 _EXCESS: Final = frozenset({"misplaced", "unknown_id"})
 _ALL: Final = frozenset({"missing", "duplicate", "misplaced", "unknown_id", "undecodable"})
@@ -104,6 +104,8 @@ def topics_in_doubt(progress: IngestProgress) -> tuple[TopicInDoubt, ...]:
     return tuple(
         one
         for one in found
+        # SEMANTICS 4.20: no minimum, so the cut into batches does not matter; the first record that decodes ends the
+        # doubt.
         if one.undecodable > 0 and (one.decoded == 0 or (one.decoded > 0 and one.decoded * NEARLY_NONE < one.read))
     )
 
@@ -125,6 +127,7 @@ def outputs_without_ids(progress: IngestProgress, outputs: Mapping[str, TopicCou
     earlier version retired totals without the counts of outputs, a topic is returned only if no result has an id.
     """
     having = {topic: it.read + it.outside for topic, it in outputs.items()}
+    # SEMANTICS 4.22: with one output, or without counts by output, an id in any result ends the doubt.
     if listed > 0 and (not having or sum(having.values()) < listed):
         return frozenset()
     topics = {place.topic for place, it in progress.frontiers.items() if it.side == "output"} - {
@@ -140,8 +143,10 @@ def matches_nothing(counts: Mapping[str, int], matched: int, carried: int) -> bo
     proven to match. An engine that writes no results is not concerned: there is nothing to compare.
     `outputs_without_ids` is the rule for results without ids.
     """
+    # SEMANTICS 4.21: one contribution in a result is enough for the doubt, and one match ends it.
     if matched == 0:
         return carried > 0
+    # SEMANTICS 4.21: unresolved contributions count as unmatched here, since suspicion only waits.
     return matched * NEARLY_NONE < min(counts.get("expected", 0), unmatched(counts), carried)
 
 
@@ -153,8 +158,11 @@ def inputs_in_doubt(
 
     Their own fields may be wrong, or results may have their ids in a field that is not configured.
     """
+    # SEMANTICS 4.23: the doubt of 4.21 concerns every topic already.
     if matches_nothing(counts, matched, carried) or not _are_counted(inputs, counts):
         return ()
+    # A pipeline may use few events of a topic. Nearly none of them matching is a doubt only beside ids that match
+    # nothing.
     beside = min(unmatched(counts), carried)
     return tuple(
         topic
@@ -174,7 +182,7 @@ def unmatched_outputs(
     """
     if matches_nothing(counts, matched, carried):
         return ()
-    # Copies of results of other topics are duplicates.
+    # SEMANTICS 4.23: copies of results of other topics are duplicates.
     most = min(counts.get("expected", 0), unmatched(counts) + counts.get("duplicate", 0))
     return tuple(
         topic
@@ -192,6 +200,7 @@ def set_aside_in_doubt(set_aside: Mapping[str, TopicCounts]) -> dict[str, int]:
     return {
         side: it.unmatched_aside
         for side, it in set_aside.items()
+        # SEMANTICS 4.23: each of these records may answer another event than its id names.
         if it.matched * NEARLY_NONE < it.matched + it.unmatched_aside
     }
 
@@ -267,10 +276,12 @@ def suspected(
     classes |= {"missing"} if has_no_ids else frozenset()
     for one in topics_in_doubt(progress):
         if one.decoded:
-            # The records that decoded may be nonsense.
+            # SEMANTICS 4.20: the records that decoded may be nonsense.
             classes |= _ALL
+        # SEMANTICS 4.20: any of the undecodable results may be the answer, so losses are not proven. A duplicate is.
         elif one.side == "output":
             classes |= _RESULTS
+        # SEMANTICS 4.20: any of the undecodable events may explain excess. A loss of another event is proven.
         elif one.side == "input":
             classes |= _excess(copies_explain=copies_explain)
     return classes
@@ -310,6 +321,7 @@ def withdrawn(
     They may have been confirmed before the first result, or while a few of the first records fitted by chance.
     Unresolved contributions do not count as wrong here, and those not compared yet count as right: both are temporary.
     """
+    # SEMANTICS 4.24: what is unresolved or not compared may turn out right, so it retracts nothing.
     right, wrong = counts.get("processed", 0), min(_proven_wrong(counts), carried)
     if right:
         nearly_none = right * NEARLY_NONE < min(counts.get("expected", 0), wrong)
@@ -318,9 +330,12 @@ def withdrawn(
         nearly_none = carried - counts.get("unresolved", 0) > 0
     if nearly_none or any(one.decoded for one in topics_in_doubt(progress)):
         return _ALL
-    # Losses may have been confirmed before the first result, and an undecodable result may be the answer.
+    # SEMANTICS 4.24: losses may have been confirmed before the first result, and an undecodable result may be the
+    # answer.
     nothing_read = not right and not decoded_results(progress) and progress.undecodable("output") > 0
     unread = frozenset({"missing"}) if nothing_read or has_no_ids else frozenset()
+    # SEMANTICS 4.24: with `max(1, ...)` a topic needs more than a hundred wrong contributions: one lost event of a new
+    # topic must not retract what another topic proved.
     of_one = _are_counted(inputs, counts) and any(
         max(1, it.matched + it.undecided) * NEARLY_NONE < min(it.read, wrong) for it in inputs.values()
     )
@@ -353,9 +368,8 @@ def _withdrawn_by_outputs(
         return _ALL - {"undecodable"}
     if not none:
         return frozenset()
-    # Losses may have been confirmed before the first result of the topic, which may be the answer. If there are more
-    # wrong contributions than those topics have contributions, the wrong contributions were confirmed for another
-    # reason.
+    # SEMANTICS 4.24: losses may have been confirmed before the first result of the topic, which may be the answer. If
+    # there are more wrong contributions than those topics have contributions, they were confirmed for another reason.
     explained, wrong = sum(outputs[topic].read for topic in none), _proven_wrong(counts)
     found = {"missing"} | (_EXCESS if wrong <= explained else frozenset())
     return frozenset(found | ({"duplicate"} if wrong + counts.get("duplicate", 0) <= explained else set()))

@@ -31,11 +31,14 @@ UNREADABLE_POLICY: Final = ""
 
 def may_compact(policy: str | None) -> bool:
     """Return whether a topic with this `cleanup.policy` may be compacted. A policy that cannot be read may compact."""
+    # SEMANTICS 4.6: a policy that cannot be read may be `compact`. To presume markers could be a false alarm.
     return policy is not None and (policy == UNREADABLE_POLICY or "compact" in policy)
 
 
 def counted_back_us(at_us: int, length_us: int, outages: Outages) -> int:
     """Return the latest instant that is at least ``length_us`` before ``at_us``, not counting time in ``outages``."""
+    # SEMANTICS 3.15: time in which the brokers did not answer proves no loss, since the engine could write nothing
+    # either. The result is never later than without the outages, and known proofs stay.
     for before_us, since_us in reversed(outages):
         if since_us < at_us:
             if at_us - since_us >= length_us:
@@ -159,6 +162,7 @@ class Frontier:
     def consumed_below(self) -> int:
         """The offset below which the engine's group has consumed. It is 0 if the group has committed no offset. It is
         also 0 if the committed offset is past the end, and so belongs to an earlier topic of that name."""
+        # SEMANTICS 2.8: an offset past the end is that of an earlier log. Taking none as consumed adds no loss.
         committed = self.committed_offset
         return 0 if committed is None or committed > self.high_watermark else committed
 
@@ -173,7 +177,8 @@ class Frontier:
         if may_compact(policy):
             below = FOREVER_OFFSET
         elif below == FOREVER_OFFSET and not may_compact(self.cleanup_policy):
-            # The policy had changed before this lookup: records appended from here on stay.
+            # SEMANTICS 4.6: the policy had changed before this lookup, since the one before shows no `compact` either:
+            # records appended from here on stay.
             below = lookup.high_watermark
         return replace(self, cleanup_policy=policy, compacted_below=below)
 
@@ -181,6 +186,8 @@ class Frontier:
         """Return the frontier after the lookup at ``at_us`` of a batch that ends at ``next_offset``."""
         unreached = [*self.unreached, (at_us, lookup.high_watermark)]
         read_through = self.read_through_us
+        # SEMANTICS 3.3: read through T once the next offset is at or past the high watermark of T. Not the last stable
+        # offset: an open transaction may carry an answer, so it must prevent a proof.
         while unreached and next_offset >= unreached[0][1]:
             read_through = unreached.pop(0)[0]
         if len(unreached) > _LOOKUPS_KEPT:
@@ -207,7 +214,7 @@ class Frontier:
     def with_data(self, at_us: int, read: PartitionSummary) -> Frontier:
         """Return the frontier after the batch of ``at_us``, which read the records that ``read`` summarizes."""
         if read.unexamined:
-            # Unexamined records count as expired since the read-through time before this batch.
+            # SEMANTICS 4.10, 3.24: unexamined results count as expired since the read-through time before this batch.
             before = self.read_through_before_us or 0
             unread_since_us = before if self.unread_since_us is None else min(before, self.unread_since_us)
             without = replace(self, expired=self.expired + read.unexamined, unread_since_us=unread_since_us)
@@ -225,6 +232,8 @@ class Frontier:
             first_time_us=min(firsts, default=None),
             last_time_us=max(lasts, default=None),
             last_data_us=at_us,
+            # SEMANTICS 3.8: everything up to the read-through time before this batch had been read, so its records are
+            # newer.
             appended_after_us=self.read_through_before_us,
             newest_event_time_us=max(known) if known else None,
         )
@@ -235,6 +244,7 @@ class Frontier:
 
         Without the second condition, a reader that lags on one partition would close cells by the others alone.
         """
+        # SEMANTICS 3.7: a reader that lags on one partition must not close cells by the others alone.
         return self.read_through_us is not None and self.was_idle(self.read_through_us, idle_after_us, outages)
 
     def was_idle(self, at_us: int, idle_after_us: int, outages: Outages = ()) -> bool:
@@ -259,25 +269,26 @@ def input_watermark_us(
 ) -> int | None:
     """Return the input watermark after the batch of ``lookup_us``; it never falls below ``before_us``.
 
-    It is the minimum of newest event time minus ``slack_us`` over the partitions that are not idle. ``slack_us``:
-    disorder plus allowed lateness, since a correct engine may keep a window open that long. If all partitions are idle,
-    the watermark stays. It also stays if a partition of the minimum has no event time.
+    SEMANTICS 3.6 to 3.9. It is the minimum of newest event time minus ``slack_us`` over the partitions that are not
+    idle. ``slack_us``: disorder plus allowed lateness, since a correct engine may keep a window open that long. If all
+    partitions are idle, the watermark stays. It also stays if a partition of the minimum has no event time.
 
     Idle partitions leave the minimum only while another one is surely active. Without this rule, if all become idle at
     about the same time, the one read last would count alone for a moment. The engine may have seen them become idle in
-    another order. If batches are far apart, no partition is surely active now. But when the newest record of a
-    partition was appended, the partitions that had been idle by then were idle for the engine, too
-    (SEMANTICS 3.9).
+    another order.
     """
+    # SEMANTICS 3.8: all partitions count, unless one is surely active and others are idle.
     counting = [list(inputs)]
     if any(frontier.surely_active(lookup_us, idle_after_us) for frontier in inputs):
         counting = [[frontier for frontier in inputs if not frontier.idle(idle_after_us, outages)]]
+    # SEMANTICS 3.9: partitions that were idle when this one's newest record was appended were idle for the engine, too.
     for active in inputs:
         if (at_us := active.appended_after_us) is not None:
             counting.append([it for it in inputs if it is active or not it.was_idle(at_us, idle_after_us, outages)])
     reached = [before_us]
     for frontiers in counting:
         newest = [frontier.newest_event_time_us for frontier in frontiers]
+        # SEMANTICS 3.6: a partition without an event may get any event time, so the watermark stays.
         if newest and None not in newest:
             reached.append(min(time for time in newest if time is not None) - slack_us)
     return max((instant for instant in reached if instant is not None), default=None)
@@ -394,9 +405,11 @@ def clock(
         watermark_us=watermark_us,
         inputs_us=earliest_read_through_us(inputs),
         outputs_us=earliest_read_through_us(answers),
-        # If every partition is held, everything that is not proven yet is held back.
+        # SEMANTICS 3.14: if every partition is held, T takes the place of the read-through time.
         unheld_outputs_us=earliest_read_through_us(free) if free else lookup_us,
+        # SEMANTICS 3.19: a hidden event of any partition may belong to any cell, so the latest horizon holds for all.
         horizon_us=max(horizons) if horizons else None,
+        # SEMANTICS 3.24: several gaps count as one, since the answer to an event may have been in any of them.
         unread_since_us=min(unread_since) if unread_since else None,
         unprovable_offsets=sum(f.unprovable_below or 0 for f in inputs),
         outputs_held=any(f.held for f in answers),

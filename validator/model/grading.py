@@ -1,4 +1,4 @@
-"""Derives verdicts from confirmed violations and doubts, for all three guarantees at once (SEMANTICS section 4)."""
+"""Derives verdicts from confirmed violations and doubts, for all three guarantees at once (SEMANTICS 4.1, 4.2)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class Doubt:
 
 
 FORBID_LOSS: Final = frozenset(name for name in Guarantee if ViolationClass.MISSING in VIOLATES[name])
-"""The guarantees that a loss breaks. A doubt about absence concerns only these."""
+"""The guarantees that a loss breaks. A doubt about absence concerns only these
+(SEMANTICS 4.11): at-most-once tolerates a loss."""
 
 
 def grade(confirmed: Mapping[str, int], doubts: Sequence[Doubt]) -> dict[Guarantee, Verdict]:
@@ -29,6 +30,8 @@ def grade(confirmed: Mapping[str, int], doubts: Sequence[Doubt]) -> dict[Guarant
     """
     verdicts = {}
     for guarantee in Guarantee:
+        # SEMANTICS 4.2: one confirmed violation is a proof, whatever else is in doubt. Without one, a doubt is never a
+        # pass.
         broken = any(confirmed.get(name.value, 0) > 0 for name in VIOLATES[guarantee])
         doubted = any(guarantee in doubt.concerns for doubt in doubts)
         verdicts[guarantee] = Verdict.FAIL if broken else Verdict.UNKNOWN if doubted else Verdict.PASS

@@ -99,10 +99,12 @@ class IngestProgress:
         frontiers = dict(self.frontiers)
         for place, frontier in self.frontiers.items():
             if place in lookups:
+                # SEMANTICS 3.3: the planned end, since transaction markers make `last offset + 1` too small.
                 end = max(ends.get(place, frontier.next_offset), frontier.next_offset)
                 frontiers[place] = frontier.looked_up(lookup_us, lookups[place], end)
         if self.results_expired:
-            # Also events of a topic that does not exist now.
+            # SEMANTICS 3.24: answers expired, and may have been those of any event so far, also of a topic that does
+            # not exist now.
             frontiers = {place: _unprovable(frontier) for place, frontier in frontiers.items()}
         return replace(
             self, batch=batch, lookup_us=lookup_us, frontiers=frontiers, results_expired=False, offset_gaps=()
@@ -111,8 +113,8 @@ class IngestProgress:
     def with_lookup(self, lookup_us: int, lookups: Mapping[PartitionId, Lookup]) -> IngestProgress:
         """Return the progress after the brokers were looked up at ``lookup_us`` and nothing else changed.
 
-        A run with `--once` under load depends on this lookup: the run may never reach the high watermarks of later
-        lookups, and the lookups of an earlier process are not kept.
+        SEMANTICS 3.4: a run with `--once` under load depends on this lookup. The run may never reach the high
+        watermarks of later lookups, and the lookups of an earlier process are not kept.
         """
         if lookup_us <= self.lookup_us:
             return self
@@ -125,6 +127,7 @@ class IngestProgress:
     def with_outages(self, *found: tuple[int, int]) -> IngestProgress:
         """Return the progress with further outages."""
         outages = tuple(sorted({*self.outages, *found}))
+        # SEMANTICS 3.15: a merged outage covers more time, which delays proofs and revokes none.
         while len(outages) > _OUTAGES_KEPT:
             (before_us, _), (_, since_us), *later = outages
             outages = ((before_us, since_us), *later)
@@ -163,12 +166,13 @@ class IngestProgress:
         for place, count in unaccounted.items():
             frontier, known = frontiers[place], before.frontiers.get(place)
             began = frontier.first_offset if known is None or known.markers is None else known.next_offset
+            # SEMANTICS 4.6: only where the topic may be compacted is an offset without a visible record a hidden one.
             if frontier.compacted_below is None or began >= frontier.compacted_below:
                 frontiers[place] = replace(frontier, markers=(frontier.markers or 0) + count)
                 continue
             found = replace(frontier, compacted=frontier.compacted + count, markers=frontier.markers or 0)
             if frontier.side == "input":
-                # They may have held the partition's newest record, so the partition counts as active.
+                # SEMANTICS 3.7: they may have held the partition's newest record, so the partition counts as active.
                 found = replace(found, last_data_us=self.lookup_us)
                 offset_gaps.append(OffsetGap(place, began + 1))
             else:
@@ -191,11 +195,13 @@ class IngestProgress:
             frontier = frontiers[summary.place]
             moved = frontier.with_data(self.lookup_us, summary)
             if frontier.hidden_start and frontier.horizon_us is None and summary.first_event_time_us is not None:
-                # A window may begin exactly at that instant and have a hidden event there: it is out of scope, too.
+                # SEMANTICS 3.19: a hidden event may have exactly this time and begin its window there, so `+ 1`: that
+                # cell is out of scope, too.
                 moved = replace(moved, horizon_us=summary.first_event_time_us + self.rules.max_disorder_us + 1)
             frontiers[summary.place] = moved
         if unexamined:
-            # Answers that were not examined existed at the lookup, and so did the events that they answer.
+            # SEMANTICS 4.10, 3.24: answers that were not examined existed at the lookup, and so did the events that
+            # they answer.
             frontiers = {place: _unprovable(frontier) for place, frontier in frontiers.items()}
         inputs = [frontier for frontier in frontiers.values() if frontier.side == "input"]
         watermark = input_watermark_us(
@@ -211,7 +217,8 @@ class IngestProgress:
     def clock(self, *, run_end: RunEnd = RunEnd.NONE) -> Clock:
         """Return what this progress proves about time."""
         now = clock(self.frontiers, lookup_us=self.lookup_us, watermark_us=self.watermark_us, run_end=run_end)
-        # Until a partition with a hidden start has an event, the hidden events can have any time: nothing is in scope.
+        # SEMANTICS 3.20: until a partition with a hidden start has an event, the hidden events can have any time:
+        # nothing is in scope.
         retired = tuple((r.at_us, r.horizon_us) for r in self.retirements)
         horizon = FOREVER_US if self.partitions_with_hidden_start else now.horizon_us
         settled = sum(self.settled.values())
@@ -242,6 +249,7 @@ class IngestProgress:
 
     def hidden(self, side: str) -> int:
         """Return the number of undecodable records of the side that are not settled: their content is not known."""
+        # SEMANTICS 4.12: a settled record hides nothing.
         return self.undecodable(side) - sum(
             count
             for place, count in self.settled.items()

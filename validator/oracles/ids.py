@@ -73,7 +73,7 @@ class IdVerdicts:
 
 
 def window_classes(id_counts: IdCounts, flags: Flags, *, collapse: bool) -> IdVerdicts:
-    """Return the classes per (cell, id) (SEMANTICS section 2).
+    """Return the classes per (cell, id) (SEMANTICS 2.2 to 2.6).
 
     With e expected, p in results, l late and r rejected: processed = min(e, p); late = min(e - processed, l);
     rejected = min(e - processed - late, r); duplicate = max(0, p + l + r - e) if e > 0. If e = 0, all observations are
@@ -85,21 +85,24 @@ def window_classes(id_counts: IdCounts, flags: Flags, *, collapse: bool) -> IdVe
     the event.
     """
     group, size, from_input = id_counts.group, len(id_counts.cell), id_counts.from_input
+    # SEMANTICS 2.4: where repeats collapse, a cell owes an id once.
     expected = np.minimum(id_counts.expected, 1) if collapse else id_counts.expected
+    # SEMANTICS 2.2: results first, then late, then rejected records.
     processed = np.minimum(expected, id_counts.processed)
     late = np.minimum(expected - processed, id_counts.late)
     rejected = np.minimum(expected - processed - late, id_counts.rejected)
     outstanding = expected - processed - late - rejected
     aside = id_counts.late + id_counts.rejected
     total = id_counts.processed + aside
-    # A late or rejected copy of a collapsed repeat is excused, too: the engine may have set it aside before it saw that
-    # it is a repeat.
+    # SEMANTICS 2.5, 2.6: the engine may have set a copy aside before it saw that the copy is a repeat, or owes nothing.
     excused = np.minimum(aside, id_counts.unowed + id_counts.expected - expected)
+    # SEMANTICS 2.3: unconsumed first, since an engine drops an event only after it has read it.
     unconsumed = np.minimum(outstanding, counts(group, from_input & flags.unread, size))
     read = from_input & ~flags.unread
     dropped = np.minimum(outstanding - unconsumed, counts(group, read & flags.late, size))
     left = outstanding - unconsumed - dropped
     on_time = read & ~flags.late
+    # SEMANTICS 3.26, 3.24: then those that may have been late, and those whose answers may be unread.
     doubtful = np.minimum(left, counts(group, on_time & flags.doubtful, size))
     unprovable = counts(group, on_time & ~flags.doubtful & flags.unsure, size)
     return IdVerdicts(

@@ -407,6 +407,8 @@ class Cells(Columns):
                 self._add_given(facts["topic"].filter(pa.array(mine)), where, sums["count"][mine])
             if side is Side.OUTPUT and self.oracle.reads.several_outputs:
                 self._add_carried(facts["topic"].filter(pa.array(mine)), where, sums["count"][mine])
+            # SEMANTICS 3.12, 3.17: the last reading of an event (due base) and of an answer (excess is decided after
+            # it).
             np.maximum.at(self.array("expected_us" if side is Side.INPUT else "observed_us"), where, lookup_us[mine])
             if side is Side.OUTPUT and self.newest is None:
                 # Each id that a result lists counts as a result.
@@ -446,6 +448,7 @@ class Cells(Columns):
         later = np.concatenate([mine[before >= 0], after[after >= 0]])
         known = (last[earlier] != ABSENT) & (first[later] != NEVER)
         earlier, later = earlier[known], later[known]
+        # SEMANTICS 2.13: two events at most a gap apart are in one session.
         near = first[later] - last[earlier] <= gap_us
         wholes, parts = self._merged_into[earlier[near]], self._merged_into[later[near]]
         self._join(wholes[wholes != parts], parts[wholes != parts])

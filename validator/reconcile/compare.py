@@ -1,4 +1,5 @@
-"""Comparison of cells id by id, if fingerprints disagree. It yields `EXPANSION_FIELDS`, and ids as evidence."""
+"""Comparison of cells id by id, if fingerprints disagree (SEMANTICS 2.17). It yields `EXPANSION_FIELDS`, and ids as
+evidence. The classes of an id are those of the oracle (`validator.oracles.ids`, SEMANTICS 2.2 to 2.6)."""
 
 from __future__ import annotations
 
@@ -105,6 +106,7 @@ def compare(
     local = {row: i for i, row in enumerate(rows.tolist())}
     gathered = [part for table in near if (part := _facts_of_cells(cells, local, of_cells(table))) is not None]
     if cells.newest is not None:
+        # SEMANTICS 2.16: with emission `cumulative` only the newest result of a key counts.
         gathered = [_kept(*part, cells.newest.kept(rows)[0]) for part in gathered]
     items, texts, named = _items(gathered)
     if cells.newest is not None:
@@ -120,16 +122,20 @@ def compare(
     is_known = _known(ids, texts, known)
     sums = {name: totals(ids.cell, getattr(ids, name), size) for name in _SUMMED}
     for name, set_aside in (("late", id_counts.late), ("rejected", id_counts.rejected)):
+        # SEMANTICS 4.23: a late or rejected record matches if its cell has an event with its id, owed or not.
         sums[f"{name}_expected"] = totals(
             id_counts.cell, np.where(id_counts.expected + id_counts.unowed > 0, set_aside, 0), size
         )
+    # SEMANTICS 2.2: an id that its cell does not expect is misplaced if any input has it, else unknown.
     foreign_known = np.where(is_known, ids.foreign, 0)
     sums["known"] = totals(ids.cell, foreign_known, size)
     sums["unknown"] = totals(ids.cell, ids.foreign - foreign_known, size)
+    # SEMANTICS 4.14: a hidden record explains an id, however often an at-least-once engine repeats it.
     sums["incorrect_ids"] = totals(ids.cell, (ids.foreign > 0).astype(np.int64), size)
     misplaced, excess = _results(items, group, ids, is_known, size, by_id=rules.oracle.by_id)
-    # A result without ids is sound: it makes no claim.
+    # SEMANTICS 2.11: a result without ids makes no claim, so it is sound.
     sound = cells["results"][rows] - misplaced - excess
+    # SEMANTICS 2.15: whether its cell is complete decides the class of every sound result.
     lacking = sums["outstanding"] > 0
     sums |= {
         "correct": np.where(lacking, 0, sound),
@@ -261,15 +267,20 @@ def _flags(
     late, doubtful, unread, unsure = (np.zeros(len(items.cell), dtype=np.bool_) for _ in range(4))
     if rules.asks_lateness:
         ends = cells["end_us"][rows]
+        # SEMANTICS 2.9: only earlier records of an event's own partition make it late. SEMANTICS 3.26: hidden ones may
+        # have.
         late = _past(cells.lateness.proven, ends, items, named)
         doubtful = _past(cells.lateness.possible, ends, items, named) & ~late
         if rules.collapse:
+            # SEMANTICS 2.10: the engine has read the first copy before, and must answer it if it was on time.
             late, doubtful = _of_first_copies(late, items), _of_first_copies(doubtful, items)
     for number, place in enumerate(named):
         offsets = partition_offsets.get(place, PartitionOffsets())
         mine = items.place == number
+        # SEMANTICS 2.8: at or past the committed offset the engine has read nothing.
         if offsets.committed_offset is not None:
             unread |= mine & (items.offset >= offsets.committed_offset)
+        # SEMANTICS 3.24, 3.25: answers to events below this offset may be unread, or the engine never read the events.
         if offsets.unprovable_below is not None:
             unsure |= mine & (items.offset < offsets.unprovable_below)
     return Flags(late, doubtful, unread, unsure)
@@ -299,6 +310,7 @@ def _past(reaches: Reaches, ends: Ints, items: _Items, named: Sequence[TopicPart
         first = np.searchsorted(ends_past, ends)
         from_offset = np.where(first < len(past_from), past_from[np.minimum(first, len(past_from) - 1)], arrays.NEVER)
         mine = items.place == number
+        # Strictly later: an event does not make itself late.
         found[mine] = items.offset[mine] > from_offset[items.cell[mine]]
     return found
 
@@ -335,6 +347,8 @@ def _results(
     position = np.arange(len(carried))
     nth = position - np.maximum.accumulate(np.where(run_starts(groups), position, 0)) + 1
     expected = ids.expected[groups]
+    # SEMANTICS 2.15: misplaced comes before excess, and an id raises `p` above `e` from the first result on that has
+    # one too many. So the same result has the same class at any cut into batches.
     foreign = (expected == 0) & is_known[groups]
     surplus = nth > expected
     cell, place, offset = items.cell[carried], items.place[carried], items.offset[carried]
@@ -370,9 +384,10 @@ def _input_columns(
     for topic in topics:
         of_topic = _is_of(topic, items, named)
         copies = counts(id_counts.group, id_counts.from_input & of_topic, len(id_counts.cell))
+        # SEMANTICS 4.23: results match the events of the other inputs first.
         others = id_counts.expected - copies
         if collapse:
-            # An id that other inputs have, too, proves nothing about this input.
+            # SEMANTICS 4.23: an id that other inputs have, too, proves nothing about this input.
             copies = np.where(others == 0, np.minimum(copies, 1), 0)
             others = np.zeros_like(others)
         found[f"matched/{topic}"] = totals(ids.cell, np.clip(ids.processed - others, 0, copies), size)
@@ -397,6 +412,7 @@ def _output_columns(
     found: dict[str, Ints] = {}
     for topic in topics:
         carried = counts(id_counts.group, (items.side == _OUTPUT) & _is_of(topic, items, named), len(id_counts.cell))
+        # SEMANTICS 4.23: results of other topics match first, so a field that holds their ids does not end the doubt.
         others = id_counts.processed - carried
         landed = np.clip(ids.processed - others, 0, carried)
         found[f"landed/{topic}"] = totals(ids.cell, landed, size)

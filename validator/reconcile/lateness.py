@@ -46,6 +46,7 @@ class Lateness:
             reaches = self.possible if row["status"] == UNDECODABLE else self.proven
             of_place = reaches.setdefault((row["topic"], row["partition"]), {})
             reach_us, offset = row["reach_us"], row["first_offset_min"]
+            # SEMANTICS 2.9: the first record that passed the end; all later ones of the partition come after it.
             of_place[reach_us] = min(offset, of_place.get(reach_us, offset))
         for place, of_place in self.possible.items():
             if len(of_place) > POSSIBLE_MAX:
@@ -76,6 +77,7 @@ def with_possible_reaches(facts: pa.Table, hidden_us: int, latest_us: Callable[[
     of_input = pc.equal(facts["side"], Side.INPUT.value)
     hidden = pc.and_(of_input, pc.equal(facts["status"], UNDECODABLE))
     ahead = pc.and_(of_input, _is_ahead(facts))
+    # SEMANTICS 3.26: a hidden record may have had any time up to `max_ahead` after T, an event too far ahead its own.
     reaches = pc.if_else(hidden, pa.scalar(hidden_us, pa.int64()), facts["reach_us"])
     if pc.any(ahead).as_py():
         reaches = pc.if_else(ahead, pa.array(latest_us(ints(facts["window_start_us"], 0))), reaches)

@@ -1,4 +1,4 @@
-"""Which results count if the newest result of a key replaces the earlier ones (emission `cumulative`).
+"""Which results count if the newest result of a key replaces the earlier ones (emission `cumulative`, SEMANTICS 2.16).
 
 This is a fold of facts, like `validator.reconcile.cells`. The cell of an id holds the newest result that lists the
 id. The row of its key holds the newest result of the key. The id counts while both are the same result. The fold is a
@@ -99,11 +99,14 @@ class Newest:
         """Count the contributions of the newest results, once all known facts are folded in."""
         cells = self._cells
         newest = self._are_newest()
+        # SEMANTICS 2.16: the ids of a result count while it is the newest of its key.
         kept = newest & ~self.scattered
         for part in PARTS:
             cells[f"processed_{part}"] = np.where(kept, cells[f"listed_{part}"], 0)
         cells["results"] = cells["processed_count"]
         withdrawn = cells["withdrawn_us"]
+        # SEMANTICS 3.12: a withdrawn id is due from the first result without it, so an engine that restores a
+        # checkpoint has time to write its newer results again.
         fresh = np.flatnonzero((cells["listed_batch"] != ABSENT) & ~newest & (withdrawn == ABSENT))
         if len(fresh):
             instants = self._withdrawal(fresh)

@@ -1,4 +1,4 @@
-"""Turns verdict changes into violation rows: suspected, confirmed, retracted (SEMANTICS section 2).
+"""Turns verdict changes into violation rows: suspected, confirmed, retracted (SEMANTICS 2.20 to 2.22).
 
 A violation is a cell and a class. Its count changes as facts arrive. While records that cannot be read may explain a
 class, new violations of the class stay suspected. Confirmed violations stay confirmed, since all inputs that
@@ -86,7 +86,8 @@ def changed_violations(
         now, before, sure, sure_before = (column[differs] for column in (now, before, sure, sure_before))
         those = cells.some(rows)
         provable = _provable_us(those, name, rules, outages)
-        # A violation could not be proven while an unreadable record might have explained it.
+        # SEMANTICS 6.1: a violation could not be proven while an unreadable record might have explained it, so its
+        # detection delay begins with this batch.
         provable = np.where(before > sure_before, lookup_us, provable)
         at = _happened_us(those, name)
         first = np.where(before > 0, those[f"began_{name}"], lookup_us)
@@ -136,7 +137,8 @@ def note_recorded_violations(
         changed |= (now != recorded) | (sure[name] != confirmed)
         cells[f"began_{name}"] = np.where((now > 0) & (recorded == 0), lookup_us, cells[f"began_{name}"])
         cells[f"confirmed_{name}"] = sure[name]
-        # An unchanged verdict is noted, too: a count that was only kept from earlier batches may have fallen.
+        # SEMANTICS 2.21: an unchanged verdict is noted, too: a count that was only kept from earlier batches may have
+        # fallen.
         cells[f"recorded_{name}"] = now
     return changed
 
@@ -153,9 +155,15 @@ def confirmed_of(
     """
     before = cells[f"confirmed_{name}"]
     if name in withdrawn:
+        # SEMANTICS 4.24: the configuration fits (nearly) nothing, so what was confirmed proves nothing about the
+        # pipeline.
         return np.zeros_like(before)
+    # SEMANTICS 2.22: confirmed stays confirmed, as far as it is still on record (the minimum below).
     proven = np.maximum(judged.counts[name], before)
     if name in suspected:
+        # SEMANTICS 2.22: once a part was confirmed, the engine's error in this cell is proven. An id that was confirmed
+        # as incorrect and is now of the other incorrect class is incorrect all the same. Nothing else of a suspected
+        # class is.
         found_out = before > 0
         if name in _INCORRECT:
             other = _INCORRECT[name]
@@ -169,13 +177,14 @@ def _provable_us(cells: Columns, name: str, rules: Rules, outages: Outages) -> I
     closed, rest = cells["closed_us"], cells["rest_us"]
     provable = cells["observed_us"]
     if name == "missing":
+        # SEMANTICS 3.13 and 3.15: the deadline, put off by the outages after the due base.
         provable = due_base(cells) + rules.missing_after_us
         for before_us, since_us in outages:
             # The part of the outage after the due instant does not count.
             counted = np.maximum(due_base(cells), before_us)
             spans = (counted < since_us) & (provable > before_us)
             provable = np.where(spans, provable + since_us - counted, provable)
-    # A run with --once proves at its end and waits for no delay.
+    # SEMANTICS 3.27: a run with `--once` proves at its end and waits for no delay.
     return np.where((rest != ABSENT) & (closed != ABSENT) & (rest >= closed), rest, provable)
 
 
@@ -183,7 +192,8 @@ def _happened_us(cells: Columns, name: str) -> Ints:
     """Return the instant at which a violation of each of these cells happened, as far as is known."""
     closed = cells["closed_us"]
     if name == "missing":
-        # The loss happened between the cell's last input and its closing. A sidecar that is behind closes it late.
+        # SEMANTICS 6.3: the loss happened between the cell's last input and its closing. A sidecar that is behind
+        # closes it late.
         known, last_us = closed, cells["last_input_time_us"]
         after_us = cells["end_us"] - cells.begins_us
     else:
