@@ -1,6 +1,6 @@
 """What a prefix of steps proves about time (SEMANTICS section 3), recomputed from the whole prefix on every call.
 
-Part of the brute-force reference: numbers in brackets are the choices listed at the top of `reference.py`.
+Part of the brute-force reference: numbers in parentheses are paragraphs of SEMANTICS.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Clock:
 
     @remembered
     def is_idle(self, place: TopicPartition, upto: int, at_us: int | None = None) -> bool:
-        """Whether a partition has none unread and was "without data for `idle_after` of read-through time" [3]. With
+        """Whether a partition has none unread and was "without data for `idle_after` of read-through time" (3.7). With
         ``at_us``: whether it was so at this instant."""
         seen = list(self.states(place, upto))
         through = self.read_through(place, upto) if at_us is None else at_us
@@ -149,7 +149,7 @@ class Clock:
 
     @remembered
     def is_surely_active(self, place: TopicPartition, upto: int) -> bool:
-        """Whether a record of a partition was certainly appended within the last `idle_after` [3]."""
+        """Whether a record of a partition was certainly appended within the last `idle_after` (3.8)."""
         appended_after = self.appended_after(place, upto)
         return appended_after is not None and (
             appended_after >= self.steps[upto - 1].lookup_us - self.timing.idle_after_us
@@ -195,8 +195,8 @@ class Clock:
 
     @remembered
     def closing(self, cell: Cell) -> int | None:
-        """ "The lookup instant T of the batch after which the input watermark had passed the cell's end" [1], or at
-        which a run ended, unless something of the cell was read later [22]."""
+        """ "The lookup instant T of the batch after which the input watermark had passed the cell's end" (3.11), or at
+        which a run ended, unless something of the cell was read later (3.32)."""
         marks = zip(self.steps, self._watermarks, strict=True)
         found = [step.lookup_us for step, mark in marks if mark is not None and mark >= self.end(cell)][:1]
         found += [
@@ -208,13 +208,13 @@ class Clock:
 
     @remembered
     def is_resting(self, cell: Cell) -> bool:
-        """Whether nothing of a cell was read since the newest end of a run [22]."""
+        """Whether nothing of a cell was read since the newest end of a run (3.32)."""
         ends = [step.lookup_us for step in self.steps if step.ending != "none"]
         return bool(ends) and max(self.touched[cell], default=NEVER) <= ends[-1]
 
     @remembered
     def is_left_due(self, cell: Cell) -> bool:
-        """Whether the newest end of a run decided what is outstanding in a cell [22]."""
+        """Whether the newest end of a run decided what is outstanding in a cell (3.32)."""
         ends = [step.lookup_us for step in self.steps if step.ending != "none"]
         closing = self.closing(cell)
         return self.is_resting(cell) and closing is not None and closing <= ends[-1]
@@ -255,7 +255,7 @@ class Clock:
     @remembered
     def may_be_late(self, event: InputEvent, cell: Cell) -> bool:
         """Whether an event of a cell would be late if the hidden records before it in its partition were as new as
-        possible, or if events that were too far ahead had moved the engine's time [20]."""
+        possible, or if events that were too far ahead had moved the engine's time (3.26)."""
         place = (event.topic, event.partition)
         furthest = [self.hidden_before(place, event.offset), self.ahead_before(place, event.offset)]
         legal_close = self.end(cell) + self.timing.allowed_lateness_us
@@ -266,7 +266,7 @@ class Clock:
     @remembered
     def hidden_before(self, place: TopicPartition, offset: int) -> int | None:
         """The newest event time that an undecodable or expired record before an offset of an input partition may have:
-        `max_ahead` after the lookup that found it [20]."""
+        `max_ahead` after the lookup that found it (3.26)."""
         met = [
             step.lookup_us
             for step in self.steps
@@ -282,7 +282,7 @@ class Clock:
     @remembered
     def ahead_before(self, place: TopicPartition, offset: int) -> int | None:
         """The latest instant in the windows of events that precede an offset and are too far ahead for the watermark.
-        An engine without that limit has advanced no further [20]."""
+        An engine without that limit has advanced no further (3.26)."""
         return max(
             (
                 self.end(cell) - 1
@@ -304,7 +304,8 @@ class Clock:
 
     @remembered
     def in_scope(self, cell: Cell) -> bool:
-        """Whether a cell starts after the horizon: each hidden start's first event time plus `max_disorder` [4, 5]."""
+        """Whether a cell starts after the horizon (3.19, 3.20): each hidden start's first event time plus
+        `max_disorder`."""
         for place in self.places("input"):
             if not self.hides_start(place):
                 continue
@@ -319,7 +320,7 @@ class Clock:
 
     @remembered
     def expired(self, place: TopicPartition) -> list[int]:
-        """The numbers of the steps in which a partition's range began below its log start [6]."""
+        """The numbers of the steps in which a partition's range began below its log start (1.10)."""
         return [
             number
             for number, step in enumerate(self.steps)
@@ -340,7 +341,7 @@ class Clock:
         return range(max(state.start_offset, state.log_start), state.next_offset)
 
     def vanished(self, step: Step, place: TopicPartition) -> int:
-        """How many of a partition's records in a step's range may have been removed by compaction [21]."""
+        """How many of a partition's records in a step's range may have been removed by compaction (4.6)."""
         if not any(state.place == place and state.compacted for state in step.partitions):
             return 0
         read = sum((record.topic, record.partition) == place for record in step.records)
@@ -359,7 +360,7 @@ class Clock:
 
     @remembered
     def is_provable(self, event: InputEvent, base_us: int | None) -> bool:
-        """Whether an event's answer, had it been written, would have been read: no gap can hide it [7]."""
+        """Whether an event's answer, had it been written, would have been read: no gap can hide it (3.24)."""
         deadline = NEVER if base_us is None else base_us + self.timing.missing_after_us
         if any(state.compacted for step in self.steps for state in step.partitions):
             return self._is_provable_beside_compaction(event, deadline)
@@ -372,7 +373,7 @@ class Clock:
         return True
 
     def _is_provable_beside_compaction(self, event: InputEvent, deadline_us: int) -> bool:
-        """As `is_provable`, with all gaps taken together [21]."""
+        """As `is_provable`, with all gaps taken together (3.24)."""
         gaps, place = self.answer_gaps(), (event.topic, event.partition)
         if all(gap.before_us is not None and gap.before_us >= deadline_us for gap in gaps):
             return True

@@ -19,11 +19,11 @@ from validator.reconcile.judge import CONTRIBUTIONS, VIOLATIONS
 
 
 class InnerReferee(InnerJoin, Referee):
-    """The inner join's reference with the choices of `Referee`."""
+    """The inner join's reference with the rules of `Referee`."""
 
 
 class LeftReferee(LeftJoin, Referee):
-    """The left join's reference with the choices of `Referee`."""
+    """The left join's reference with the rules of `Referee`."""
 
 
 @dataclass(frozen=True)

@@ -275,13 +275,12 @@ class Opinion:
 
 
 class Referee(Reference):
-    """The reference with two stricter choices.
+    """The reference with two rules of SEMANTICS that it leaves out.
 
-    [9] If *every* answer partition is held by an open transaction, the lookup instant replaces the read-through
-    time. Read literally, the rule would make a cell blocked the moment it closes, before it is due on any
-    clock.
+    3.14: if *every* answer partition is held by an open transaction, the lookup instant replaces the read-through
+    time. Otherwise a cell would be blocked the moment it closes, before it is due on any clock.
 
-    [19] With an open transaction among the inputs, excess *stays* unresolved at an ending. The exception is excess
+    3.28: with an open transaction among the inputs, excess *stays* unresolved at an ending. The exception is excess
     that was resolved earlier, when every input was read through.
     """
 

@@ -1,6 +1,6 @@
 """Distinct: adjacent windows in which the pipeline passes each id of a key once and drops its repeats.
 
-So e(c, id) = min(copies, 1). Source: SEMANTICS section 2 (repeats that collapse); docs/oracles/distinct.md.
+So e(c, id) = min(copies, 1). Source: SEMANTICS 2.4 (repeats that collapse); docs/oracles/distinct.md.
 """
 
 from __future__ import annotations

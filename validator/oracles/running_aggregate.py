@@ -1,6 +1,6 @@
 """The running aggregate: one result per key over all of its events so far, without a window.
 
-Source: SEMANTICS section 2, `emission`; docs/oracles/running_aggregate.md. Every event must be in a result of its key.
+Source: SEMANTICS 2.14 and 2.16; docs/oracles/running_aggregate.md. Every event must be in a result of its key.
 A cell is one id of one key. Each event is therefore due on its own, once the watermark has passed its time. A result of
 a key is an observation of each id that it lists (`validator.reconcile.by_id`).
 """

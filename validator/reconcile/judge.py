@@ -379,7 +379,7 @@ def _counts(cells: Columns, observed: Ints, agrees: Bools, provisional: Bools, r
     zero = np.zeros(len(cells), dtype=np.int64)
 
     # SEMANTICS 2.18: the estimate is the count of a correct engine, by the order of 2.2: results, then late, then
-    # rejected records. Its surplus is unresolved, so it is no violation.
+    # rejected records. Its surplus is unresolved, which is not a violation.
     guess_processed = np.minimum(expected, processed)
     guess_late = np.minimum(expected - guess_processed, late)
     guess_rejected = np.minimum(expected - guess_processed - guess_late, rejected)
@@ -438,7 +438,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     # SEMANTICS 2.9: under policy `drop` an engine rightly drops what came after its window could close. Under `report`
     # such a contribution stays missing.
     dropped = np.where(late_enough, found["dropped_late"], 0) if rules.drops_late else nothing
-    # SEMANTICS 2.8: what the engine has not read is no loss.
+    # SEMANTICS 2.8: what the engine has not read is not lost.
     unconsumed = np.where(is_due, found["unconsumed"], 0) if rules.reports_unconsumed else nothing
     # SEMANTICS 3.26: a hidden record may have moved the engine's time, so that it rightly dropped the event as late.
     doubtful = np.where(is_missing & it.in_scope, found["doubtful"], 0) if rules.drops_late else nothing

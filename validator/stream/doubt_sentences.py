@@ -1,4 +1,5 @@
-"""Reasons to doubt the configuration, as sentences that name the topic, the fields and an example."""
+"""Reasons to doubt the configuration (SEMANTICS 4.19 to 4.23), as sentences that name the topic, the fields and an
+example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The end of a `--once` run: whether the pipeline is at rest, so that the absence of a result proves a loss."""
+"""The end of a `--once` run: whether the pipeline is at rest, so that the absence of a result proves a loss
+(SEMANTICS 3.27 to 3.31)."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ RETIRED: Final = "retired "
 _LOG_ENTRY: Final = re.compile(r"([0-9]{20})\.(json|crc|checkpoint\..*parquet|checkpoint\.parquet)")
 """Names of the files in a Delta log; the first group is the version."""
 _PATIENCE: Final = 2
-"""Number of retentions after which an unchanged cell is retired undecided."""
+"""Number of retentions after which an unchanged cell is retired undecided (SEMANTICS 7.7)."""
 MARKS_KEPT: Final = 50
 """Number of retirements kept (`_bounded_retirements`)."""
 
@@ -152,6 +152,8 @@ def last_droppable(progress: IngestProgress, retention_us: int, absent: Collecti
     Age is measured in read-through time: while the sidecar is down or behind, facts do not age. ``absent``: topics that
     do not exist now.
     """
+    # SEMANTICS 7.5: read-through time stands still while the sidecar is down or behind, so no cell is retired before
+    # its answers could be read.
     through_us = _read_through_us(progress, absent)
     return (
         -1 if through_us is None else epoch_of(through_us - retention_us - epoch_length_us(retention_us), retention_us)

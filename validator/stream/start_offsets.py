@@ -33,7 +33,7 @@ def initial_progress(
     """
     former = sorted(topic.name for topic in topics.values() if topic.id in progress.former_ids)
     if former:
-        # To read the new topic again from its start would count its records twice.
+        # SEMANTICS 3.2: to read the new topic again from its start would count its records twice.
         raise BrokersUnreachable(f"a broker still lists topic {former[0]} as it was before it was recreated")
     lookups = brokers.lookup(topics)
     frontiers = dict(progress.frontiers)
@@ -67,7 +67,8 @@ def initial_progress(
             if frontier.side != "input" and frontier.hidden_start:
                 frontier, results_expired = replace(frontier, unread_since_us=0), True
                 if whole_inputs and config.start.kind == "earliest":
-                    # Inputs are read from offset 0, so the expired results belonged to events that are read.
+                    # SEMANTICS 3.24: inputs are read from offset 0, so the expired results belonged to events that are
+                    # read.
                     frontier = replace(frontier, first_offset=0, expired=start)
             frontiers[place] = frontier
             continue
@@ -161,7 +162,8 @@ def _starts(
 def _after_loss(frontier: Frontier, lookup: Lookup, lookup_us: int) -> Frontier:
     """A frontier moved past expired records, to the start of a recreated topic, or back to the end of a cut log."""
     if lookup.topic_id != frontier.topic_id:
-        # Records of the old topic beyond the frontier are lost: at least those below the last known high watermark.
+        # SEMANTICS 4.7, 3.25: records of the old topic beyond the frontier are lost: at least those below the last
+        # known high watermark. The engine may never have read the events below the frontier.
         lost = max(0, frontier.high_watermark - frontier.next_offset)
         start = max(0, lookup.log_start_offset)
         return replace(
@@ -179,6 +181,7 @@ def _after_loss(frontier: Frontier, lookup: Lookup, lookup_us: int) -> Frontier:
             last_data_us=lookup_us,
             unreached=(),
         )
+    # SEMANTICS 4.8: from here on nothing more is confirmed.
     if is_cut_back(frontier, lookup):
         return replace(
             _with_loss(frontier, events_below=frontier.next_offset),
@@ -282,6 +285,7 @@ def added_frontier(side: Side, place: PartitionId, lookup: Lookup, lookup_us: in
     frontier = first_frontier(side, place, lookup, lookup.log_start_offset, lookup_us)
     if not frontier.hidden_start:
         return frontier
+    # SEMANTICS 3.23: a partition that was added began empty.
     frontier = replace(frontier, first_offset=0, expired=frontier.next_offset)
     return frontier if side is Side.INPUT else replace(frontier, unread_since_us=0)
 
