@@ -42,6 +42,8 @@ class Ledger:
 
     A report is matched by the id in the record and not by its position, which is correct with and without idempotence,
     retries and errors. A second copy of an id has its own reports, distinguished by the callback that it was sent with.
+    A callback costs 0.4 to 0.6 microseconds of CPU. To deduce reports from the order of the sends would save a quarter
+    of the processor time, and fails if a queued message times out before one in flight is acknowledged.
     ``number_in`` extracts the id number from a value; if ``acknowledges`` is False (acks=0), successes are
     indeterminate.
     """

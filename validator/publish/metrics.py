@@ -1,4 +1,8 @@
-"""The Prometheus collector: the last snapshot's samples, with counters that never fall."""
+"""The Prometheus collector: the last snapshot's samples, with counters that never fall.
+
+Totals are committed with the facts and restored at a start. A counter that falls looks like a reset to Prometheus,
+which then counts its value a second time. After a restart `/metrics` has no samples before the first snapshot.
+"""
 
 from __future__ import annotations
 

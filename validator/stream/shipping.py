@@ -1,7 +1,8 @@
 """Builds the archive that Spark sends to the executors of a cluster.
 
 It contains this package and the distributions that a worker imports, as installed here. The hosts provide Spark and a
-Python of the same minor version; nothing else is installed on them.
+Python of the same minor version; nothing else is installed on them. (venv-pack and conda-pack would include Spark's
+jars, and PEX unpacks itself at each start of a worker.)
 """
 
 from __future__ import annotations
