@@ -4,7 +4,8 @@ Source: Flink's `EventTimeSessionWindows`. An event at t opens [t, t + gap). The
 overlap (`TimeWindow.intersects`): two events are in one session if their times differ by the gap or less.
 
 A fact belongs to a *slot*: the events of one key within [k * gap, (k + 1) * gap), which are surely in one session.
-Adjacent slots of a key become one cell once their nearest events are at most a gap apart (`validator.reconcile.cells`).
+Adjacent slots of a key become one cell once their nearest events are at most a gap apart (`validator.reconcile.cells`,
+SEMANTICS 2.13).
 A result belongs to the session whose slots contain its start. Membership is judged: which ids are in the results of a
 session.
 """

@@ -206,7 +206,7 @@ def allocated(
     results: Ints,
     set_aside: Ints,
 ) -> JoinAllocation:
-    """Apply the rule of docs/oracles/windowed_join.md, with one entry per (cell, id).
+    """Apply the rule of docs/oracles/windowed_join.md (SEMANTICS 2.12), with one entry per (cell, id).
 
     ``cell``: cell numbers, from 0. ``copies``: copies of the event that were read. ``sure``: those of them that the
     engine must have used. ``waiting``: these, and the copies that the engine may not have consumed yet.
@@ -218,9 +218,12 @@ def allocated(
     alone = ~is_right if left_alone else np.zeros_like(is_right)
 
     def owed(reasons: Ints) -> Bools:
+        # SEMANTICS 2.12: an engine may rightly drop or set aside an event, and then answers none of its partners. A
+        # result that carries the event shows that the engine used it.
         is_reason = (results > 0) | (reasons > set_aside)
         return given & (alone | _holds_on_other_side(given & is_reason, cell, is_right))
 
+    # An id counts once per cell, and each further copy may be set aside once.
     used = np.where(given & (alone | partner), np.minimum(results, 1), 0)
     aside = np.minimum(set_aside, copies - used)
     return JoinAllocation(

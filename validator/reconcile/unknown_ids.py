@@ -1,5 +1,5 @@
 """Ids in answers that no input had when their cells were compared. Once an input has such an id, its cells are compared
-again. Otherwise the class of the id would depend on whether the sidecar was restarted since."""
+again (SEMANTICS 2.7). Otherwise the class of the id would depend on whether the sidecar was restarted since."""
 
 from __future__ import annotations
 

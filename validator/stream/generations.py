@@ -556,7 +556,7 @@ def _resumes(progress: IngestProgress) -> str:
 class _Clock:
     """Microseconds since the epoch: the wall clock's value at the start of the run, advanced by the monotonic clock.
 
-    A step of the wall clock would shift every deadline of an outstanding result at once.
+    SEMANTICS 3.2: a step of the wall clock would shift every deadline of an outstanding result at once.
     """
 
     def __init__(self) -> None:

@@ -240,7 +240,7 @@ def _folded(
     steps = _watermark_steps(instants, progress, saved.watermark_steps)
     run_ends = [*saved.run_ends, *_run_ends(marks, rereads)]
     if cells.newest is not None:
-        # A result that was withdrawn after the end of a run has opened its cell again.
+        # SEMANTICS 7.4, 3.12: a result that was withdrawn after the end of a run has opened its cell again.
         cells.newest.settle()
     _restore_closing(cells, steps, run_ends)
     _restore_recorded(tables, cells, saved.batch)

@@ -234,7 +234,8 @@ def _confirmed_now(
 
 
 def _retired_in_doubt(sums: CellTotals) -> Iterator[Doubt]:
-    """Suspected violations that can be neither confirmed nor explained, since the facts of their cells were dropped."""
+    """Suspected violations that can be neither confirmed nor explained, since the facts of their cells were dropped
+    (SEMANTICS 4.18)."""
     for name, count in sums.unproven.items():
         if count:
             violations, were, it = ("violation", "was", "it") if count == 1 else ("violations", "were", "them")
@@ -272,7 +273,7 @@ def absent_topic(topic: str, progress: IngestProgress) -> str:
 
 
 def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums: CellTotals) -> tuple[Doubt, ...]:
-    """Why the verdict is unknown; empty if nothing is in doubt."""
+    """Why the verdict is unknown (SEMANTICS 4.5); empty if nothing is in doubt."""
     doubts = [Doubt(absent_topic(topic, progress)) for topic in record.waiting_for]
     doubts += configuration_doubts(config, progress, sums, record.examples, waits=bool(record.waiting_for))
     sentences: list[str] = []

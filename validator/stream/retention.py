@@ -261,7 +261,7 @@ def plan(
 def _bounded_retirements(retirements: tuple[Retirement, ...], judging: Judging, stay: Bools) -> tuple[Retirement, ...]:
     """The retirements without the one that matters least, if there are more than `MARKS_KEPT`.
 
-    The highest horizon stays: it puts new cells of retired windows out of scope, also after retirements of earlier
+    SEMANTICS 7.6. The highest horizon stays: it puts new cells of retired windows out of scope, also after retirements of earlier
     windows. Of the others, the oldest of those goes that alone put the fewest remaining cells out of scope. Otherwise a
     retired id that cumulative results list again would be judged as an id without an event.
     """
@@ -344,7 +344,8 @@ def commit(
 def _passed(judging: Judging, progress: IngestProgress) -> Bools:
     """Which cells end at or before the watermark. Other cells stay at any age.
 
-    Retiring a cell puts all earlier cells out of scope: retiring a cell of the year 3000 would end all checking.
+    SEMANTICS 7.5: retiring a cell puts all earlier cells out of scope, so retiring a cell of the year 3000 would end all
+    checking.
     """
     ends = judging.cells["end_us"]
     if progress.watermark_us is None:
@@ -355,7 +356,7 @@ def _passed(judging: Judging, progress: IngestProgress) -> Bools:
 def _decided(judging: Judging, progress: IngestProgress) -> Bools:
     """Which cells have a decided class for every contribution.
 
-    For them, outputs are read through the instant at which outstanding contributions are missing, and inputs are read
+    SEMANTICS 7.7. For them, outputs are read through the instant at which outstanding contributions are missing, and inputs are read
     far enough to explain every result. Age does not show this: if inputs pause for longer than the retention, a cell
     may close in the batch that would retire it.
     """
@@ -368,7 +369,8 @@ def _decided(judging: Judging, progress: IngestProgress) -> Bools:
 
 
 def _waited(judging: Judging, progress: IngestProgress, retention_us: int, absent: Collection[str]) -> Bools:
-    """Which cells are retired undecided: neither an open transaction nor a deleted topic may keep cells forever.
+    """Which cells are retired undecided (SEMANTICS 7.7): neither an open transaction nor a deleted topic may keep cells
+    forever.
 
     These cells have not changed for `_PATIENCE` retentions. They also became due at least one retention ago: after a
     restart, closing times are known only to within one retention.
