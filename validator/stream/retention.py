@@ -261,8 +261,8 @@ def plan(
 def _bounded_retirements(retirements: tuple[Retirement, ...], judging: Judging, stay: Bools) -> tuple[Retirement, ...]:
     """The retirements without the one that matters least, if there are more than `MARKS_KEPT`.
 
-    SEMANTICS 7.6. The highest horizon stays: it puts new cells of retired windows out of scope, also after retirements of earlier
-    windows. Of the others, the oldest of those goes that alone put the fewest remaining cells out of scope. Otherwise a
+    SEMANTICS 7.6. The highest horizon stays: it puts new cells of retired windows out of scope, also after retirements
+    of earlier windows. Of the others, the oldest of those goes that alone put the fewest remaining cells out of scope. Otherwise a
     retired id that cumulative results list again would be judged as an id without an event.
     """
     if len(retirements) <= MARKS_KEPT:
@@ -344,7 +344,7 @@ def commit(
 def _passed(judging: Judging, progress: IngestProgress) -> Bools:
     """Which cells end at or before the watermark. Other cells stay at any age.
 
-    SEMANTICS 7.5: retiring a cell puts all earlier cells out of scope, so retiring a cell of the year 3000 would end all
+    SEMANTICS 7.5: retiring a cell puts all earlier cells out of scope. Retiring one of the year 3000 would end all
     checking.
     """
     ends = judging.cells["end_us"]
@@ -356,8 +356,8 @@ def _passed(judging: Judging, progress: IngestProgress) -> Bools:
 def _decided(judging: Judging, progress: IngestProgress) -> Bools:
     """Which cells have a decided class for every contribution.
 
-    SEMANTICS 7.7. For them, outputs are read through the instant at which outstanding contributions are missing, and inputs are read
-    far enough to explain every result. Age does not show this: if inputs pause for longer than the retention, a cell
+    SEMANTICS 7.7. For them, outputs are read through the instant at which outstanding contributions are missing, and
+    inputs are read far enough to explain every result. Age does not show this: if inputs pause for longer than the retention, a cell
     may close in the batch that would retire it.
     """
     clock, cells = progress.clock(), judging.cells
