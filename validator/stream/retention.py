@@ -262,8 +262,8 @@ def _bounded_retirements(retirements: tuple[Retirement, ...], judging: Judging, 
     """The retirements without the one that matters least, if there are more than `MARKS_KEPT`.
 
     SEMANTICS 7.6. The highest horizon stays: it puts new cells of retired windows out of scope, also after retirements
-    of earlier windows. Of the others, the oldest of those goes that alone put the fewest remaining cells out of scope. Otherwise a
-    retired id that cumulative results list again would be judged as an id without an event.
+    of earlier windows. Of the others, the oldest of those goes that alone put the fewest remaining cells out of scope.
+    Otherwise a retired id that cumulative results list again would be judged as an id without an event.
     """
     if len(retirements) <= MARKS_KEPT:
         return retirements
@@ -357,8 +357,8 @@ def _decided(judging: Judging, progress: IngestProgress) -> Bools:
     """Which cells have a decided class for every contribution.
 
     SEMANTICS 7.7. For them, outputs are read through the instant at which outstanding contributions are missing, and
-    inputs are read far enough to explain every result. Age does not show this: if inputs pause for longer than the retention, a cell
-    may close in the batch that would retire it.
+    inputs are read far enough to explain every result. Age does not show this: if inputs pause for longer than the
+    retention, a cell may close in the batch that would retire it.
     """
     clock, cells = progress.clock(), judging.cells
     through_us = clock.due_through_us(clock.outputs_us, judging.rules.missing_after_us)
