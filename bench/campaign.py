@@ -1,7 +1,6 @@
 """``scripts/bench campaign [NAME|PLAN]``: a campaign that survives its terminal and resumes where it stopped.
 
 NAME is a plan in bench/plans (default: pgval). A campaign that was interrupted or killed is resumed.
-``python -m bench.campaign write`` writes the tables again from the results; ``check`` compares them.
 """
 
 from __future__ import annotations
@@ -14,38 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from testbed.campaign import formats
-from testbed.campaign.command import build_table
-from testbed.campaign.journal import FILE
 from testbed.campaign.plan import PlanError, load
 from testbed.checkout import ROOT, python_path, streamproof
 
 PLANS: Final = ROOT / "bench" / "plans"
 DEFAULT: Final = "pgval"
 LOG: Final = "campaign.log"
-
-
-def check() -> list[str]:
-    """The committed tables that differ from the result files beside them, one sentence each."""
-    wrong = []
-    for path in sorted(PLANS.glob("*.yaml")):
-        plan = load(path)
-        if not (plan.results / FILE).exists():
-            continue
-        for name, text in formats.rendered(build_table(plan)).items():
-            kept = plan.results / name
-            if not kept.exists() or kept.read_text(encoding="utf-8") != text:
-                shown = kept.resolve().relative_to(ROOT)
-                wrong.append(f"{shown} differs from the results of its runs; run python -m bench.campaign write")
-    return wrong
-
-
-def write() -> None:
-    """Write the table of each plan that has results, from its result files."""
-    for path in PLANS.glob("*.yaml"):
-        plan = load(path)
-        if (plan.results / FILE).exists():
-            formats.write(plan.results, build_table(plan))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -81,11 +54,3 @@ def _detach(command: Sequence[str | Path], folder: Path) -> int:
     print(f"Progress: tail -f {log}\nTable so far: {folder / 'table.md'}\nTo end it: kill {process.pid}")
     print("The same command resumes a campaign that has ended; while it runs, a second one is refused.")
     return 0
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] == ["write"]:
-        write()
-    for sentence in (found := check()):
-        print(sentence, file=sys.stderr)
-    sys.exit(1 if found else 0)
