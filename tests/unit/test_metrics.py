@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -54,16 +52,26 @@ def value(series: Series, name: str, **labels: str) -> float:
     return series[PREFIX + name, tuple(sorted({"pipeline": "clickstream", **labels}.items()))]
 
 
-def contract_metrics() -> Iterator[tuple[str, tuple[str, ...]]]:
-    text = (ROOT / "docs" / "CONTRACT.md").read_text(encoding="utf-8")
-    listed = text.split("## Metrics", 1)[1].split("\n", 1)[1].split("Every class exists", 1)[0]
-    for found in re.finditer(r"`([a-z_]+)(?:\{([a-z_,]+)\})?`", listed):
-        yield found.group(1), tuple(found.group(2).split(",")) if found.group(2) else ()
+PUBLIC = """
+    batch_duration_seconds build_info{version,scheme} canary_class_recall_ratio{class} canary_detection_delay_seconds
+    canary_false_alarms canary_judged_timestamp_seconds canary_recall_ratio canary_silent_after_seconds
+    contributions{class} coverage_complete detection_delay_seconds events_total{class}
+    fault_active{fault,kind,target} fault_downtime_seconds{fault,kind} fault_expects{class}
+    fault_failure_cost_seconds{fault,kind} fault_latency_penalty_ratio{fault,kind} fault_recovered{fault,kind}
+    fault_recovery_seconds{fault,kind} fault_resolution_seconds{fault,kind}
+    fault_throughput_penalty_ratio{fault,kind} guarantee_declared{guarantee} guarantee_status{guarantee,over,status}
+    input_watermark_timestamp_seconds last_batch_timestamp_seconds latency_resolution_seconds
+    latency_seconds{definition,phase} outstanding_events{state} read_lag_events{topic} read_lag_seconds{topic}
+    reclassified_total{from,to} reliability_ratio{measure} reliable_events_total results_total{class}
+    start_timestamp_seconds state_bytes{table} unconsumed_overdue_events violations_confirmed_total{class,phase}
+    violations_expected{class} violations_open{class} violations_retracted_total{class} violations_unexpected{class}
+"""
+"""Names and labels on which queries of users depend: a rename breaks them, a new name is added here."""
 
 
-def test_the_catalogue_equals_the_contract() -> None:
-    ours = {metric.name: tuple(label.name for label in metric.labels) for metric in CATALOGUE}
-    assert dict(contract_metrics()) == ours
+def test_the_catalogue_has_the_public_names() -> None:
+    labels = ((metric.name, ",".join(label.name for label in metric.labels)) for metric in CATALOGUE)
+    assert {f"{name}{{{names}}}" if names else name for name, names in labels} == set(PUBLIC.split())
 
 
 @pytest.mark.parametrize("snapshots", [(), (clean(),), (clean(), broken())])

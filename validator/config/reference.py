@@ -11,6 +11,9 @@ from typing import Any, Final
 from validator.config.schema import json_schema
 from validator.oracles.kinds import refusals
 
+NOT_ALL: Final = "[Not all values](#not-supported-yet)."
+"""Mark at a key some of whose values are refused."""
+
 HEAD: Final = """\
 # Configuration
 
@@ -129,14 +132,22 @@ def render() -> str:
     definitions: dict[str, Any] = schema["$defs"]
     lines = [HEAD, "## Keys", ""]
     lines += _table(schema, definitions, "")
-    for heading, definition in _parts(schema, definitions, ""):
-        lines += ["", f"### `{heading}`", "", definition["description"], ""]
-        lines += _table(definition, definitions, heading)
+    for text, headings in _grouped(schema, definitions).items():
+        lines += ["", f"### `{'`, `'.join(headings)}`", "", text]
     lines += ["", *DECODING.splitlines()]
     lines += ["", "## Not supported yet", "", "Each of these settings is refused with an error.", ""]
     lines += ["| setting | values |", "|---|---|"]
     lines += [f"| `{setting}` | {refused} |" for setting, refused in refusals().items()]
     return "\n".join(lines) + "\n"
+
+
+def _grouped(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, list[str]]:
+    """Text of a part -> its headings, so that parts with the same keys are on the page once."""
+    grouped: dict[str, list[str]] = {}
+    for heading, definition in _parts(schema, definitions, ""):
+        text = "\n".join([definition["description"], "", *_table(definition, definitions, heading)])
+        grouped.setdefault(text, []).append(heading)
+    return grouped
 
 
 def _parts(node: dict[str, Any], definitions: dict[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -165,13 +176,12 @@ def _part_of(rendered: dict[str, Any], definitions: dict[str, Any]) -> tuple[str
 
 
 def _mark(place: str, key: str) -> str:
-    """A sentence on the refused values of a key, to append to its description; empty if there are none."""
+    """A link to the refused values of a key, to append to its description; empty if there are none."""
     below = f"{place}.{key}" if place else key
     # The refused kinds of oracle are named once, at the key `oracle`.
     below = re.sub(r": \w+", "", below).replace("[]", "").replace("oracle.kind", "")
     named = (key, below, f"{below}.kind")
-    refused = next((problem for setting, problem in refusals().items() if setting in named), None)
-    return f" **Not supported yet:** {refused}." if refused else ""
+    return f" {NOT_ALL}" if any(setting in named for setting in refusals()) else ""
 
 
 def _table(node: dict[str, Any], definitions: dict[str, Any], place: str) -> list[str]:
