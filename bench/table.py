@@ -30,45 +30,52 @@ DESCRIPTIONS: Final = {
 }
 
 
+ONLY_IN_JSON: Final = {
+    *("outcome", "status", "write_events_per_second", "validate_query_seconds", "jvm_cpu_seconds", "cells_in_memory"),
+    *("jvm_resident_max_mib", "making_seconds", "lines_printed_in_the_outage", "missing_after_seconds"),
+}
+"""Rows of the JSON files that answer no question of a user."""
+
 HEAD: Final = """\
 # Benchmarks: throughput, memory and disk of the sidecar
 
 <!-- Written by `python -m bench.table` from the JSON files of `scripts/bench`. -->
 
-Each table is one part of `scripts/bench`, measured on the machine that it names, with the broker on the same machine.
+Each table is one part of `scripts/bench`, with the broker on the same machine: the one that this part, or the last one
+before it, names.
 The suffix of a row is its unit. These rows need an explanation:
 
 | row | meaning |
 |---|---|
 | `plain_read_events_per_second` | Spark's Kafka source reads the same topics and only sums the lengths of values |
-| `validate_events_per_second` | events over the time of the sidecar's query, without its start |
-| `whole_events_per_second` | events over the time of the whole command |
-| `ratio_to_plain_read` | `validate_events_per_second` over `plain_read_events_per_second` |
-| `dropped`, `missing_found` | ids that the load left out of results, and those that were found. The last result \
-lacks an id, too, but no later event closes its window: that id is still pending at the end |
+| `validate_events_per_second`, `whole_...` | events over the time of the sidecar's query, and of the whole command |
+| `dropped`, `missing_found` | ids that the load left out of results, and those that were found (the last window is \
+still open at the end) |
 | `repeated`, `duplicate_found` | ids that the load repeated in a result, and those that were found |
-| `before_...`, `ratio_to_before` | the same run of the previous version, and the ratio of the rates |
-| `jvm_...`, `driver_...`, `all_...` | the JVM, the sidecar's Python process, and all its processes |
+| `driver_...`, `all_...` | the sidecar's Python process, and all its processes |
 | `all_resident_max_mib` | the sum of the largest sizes of all processes |
 | `together_max_mib` | largest memory of all processes at one time; a page that n processes share counts as 1/n |"""
 
 
 def page() -> str:
     """The page, from the JSON files beside it."""
-    parts = [HEAD]
+    parts, machine = [HEAD], ""
     for name, what in DESCRIPTIONS.items():
         path = FOLDER / f"{name}.json"
         if not path.exists():
             parts += ["", f"## {name}", "", f"{what} **Not measured yet.**"]
             continue
         kept = json.loads(path.read_text())
-        parts += ["", f"## {name}", "", f"{what} Machine: {kept['machine']}.", "", *_table(kept["rows"])]
+        # A part names its machine if the part before it ran on another one.
+        measured = "" if kept["machine"] == machine else f" Machine: {kept['machine']}."
+        machine = kept["machine"]
+        parts += ["", f"## {name}", "", what + measured, "", *_table(kept["rows"])]
     return "\n".join(parts) + "\n"
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:
     head = ["|  |" + " |" * len(rows), "|---|" + "---:|" * len(rows)]
-    names = dict.fromkeys(name for row in rows for name in row)
+    names = dict.fromkeys(name for row in rows for name in row if name not in ONLY_IN_JSON)
     return [*head, *[f"| {name} | " + " | ".join(_shown(row.get(name, "-")) for row in rows) + " |" for name in names]]
 
 

@@ -61,8 +61,8 @@ LIMITS: Final = """\
   have a sidecar: `--pipeline NAME`, repeated, with `build` and with `push`.
 - `streamproof validate --once` ends, and a Prometheus that scraped it then reports it as silent: do not scrape it.
 - Each pipeline needs its own name, also across clusters and stages that one Prometheus scrapes (`eu`, `us`;
-  `staging`, `prod`): alerts and dashboards use that name. If two sidecars share a name, neither is reported as silent
-  or stalled while the other runs, and their violations and starts are added up; `StreamproofSidecarTwice` reports it.
+  `staging`, `prod`): alerts and dashboards use that name. `StreamproofSidecarTwice` reports a name that is
+  used twice.
 - `StreamproofSidecarRestarting` counts the starts that Prometheus scraped. Scrape every 15 s: a sidecar that lives for
   less than the scrape interval is seen too rarely.
 - `StreamproofOverdueGrowing` looks back two minutes: scrape at least once a minute, otherwise it cannot see growth. To
@@ -73,13 +73,10 @@ LIMITS: Final = """\
 - While a sidecar is silent, alerts about its pipeline resolve; `StreamproofSidecarSilent` replaces them.
 - "Kept for" is `keep_firing_for`: in Grafana's alerting since 12.0, in its provisioning files since 12.1.2. An older
   Grafana ignores it, so such an alert may flap; `streamproof dashboards push` says so.
-- If a sidecar of an earlier version does not serve `streamproof_guarantee_declared`, no alert on violations fires.
-- The dashboards' links to a sidecar of an earlier version, which does not serve the label `scheme` of
-  `streamproof_build_info`, do not work. The links in alerts about such a sidecar begin with `http:`.
 - The dashboards work with every pipeline name, except names with a backtick or a line break: their queries quote the
   name with backticks, because Grafana does not escape every quote.
-- The dashboards and Grafana's form of the alerts have not been loaded into a Grafana yet: none was available where
-  they were made. Each expression was run against a Prometheus that scraped the real collector (`tests/pages/`).
+- The dashboards and Grafana's form of the alerts have not been loaded into a Grafana yet. Each expression was run
+  against a Prometheus that scraped the real collector.
 """
 
 

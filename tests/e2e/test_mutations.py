@@ -72,23 +72,6 @@ VERDICTS: Final[Mapping[Mutation, tuple[str, str, str]]] = {
     Mutation.ABORT_RETRY: (PASS, PASS, PASS),
     Mutation.WITHDRAW: (PASS, FAIL, FAIL),
 }
-DEEDS: Final[Mapping[Mutation, str]] = {
-    Mutation.DROP: "omits ids from their results",
-    Mutation.DROP_CELL: "never produces some results",
-    Mutation.ABORT: "produces some results in transactions that it aborts",
-    Mutation.DUPLICATE: "puts ids twice into their results",
-    Mutation.DUPLICATE_RESULT: "produces some results twice",
-    Mutation.ALTER: "replaces ids by unknown ones",
-    Mutation.MISPLACE: "moves ids to another cell",
-    Mutation.MISPLACE_COPY: "adds ids to another cell as well",
-    Mutation.INVENT: "adds unknown ids",
-    Mutation.LATE_ROUTE: "sends ids to the late topic instead of the result",
-    Mutation.DELAY: "produces some results later",
-    Mutation.DELAY_BEYOND: "produces some results after all others",
-    Mutation.ABORT_RETRY: "aborts some results and produces them again",
-    Mutation.WITHDRAW: "withdraws the newest results of some keys",
-}
-
 Cell = tuple[int | None, str]
 """Start in milliseconds (None without windows), key."""
 Place = tuple[str, Cell]
@@ -569,10 +552,10 @@ def _without_numbers(text: str) -> str:
 HEAD: Final = """\
 # What the sidecar finds when an engine misbehaves
 
-In every row below the sidecar found exactly the defects that the engine recorded, in every cell and for every id. Each
-row is a run of the mutant engine on a real broker. The engine damages a share of its results or ids, and records each
-defect before it causes it. `validate --once` then judges the run. *Done* and *found* are contributions: missing /
-duplicate / misplaced / unknown id, as recorded by the engine and as confirmed by the sidecar.
+Each row is a run of the mutant engine on a real broker. The engine damages a share of its results or ids
+([what each mutation does](engines.md#mutations)), and records each defect before it causes it. `validate --once` then
+judges the run. In every row the sidecar found exactly the recorded defects, in every cell and for every id. *Done* and
+*found* are contributions: missing / duplicate / misplaced / unknown id.
 
 The test writes this page: `STREAMPROOF_WRITE=1 python -m pytest tests/e2e/test_mutations.py`.
 
@@ -588,15 +571,14 @@ def render(trial: Trial, cases: Mapping[Deeds, Judged]) -> str:
         f"`oracle: {trial.oracle}`",
         "",
         *trial.text.splitlines(),
-        f"Load: {sends} events, the same for all rows.",
+        f"Load: {sends} events.",
         "",
-        "| mutation | the engine | done | found | at most once | at least once | exactly once |",
-        "|---|---|---|---|---|---|---|",
+        "| mutation | done | found | at most once | at least once | exactly once |",
+        "|---|---|---|---|---|---|",
     ]
     for deeds, case in cases.items():
         done = " / ".join(str(count) for count in case.due_by_class().values())
         found = " / ".join(str(count) for count in case.run.counts(*CLASSES).values())
         label = ", ".join(f"`{mutation}`" for mutation in deeds) or "none"
-        does = "; ".join(DEEDS[mutation] for mutation in deeds) or "causes no defect"
-        lines.append("| " + " | ".join((label, does, done, found, *case.run.verdicts)) + " |")
+        lines.append("| " + " | ".join((label, done, found, *case.run.verdicts)) + " |")
     return "\n".join(lines) + "\n\n"

@@ -384,16 +384,22 @@ The sidecar serves these metrics at `/metrics` of `metrics.address:metrics.port`
 def render() -> str:
     """Return the reference as Markdown."""
     lines = []
+    explained: dict[tuple[str, ...] | str | None, str] = {}
     for metric in CATALOGUE:
-        labels = "; ".join(_label(label) for label in metric.labels) or "none"
+        labels = "; ".join(_label(label, metric.name, explained) for label in metric.labels) or "none"
         lines.append(f"| `{PREFIX}{metric.name}` | {metric.kind} | {metric.unit} | {labels} | {metric.help} |")
     return HEAD + "\n".join(lines) + "\n"
 
 
-def _label(label: Label) -> str:
-    if label.values is None:
-        return f"`{label.name}`: {label.meaning}"
-    return f"`{label.name}`: " + ", ".join(f"`{value}`" for value in label.values)
+def _label(label: Label, metric: str, explained: dict[tuple[str, ...] | str | None, str]) -> str:
+    """The label with its values or meaning, or with the place where the page has them already."""
+    meaning = label.values or label.meaning
+    if place := explained.get(meaning):
+        return f"`{label.name}`" if label.values is None else f"`{label.name}`: as in `{place}`"
+    explained[meaning] = metric
+    return f"`{label.name}`: " + (
+        label.meaning if label.values is None else ", ".join(f"`{one}`" for one in label.values)
+    )
 
 
 def main(arguments: list[str]) -> int:
