@@ -202,7 +202,6 @@ def test_a_runbook_says_what_to_look_at_and_what_to_do_with_commands(name: str) 
 def test_every_runbook_says_in_the_same_words_where_its_commands_run() -> None:
     said = {path.read_text(encoding="utf-8").split("\n\n")[2] for path in RUNBOOKS.glob("*.md")}
     [where] = said
-    assert len(where.splitlines()) == 3
     for name in ("status_page", "SIDECAR:9464", "CONFIG", "STATE", "PIPELINE"):
         assert name in where
 
