@@ -28,9 +28,9 @@ twice ([guide](guide/README.md#grafana)).
 
 Each alert has annotations with its runbook (`runbook_url`), a dashboard (`dashboard`: its uid, or a link if
 `--grafana URL` is given) and, from Prometheus, the sidecar's status page (`status_page`, with the scraped address).
-In the committed rules the runbook is the page that the sidecar serves (`http://SIDECAR:9464/runbooks/ALERT`, or
-`https:` if its port has a certificate). While no sidecar is up, and in alerts that Grafana sends, the runbook is a path
-in this repository, which a pager cannot open. So publish `docs/runbooks`, and render the rules with `--runbooks`.
+In the committed rules the runbook is the page that the sidecar serves (`http://SIDECAR:9464/runbooks/ALERT`). While
+no sidecar is up, and in alerts that Grafana sends, it is a path in this repository, which a pager cannot open. So
+publish `docs/runbooks`, and render the rules with `--runbooks`.
 
 `critical` alerts page an operator; `warning` alerts are for working hours. Alerts on violations are about the guarantee
 that the pipeline declares (`guarantee:` in its configuration): a duplicate does not alert if the pipeline declares
@@ -65,11 +65,7 @@ LIMITS: Final = """\
   used twice.
 - `StreamproofSidecarRestarting` counts the starts that Prometheus scraped. Scrape every 15 s: a sidecar that lives for
   less than the scrape interval is seen too rarely.
-- `StreamproofOverdueGrowing` looks back two minutes: scrape at least once a minute, otherwise it cannot see growth. To
-  fire before contributions become missing, it needs a scrape every 15 s with the default timing; with a longer
-  interval, raise `timing.missing_after`.
-- `StreamproofVerdictUnknown` waits 30 minutes. With windows of about that length or longer it also fires for a new
-  state folder, until the first windows are judged ([what to do](runbooks/StreamproofVerdictUnknown.md#what-to-do)).
+- `StreamproofOverdueGrowing` looks back two minutes: scrape at least once a minute, otherwise it cannot see growth.
 - While a sidecar is silent, alerts about its pipeline resolve; `StreamproofSidecarSilent` replaces them.
 - "Kept for" is `keep_firing_for`: in Grafana's alerting since 12.0, in its provisioning files since 12.1.2. An older
   Grafana ignores it, so such an alert may flap; `streamproof dashboards push` says so.
@@ -84,4 +80,5 @@ def _row(alert: Alert) -> str:
     # Labels that the rule itself sets distinguish rules of the same name; labels of the series do not.
     page = f"[{alert.title.removeprefix('Streamproof')}](runbooks/{alert.name}.md)"
     text = VALUE.sub("*n*", PLURAL.sub(r"\2", alert.description)).replace("{{ .Labels.", "*").replace(" }}", "*")
+    text = text.partition(" For the numbers by class")[0]  # a query with the label of one pipeline
     return f"| {page} | {alert.severity} | {text} | {alert.pending_for} | {alert.keep_firing_for or 'no'} |"

@@ -20,11 +20,9 @@ HEAD: Final = """\
 <!-- Written by `python -m validator.config.reference docs/configuration.md`; a test keeps it current. -->
 
 One YAML file describes what a pipeline reads, writes and guarantees. `streamproof config example clickstream` prints a
-file to start from. `streamproof config check FILE` lists the problems of a file. `streamproof config schema` prints the
-JSON Schema for editors.
+file to start from, `config check FILE` the problems of a file, `config schema` the JSON Schema for editors.
 
-- **Unknown keys are errors**, and so is a key that is written twice. Settings that are not supported yet are refused,
-  never ignored.
+- **Unknown keys are errors**, and so is a key that is written twice.
 - **YAML** is limited to a plain subset: mappings with text keys, lists and values, at most 256 KiB, 32 levels and
   10,000 keys and values. An alias (`*name`) counts with its whole content. Merge keys (`<<`), tags (`!`), an anchor
   that contains itself and a number with a leading zero (`017`) are refused, and `1:30` is a text. The same applies to
@@ -39,8 +37,8 @@ JSON Schema for editors.
 - **Paths** of files are relative to the configuration file.
 - **`${NAME}`** is replaced by an environment variable, **`${file:PATH}`** by the content of a file without its last
   line end. Both work in any text. They are replaced after the YAML was parsed, so that their content cannot add a key.
-  The content is not expanded again. Errors are: a missing variable or file, a file above 1 MiB, more than 8 MiB in
-  total. Use both for secrets. `$${` is a plain `${`. The value of an option whose name contains `password`, `passwd`,
+  The content is not expanded again. A file may have 1 MiB, all together 8 MiB.
+  Use both for secrets. `$${` is a plain `${`. The value of an option whose name contains `password`, `passwd`,
   `pwd`, `passphrase`, `secret`, `jaas`, `key`, `token` or `credential` is shown as `***` everywhere.
 - **Overrides**: the environment (`STREAMPROOF__TIMING__IDLE_AFTER=5s`) overrides the file, and `--set
   timing.idle_after=5s` overrides both. Values are YAML. For options and settings that are texts, the value is the
@@ -132,8 +130,10 @@ def render() -> str:
     definitions: dict[str, Any] = schema["$defs"]
     lines = [HEAD, "## Keys", ""]
     lines += _table(schema, definitions, "")
+    first: dict[str, str] = {}
     for text, headings in _grouped(schema, definitions).items():
-        lines += ["", f"### `{'`, `'.join(headings)}`", "", text]
+        lines += ["", f"### `{'`, `'.join(headings)}`", ""]
+        lines += [_explained_once(line, headings[0], first) for line in text.split("\n")]
     lines += ["", *DECODING.splitlines()]
     lines += ["", "## Not supported yet", "", "Each of these settings is refused with an error.", ""]
     lines += ["| setting | values |", "|---|---|"]
@@ -148,6 +148,14 @@ def _grouped(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, l
         text = "\n".join([definition["description"], "", *_table(definition, definitions, heading)])
         grouped.setdefault(text, []).append(heading)
     return grouped
+
+
+def _explained_once(line: str, heading: str, first: dict[str, str]) -> str:
+    """A row that an earlier part has names that part in place of its text. ``first``: row -> its first heading."""
+    part = first.setdefault(line, heading)
+    if part == heading or line.count(" | ") != 3 or not line.startswith("| `"):
+        return line
+    return f"{line.rpartition(' | ')[0]} | As in `{part}`. |"
 
 
 def _parts(node: dict[str, Any], definitions: dict[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
