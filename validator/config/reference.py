@@ -132,8 +132,7 @@ def render() -> str:
     lines += _table(schema, definitions, "")
     first: dict[str, str] = {}
     for text, headings in _grouped(schema, definitions).items():
-        lines += ["", f"### `{'`, `'.join(headings)}`", ""]
-        lines += [_explained_once(line, headings[0], first) for line in text.split("\n")]
+        lines += ["", f"### `{'`, `'.join(headings)}`", "", *_explained_once(text.split("\n"), headings[0], first)]
     lines += ["", *DECODING.splitlines()]
     lines += ["", "## Not supported yet", "", "Each of these settings is refused with an error.", ""]
     lines += ["| setting | values |", "|---|---|"]
@@ -150,12 +149,17 @@ def _grouped(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, l
     return grouped
 
 
-def _explained_once(line: str, heading: str, first: dict[str, str]) -> str:
-    """A row that an earlier part has names that part in place of its text. ``first``: row -> its first heading."""
-    part = first.setdefault(line, heading)
-    if part == heading or line.count(" | ") != 3 or not line.startswith("| `"):
-        return line
-    return f"{line.rpartition(' | ')[0]} | As in `{part}`. |"
+def _explained_once(lines: list[str], heading: str, first: dict[str, str]) -> Iterator[str]:
+    """A part without the rows that an earlier part has, and their keys. ``first``: row -> its first heading."""
+    earlier: dict[str, list[str]] = {}
+    for line in lines:
+        part = first.setdefault(line, heading) if line.startswith("| `") else heading
+        if part == heading:
+            yield line
+        else:
+            earlier.setdefault(part, []).append(line.split(" | ")[0].removeprefix("| "))
+    for part, keys in earlier.items():
+        yield from ("", f"As in `{part}`: {', '.join(keys)}.")
 
 
 def _parts(node: dict[str, Any], definitions: dict[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
