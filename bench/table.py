@@ -33,6 +33,7 @@ DESCRIPTIONS: Final = {
 ONLY_IN_JSON: Final = {
     *("outcome", "status", "write_events_per_second", "validate_query_seconds", "jvm_cpu_seconds", "cells_in_memory"),
     *("jvm_resident_max_mib", "making_seconds", "lines_printed_in_the_outage", "missing_after_seconds"),
+    *("batches", "validate_whole_seconds", "after_warm_up_batches_over_2s", "after_warm_up_found_after_5s"),
 }
 """Rows of the JSON files that answer no question of a user."""
 

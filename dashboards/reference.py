@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dashboards.alerts import alerts, recordings
-from dashboards.rules import PLURAL, VALUE, Alert
+from dashboards.rules import Alert
 from dashboards.settings import Settings
 
 HEAD: Final = """\
@@ -36,7 +36,7 @@ publish `docs/runbooks`, and render the rules with `--runbooks`.
 that the pipeline declares (`guarantee:` in its configuration): a duplicate does not alert if the pipeline declares
 at-least-once.
 
-| alert | severity | fires when | for | kept for |
+| alert, with its runbook | severity | summary | for | kept for |
 |---|---|---|---|---|
 """
 
@@ -79,6 +79,5 @@ LIMITS: Final = """\
 def _row(alert: Alert) -> str:
     # Labels that the rule itself sets distinguish rules of the same name; labels of the series do not.
     page = f"[{alert.title.removeprefix('Streamproof')}](runbooks/{alert.name}.md)"
-    text = VALUE.sub("*n*", PLURAL.sub(r"\2", alert.description)).replace("{{ .Labels.", "*").replace(" }}", "*")
-    text = text.partition(" For the numbers by class")[0]  # a query with the label of one pipeline
+    text = alert.summary.replace("{{ .Labels.", "*").replace(" }}", "*")
     return f"| {page} | {alert.severity} | {text} | {alert.pending_for} | {alert.keep_firing_for or 'no'} |"

@@ -30,8 +30,6 @@ STATUS_PAGE: Final = (
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 
 
-VALUE: Final = re.compile(r"{{ \.Value \| (humanize\w*) }}")
-"""A formatted value in a text, such as `1.235M`, `2%` or `7m 29s`; unformatted it would be `1.234567e+06`."""
 PLURAL: Final = re.compile(r"{{ if eq \.Value 1\.0 }}(.*?){{ else }}(.*?){{ end }}")
 """Text that depends on whether the value is 1; written by :func:`plural`."""
 
