@@ -31,9 +31,35 @@ DESCRIPTIONS: Final = {
 
 
 ONLY_IN_JSON: Final = {
-    *("outcome", "status", "write_events_per_second", "validate_query_seconds", "jvm_cpu_seconds", "cells_in_memory"),
-    *("jvm_resident_max_mib", "making_seconds", "lines_printed_in_the_outage", "missing_after_seconds"),
-    *("batches", "validate_whole_seconds", "after_warm_up_batches_over_2s", "after_warm_up_found_after_5s"),
+    "outcome",
+    "status",
+    "write_events_per_second",
+    "validate_query_seconds",
+    "jvm_cpu_seconds",
+    "cells_in_memory",
+    "jvm_resident_max_mib",
+    "making_seconds",
+    "lines_printed_in_the_outage",
+    "missing_after_seconds",
+    "saved_verified",
+    "folded_verified",
+    "start_verified",
+    "saved_megabytes",
+    "ticks",
+    "cores_per_sidecar",
+    "load_average",
+    "seconds_per_batch",
+    "writer_cores",
+    "rate_written",
+    "batches_over_2s",
+    "plain_read_events_per_second",
+    "readyz_in_the_outage",
+    "missing_retracted",
+    "whole_events_per_second",
+    "batches",
+    "validate_whole_seconds",
+    "after_warm_up_batches_over_2s",
+    "after_warm_up_found_after_5s",
 }
 """Rows of the JSON files that answer no question of a user."""
 
@@ -48,12 +74,12 @@ The suffix of a row is its unit. These rows need an explanation:
 
 | row | meaning |
 |---|---|
-| `plain_read_events_per_second` | Spark's Kafka source reads the same topics and only sums the lengths of values |
-| `validate_events_per_second`, `whole_...` | events over the time of the sidecar's query, and of the whole command |
+| `validate_events_per_second` | events over the time of the sidecar's query |
+| `ratio_to_plain_read` | the same, over the rate at which Spark's Kafka source reads the topics and only sums \
+the lengths of values |
 | `dropped`, `missing_found` | ids that the load left out of results, and those that were found (the last window is \
 still open at the end) |
 | `repeated`, `duplicate_found` | ids that the load repeated in a result, and those that were found |
-| `driver_...`, `all_...` | the sidecar's Python process, and all its processes |
 | `all_resident_max_mib` | the sum of the largest sizes of all processes |
 | `together_max_mib` | largest memory of all processes at one time; a page that n processes share counts as 1/n |"""
 

@@ -44,8 +44,7 @@ file to start from, `config check FILE` the problems of a file, `config schema` 
   timing.idle_after=5s` overrides both. Values are YAML. For options and settings that are texts, the value is the
   given text without surrounding quotes. List positions count from 0 (`--set inputs.0.topic=clicks`). Below
   `kafka.options` and `spark.options` the rest of the path is one key: `--set kafka.options.security.protocol=SSL`. In
-  the environment, write `__` for each dot; the key is read in lower case. Set an option with capital letters in the
-  file or with `--set`.
+  the environment, write `__` for each dot; the key is read in lower case.
 """
 
 DECODING: Final = """\
@@ -119,8 +118,7 @@ minutes), years with a sign or more than four digits, leap seconds (`23:59:60`),
 with a zone name that is not in brackets (`10:00:00 +0000 UTC`, Go's `Time.String`), white space around the text, times
 without a date, RFC 1123 and local formats.
 
-An input that some parsers accept and others refuse is undecodable, so that an engine gets no violation for accepting or
-refusing it.
+An input that some parsers accept and others refuse is undecodable.
 """
 
 

@@ -367,10 +367,9 @@ HEAD: Final = """\
 The sidecar serves these metrics at `/metrics` of `metrics.address:metrics.port`.
 
 - **Labels.** Every metric has the label `pipeline`. No label contains an id, a key, an offset or a run.
-- **Start and restart.** Every class starts at 0 with the first scrape of a new state. After a restart `/metrics`
-  answers 503 until the totals are restored, so a counter never falls.
-- **Not measured yet.** The classes `inconsistent` and `wrong_value` stay at 0. In the report they are null in
-  `results`.
+- **Start and restart.** Every class starts at 0. After a restart `/metrics` answers 503 until the totals are restored,
+  so a counter never falls.
+- **Not measured yet.** `inconsistent` and `wrong_value` stay at 0 (null in the report).
 - **Exemplars.** In OpenMetrics the samples of `violations_confirmed_total` have exemplars: the id of the newest
   violation of that class and phase.
 
