@@ -1,7 +1,8 @@
 """The phases of a run: control before a fault, failure until it is healed, recovery until it has recovered.
 
 Source: SEMANTICS section 6. After a fault that has recovered, control begins again, as the baseline of the next fault.
-After one that has not recovered, recovery lasts until the next fault.
+After one that has not recovered, recovery lasts until the next fault. `phase_at` is the only definition: of the phases
+of the report, of the phase of a latency and of the phase of a violation.
 """
 
 from __future__ import annotations
@@ -74,35 +75,34 @@ def _over_us(window: FaultWindow, recovered_us: Mapping[str, int]) -> int | None
 
 
 def phase_at(
-    instant: int, faults: Sequence[FaultWindow], recovered_us: Mapping[str, int]
+    instant_us: int, faults: Sequence[FaultWindow], recovered_us: Mapping[str, int]
 ) -> tuple[str, FaultWindow | None]:
-    """Return (phase, its fault) of an instant. ``faults``: those that `injected` returns."""
-    before = [w for w in faults if (w.injected_us or 0) <= instant]
-    active = [w for w in before if (healed := healed_us(w)) is None or healed > instant]
-    if active:
-        return "failure", active[-1]
-    if not before:
+    """Return (phase, its fault) of an instant, as SEMANTICS section 6 defines them. Control has no fault.
+
+    ``faults``: those that `injected` returns. ``recovered_us``: fault's id -> instant of its recovery, as far as it is
+    known. Until it is known, recovery lasts.
+    """
+    fault = fault_at(instant_us, faults)
+    if fault is None:
         return "control", None
-    last = max(before, key=lambda w: healed_us(w) or 0)
-    over = _over_us(last, recovered_us)
-    return ("control", None) if over is not None and over <= instant else ("recovery", last)
+    if _is_active(fault, instant_us):
+        return "failure", fault
+    over = _over_us(fault, recovered_us)
+    return ("control", None) if over is not None and over <= instant_us else ("recovery", fault)
 
 
-def attributed_phase(instant_us: int, windows: Sequence[FaultWindow]) -> tuple[str, str | None]:
-    """Return (phase, fault name) of an instant: the newest active fault, else the last one that was healed before."""
-    active = [w for w in windows if _is_injected(w, instant_us) and not _is_healed(w, instant_us)]
-    if active:
-        newest = max(active, key=lambda w: w.injected_us or 0)
-        return "failure", newest.name
-    over = [w for w in windows if _is_healed(w, instant_us)]
-    if over:
-        return "recovery", max(over, key=lambda w: w.healed_us or 0).name
-    return "control", None
+def fault_at(instant_us: int, faults: Sequence[FaultWindow]) -> FaultWindow | None:
+    """Return the fault to which an instant is attributed: the newest active fault, else the last one that was healed;
+    None before the first injection.
+
+    ``faults``: those that `injected` returns. An instant after the recovery stays attributed to the fault. Its effects
+    can outlast the recovery of the output rate.
+    """
+    before = [w for w in faults if (w.injected_us or 0) <= instant_us]
+    active = [w for w in before if _is_active(w, instant_us)]
+    return active[-1] if active else max(before, key=lambda w: healed_us(w) or 0, default=None)
 
 
-def _is_injected(window: FaultWindow, instant_us: int) -> bool:
-    return window.injected_us is not None and window.injected_us <= instant_us
-
-
-def _is_healed(window: FaultWindow, instant_us: int) -> bool:
-    return window.healed_us is not None and window.healed_us <= instant_us
+def _is_active(window: FaultWindow, instant_us: int) -> bool:
+    healed = healed_us(window)
+    return healed is None or healed > instant_us

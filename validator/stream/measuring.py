@@ -181,7 +181,8 @@ def _published(found: list[MeasuredPhase], record: RunRecord) -> tuple[Phase, ..
     for i, phase in enumerate(found):
         place = names[i]
         # Violations are recorded by phase and fault name, so the counts are exact only if a pair belongs to a single
-        # stretch of a single fault. Violations of a later control phase are counted with the recovery before it.
+        # stretch of a single fault. Violations of a later control phase are counted with the recovery before it: some
+        # were recorded before the recovery was known.
         is_unique = names.count(place) == 1 and repeated.count(place[1] or "") < 2 and (place[1] is not None or i == 0)
         bare = Phase(
             *place, phase.stretch.start_us, phase.stretch.end_us, _violations(record, place) if is_unique else {}
@@ -210,6 +211,7 @@ def _name(phase: MeasuredPhase) -> str | None:
 def _violations(record: RunRecord, place: tuple[str, str | None]) -> dict[str, int]:
     counts = dict.fromkeys(("missing", "duplicate", "misplaced", "unknown_id"), 0)
     for (phase, fault, name), count in record.by_phase.items():
-        if (phase, fault) == place and name in counts:
-            counts[name] = max(0, count)
-    return counts
+        counted_with = "recovery" if phase == "control" and fault is not None else phase
+        if (counted_with, fault) == place and name in counts:
+            counts[name] += count
+    return {name: max(0, count) for name, count in counts.items()}

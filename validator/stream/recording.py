@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from validator.core.judging import Effects
-from validator.measure.phases import attributed_phase
+from validator.measure.phases import fault_at, injected
 from validator.state.recorded_violations import ViolationChange, summed
 from validator.state.tables import StateTables, Table, rows_of
 from validator.stream.failpoints import reach
@@ -57,12 +57,12 @@ def record(
 
 def _record_violations(rows: Sequence[dict[str, Any]], context: CommitContext, run: RunRecord) -> Recorded:
     """Append violations, each with the phase and the fault of the instant at which it occurred."""
-    phases: dict[int | None, tuple[str, str | None]] = {None: ("control", None)}
+    faults = injected(run.faults)
+    phases = run.phases_at(row["at_us"] for row in rows if row["at_us"] is not None)
+    names = {at_us: fault.name for at_us in phases if (fault := fault_at(at_us, faults)) is not None}
     for row in rows:
         at_us = row.pop("at_us")
-        if at_us not in phases:
-            phases[at_us] = attributed_phase(at_us, run.faults)
-        row["phase"], row["fault"] = phases[at_us]
+        row["phase"], row["fault"] = phases.get(at_us, "control"), names.get(at_us)
         row["batch"], row["lookup_us"] = context.batch, context.lookup_us
     table = rows_of(Table.VIOLATIONS, rows)
     context.tables.append(table, Table.VIOLATIONS, writer=context.writer, version=context.batch)

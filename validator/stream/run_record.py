@@ -133,6 +133,12 @@ class RunRecord:
         if input_events:
             self.events_per_second = input_events / seconds
 
+    def phases_at(self, instants_us: Iterable[int]) -> dict[int, str]:
+        """Return the phase of each instant, as far as faults and recoveries are known now."""
+        faults = injected(self.faults)
+        recovered = {} if self.ledger is None else self.ledger.recovered_us
+        return {instant_us: phase_at(instant_us, faults, recovered)[0] for instant_us in set(instants_us)}
+
     def latency_measured(self, rows: Iterable[Mapping[str, Any]], resolution_us: int | None = 0) -> None:
         """Add rows of `validator.measure.latency.latency_buckets`. A batch is counted once.
 
@@ -140,13 +146,12 @@ class RunRecord:
         """
         found = list(rows)
         counted = -1 if self.measured_batch is None else self.measured_batch
-        faults = injected(self.faults)
-        recovered = {} if self.ledger is None else self.ledger.recovered_us
+        phases = self.phases_at(row["second"] * SECOND_US for row in found)
         for row in found:
             if row["definition"] == EVERY_RESULT or row["batch"] <= counted:
                 continue
-            phase, _ = phase_at(row["second"] * SECOND_US, faults, recovered)
-            of_phase = self.latency_by_phase.setdefault((row["definition"], phase), Tally())
+            place = (row["definition"], phases[row["second"] * SECOND_US])
+            of_phase = self.latency_by_phase.setdefault(place, Tally())
             for tally in (self.latency[row["definition"]], of_phase):
                 tally.add_bucket(row["bucket"], row["results"], row["sum_us"] / 1e6, row["max_us"] / 1e6)
         if self.ledger is not None:
