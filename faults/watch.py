@@ -41,8 +41,8 @@ def _heal(orders: bytes) -> int:
     from faults.errors import FaultError
     from faults.healing import heal_all
     from faults.journal import Journal
+    from faults.orders import Orders
     from faults.topic import FaultsTopicWriter
-    from faults.watchdog import Orders
     from validator.model.terminal import plain
 
     def say(line: str) -> None:

@@ -8,19 +8,11 @@ from pathlib import Path
 from typing import Final, Self
 
 from faults import watch
-from faults.config import FaultConfig, KafkaSection, LimitsSection
+from faults.config import FaultConfig
 from faults.errors import FaultError
-from faults.section import Section
+from faults.orders import Orders
 
 LOG_FILE: Final = "watchdog.log"
-
-
-class Orders(Section):
-    """What the watchdog needs besides the journal. Written to its pipe, since options may be secret."""
-
-    state: Path
-    kafka: KafkaSection | None
-    limits: LimitsSection
 
 
 class Watchdog:

@@ -17,10 +17,10 @@ from faults.backends import relay, relay_namespace
 from faults.backends.processes import status_of
 from faults.errors import FaultRefused
 from testbed.checkout import python_path, streamproof
-from testbed.demo.stop import Stop
 from testbed.engines.settings import Node
 from testbed.processes import OwnedProcess
 from testbed.run_files import write_yaml
+from testbed.stop import Stop
 
 TARGET: Final = "node"
 """The name of the target for the fault runner."""

@@ -20,8 +20,8 @@ from testbed.campaign.plan import DELAYS, REFERENCE, CampaignPlan, PlanError, lo
 from testbed.campaign.result import RunResult
 from testbed.campaign.table import Table, table
 from testbed.checkout import machine, version
-from testbed.demo.stop import Stop, stop_on_signals
 from testbed.engines.registry import REGISTRY
+from testbed.stop import Stop, stop_on_signals
 from validator.model.terminal import plain
 from validator.model.wording import plural
 from validator.stream.jars import SIDECAR_LOCK, resolve

@@ -15,8 +15,8 @@ from testbed.campaign.one_run import OneRun
 from testbed.campaign.plan import DELAYS, CampaignPlan
 from testbed.campaign.result import RunResult
 from testbed.demo.folder import DemoFolder
-from testbed.demo.stop import Stop
 from testbed.node import NodeRelay
+from testbed.stop import Stop
 from validator.publish.atomic import replace_file
 
 _LIST_SECONDS_MAX: Final = 10.0

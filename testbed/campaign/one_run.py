@@ -24,7 +24,6 @@ from testbed.campaign.result import ReadBack, RunResult, result_of
 from testbed.checkout import python_path, streamproof
 from testbed.demo.files import EFFECTIVE_FILE
 from testbed.demo.sidecar import DemoSidecar, is_settled
-from testbed.demo.stop import Stop
 from testbed.engines.base import ProcessEngine, ReferenceEngine
 from testbed.engines.real import RealEngine, RealEngineSettings
 from testbed.engines.registry import REGISTRY, make_engine
@@ -32,6 +31,7 @@ from testbed.engines.settings import EngineSettings
 from testbed.node import NodeRelay
 from testbed.processes import OwnedProcess
 from testbed.run_files import SidecarFile, Topics, operator_of, write_load
+from testbed.stop import Stop
 from validator.publish.report import REPORT_FILE
 
 SIDECAR_READY_SECONDS_MAX: Final = 180.0

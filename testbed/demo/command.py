@@ -19,7 +19,7 @@ from testbed.demo.folder import DemoFolder
 from testbed.demo.options import plan_of
 from testbed.demo.pipeline import Demo
 from testbed.demo.screen import Screen
-from testbed.demo.stop import stop_on_signals
+from testbed.stop import stop_on_signals
 from validator.stream.jars import SIDECAR_LOCK, resolve
 
 

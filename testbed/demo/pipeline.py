@@ -35,10 +35,10 @@ from testbed.demo.scenario_run import ScenarioRun, supervised_sidecar
 from testbed.demo.screen import Screen
 from testbed.demo.sidecar import DemoSidecar, is_settled
 from testbed.demo.single_fault import DemoFault
-from testbed.demo.stop import Stop
 from testbed.engines.base import ProcessEngine
 from testbed.engines.real import RealEngine
 from testbed.processes import OwnedProcess
+from testbed.stop import Stop
 from validator.publish import text
 from validator.publish.report_types import Report
 

@@ -21,7 +21,6 @@ from testbed.checkout import python_path, streamproof
 from testbed.demo.brokers import DemoBrokers
 from testbed.demo.scenario import Scenario
 from testbed.demo.sidecar import DemoSidecar
-from testbed.demo.stop import Stop
 from testbed.demo.supervisor import SupervisedProcess, Supervisor, supervised_processes
 from testbed.demo.targets import (
     BROKER,
@@ -43,6 +42,7 @@ from testbed.node import PROXY_READY, NodeRelay
 from testbed.ports import free_port
 from testbed.processes import OwnedProcess
 from testbed.run_files import write_yaml
+from testbed.stop import Stop
 
 READY_SECONDS_MAX: Final = 180.0
 _LOOK_SECONDS: Final = 0.1

@@ -19,7 +19,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from validator.cli import machine, pipeline
-from validator.cli.doctor import CheckResult, print_findings, run
+from validator.cli.check_result import CheckResult
+from validator.cli.doctor import print_findings, run
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config

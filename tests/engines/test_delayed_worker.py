@@ -19,10 +19,10 @@ import pytest
 from testbed import node
 from testbed.broker import EmbeddedBroker
 from testbed.campaign.delay import ABOVE_TIMEOUT, delay
-from testbed.demo.stop import Stop
 from testbed.engines.real import LOCAL
 from testbed.engines.settings import Guarantee
 from testbed.node import NodeRelay
+from testbed.stop import Stop
 from tests.engines.killed_run import FLUSHING_EVENTS, READY_SECONDS_MAX, KilledRun
 
 _DELAY_SECONDS = ABOVE_TIMEOUT * LOCAL.session_timeout_seconds

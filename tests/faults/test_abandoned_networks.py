@@ -19,7 +19,7 @@ from tests.faults.stage import ROOT, wait_until
 _OWNER = """
 import sys, threading
 from pathlib import Path
-from testbed.demo.stop import Stop
+from testbed.stop import Stop
 from testbed.node import NodeRelay
 made = NodeRelay(Path(sys.argv[1]))
 made.start(Stop())

@@ -17,9 +17,9 @@ from faults.journal import read
 from testbed.demo.brokers import DemoBrokers
 from testbed.demo.scenario import scenario_of
 from testbed.demo.scenario_run import ScenarioRun
-from testbed.demo.stop import Stop
 from testbed.demo.targets import state_folder
 from testbed.engines.base import ProcessEngine
+from testbed.stop import Stop
 from tests.faults.stage import WITHIN_SECONDS, is_alive, wait_until
 
 

@@ -22,7 +22,7 @@ from testbed.demo.folder import DemoFolder
 from testbed.demo.options import DemoPlan
 from testbed.demo.pipeline import Demo
 from testbed.demo.screen import Screen
-from testbed.demo.stop import stop_on_signals
+from testbed.stop import stop_on_signals
 from tests.pages import chromium, picture_sources
 from tests.pages.chromium import Browser
 from validator.publish import history, html

@@ -13,12 +13,12 @@ import pytest
 from testbed.campaign import one_run
 from testbed.campaign.matrix import Cell, Run
 from testbed.campaign.one_run import OneRun
-from testbed.demo.stop import Stop
 from testbed.engines.base import ReferenceEngine
 from testbed.engines.effective import Effective
 from testbed.engines.flink import FlinkEngine
 from testbed.engines.real import RealEngineSettings
 from testbed.engines.settings import EngineSettings
+from testbed.stop import Stop
 from tests.unit.campaign_results import plan
 from validator.config.load import load
 from validator.config.model import Config

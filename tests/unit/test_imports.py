@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -17,7 +18,18 @@ from validator.oracles.seam import Oracle
 from validator.settings.formats import kinds as formats
 
 ROOT = Path(__file__).parents[2]
-OURS = {"validator", "generator", "faults", "testbed", "dashboards", "bench", "chaosstreamproof", "tests"}
+# Product packages, what runs them on one machine, and what measures and checks both.
+FLOOR = {
+    "validator": 0,
+    **dict.fromkeys(("generator", "faults", "dashboards"), 1),
+    "chaosstreamproof": 2,
+    "testbed": 3,
+    "bench": 4,
+    "tests": 5,
+}
+OURS = set(FLOOR)
+# Within testbed: brokers, processes and engines <- demo <- campaign.
+TESTBED_LEVEL = {"demo": 1, "campaign": 2}
 
 # Within validator: model <- settings, config, codecs, oracles, reconcile, core, measure <- state, stream, publish <-
 # cli
@@ -48,7 +60,8 @@ def imports_of(*packages: str) -> Iterator[Import]:
             yield from imports_in(file)
 
 
-def imports_in(file: Path) -> Iterator[Import]:
+@cache
+def imports_in(file: Path) -> tuple[Import, ...]:
     tree = ast.parse(file.read_bytes(), filename=str(file))
     inside_functions = {
         node
@@ -56,20 +69,33 @@ def imports_in(file: Path) -> Iterator[Import]:
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for node in ast.walk(function)
     }
-    for node in ast.walk(tree):
-        for module in modules_named_by(node, file):
-            yield Import(file, node.lineno, module, node in inside_functions)
+    return tuple(
+        Import(file, node.lineno, module, node in inside_functions)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for module in modules_named_by(node, file)
+    )
 
 
-def modules_named_by(node: ast.AST, file: Path) -> list[str]:
+def modules_named_by(node: ast.Import | ast.ImportFrom, file: Path) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
-    if isinstance(node, ast.ImportFrom):
-        parents = file.relative_to(ROOT).parts[: -node.level] if node.level else ()
-        base = ".".join([*parents, *([node.module] if node.module else [])])
-        # In `from validator import stream` the package is among the imported names.
-        return [f"{base}.{alias.name}" for alias in node.names] if base in OURS else [base]
-    return []
+    parents = file.relative_to(ROOT).parts[: -node.level] if node.level else ()
+    base = ".".join([*parents, *([node.module] if node.module else [])])
+    # In `from validator import stream` and `from validator.cli import machine` the names are modules.
+    named = [f"{base}.{alias.name}" for alias in node.names]
+    return named if base in OURS else [name if is_module(name) else base for name in named]
+
+
+@cache
+def is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
+def module_of(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def room(module: str) -> str:
@@ -99,6 +125,36 @@ def test_packages_have_no_import_cycle() -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(" <- ".join(error.args[1]))
+
+
+def test_modules_have_no_import_cycle() -> None:
+    """Imports in functions count: two such modules can only be understood together."""
+    graph: dict[str, set[str]] = {}
+    for used in imports_of(*OURS):
+        graph.setdefault(module_of(used.file), set()).add(used.module)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
+
+
+def test_no_floor_imports_one_above_it() -> None:
+    """Except the command line of the sidecar, which the next test limits."""
+
+    def is_upward(used: Import) -> bool:
+        own, other = used.file.relative_to(ROOT).parts[0], used.module.split(".")[0]
+        return own != "validator" and other in OURS and FLOOR[other] > FLOOR[own]
+
+    complain([used for used in imports_of(*OURS) if is_upward(used)])
+
+
+def test_the_testbed_has_levels() -> None:
+    def is_upward(used: Import) -> bool:
+        own, other = used.file.relative_to(ROOT).parts[1], room(used.module)
+        is_own = used.module.startswith("testbed.")
+        return is_own and TESTBED_LEVEL.get(other, 0) > TESTBED_LEVEL.get(own, 0)
+
+    complain([used for used in imports_of("testbed") if is_upward(used)])
 
 
 def test_the_sidecar_runs_without_generator_faults_and_testbed() -> None:

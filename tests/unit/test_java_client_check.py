@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 
 from tests.unit import publish_snapshots
 from validator.cli import clients
-from validator.cli.doctor import CheckResult
+from validator.cli.check_result import CheckResult
 from validator.config.model import Config
 
 pytestmark = pytest.mark.unit

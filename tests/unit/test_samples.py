@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from validator.cli import samples
-from validator.cli.doctor import CheckResult
+from validator.cli.check_result import CheckResult
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config

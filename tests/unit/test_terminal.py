@@ -20,7 +20,7 @@ from faults import command
 from faults.backends.impairment import Impairment, LinkStatus
 from tests.unit.publish_snapshots import NOON_US, broken, clean, config, newest, violation
 from validator.cli import doctor
-from validator.cli.doctor import problem
+from validator.cli.check_result import problem
 from validator.cli.main import main
 from validator.model.snapshot import FaultWindow, Snapshot
 from validator.model.terminal import OBEYED, plain, plain_json, shell_word

@@ -18,7 +18,7 @@ import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from validator.cli.doctor import CheckResult, note, ok, problem
+from validator.cli.check_result import CheckResult, note, ok, problem
 from validator.config.model import Config
 from validator.model.kafka_options import OptionsRefused, librdkafka_options
 from validator.model.kafka_refusals import Refusal, refusal

@@ -3,36 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal, TextIO
+from typing import TextIO
 
+from validator.cli.check_result import CheckResult
 from validator.cli.exits import PASS, UNKNOWN
 from validator.config.model import Config
 from validator.model.terminal import plain
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """The result of one check. A ``note`` requires no action; a ``problem`` says after a semicolon how to fix it."""
-
-    status: Literal["ok", "note", "problem"]
-    subject: str
-    text: str
-
-
-def ok(subject: str, text: str) -> CheckResult:
-    """A finding without a problem."""
-    return CheckResult("ok", subject, f"{text}.")
-
-
-def note(subject: str, text: str) -> CheckResult:
-    """A finding that requires no action but has a consequence."""
-    return CheckResult("note", subject, f"{text}.")
-
-
-def problem(subject: str, text: str, fix: str) -> CheckResult:
-    """A finding that has to be fixed, and how."""
-    return CheckResult("problem", subject, f"{text}; {fix}.")
 
 
 def run(config: Config | None, stream: TextIO) -> int:

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from validator.cli.doctor import CheckResult, note, ok, problem
+from validator.cli.check_result import CheckResult, note, ok, problem
 from validator.stream import jars
 
 PYTHON_MIN: Final = (3, 11)

@@ -13,7 +13,7 @@ from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, Topi
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ResourceType
 
 from validator.cli import clients, samples
-from validator.cli.doctor import CheckResult, note, ok, problem
+from validator.cli.check_result import CheckResult, note, ok, problem
 from validator.cli.machine import disk
 from validator.config.model import Config
 from validator.model.classes import Guarantee

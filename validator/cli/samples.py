@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from validator.cli.doctor import CheckResult, note, ok, problem
+from validator.cli.check_result import CheckResult, note, ok, problem
 from validator.codecs.one_record import Event, Result, Undecodable
 from validator.config.model import Config
 from validator.model.kafka_options import OptionsRefused

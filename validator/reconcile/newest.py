@@ -8,16 +8,13 @@ maximum over offsets, so it depends neither on the order of facts nor on batch b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from validator.model.arrays import ABSENT, Bools, Ints, ints, one_array
 from validator.reconcile.by_id import OF_KEY, keys_of_cells
-
-if TYPE_CHECKING:
-    from validator.reconcile.cells import Cells
 
 PARTS: Final = ("count", "a", "b")
 
@@ -36,6 +33,25 @@ _PARTITIONS: Final = 2**20
 """More partitions than a topic has."""
 
 
+class CellColumns(Protocol):
+    """What this fold reads and writes of `validator.reconcile.cells.Cells`, with which it shares the columns."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, name: str) -> Ints: ...
+    def __setitem__(self, name: str, values: Ints) -> None: ...
+    def array(self, name: str) -> Ints:
+        """Return a column as a view to be written to."""
+
+    def put(self, name: str, rows: Ints | slice, values: Ints | int) -> None:
+        """Write ``values`` to ``rows`` of a column."""
+
+    def keys(self, rows: Ints | None = None) -> pa.Array:
+        """Return the keys of ``rows``, by default of all cells."""
+
+    def rows_of(self, windows: Ints, keys: pa.Array | pa.ChunkedArray, *, adding: bool = False) -> Ints:
+        """Return the row numbers of cells; ``adding`` creates those that do not exist."""
+
+
 class Newest:
     """The newest results of the keys of ``cells``.
 
@@ -43,7 +59,7 @@ class Newest:
     do not decide, since a recreated topic has the earlier offsets again.
     """
 
-    def __init__(self, cells: Cells) -> None:
+    def __init__(self, cells: CellColumns) -> None:
         self._cells = cells
         self._topics: dict[str, int] = {}
         # Results since `settle`: row of the key, batch, offset, and lookup instant.

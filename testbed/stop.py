@@ -1,4 +1,4 @@
-"""Interrupts the demo: a signal sets an event that every wait checks, and never interrupts the clean-up."""
+"""Interrupts a demo or campaign: a signal sets an event that every wait checks, and never interrupts the clean-up."""
 
 from __future__ import annotations
 
