@@ -15,6 +15,7 @@ from tests.unit import publish_snapshots
 from validator.cli import clients
 from validator.cli.check_result import CheckResult
 from validator.config.model import Config
+from validator.stream import jars
 
 pytestmark = pytest.mark.unit
 
@@ -104,3 +105,12 @@ def test_a_timeout_is_a_note_if_librdkafka_read_the_topics(
 def test_later_topics_have_the_usual_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     found = checked(FakeJava(TIMED_OUT, 20.0, 0.0, 20.0), (), monkeypatch)
     assert found.text.startswith("no record of output came within 8 s; ")
+
+
+def test_a_jvm_that_does_not_start_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\necho 'NOTE: Picked up JDK_JAVA_OPTIONS: -Xss4m' >&2\necho 'Error: no room' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setattr(clients.jars, "find_java", lambda: SimpleNamespace(executable=java))
+    with pytest.raises(jars.PrerequisiteError, match=r"could be started \(Error: no room\)"), clients.running_jvm():
+        pass

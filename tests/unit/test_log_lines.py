@@ -58,12 +58,12 @@ def test_text_of_the_jvm_becomes_the_message_of_an_object(capfd: pytest.CaptureF
     lines = JsonLines(pipeline="clicks", run="r", now=lambda: datetime(2026, 1, 31, tzinfo=UTC))
     own = json.dumps({"level": "error", "run": "r", "message": "of log4j"})
     lines.pass_on(own)
-    lines.pass_on("WARNING: Using incubator modules: jdk.incubator.vector")
+    lines.pass_on("# A fatal error has been detected")
     lines.pass_on('{"some": "object"}')
     first, *others = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     assert first == json.loads(own)
     assert [line.pop("message") for line in others] == [
-        "JVM: WARNING: Using incubator modules: jdk.incubator.vector", 'JVM: {"some": "object"}'
+        "JVM: # A fatal error has been detected", 'JVM: {"some": "object"}'
     ]  # fmt: skip
     assert {line["level"] for line in others} == {"info"}
     assert {(line["pipeline"], line["run"], line["time"]) for line in others} == {

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import queue
 import socket
 import struct
-import subprocess
 import threading
 
 import pytest
@@ -14,7 +12,6 @@ from py4j.java_gateway import GatewayClient
 from py4j.protocol import ERROR
 
 from validator.config.options import Options
-from validator.stream import session
 from validator.stream.session import SessionUnfit, for_a_small_jvm, silence_py4j, split_secrets, take_secrets
 
 
@@ -29,19 +26,6 @@ from validator.stream.session import SessionUnfit, for_a_small_jvm, silence_py4j
 )
 def test_a_chosen_garbage_collector_stays_the_only_one(given: str, elsewhere: list[str], expected: str) -> None:
     assert for_a_small_jvm(given, elsewhere) == expected
-
-
-def test_what_the_jvm_writes_to_stderr_can_be_read_line_by_line() -> None:
-    lines: queue.Queue[str] = queue.Queue()
-    session.read_stderr(lines.put)
-    try:
-        with session._stderr_of_the_jvm() as stderr:
-            subprocess.run(["sh", "-c", "echo WARNING: one >&2; printf 'two \\377' >&2"], check=True, stderr=stderr)
-    finally:
-        session.read_stderr(None)
-    assert [lines.get(timeout=60), lines.get(timeout=60)] == ["WARNING: one", "two \ufffd"]
-    with session._stderr_of_the_jvm() as stderr:
-        assert stderr is None
 
 
 def test_java_properties_that_may_be_secrets_leave_the_command_line() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from validator.model.kafka_options import OptionsRefused, librdkafka_options
 from validator.model.kafka_refusals import Refusal, refusal
 from validator.stream import jars
 from validator.stream.clients import for_java, refined
+from validator.stream.jvm_output import without_noise
 from validator.stream.sampling import no_answer
 
 _SECONDS_MAX: Final = 8.0
@@ -139,18 +141,22 @@ def running_jvm() -> Iterator[Any]:
     """The py4j view of a JVM with the Kafka client of the lock file. Raises `jars.PrerequisiteError`."""
     spark_jars = Path(pyspark.__file__).parent / "jars"
     kafka = [jar for jar in jars.resolve(jars.SIDECAR_LOCK) if jar.name.startswith("kafka-clients")]
-    try:
-        port, token, process = launch_gateway(
-            jarpath=str(next(spark_jars.glob("py4j-*.jar"))),
-            classpath=os.pathsep.join(map(str, [*kafka, spark_jars / "*"])),
-            javaopts=["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
-            java_path=str(jars.find_java().executable),
-            die_on_exit=True,
-            enable_auth=True,
-            return_proc=True,
-        )
-    except (OSError, ValueError, Py4JError) as error:
-        raise jars.PrerequisiteError(f"no JVM could be started ({error}): see the line `java` above.") from error
+    with tempfile.TemporaryFile("w+", errors="replace") as said:
+        try:
+            port, token, process = launch_gateway(
+                jarpath=str(next(spark_jars.glob("py4j-*.jar"))),
+                classpath=os.pathsep.join(map(str, [*kafka, spark_jars / "*"])),
+                javaopts=["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+                java_path=str(jars.find_java().executable),
+                die_on_exit=True,
+                enable_auth=True,
+                return_proc=True,
+                redirect_stderr=said,
+            )
+        except (OSError, ValueError, Py4JError) as error:
+            said.seek(0)
+            why = without_noise(said.read()) or str(error)
+            raise jars.PrerequisiteError(f"no JVM could be started ({why}): see the line `java` above.") from error
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
     try:
         yield gateway.jvm

@@ -70,9 +70,9 @@ def validate(given: argparse.Namespace) -> int:
     lines: Lines = given.lines
     lines.set_pipeline(config.pipeline)
     if isinstance(lines, JsonLines):
-        from validator.stream.session import read_stderr
+        from validator.stream.jvm_output import OUTPUT
 
-        read_stderr(lines.pass_on)
+        OUTPUT.read_by(lines.pass_on)
     notices = None if given.once or given.quiet else Notices(lines.say)
     with _for_the_owner_only():
         status = int(

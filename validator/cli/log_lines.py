@@ -60,7 +60,7 @@ class JsonLines:
         self._write("info", line)
 
     def pass_on(self, line: str) -> None:
-        """Write a line that the JVM wrote to its stderr. An object with ``run`` has the layout of `set_pipeline` and
+        """Write a line that the JVM wrote. An object with ``run`` has the layout of `set_pipeline` and
         stays as it is; other text becomes the message of an object.
 
         May be called by a thread that still runs while Python exits, so it does not use the buffer of stderr.

@@ -18,6 +18,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 
 from validator.model.kafka_refusals import TRANSIENT, refusal
+from validator.stream.jvm_output import OUTPUT
 
 _CAUSES_MAX: Final = 10
 _LETTERS_MAX: Final = 300
@@ -238,6 +239,9 @@ def why_jvm_ended(within_seconds: float = 0.0) -> str | None:
         how = f"{signal.Signals(-status).name} ended it"
     if status == -signal.SIGKILL:
         how += "; the kernel sends this signal when memory runs out"
+    OUTPUT.drain()
+    if words := OUTPUT.last_lines():
+        how += f"; its last lines: {words[:_LETTERS_MAX]}"
     return f"the Spark JVM ended ({how}): {_GOES_ON}"
 
 

@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext, accumulators
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.version import __version__ as spark_version
 
@@ -26,6 +27,7 @@ from validator.config.options import secret_property
 from validator.state.folder import open_new
 from validator.stream import python_daemon, shipping
 from validator.stream.jars import user_cache
+from validator.stream.jvm_output import OUTPUT
 
 TUNED: Final[dict[str, str]] = {
     "spark.sql.adaptive.enabled": "false",
@@ -80,18 +82,6 @@ class _Launch(dict[str, Any]):
     def __setitem__(self, name: str, value: object) -> None:
         # The `preexec_fn` of PySpark ignores only SIGINT.
         super().__setitem__(name, _ignore_ending if name == "preexec_fn" else value)
-
-
-_stderr_reader: Callable[[str], None] | None = None
-
-
-def read_stderr(reader: Callable[[str], None] | None) -> None:
-    """Call ``reader``, in a thread, with each line that JVMs started from now on write to stderr. This includes text
-    that no logger can lay out, such as warnings about Spark's Java options. None: the JVM writes to this process's
-    stderr.
-    """
-    global _stderr_reader
-    _stderr_reader = reader
 
 
 def _ignore_ending() -> None:
@@ -287,8 +277,12 @@ def _launched(settings: Mapping[str, str], inherit: Sequence[int], withheld: Col
         own = f"--load-spark-defaults --properties-file {shlex.quote(str(file))}"
         os.environ[_ARGUMENTS] = f"{own} {arguments or 'pyspark-shell'}"
         try:
-            with _ctrl_c_delayed(), _stderr_of_the_jvm() as stderr:
-                return launch_gateway(popen_kwargs=_Launch(pass_fds=tuple(inherit), stderr=stderr))
+            with _ctrl_c_delayed(), OUTPUT.sink() as sink:
+                return launch_gateway(popen_kwargs=_Launch(pass_fds=tuple(inherit), stdout=sink, stderr=sink))
+        except PySparkRuntimeError:
+            # The JVM did not start. Its lines say why, and precede the sentence about it.
+            OUTPUT.drain()
+            raise
         finally:
             os.environ.update(kept)
             if arguments is None:
@@ -325,27 +319,6 @@ def _ctrl_c_delayed() -> Iterator[None]:
         if is_interrupted:
             # This replaces an error of the launch, because Ctrl-C may have caused that error.
             raise KeyboardInterrupt
-
-
-@contextmanager
-def _stderr_of_the_jvm() -> Iterator[int | None]:
-    """The file descriptor that a JVM started within this context gets as its stderr (None: this process's)."""
-    if (reader := _stderr_reader) is None:
-        yield None
-        return
-    source, sink = os.pipe()
-
-    def pass_on() -> None:
-        with os.fdopen(source, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                reader(line.rstrip("\n"))
-
-    # A daemon: the JVM, which holds the other end, ends after this process.
-    threading.Thread(target=pass_on, name="stderr of the JVM", daemon=True).start()
-    try:
-        yield sink
-    finally:
-        os.close(sink)
 
 
 def _escaped(text: str) -> str:
