@@ -66,6 +66,23 @@ class RunFault:
         self._relay = relay
         self._probe = probe
 
+    @property
+    def may_end(self) -> frozenset[int]:
+        """The instances that the fault ends, or that may end because of it: a worker that was replaced can give up."""
+        fault = self._run.cell.fault
+        if fault == "none":
+            return frozenset()
+        return frozenset({_WORKER, *self._supervisors}) if fault == "crash" else frozenset({_WORKER})
+
+    @property
+    def may_end_later(self) -> frozenset[int]:
+        """The worker of an engine whose Supervisor may replace it because of the fault, also after the healing."""
+        return frozenset({_WORKER}) & self.may_end if self._supervisors else frozenset()
+
+    @property
+    def _supervisors(self) -> tuple[int, ...]:
+        return tuple(one.number for one in self._engine.instances if one.role == "supervisor")
+
     def do(self) -> None:
         """Inject, verify, hold, heal, verify and report. Raises FaultFailed, EngineError, FaultError."""
         fault = self._run.cell.fault
@@ -95,7 +112,7 @@ class RunFault:
 
     def _crash(self) -> None:
         """Kill the worker, and any process that would restart it at once, for the whole failure phase."""
-        numbers = (_WORKER, *(i.number for i in self._engine.instances if i.role == "supervisor"))
+        numbers = (_WORKER, *self._supervisors)
         pids = [i.pid for i in self._engine.instances if i.number in numbers and i.pid is not None]
         self._publish("injected")
         for number in reversed(numbers):

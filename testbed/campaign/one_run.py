@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from testbed.broker import EmbeddedBroker
+from testbed.campaign.engine_watch import EngineWatch
 from testbed.campaign.fault import READY_SECONDS_MAX, RunFault
 from testbed.campaign.matrix import Run
 from testbed.campaign.plan import RATE_WINDOWS, REFERENCE, CampaignPlan
@@ -76,6 +77,7 @@ class OneRun:
         self._topics = Topics(*(f"{run.name}-{name}" for name in _TOPICS))
         self._watched: list[OwnedProcess] = []
         self._engine: ProcessEngine | None = None
+        self._engine_watch: EngineWatch | None = None
         self._ended = threading.Event()
         """Set before the engine is killed, so that the fault's thread starts nothing more."""
 
@@ -139,6 +141,7 @@ class OneRun:
         stack.callback(self._kill_engine)
         engine.start()
         self._stop.result(pool.submit(engine.ready, READY_SECONDS_MAX), meanwhile=self._look)
+        self._engine_watch = EngineWatch(engine, "control")
         self._say(f"{engine.name} is ready: {', '.join(i.role for i in engine.instances)}")
         return engine
 
@@ -209,7 +212,9 @@ class OneRun:
             bootstrap_servers=self._broker.bootstrap_servers, topic=self._topics.faults, stop=self._ended,
             say=self._say, relay=self._relay, probe=self._engine_servers,
         )  # fmt: skip
+        self._engine_watch = EngineWatch(engine, "failure", but=fault.may_end)
         self._stop.result(pool.submit(fault.do), meanwhile=self._look)
+        self._engine_watch = EngineWatch(engine, "recovery", but=fault.may_end_later)
         return read_back
 
     def _read_back(self, engine: ProcessEngine) -> ReadBack | None:
@@ -263,3 +268,5 @@ class OneRun:
         for process in self._watched:
             if not process.is_running:
                 raise RunFailed(f"The {process.name} ended with status {process.returncode}:\n{process.last_lines()}")
+        if self._engine_watch is not None and (death := self._engine_watch.death()) is not None:
+            raise RunFailed(death)

@@ -7,7 +7,7 @@ from typing import Any
 
 from faults.config import parse
 from faults.schedule import timeline
-from validator.measure.phases import attributed_phase
+from validator.measure.phases import fault_at, injected
 from validator.model.snapshot import FaultWindow
 from validator.stream.run_record import RunRecord
 
@@ -48,8 +48,9 @@ def _published_of_each(plan: dict[str, Any], taken: set[str]) -> tuple[list[Faul
     record = RunRecord(faults=tuple(windows))
     for number in range(len(windows)):
         for count, instant in ((1, 10 * number + 1), (number, 10 * number + 6)):
-            phase, fault = attributed_phase(instant, windows)
-            record.add_confirmed("duplicate", phase, count, 0, 1, fault=fault)
+            fault = fault_at(instant, injected(windows))
+            assert fault is not None
+            record.add_confirmed("duplicate", "failure", count, 0, 1, fault=fault.name)
     return windows, record.fault_violations()
 
 
