@@ -161,12 +161,6 @@ def _ranges(text: str) -> list[tuple[Version, Version]]:
     return [(version(first), version(last)) for first, last in pairs]
 
 
-def described(call: str, name: str) -> list[tuple[Version, Version]]:
-    """Return the version ranges that describe the name as the newest version does."""
-    spans = [_ranges(text) for text in _FACTS["operations"][call][name].values()]
-    return next(of for of in spans if of[-1][1] == VERSIONS[-1])
-
-
 VERSIONS: tuple[Version, ...] = tuple(
     (first[0], minor) for first, last in _ranges(_FACTS["versions"]) for minor in range(first[1], last[1] + 1)
 )

@@ -73,7 +73,6 @@ def is_well(engine: Engine) -> bool:
     return engine.is_running and not engine.is_paused and list(engine.networks) == ["shop_default"]
 
 
-@in_versions
 @pytest.mark.parametrize("kind", IS_IN)
 def test_injecting_and_healing_use_the_documented_calls(stage: Stage, engine: Engine, kind: str) -> None:
     seen: list[bool] = []
@@ -83,9 +82,6 @@ def test_injecting_and_healing_use_the_documented_calls(stage: Stage, engine: En
     assert is_well(engine)
 
 
-@pytest.mark.parametrize(
-    "engine", [*(pytest.param(version, marks=pytest.mark.extended) for version in OLDER), NEWEST], indirect=True
-)
 @pytest.mark.parametrize("healer", HEALERS)
 @pytest.mark.parametrize("kind", IS_IN)
 def test_the_container_of_a_killed_runner_is_healed(stage: Stage, engine: Engine, kind: str, healer: str) -> None:
@@ -222,7 +218,6 @@ def test_a_host_name_that_begins_like_an_id_is_not_a_container(
     assert is_well(engine)
 
 
-@in_versions
 def test_an_absent_container_is_reported_with_the_message_of_docker(stage: Stage, engine: Engine) -> None:
     stage.targets["web"]["container"] = "other"
     with pytest.raises(FaultRefused, match="No such container: other"):
