@@ -142,13 +142,14 @@ def test_a_fault_is_published_with_its_measures(tmp_path: Path) -> None:
         if not 62 <= at < 80:
             record.latency_measured(rows(at, at))
     record.add_confirmed("duplicate", "recovery", 7, 2, us(75), fault="kill")
+    record.add_confirmed("duplicate", "control", 1, 0, us(140), fault="kill")  # after the recovery was known
     found = measuring.measured(settings(tmp_path), progress((149.9, 150), 150), record)
     assert found.faults["kill"]["downtime_seconds"] == pytest.approx(18.0, abs=0.01)
     assert found.faults["kill"]["recovered"] == 1.0
     control, failure, recovery, after = found.phases
     assert (control.throughput_per_second, control.results, control.latency["window_close"].count) == (100.0, 120, 60)
     assert failure.throughput_per_second == pytest.approx(20.0)
-    assert recovery.contributions == {"missing": 0, "duplicate": 5, "misplaced": 0, "unknown_id": 0}
+    assert recovery.contributions == {"missing": 0, "duplicate": 6, "misplaced": 0, "unknown_id": 0}
     assert (after.phase, after.contributions) == ("control", {}), (
         "violations of a later control phase are not counted separately"
     )

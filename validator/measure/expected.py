@@ -1,7 +1,7 @@
 """The violations that a planned fault explains: those that its plan expects, during its own time, and no others.
 
-Alerts leave them out. If a fault never recovers, later violations stay attributed to it (SEMANTICS section 6). A plan
-therefore expects violations only until some time after the healing, so that alerts do not leave out real violations.
+Alerts leave them out. Later violations stay attributed to a fault, also after its recovery (SEMANTICS section 6). So a
+plan expects violations only until some time after the healing, so that alerts do not leave out real violations.
 """
 
 from __future__ import annotations

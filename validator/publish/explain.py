@@ -161,7 +161,8 @@ def _cell_lines(spark: SparkSession, state: Path, window_start_us: int | None, k
 
 
 def _violation(row: Row) -> str:
-    during = {"control": "before any fault", "failure": "during fault", "recovery": "after fault"}[row["phase"]]
+    control = "after the recovery from fault" if row["fault"] else "before any fault"
+    during = {"control": control, "failure": "during fault", "recovery": "after fault"}[row["phase"]]
     fault = f" {row['fault']}" if row["fault"] else ""
     ids = f" (ids {_listed(row['ids'])})" if row["ids"] else ""
     return (
