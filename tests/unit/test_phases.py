@@ -1,4 +1,4 @@
-"""The phase of an instant (SEMANTICS section 6) is the same for a result's latency, a violation and the report."""
+"""The phase of an instant (SEMANTICS 6.3) is the same for a result's latency, a violation and the report."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The violations that a planned fault explains: those that its plan expects, during its own time, and no others.
 
-Alerts leave them out. Later violations stay attributed to a fault, also after its recovery (SEMANTICS section 6). So a
+Alerts leave them out. Later violations stay attributed to a fault, also after its recovery (SEMANTICS 6.3). So a
 plan expects violations only until some time after the healing, so that alerts do not leave out real violations.
 """
 

@@ -1,8 +1,8 @@
 """The phases of a run: control before a fault, failure until it is healed, recovery until it has recovered.
 
-Source: SEMANTICS section 6. After a fault that has recovered, control begins again, as the baseline of the next fault.
-After one that has not recovered, recovery lasts until the next fault. `phase_at` is the only definition: of the phases
-of the report, of the phase of a latency and of the phase of a violation.
+Source: SEMANTICS 6.1 and 6.3. After a fault that has recovered, control begins again, as the baseline of the next
+fault. After one that has not recovered, recovery lasts until the next fault. `phase_at` is the only definition: of the
+phases of the report, of the phase of a latency and of the phase of a violation.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _over_us(window: FaultWindow, recovered_us: Mapping[str, int]) -> int | None
 def phase_at(
     instant_us: int, faults: Sequence[FaultWindow], recovered_us: Mapping[str, int]
 ) -> tuple[str, FaultWindow | None]:
-    """Return (phase, its fault) of an instant, as SEMANTICS section 6 defines them. Control has no fault.
+    """Return (phase, its fault) of an instant, as SEMANTICS 6.1 and 6.3 define them. Control has no fault.
 
     ``faults``: those that `injected` returns. ``recovered_us``: fault's id -> instant of its recovery, as far as it is
     known. Until it is known, recovery lasts.
