@@ -11,7 +11,6 @@ import sys
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -56,17 +55,6 @@ def config(folder: Path, *assignments: str) -> Config:
 
 def found(findings: Iterable[CheckResult]) -> dict[str, CheckResult]:
     return {finding.subject: finding for finding in findings}
-
-
-def test_a_noexec_folder_of_javas_native_code_is_noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`explain` failed in a container that was started with Docker's option `--tmpfs /tmp`."""
-    monkeypatch.setattr(machine, "JAVA_TEMPORARY", tmp_path)
-    real = os.statvfs(tmp_path)
-    for flags, said in ((0, []), (os.ST_NOEXEC, ["native code"])):
-        monkeypatch.setattr(os, "statvfs", lambda _, flags=flags: SimpleNamespace(f_flag=flags, f_frsize=real.f_frsize))
-        found = [finding for finding in machine.check() if finding.subject == "native code"]
-        assert [finding.subject for finding in found] == said
-        assert all(finding.status == "note" and f"--tmpfs {tmp_path}:exec" in finding.text for finding in found)
 
 
 def test_each_problem_of_this_machine_comes_with_its_fix() -> None:

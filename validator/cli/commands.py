@@ -215,21 +215,13 @@ def _render(form: str, read: Report, *beside: object) -> str:
 
 def explain(given: argparse.Namespace) -> int:
     """Print what is recorded of one event or cell."""
-    from validator.state.tables import FOR_SPARK, Table, has_rows
+    from validator.publish.explain import run
+    from validator.state.tables import Table, has_rows
 
     state = Path(given.state)
     if not has_rows(state, Table.FACTS):
         raise UsageError(f"{state}: there are no facts in it; name the state.path of a run that has committed a batch.")
-    from validator.publish.explain import run
-    from validator.stream import jars
-    from validator.stream.session import start
-
-    with _for_the_owner_only():
-        spark = start("explain", "local[2]", jars.resolve(jars.SIDECAR_LOCK), FOR_SPARK)
-    try:
-        return run(spark, state, given.id if given.id is not None else tuple(given.cell))
-    finally:
-        spark.stop()
+    return run(state, given.id if given.id is not None else tuple(given.cell))
 
 
 def ack(given: argparse.Namespace) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import resource
 import shutil
@@ -21,7 +20,6 @@ FILES_MIN: Final = 4096
 """Minimum limit of open files, for Spark's shuffle, Delta's log listings and Kafka's sockets."""
 MEMORY_MIN_BYTES: Final = 4 << 30
 DISK_MIN_BYTES: Final = 1 << 30
-JAVA_TEMPORARY: Final = Path("/tmp")  # noqa: S108 - only looked at
 SPARKS_JAR: Final = "spark-sql-kafka-0-10_2.13"
 """The locked jar that must have the same version as PySpark."""
 
@@ -34,7 +32,6 @@ def check() -> Iterator[CheckResult]:
     yield _jars()
     yield _open_files()
     yield _memory()
-    yield from _native_code()
 
 
 def _python() -> CheckResult:
@@ -94,17 +91,6 @@ def _memory() -> CheckResult:
     if available < MEMORY_MIN_BYTES:
         return note("memory", f"{available / (1 << 30):.1f} GiB are free, and 4 GiB are recommended")
     return ok("memory", f"{available / (1 << 30):.1f} GiB are free")
-
-
-def _native_code() -> Iterator[CheckResult]:
-    """A note if Java cannot load native code. Java does not follow TMPDIR."""
-    # macOS has no such flag.
-    if JAVA_TEMPORARY.is_dir() and os.statvfs(JAVA_TEMPORARY).f_flag & getattr(os, "ST_NOEXEC", 0):
-        yield note(
-            "native code",
-            f"Java unpacks native code in {JAVA_TEMPORARY}, which is mounted noexec: `explain` needs a mount with exec "
-            f"(Docker: --tmpfs {JAVA_TEMPORARY}:exec)",
-        )
 
 
 def disk(folder: Path) -> CheckResult:

@@ -5,23 +5,30 @@
 
 from __future__ import annotations
 
+import hashlib
+import operator
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
+from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from validator.codecs.columns import UNOWED
-from validator.model.cut import KEPT, LONGEST, full_text_of, shorten
+from validator.model.arrays import Bools, Ints, field, listed, one_array
+from validator.model.cut import full_text_of, shorten
 from validator.model.terminal import plain
 from validator.model.wording import plural
-from validator.publish.redaction import DIGITS, HASHED, SECRET_FILE, secret_of
-from validator.publish.times import rfc3339
+from validator.publish.redaction import HASHED, SECRET_FILE, hashed, secret_of
+from validator.publish.times import parse_rfc3339, rfc3339
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.judge import CONTRIBUTIONS
-from validator.state.tables import Table, has_rows, read
+from validator.state.tables import StateTables, Table
 
 _SIDE_PHRASES = {
     Side.INPUT.value: "read as an input event from",
@@ -29,21 +36,32 @@ _SIDE_PHRASES = {
     Side.LATE.value: "set aside as late in",
     Side.REJECTED.value: "rejected in",
 }
-_ROWS_MAX = 200
+_ROWS_MAX: Final = 200
+_IDS: Final = ("ids", "text_ids")
+"""Columns with the ids of events, and fields with the ids of results: integers and texts."""
+_PLACE: Final = ("batch", "lookup_us", "side", "topic", "partition", "status", "window_start_us", "key")
+_IS_FACT: Final = ds.field("kind") == Kind.FACT.value
+
+_Row = Mapping[str, Any]
+_Cell = tuple[int | None, str]
+"""Window start and key."""
+_Texts = Callable[[pa.Table], Iterator[pa.Array]]
+"""The texts of some rows of the facts in which a published text is searched: ids or keys."""
 NO_WINDOW = "-"
 """Stands for the window of a cell without a window."""
 
 
-def run(spark: SparkSession, state: Path, wanted: str | tuple[str, ...]) -> int:
+def run(state: Path, wanted: str | tuple[str, ...]) -> int:
     """Print the history of the id ``wanted``, or of the cell ``(window start, key)``.
 
     The window start is RFC 3339, microseconds or `NO_WINDOW`. Returns the exit status: 0, or 3 if the state has no
     record of it.
     """
+    tables = StateTables(state)
     if isinstance(wanted, str):
-        story = _of_id(spark, state, _unhashed(spark, state, wanted, _ids))
+        story = _of_id(tables, _unhashed(tables, wanted, (*_IDS, "results"), _ids))
     else:
-        story = _of_cell(spark, state, (wanted[0], _unhashed(spark, state, wanted[1], _keys)))
+        story = _of_cell(tables, wanted[0], _unhashed(tables, wanted[1], ("key",), _keys))
     for line in story:
         print(plain(line))
     if not story:
@@ -53,82 +71,107 @@ def run(spark: SparkSession, state: Path, wanted: str | tuple[str, ...]) -> int:
     return 0
 
 
-def _unhashed(spark: SparkSession, state: Path, text: str, texts: Callable[[DataFrame], DataFrame]) -> str:
+def _unhashed(tables: StateTables, text: str, columns: Sequence[str], texts: _Texts) -> str:
     """Return the text whose hash is ``text``; ``text`` itself if it is not a hash, or if no fact has such a text."""
-    wanted = HASHED.fullmatch(text)
-    if wanted is None or not (state / SECRET_FILE).exists():
+    if HASHED.fullmatch(text) is None or not (tables.state / SECRET_FILE).exists():
         return text
-    facts = read(spark, state, Table.FACTS).where(F.col("kind") == Kind.FACT.value)
-    given = texts(facts).distinct().withColumn("published", _as_published(F.col("text")))
-    # The text is hashed as bytes, so that half of a surrogate pair has the same hash as in Python.
-    whole = F.concat(F.lit(secret_of(state)), F.col("published").cast("binary"))
-    digest = F.substring(F.sha2(whole, 256), 1, DIGITS)
-    found = given.where(digest == wanted[1]).limit(1).collect()
-    return str(found[0]["text"]) if found else text
+    secret = secret_of(tables.state)
+    for part in tables.scan(Table.FACTS, columns, _IS_FACT):
+        for column in texts(part):
+            for given in pc.unique(column).cast(pa.string()).to_pylist():
+                if given is not None and hashed(secret, shorten(given)) == text:
+                    return str(given)
+    return text
 
 
-def _as_published(column: Column) -> Column:
-    """Return the column as `validator.model.cut` publishes it."""
-    length, digest = F.length(column), F.substring(F.sha2(column.cast("binary"), 256), 1, 16)
-    mark = F.concat(F.lit("…("), F.format_number(length, 0), F.lit(" characters, sha256 "), digest, F.lit(")"))
-    return F.when(length <= LONGEST, column).otherwise(F.concat(F.substring(column, 1, KEPT), mark))
+def _ids(facts: pa.Table) -> Iterator[pa.Array]:
+    _, results = listed(facts["results"])
+    for name in _IDS:
+        yield field(listed(facts[name])[1], "id")
+        yield listed(field(results, name))[1]
 
 
-def _ids(facts: DataFrame) -> DataFrame:
-    events = (
-        _events(facts, name).select(F.col("item.id").cast("string").alias("text")) for name in ("ids", "text_ids")
-    )
-    results = _results(facts)
-    carried = (
-        results.select(F.explode(f"item.{name}").alias("text")).select(F.col("text").cast("string"))
-        for name in ("ids", "text_ids")
-    )
-    return reduce(DataFrame.union, (*events, *carried))
+def _keys(facts: pa.Table) -> Iterator[pa.Array]:
+    yield one_array(facts["key"])
 
 
-def _keys(facts: DataFrame) -> DataFrame:
-    return facts.select(F.col("key").alias("text"))
+@dataclass(frozen=True)
+class _Id:
+    """An id that is searched: an integer, or a text, which may be the shortened form of a longer one."""
+
+    text: str
+    number: int | None
+
+    @classmethod
+    def of(cls, text: str) -> _Id:
+        is_number = text.lstrip("-").isdigit() and str(int(text)) == text and -(2**63) <= int(text) < 2**63
+        return cls(text, int(text) if is_number else None)
+
+    @property
+    def column(self) -> str:
+        """The one of `_IDS` that can have it."""
+        return "text_ids" if self.number is None else "ids"
+
+    @property
+    def where(self) -> ds.Expression:
+        """Facts that may have it. The bounds of an id are stored for events only."""
+        if self.number is None:
+            return _IS_FACT
+        of_events = (ds.field("min_id") <= self.number) & (ds.field("max_id") >= self.number)
+        return _IS_FACT & ((ds.field("side") == Side.OUTPUT.value) | of_events)
+
+    def among(self, ids: pa.Array) -> Bools:
+        """Which of ``ids`` are it."""
+        return _are(ids, self.text) if self.number is None else _bools(pc.equal(ids, self.number))
 
 
-def _of_id(spark: SparkSession, state: Path, text: str) -> list[str]:
-    facts = read(spark, state, Table.FACTS).where(F.col("kind") == Kind.FACT.value)
-    number = (
-        int(text) if text.lstrip("-").isdigit() and str(int(text)) == text and -(2**63) <= int(text) < 2**63 else None
-    )
-    if number is not None:
-        events = _events(facts, "ids").where(F.col("item.id") == number)
-        same = F.filter(F.col("item.ids"), lambda listed: listed == number)
-    else:
-        events = _events(facts, "text_ids").where(_is(F.col("item.id"), text))
-        same = F.filter(F.col("item.text_ids"), lambda listed: _is(listed, text))
-    results = _results(facts).withColumn("times", F.size(same)).where(F.col("times") > 0)
-    occurrences = _occurrences(events.withColumn("times", F.lit(1))).union(_occurrences(results))
-    rows = occurrences.orderBy("batch", "side", "topic", "partition", "offset")
-    found = rows.limit(_ROWS_MAX).collect()
+def _of_id(tables: StateTables, text: str) -> list[str]:
+    found = _occurrences(tables, _Id.of(text))
     if not found:
         return []
     lines = [f"Event {shorten(text)}", *[f"  {_sentence(row)}" for row in found]]
     if not any(row["side"] == Side.INPUT.value for row in found):
         lines.append("  no input event with this id was read")
-    cells = sorted({(row["window_start_us"], row["key"]) for row in found})
-    for window_start_us, key in cells:
-        lines += ["", *_cell_lines(spark, state, window_start_us, key)]
+    for cell_lines in _lines_of_cells(tables, sorted({(row["window_start_us"], row["key"]) for row in found})):
+        lines += ["", *cell_lines]
     return lines
 
 
-def _of_cell(spark: SparkSession, state: Path, wanted: Sequence[str]) -> list[str]:
-    from validator.publish.times import parse_rfc3339
+def _occurrences(tables: StateTables, wanted: _Id) -> list[_Row]:
+    """The first records with the id, a row per record and cell. ``times``: how often the record has the id."""
+    parts = []
+    for facts in tables.scan(Table.FACTS, (*_PLACE, wanted.column, "results"), wanted.where):
+        rows, events = listed(facts[wanted.column])
+        chosen = wanted.among(field(events, "id"))
+        parts.append(_chosen(facts, rows, events, chosen.astype(np.int64)))
+        rows, results = listed(facts["results"])
+        of_result, ids = listed(field(results, wanted.column))
+        times = np.bincount(of_result[wanted.among(ids)], minlength=len(results))
+        parts.append(_chosen(facts, rows, results, times))
+    order = ("batch", "side", "topic", "partition", "offset", "window_start_us", "key")
+    return _sorted(parts, order, _ROWS_MAX)
 
-    window, key = wanted
+
+def _chosen(facts: pa.Table, rows: Ints, records: pa.Array, times: Ints) -> pa.Table:
+    """Rows for the ``records`` whose ``times`` are above 0. ``rows``: the row of ``facts`` that has each record."""
+    at = np.flatnonzero(times)
+    chosen = facts.select(_PLACE).take(pa.array(rows[at]))
+    return chosen.append_column("offset", field(records, "offset").take(pa.array(at))).append_column(
+        "times", pa.array(times[at])
+    )
+
+
+def _of_cell(tables: StateTables, window: str, key: str) -> list[str]:
     start_us = None
     if window != NO_WINDOW:
         start_us = int(window) if window.lstrip("-").isdigit() else parse_rfc3339(window)
-    facts = read(spark, state, Table.FACTS)
-    own = _starts(start_us) & _is(F.col("key"), key) & (F.col("kind") == Kind.FACT.value)
-    rows = facts.where(own).orderBy("batch", "side", "topic", "partition").limit(_ROWS_MAX).collect()
+    columns = (*_PLACE, "records", "contributions", "first_offset", "last_offset")
+    parts = tables.scan(Table.FACTS, columns, _IS_FACT & _starts(start_us))
+    own = (part.filter(pa.array(_are(one_array(part["key"]), key))) for part in parts)
+    rows = _sorted(own, ("batch", "side", "topic", "partition", "first_offset"), _ROWS_MAX)
     if not rows:
         return []
-    lines = _cell_lines(spark, state, start_us, rows[0]["key"])
+    (lines,) = _lines_of_cells(tables, [(start_us, rows[0]["key"])])
     for row in rows:
         first, last = row["first_offset"], row["last_offset"]
         offsets = f"offset {first}" if first == last else f"offsets {first} to {last}"
@@ -139,28 +182,68 @@ def _of_cell(spark: SparkSession, state: Path, wanted: Sequence[str]) -> list[st
     return lines
 
 
-def _starts(window_start_us: int | None) -> Column:
-    return F.col("window_start_us").eqNullSafe(F.lit(window_start_us).cast("long"))
+def _lines_of_cells(tables: StateTables, cells: Sequence[_Cell]) -> Iterator[list[str]]:
+    """Return the verdicts and violations of each cell, oldest first."""
+    verdicts = _rows_by_cell(tables, Table.VERDICTS, cells, ("batch",))
+    violations = _rows_by_cell(tables, Table.VIOLATIONS, cells, ("batch", "class"))
+    for cell in cells:
+        start_us, key = cell
+        window = "" if start_us is None else f" of the window that starts at {rfc3339(start_us)}"
+        judged = [f"  {_verdict(row)}" for row in verdicts.get(cell, ())[:_ROWS_MAX]]
+        yield [
+            f"Cell {shorten(key)}{window}",
+            *(judged or ["  not judged yet: the cell is open, or closed too recently to be overdue"]),
+            *[f"  {_violation(row)}" for row in violations.get(cell, ())[:_ROWS_MAX]],
+        ]
 
 
-def _cell_lines(spark: SparkSession, state: Path, window_start_us: int | None, key: str) -> list[str]:
-    """Return the verdicts and violations of a cell, oldest first."""
-    own = _starts(window_start_us) & (F.col("key") == key)
-    window = "" if window_start_us is None else f" of the window that starts at {rfc3339(window_start_us)}"
-    lines = [f"Cell {shorten(key)}{window}"]
-    if has_rows(state, Table.VERDICTS):
-        for row in read(spark, state, Table.VERDICTS).where(own).orderBy("batch").limit(_ROWS_MAX).collect():
-            counts = ", ".join(f"{row[name]} {name}" for name in CONTRIBUTIONS if row[name])
-            lines.append(f"  {rfc3339(row['lookup_us'])} batch {row['batch']}: verdict: {counts or 'no contributions'}")
-    if len(lines) == 1:
-        lines.append("  not judged yet: the cell is open, or closed too recently to be overdue")
-    if has_rows(state, Table.VIOLATIONS):
-        found = read(spark, state, Table.VIOLATIONS).where(own).orderBy("batch", "class").limit(_ROWS_MAX)
-        lines += [f"  {_violation(row)}" for row in found.collect()]
-    return lines
+def _rows_by_cell(
+    tables: StateTables, table: Table, cells: Sequence[_Cell], order: Sequence[str]
+) -> dict[_Cell, list[_Row]]:
+    """Return the rows of each cell in ascending ``order``, and perhaps those of other cells."""
+    keys = pa.array({key for _, key in cells}, pa.string())
+    own = ds.field("key").isin(keys) & reduce(operator.or_, map(_starts, {start_us for start_us, _ in cells}))
+    found: dict[_Cell, list[_Row]] = {}
+    for row in _sorted(tables.scan(table, where=own), order):
+        found.setdefault((row["window_start_us"], row["key"]), []).append(row)
+    return found
 
 
-def _violation(row: Row) -> str:
+def _starts(window_start_us: int | None) -> ds.Expression:
+    start = ds.field("window_start_us")
+    return start.is_null() if window_start_us is None else start == window_start_us
+
+
+def _sorted(parts: Iterable[pa.Table], order: Sequence[str], most: int | None = None) -> list[_Row]:
+    """Return the rows of ``parts`` in ascending ``order``, or only the ``most`` first ones."""
+    tables = list(parts)
+    if not tables:
+        return []
+    return list(pa.concat_tables(tables).sort_by([(name, "ascending") for name in order]).slice(0, most).to_pylist())
+
+
+def _are(texts: pa.Array, text: str) -> Bools:
+    """Return which of ``texts`` are ``text``, or have ``text`` as their shortened form."""
+    found = _bools(pc.equal(texts, text))
+    whole = full_text_of(text)
+    if whole is not None:
+        for at in np.flatnonzero(_bools(pc.equal(pc.utf8_length(texts), whole.length))):
+            digest = hashlib.sha256(texts[at].as_py().encode()).hexdigest()
+            found[at] |= digest.startswith(whole.digest)
+    return found
+
+
+def _bools(column: pa.Array) -> Bools:
+    """Return a column of truth values, with false in place of null."""
+    return np.array(pc.fill_null(column, False), dtype=np.bool_)
+
+
+def _verdict(row: _Row) -> str:
+    counts = ", ".join(f"{row[name]} {name}" for name in CONTRIBUTIONS if row[name])
+    return f"{rfc3339(row['lookup_us'])} batch {row['batch']}: verdict: {counts or 'no contributions'}"
+
+
+def _violation(row: _Row) -> str:
     control = "after the recovery from fault" if row["fault"] else "before any fault"
     during = {"control": control, "failure": "during fault", "recovery": "after fault"}[row["phase"]]
     fault = f" {row['fault']}" if row["fault"] else ""
@@ -175,39 +258,7 @@ def _listed(ids: Iterable[str]) -> str:
     return ", ".join(map(shorten, ids))
 
 
-def _is(column: Column, text: str) -> Column:
-    """Return the condition that a column is ``text``, or a text whose shortened form is ``text``."""
-    whole = full_text_of(text)
-    if whole is None:
-        return column == text
-    hashed = F.sha2(column.cast("binary"), 256).startswith(whole.digest)
-    return (column == text) | ((F.length(column) == whole.length) & hashed)
-
-
-def _events(facts: DataFrame, column: str) -> DataFrame:
-    return facts.where(F.size(column) > 0).withColumn("item", F.explode(column))
-
-
-def _results(facts: DataFrame) -> DataFrame:
-    return facts.where(F.size("results") > 0).withColumn("item", F.explode("results"))
-
-
-def _occurrences(rows: DataFrame) -> DataFrame:
-    return rows.select(
-        "batch",
-        "lookup_us",
-        "side",
-        "topic",
-        "partition",
-        "status",
-        F.col("item.offset").alias("offset"),
-        "window_start_us",
-        "key",
-        "times",
-    )
-
-
-def _sentence(row: Row) -> str:
+def _sentence(row: _Row) -> str:
     owing = (
         "; the condition of the oracle does not hold for this event, so no result is expected"
         if row["status"] == UNOWED

@@ -1,9 +1,9 @@
 """Ids and keys of records in publications: plain, hashed, or hidden. The state keeps them plain.
 
 A hashed text is the beginning of a SHA-256 hash: that of the state's secret followed by the plain text. Equal
-texts stay equal, and a text cannot be guessed without the secret. Spark computes the same hash, so `explain` finds the
-text again. An HMAC would only prevent that a hash is extended, which the truncation prevents, too. Redaction in the
-state would make `explain` useless.
+texts stay equal, and a text cannot be guessed without the secret. `explain` finds the text again among those of the
+facts. An HMAC would only prevent that a hash is extended, which the truncation prevents, too. Redaction in the state
+would make `explain` useless.
 """
 
 from __future__ import annotations
