@@ -20,6 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,7 +36,7 @@ from testbed.engines.mutations import OF_A_RESULT, AppliedMutation, Mutation
 from testbed.engines.settings import EngineSettings
 from tests.integration.sidecar_fixtures import Pipeline, Run
 from validator.reconcile.compare import IDS_KEPT
-from validator.state.tables import Table, read
+from validator.state.tables import StateTables, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -374,7 +375,7 @@ class Laboratory:
                 tuple(truth.read(pipelines[deeds].folder / "truth")),
                 _visible_records(self.broker, pipelines[deeds].late),
                 run,
-                _found(self.spark, pipelines[deeds].state()),
+                _found(pipelines[deeds].state()),
             )
             for deeds, run in runs.items()
         }
@@ -454,9 +455,10 @@ def _judge(trial: Trial, pipeline: Pipeline, load: Load) -> Run:
     return pipeline.once(f"inputs.0.topic={load.topic}", f"oracle={trial.oracle}", *trial.sidecar)
 
 
-def _found(spark: SparkSession, state: Path) -> dict[Place, tuple[int, tuple[str, ...]]]:
+def _found(state: Path) -> dict[Place, tuple[int, tuple[str, ...]]]:
     newest: dict[str, tuple[int, Place, int, tuple[str, ...]]] = {}
-    for row in read(spark, state, Table.VIOLATIONS).orderBy("batch").collect():
+    rows = [row for part in StateTables(state).scan(Table.VIOLATIONS) for row in part.to_pylist()]
+    for row in sorted(rows, key=itemgetter("batch")):
         assert row["state"] in ("confirmed", "retracted")
         start_us = row["window_start_us"]
         place = (row["class"], (None if start_us is None else start_us // 1000, row["key"]))

@@ -25,7 +25,6 @@ from confluent_kafka.admin import AdminClient
 
 from validator.config.load import loads
 from validator.config.model import Config
-from validator.state.tables import FOR_SPARK
 from validator.stream import jars, session
 from validator.stream.sidecar import Sidecar
 
@@ -84,7 +83,7 @@ def aside_topic(role: str, topic: str) -> str:
 def shared_session() -> SparkSession:
     """The one Spark session of a pytest run; its JVM ends with this process."""
     jvm_jars = jars.resolve(Path(jars.__file__).with_name("jars.lock"))
-    return session.start("tests", "local[2]", jvm_jars, {**FOR_SPARK, "spark.driver.memory": "2g"})
+    return session.start("tests", "local[2]", jvm_jars, {"spark.driver.memory": "2g"})
 
 
 @dataclass

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +26,7 @@ from tests.integration.sidecar_fixtures import Report, read_report
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.reconcile.compare import IDS_KEPT
-from validator.state.tables import Table, read
+from validator.state.tables import StateTables, Table
 from validator.stream.sidecar import Sidecar
 
 if TYPE_CHECKING:
@@ -214,7 +215,8 @@ class Joined:
     def found(self) -> dict[Place, tuple[int, tuple[str, ...]]]:
         """Return the place of each violation -> number of contributions, and the ids kept as evidence."""
         newest: dict[str, tuple[Place, int, tuple[str, ...]]] = {}
-        for row in read(self.spark, self.folder / "state", Table.VIOLATIONS).orderBy("batch").collect():
+        rows = [row for part in StateTables(self.folder / "state").scan(Table.VIOLATIONS) for row in part.to_pylist()]
+        for row in sorted(rows, key=itemgetter("batch")):
             assert row["state"] in ("confirmed", "retracted")
             place = (row["class"], row["window_start_us"] // 1000, row["key"])
             newest[row["violation"]] = (place, row["count"], tuple(row["ids"]))

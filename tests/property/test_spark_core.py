@@ -24,7 +24,7 @@ from tests.property.spark_agreement import Row, Tally, closing_differences, comp
 from tests.property.spark_core import Judged, rows_of
 from tests.property.spark_histories import Opinion, all_opinions, case
 from validator.reconcile.judge import VIOLATIONS
-from validator.state.tables import FOR_SPARK, StateTables
+from validator.state.tables import StateTables
 from validator.stream import jars, session
 from validator.stream.recovery import restore_record
 from validator.stream.run_record import RunRecord
@@ -70,9 +70,13 @@ class Group:
 @pytest.fixture(scope="module")
 def spark() -> SparkSession:
     """A session with Delta, shared by the tests of a run."""
-    return session.start(
-        "tests", "local[2]", jars.resolve(jars.SIDECAR_LOCK), {**FOR_SPARK, "spark.driver.memory": "2g"}
-    )
+    settings = {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.memory": "2g",
+    }
+    return session.start("tests", "local[2]", jars.resolve(jars.SIDECAR_LOCK), settings)
 
 
 @pytest.fixture(scope="module")

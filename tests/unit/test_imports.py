@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -237,3 +239,25 @@ def test_only_a_formats_file_names_a_format() -> None:
 
 def _is_an_oracle(node: ast.expr) -> bool:
     return getattr(node, "attr", getattr(node, "id", "")) in {"oracle", "_oracle"}
+
+
+SPARK_AND_ITS_TABLES: Final = ("pyspark", "py4j", "deltalake", "confluent_kafka")
+OF_THE_CORE: Final = ("model", "settings", "config", "codecs", "oracles", "reconcile", "core", "measure")
+
+
+def loaded_by(modules: Iterable[str], among: Iterable[str]) -> list[str]:
+    """Which of the packages ``among`` a new interpreter has loaded after it has imported ``modules``."""
+    code = (
+        "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1].split(',')]; print(*sys.modules)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, ",".join(modules)], capture_output=True, check=True, cwd=ROOT, text=True
+    )
+    return sorted(set(ended.stdout.split()) & set(among))
+
+
+def test_the_core_loads_neither_spark_nor_tables_nor_a_kafka_client() -> None:
+    """Not even through the libraries that it imports."""
+    files = [file for package in OF_THE_CORE for file in (ROOT / "validator" / package).rglob("*.py")]
+    modules = [".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for file in files]
+    assert loaded_by(modules, SPARK_AND_ITS_TABLES) == []

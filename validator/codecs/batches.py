@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_type
 
 from validator.codecs.columns import DECODED, RESULT_TYPE, TOMBSTONE, UNDECODABLE, UNEXAMINED
 from validator.codecs.fingerprints import Ints
@@ -21,7 +20,6 @@ from validator.model.id_spaces import IdSpace
 _POSITION: Final = ("partition", "offset", "time_us")
 
 _KEY: Final = pa.dictionary(pa.int32(), pa.string())
-_RESULT: Final = to_arrow_type(RESULT_TYPE)
 
 EVENTS: Final = pa.schema(
     [
@@ -44,8 +42,8 @@ RESULTS: Final = pa.schema(
         ("status", pa.int32()),
         ("window_start_us", pa.int64()),
         ("key", _KEY),
-        ("ids", _RESULT.field("ids").type),
-        ("text_ids", _RESULT.field("text_ids").type),
+        ("ids", RESULT_TYPE.field("ids").type),
+        ("text_ids", RESULT_TYPE.field("text_ids").type),
     ]
 )
 """A row is a record. ``window_start_us``: the instant that names the result's cell; null if results name none. If a

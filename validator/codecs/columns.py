@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+import pyarrow as pa
 
 DECODED: Final = 0
 """``status`` of a record that decoded."""
@@ -28,12 +28,18 @@ UNOWED: Final = 6
 """``status`` of events that decoded and owe nothing: the oracle's condition does not hold for them. Their rows have
 their ids and the cell to which they would contribute, but no contributions."""
 
-RESULT_TYPE: Final = StructType(
+
+def list_of(items: pa.DataType) -> pa.DataType:
+    """Return the type of a list as Delta tables have it."""
+    return pa.list_(pa.field("element", items))
+
+
+RESULT_TYPE: Final = pa.struct(
     [
-        StructField("offset", LongType()),
-        StructField("time_us", LongType()),
-        StructField("ids", ArrayType(LongType())),
-        StructField("text_ids", ArrayType(StringType())),
+        ("offset", pa.int64()),
+        ("time_us", pa.int64()),
+        ("ids", list_of(pa.int64())),
+        ("text_ids", list_of(pa.string())),
     ]
 )
 """One record of an output topic: its offset, its broker time, and the ids that it carries, integers and texts apart."""

@@ -10,18 +10,8 @@ from enum import StrEnum
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
 
-from validator.codecs.columns import RESULT_TYPE
+from validator.codecs.columns import RESULT_TYPE, list_of
 
 
 class Side(StrEnum):
@@ -45,35 +35,35 @@ class Kind(StrEnum):
     the marks."""
 
 
-FRONTIER_TYPE: Final = StructType(
+FRONTIER_TYPE: Final = pa.struct(
     [
-        StructField("topic_id", StringType()),
-        StructField("first_offset", LongType()),
-        StructField("next_offset", LongType()),
-        StructField("log_start_offset", LongType()),
-        StructField("high_watermark", LongType()),
-        StructField("last_stable_offset", LongType()),
-        StructField("committed_offset", LongType()),
-        StructField("expired", LongType()),
-        StructField("records", LongType()),
-        StructField("undecodable", LongType()),
-        StructField("tombstones", LongType()),
-        StructField("first_time_us", LongType()),
-        StructField("last_time_us", LongType()),
-        StructField("hidden_start", BooleanType()),
-        StructField("horizon_us", LongType()),
-        StructField("read_through_us", LongType()),
-        StructField("last_data_us", LongType()),
-        StructField("newest_event_time_us", LongType()),
-        StructField("gone_us", LongType()),
-        StructField("appended_after_us", LongType()),
-        StructField("unprovable_below", LongType()),
-        StructField("read_through_before_us", LongType()),
-        StructField("cleanup_policy", StringType()),
-        StructField("compacted_below", LongType()),
-        StructField("compacted", LongType()),
-        StructField("markers", LongType()),
-        StructField("watermark_us", LongType()),
+        ("topic_id", pa.string()),
+        ("first_offset", pa.int64()),
+        ("next_offset", pa.int64()),
+        ("log_start_offset", pa.int64()),
+        ("high_watermark", pa.int64()),
+        ("last_stable_offset", pa.int64()),
+        ("committed_offset", pa.int64()),
+        ("expired", pa.int64()),
+        ("records", pa.int64()),
+        ("undecodable", pa.int64()),
+        ("tombstones", pa.int64()),
+        ("first_time_us", pa.int64()),
+        ("last_time_us", pa.int64()),
+        ("hidden_start", pa.bool_()),
+        ("horizon_us", pa.int64()),
+        ("read_through_us", pa.int64()),
+        ("last_data_us", pa.int64()),
+        ("newest_event_time_us", pa.int64()),
+        ("gone_us", pa.int64()),
+        ("appended_after_us", pa.int64()),
+        ("unprovable_below", pa.int64()),
+        ("read_through_before_us", pa.int64()),
+        ("cleanup_policy", pa.string()),
+        ("compacted_below", pa.int64()),
+        ("compacted", pa.int64()),
+        ("markers", pa.int64()),
+        ("watermark_us", pa.int64()),
     ]
 )
 """The frontier of one partition. Offsets and read-through times are those after the batch. Counts, times of
@@ -83,59 +73,42 @@ records and ``watermark_us`` (the input watermark) are those before it: the batc
 read since ``first_offset``. ``hidden_start``: events before ``first_offset`` exist or existed. ``gone_us``:
 `Frontier.unread_since_us` of `validator.model.frontier`, which describes the other fields."""
 
-FACTS_TYPE: Final = StructType(
+FACTS_SCHEMA: Final[pa.Schema] = pa.schema(
     [
-        StructField("kind", StringType()),
-        StructField("batch", LongType()),
-        StructField("lookup_us", LongType()),
-        StructField("side", StringType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("status", IntegerType()),
-        StructField("window_start_us", LongType()),
-        StructField("key", StringType()),
-        StructField("reach_us", LongType()),
-        StructField("records", LongType()),
-        StructField("contributions", LongType()),
-        StructField("hash_a", LongType()),
-        StructField("hash_b", LongType()),
-        StructField("first_offset", LongType()),
-        StructField("last_offset", LongType()),
-        StructField("first_time_us", LongType()),
-        StructField("last_time_us", LongType()),
-        StructField("newest_event_time_us", LongType()),
-        StructField("first_event_time_us", LongType()),
-        StructField("min_id", LongType()),
-        StructField("max_id", LongType()),
-        StructField("ids", ArrayType(StructType([StructField("id", LongType()), StructField("offset", LongType())]))),
-        StructField(
-            "text_ids", ArrayType(StructType([StructField("id", StringType()), StructField("offset", LongType())]))
-        ),
-        StructField("results", ArrayType(RESULT_TYPE)),
-        StructField("frontier", FRONTIER_TYPE),
-        StructField("mark", StringType()),
-        StructField("epoch", LongType()),
-        StructField(
-            "stretches",
-            ArrayType(
-                StructType(
-                    [
-                        StructField("first", LongType()),
-                        StructField("last", LongType()),
-                        StructField("records", LongType()),
-                    ]
-                )
-            ),
-        ),
-        StructField("earliest_us", LongType()),
-        StructField("latest_us", LongType()),
+        ("kind", pa.string()),
+        ("batch", pa.int64()),
+        ("lookup_us", pa.int64()),
+        ("side", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("status", pa.int32()),
+        ("window_start_us", pa.int64()),
+        ("key", pa.string()),
+        ("reach_us", pa.int64()),
+        ("records", pa.int64()),
+        ("contributions", pa.int64()),
+        ("hash_a", pa.int64()),
+        ("hash_b", pa.int64()),
+        ("first_offset", pa.int64()),
+        ("last_offset", pa.int64()),
+        ("first_time_us", pa.int64()),
+        ("last_time_us", pa.int64()),
+        ("newest_event_time_us", pa.int64()),
+        ("first_event_time_us", pa.int64()),
+        ("min_id", pa.int64()),
+        ("max_id", pa.int64()),
+        ("ids", list_of(pa.struct([("id", pa.int64()), ("offset", pa.int64())]))),
+        ("text_ids", list_of(pa.struct([("id", pa.string()), ("offset", pa.int64())]))),
+        ("results", list_of(RESULT_TYPE)),
+        ("frontier", FRONTIER_TYPE),
+        ("mark", pa.string()),
+        ("epoch", pa.int64()),
+        ("stretches", list_of(pa.struct([("first", pa.int64()), ("last", pa.int64()), ("records", pa.int64())]))),
+        ("earliest_us", pa.int64()),
+        ("latest_us", pa.int64()),
     ]
 )
 """The columns of the facts table; docs/state.md describes each. ``epoch`` partitions the table."""
-
-
-FACTS_SCHEMA: Final[pa.Schema] = to_arrow_schema(FACTS_TYPE)
-"""`FACTS_TYPE` for Arrow."""
 
 
 _ADDED: Final = ("kind", "batch", "lookup_us", "side", "topic", "frontier", "mark", "epoch")

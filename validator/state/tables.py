@@ -23,18 +23,9 @@ import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.schema import StructType as DeltaStruct
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
 
-from validator.reconcile.facts import FACTS_TYPE, FRONTIER_TYPE
+from validator.codecs.columns import list_of
+from validator.reconcile.facts import FACTS_SCHEMA, FRONTIER_TYPE
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS
 from validator.state.folder import holds_links
 
@@ -53,36 +44,36 @@ class Table(StrEnum):
     RUNS = "runs"
 
 
-VERDICTS_TYPE: Final = StructType(
+VERDICTS_SCHEMA: Final = pa.schema(
     [
-        StructField("batch", LongType()),
-        StructField("lookup_us", LongType()),
-        StructField("window_start_us", LongType()),
-        StructField("key", StringType()),
-        StructField("state", StringType()),
-        StructField("closed_us", LongType()),
-        *[StructField(name, LongType()) for name in (*CONTRIBUTIONS, *RESULTS)],
+        ("batch", pa.int64()),
+        ("lookup_us", pa.int64()),
+        ("window_start_us", pa.int64()),
+        ("key", pa.string()),
+        ("state", pa.string()),
+        ("closed_us", pa.int64()),
+        *[(name, pa.int64()) for name in (*CONTRIBUTIONS, *RESULTS)],
     ]
 )
 """A cell's verdict after a batch that changed it. The row with the newest ``batch`` of a cell is the current one."""
 
-VIOLATIONS_TYPE: Final = StructType(
+VIOLATIONS_SCHEMA: Final = pa.schema(
     [
-        StructField("violation", StringType()),
-        StructField("class", StringType()),
-        StructField("batch", LongType()),
-        StructField("lookup_us", LongType()),
-        StructField("state", StringType()),
-        StructField("window_start_us", LongType()),
-        StructField("key", StringType()),
-        StructField("count", LongType()),
-        StructField("confirmed", LongType()),
-        StructField("retracted", LongType()),
-        StructField("provable_us", LongType()),
-        StructField("ids", ArrayType(StringType())),
-        StructField("phase", StringType()),
-        StructField("fault", StringType()),
-        StructField("explanation", StringType()),
+        ("violation", pa.string()),
+        ("class", pa.string()),
+        ("batch", pa.int64()),
+        ("lookup_us", pa.int64()),
+        ("state", pa.string()),
+        ("window_start_us", pa.int64()),
+        ("key", pa.string()),
+        ("count", pa.int64()),
+        ("confirmed", pa.int64()),
+        ("retracted", pa.int64()),
+        ("provable_us", pa.int64()),
+        ("ids", list_of(pa.string())),
+        ("phase", pa.string()),
+        ("fault", pa.string()),
+        ("explanation", pa.string()),
     ]
 )
 """A violation (a cell and a class) after a batch that changed it. The row with the newest ``batch`` is the current one.
@@ -91,60 +82,57 @@ VIOLATIONS_TYPE: Final = StructType(
 confirmed ones that it retracted (a suspected row confirms none). ``provable_us``: the first instant at which it could
 be proven."""
 
-FRONTIERS_TYPE: Final = StructType(
+FRONTIERS_SCHEMA: Final = pa.schema(
     [
-        StructField("batch", LongType()),
-        StructField("lookup_us", LongType()),
-        StructField("side", StringType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        *FRONTIER_TYPE.fields,
+        ("batch", pa.int64()),
+        ("lookup_us", pa.int64()),
+        ("side", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        *FRONTIER_TYPE,
     ]
 )
 """The frontier rows of a batch, one per partition, copied periodically from the facts for readers."""
 
-FAULTS_TYPE: Final = StructType(
+FAULTS_SCHEMA: Final = pa.schema(
     [
-        StructField("id", StringType()),
-        StructField("name", StringType()),
-        StructField("kind", StringType()),
-        StructField("target", StringType()),
-        StructField("state", StringType()),
-        StructField("time_us", LongType()),
-        StructField("plan", StringType()),
-        StructField("seed", LongType()),
-        StructField("parameters", StringType()),
-        StructField("expects", StringType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("batch", LongType()),
+        ("id", pa.string()),
+        ("name", pa.string()),
+        ("kind", pa.string()),
+        ("target", pa.string()),
+        ("state", pa.string()),
+        ("time_us", pa.int64()),
+        ("plan", pa.string()),
+        ("seed", pa.int64()),
+        ("parameters", pa.string()),
+        ("expects", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("batch", pa.int64()),
     ]
 )
 """Records of the faults topic, as read. ``expects``: JSON; null in a row of an earlier version without this column."""
 
-RUNS_TYPE: Final = StructType(
+RUNS_SCHEMA: Final = pa.schema(
     [
-        StructField("generation", LongType()),
-        StructField("started_us", LongType()),
-        StructField("version", StringType()),
-        StructField("schema", LongType()),
-        StructField("configuration", StringType()),
+        ("generation", pa.int64()),
+        ("started_us", pa.int64()),
+        ("version", pa.string()),
+        ("schema", pa.int64()),
+        ("configuration", pa.string()),
     ]
 )
 """One row per start of the sidecar that found a topic to read. It contains no secrets."""
 
-TYPES: Final[dict[Table, StructType]] = {
-    Table.FACTS: FACTS_TYPE,
-    Table.VERDICTS: VERDICTS_TYPE,
-    Table.VIOLATIONS: VIOLATIONS_TYPE,
-    Table.FAULTS: FAULTS_TYPE,
-    Table.FRONTIERS: FRONTIERS_TYPE,
-    Table.RUNS: RUNS_TYPE,
+SCHEMAS: Final[dict[Table, pa.Schema]] = {
+    Table.FACTS: FACTS_SCHEMA,
+    Table.VERDICTS: VERDICTS_SCHEMA,
+    Table.VIOLATIONS: VIOLATIONS_SCHEMA,
+    Table.FAULTS: FAULTS_SCHEMA,
+    Table.FRONTIERS: FRONTIERS_SCHEMA,
+    Table.RUNS: RUNS_SCHEMA,
 }
-
-SCHEMAS: Final[dict[Table, pa.Schema]] = {table: to_arrow_schema(schema) for table, schema in TYPES.items()}
-"""`TYPES` as Arrow schemas, for rows in the driver."""
 
 _PROPERTIES: Final[dict[str, str | None]] = {
     # Removed files are deleted after an hour, not after Delta's default of a week: readers use the newest version only.
@@ -238,21 +226,6 @@ def properties_of(table: Table) -> Mapping[str, str | None]:
 
 def _partitions(table: Table) -> list[str] | None:
     return ["epoch"] if table is Table.FACTS else None
-
-
-FOR_SPARK: Final = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.databricks.delta.snapshotPartitions": "2",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.ansi.enabled": "false",
-}
-"""Settings of a Spark session that reads the tables. The sidecar itself reads them with `deltalake`, without Spark."""
-
-
-def read(spark: SparkSession, state: Path, table: Table) -> DataFrame:
-    """The table's newest version, for a Spark session with the settings `FOR_SPARK`."""
-    return spark.read.format("delta").load(path_of(state, table))
 
 
 def rows_of(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
