@@ -6,12 +6,11 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Final
 
 import pytest
 
@@ -241,23 +240,29 @@ def _is_an_oracle(node: ast.expr) -> bool:
     return getattr(node, "attr", getattr(node, "id", "")) in {"oracle", "_oracle"}
 
 
-SPARK_AND_ITS_TABLES: Final = ("pyspark", "py4j", "deltalake", "confluent_kafka")
-OF_THE_CORE: Final = ("model", "settings", "config", "codecs", "oracles", "reconcile", "core", "measure")
-
-
-def loaded_by(modules: Iterable[str], among: Iterable[str]) -> list[str]:
-    """Which of the packages ``among`` a new interpreter has loaded after it has imported ``modules``."""
-    code = (
-        "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1].split(',')]; print(*sys.modules)"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", code, ",".join(modules)], capture_output=True, check=True, cwd=ROOT, text=True
-    )
-    return sorted(set(ended.stdout.split()) & set(among))
+def loaded_after(code: str, *packages: str) -> list[str]:
+    """Which of the ``packages`` a new interpreter has loaded after it has run ``code``."""
+    # What the code prints comes before the last line.
+    code += "; import sys; print(); print(*sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, cwd=ROOT, text=True)
+    return sorted(set(ended.stdout.splitlines()[-1].split()) & set(packages))
 
 
 def test_the_core_loads_neither_spark_nor_tables_nor_a_kafka_client() -> None:
     """Not even through the libraries that it imports."""
-    files = [file for package in OF_THE_CORE for file in (ROOT / "validator" / package).rglob("*.py")]
+    files = [file for package in PURE for file in (ROOT / "validator" / package).rglob("*.py")]
     modules = [".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for file in files]
-    assert loaded_by(modules, SPARK_AND_ITS_TABLES) == []
+    assert loaded_after("import " + ", ".join(modules), "pyspark", "py4j", "deltalake", "confluent_kafka") == []
+
+
+def test_report_and_explain_load_no_spark() -> None:
+    lazy = [used.module for used in imports_in(ROOT / "validator" / "cli" / "reports.py") if used.is_lazy]
+    forms = [f"validator.publish.{form}" for form in ("html", "junit", "text")]
+    modules = ["validator.cli.reports", "validator.publish.explain", *lazy, *forms]
+    assert loaded_after("import " + ", ".join(modules), "pyspark", "py4j", "confluent_kafka") == []
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["--help"], ["report", "--help"], ["validate"], ["replay", "x"]])
+def test_help_and_usage_errors_load_no_model_and_no_arrays(arguments: list[str]) -> None:
+    code = f"from validator.cli.main import main; main({arguments})"
+    assert loaded_after(code, "numpy", "pyarrow", "pydantic", "yaml", "deltalake", "pyspark") == []

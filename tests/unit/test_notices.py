@@ -115,7 +115,7 @@ def test_a_closed_stderr_changes_no_exit_status() -> None:
     try:
         command = [sys.executable, "-m", "validator.cli.main", "config", "check", "/nope"]
         assert subprocess.run(command, stderr=writer, check=False).returncode == 2
-        lines = "from validator.publish.notices import release_stderr, to_stderr as say; say('a'); say('b')"
+        lines = "from validator.publish.stderr import release_stderr, to_stderr as say; say('a'); say('b')"
         ended = subprocess.run([sys.executable, "-c", f"{lines}; release_stderr()"], stderr=writer, check=False)
         assert ended.returncode == 0
     finally:

@@ -24,7 +24,7 @@ from validator.cli.check_result import problem
 from validator.cli.main import main
 from validator.model.snapshot import FaultWindow, Snapshot
 from validator.model.terminal import OBEYED, plain, plain_json, shell_word
-from validator.publish import html, junit, live_table, notices, text
+from validator.publish import html, junit, live_table, notices, stderr, text
 from validator.publish.feed import event
 from validator.publish.history import History
 from validator.publish.metrics import SnapshotCollector, registry
@@ -93,7 +93,7 @@ def test_every_form_escapes_control_and_direction_characters(
     collector.update(snapshot)
     stream = io.StringIO()
     live_table.LiveTable(stream, {}).note(odd)
-    notices.Notices(notices.to_stderr).update(report)
+    notices.Notices(stderr.to_stderr).update(report)
     shown = {
         "text": text.render(report, violations, state=LONG_STATE),
         "summary": text.summary(report, violations, History(), LONG_STATE),

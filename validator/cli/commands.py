@@ -1,7 +1,8 @@
 """The commands: each loads its configuration, calls the package that does the work, and prints the outcome.
 
 A command imports the packages that it needs: `report` must not wait for Spark, and the sidecar must run without the
-generator and the testbed.
+generator and the testbed. This module itself loads no model of a configuration and no array library: help, a usage
+error and `version` need none.
 """
 
 from __future__ import annotations
@@ -26,17 +27,9 @@ from validator.cli.exits import INTERRUPTED, PASS, STATUS_OF_OUTCOME, UsageError
 from validator.cli.log_lines import JsonLines, Lines
 from validator.cli.refused import CONFIG_INIT, UNBUILT_COMMANDS, sentence
 from validator.config.examples import EXAMPLES
-from validator.config.load import load
-from validator.config.schema import json_schema
 from validator.model.signals import ending
-from validator.model.snapshot import ViolationRecord
-from validator.model.terminal import plain, plain_json
+from validator.model.terminal import plain
 from validator.model.wording import plural
-from validator.publish import history, text
-from validator.publish.notices import Notices
-from validator.publish.published_files import DAMAGED
-from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE, records_of, report_of
-from validator.publish.report_types import Report
 
 LINE_EVERY_SECONDS: Final = 5.0
 """Interval of progress lines if the output is not a terminal."""
@@ -63,6 +56,10 @@ def validate(given: argparse.Namespace) -> int:
         for number in ending():
             if number is not signal.SIGINT:
                 signal.signal(number, signal.default_int_handler)
+    from validator.cli.reports import print_summary
+    from validator.config.load import load
+    from validator.publish.notices import Notices
+
     config = load(given.config, given.assignments)
     sidecar = _optional_module(
         "validator.stream.sidecar", "validate: the sidecar is not part of this installation; reinstall streamproof."
@@ -86,16 +83,8 @@ def validate(given: argparse.Namespace) -> int:
             )
         )
     if given.once and not given.quiet and status != INTERRUPTED:
-        _print_summary(config.state.path)
+        print_summary(config.state.path)
     return status
-
-
-def _print_summary(state: Path) -> None:
-    """Print the result of a run that has ended, unless it published none because no topic exists."""
-    read = _read_json(state, REPORT_FILE)
-    found = None if read is None else report_of(read)
-    if found is not None:
-        sys.stdout.write(text.summary(found, _records(state), history.read(state), str(state)))
 
 
 @contextlib.contextmanager
@@ -163,54 +152,9 @@ def report(given: argparse.Namespace) -> int:
             raise UsageError(
                 f"report: --{option} is not supported yet, because report.json has only whole-run totals; leave it out."
             )
-    state = Path(given.state)
-    read = _read_json(state, REPORT_FILE)
-    if read is None:
-        fix = "name the state.path of a run that has committed a batch"
-        raise UsageError(f"{state / REPORT_FILE}: there is no report; {fix}.")
-    found = report_of(read)
-    if found is None:
-        problem = f"its schema is {read.get('schema')} and this version of streamproof reads {SCHEMA}"
-        raise UsageError(f"{state / REPORT_FILE}: {problem}; use the version of streamproof that wrote it.")
-    beside: list[object] = [] if given.format == "json" else [_records(state)]
-    if given.format in {"html", "text"}:
-        beside += [history.read(state), given.state]
-    if given.format == "html":
-        from validator.state.judged_windows import judged_windows
-        from validator.stream.phase_latency import phase_latencies
+    from validator.cli.reports import print_report
 
-        beside += [judged_windows(state), phase_latencies(state, found)]
-    sys.stdout.write(_render(given.format, found, *beside))
-    return STATUS_OF_OUTCOME[found["outcome"]]
-
-
-def _records(state: Path) -> tuple[ViolationRecord, ...]:
-    read = _read_json(state, VIOLATIONS_FILE)
-    try:
-        return records_of(read)
-    except DAMAGED as error:
-        raise UsageError(
-            f"{state / VIOLATIONS_FILE}: it is damaged ({error!r}); run the sidecar for one batch to rewrite it."
-        ) from None
-
-
-def _read_json(state: Path, name: str) -> dict[str, Any] | None:
-    try:
-        read = json.loads((state / name).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except NotADirectoryError:
-        raise UsageError(f"{state}: it is a file; name the state folder.") from None
-    except ValueError:
-        raise UsageError(f"{state / name}: it is not JSON; run the sidecar for one batch to rewrite it.") from None
-    return read if isinstance(read, dict) else None
-
-
-def _render(form: str, read: Report, *beside: object) -> str:
-    if form == "json":
-        return plain_json(read, indent=2) + "\n"
-    renderer = importlib.import_module(f"validator.publish.{form}")
-    return str(renderer.render(read, *beside))
+    return STATUS_OF_OUTCOME[print_report(given.state, given.format)]
 
 
 def explain(given: argparse.Namespace) -> int:
@@ -281,10 +225,14 @@ def backup(given: argparse.Namespace) -> int:
 def config(given: argparse.Namespace) -> int:
     """Check a configuration, or print the schema or an example."""
     if given.action == "check":
+        from validator.config.load import load
+
         loaded = load(given.config, given.assignments)
         topics = f"{plural(len(loaded.inputs), 'input topic')} and {plural(len(loaded.outputs), 'output topic')}"
         print(f"{given.config}: valid; pipeline {loaded.pipeline}, {loaded.guarantee.value}, {topics}.")
     elif given.action == "schema":
+        from validator.config.schema import json_schema
+
         print(json.dumps(json_schema(), indent=2))
     elif given.action == "example":
         sys.stdout.write(EXAMPLES[given.name])
@@ -302,6 +250,7 @@ def dashboards(given: argparse.Namespace) -> int:
 def doctor(given: argparse.Namespace) -> int:
     """Report what this machine and the pipeline lack, and how to fix it."""
     from validator.cli import doctor as room
+    from validator.config.load import load
 
     return room.run(load(given.config, given.assignments) if given.config is not None else None, sys.stdout)
 

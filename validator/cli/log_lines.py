@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from validator.model.terminal import plain
-from validator.publish.notices import to_stderr
+from validator.publish.stderr import to_stderr
 
 FORMATS: Final = ("text", "json")
 _JVM_LOG_VARIABLE: Final = "STREAMPROOF_LOG_PATTERN"

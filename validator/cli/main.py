@@ -14,7 +14,7 @@ try:
     from validator.cli.commands import COMMANDS
     from validator.cli.log_lines import lines_of
     from validator.cli.parser import parse
-    from validator.publish.notices import release_stderr
+    from validator.publish.stderr import release_stderr
 except KeyboardInterrupt:  # without this, Ctrl-C during these slow imports would print a traceback
     sys.exit(INTERRUPTED)
 

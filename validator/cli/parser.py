@@ -14,7 +14,7 @@ from validator.cli.log_lines import FORMATS, JsonLines, format_in
 from validator.cli.refused import CONFIG_INIT, UNBUILT_COMMANDS
 from validator.config.examples import EXAMPLES
 from validator.model.classes import ViolationClass
-from validator.publish.notices import to_stderr
+from validator.publish.stderr import to_stderr
 
 ENGINES_HELP: Final = (
     "engine to check: reference[:GUARANTEE], mutant[:MUTATION=SHARE,...] or ENGINE[:GUARANTEE], see docs/engines.md"

@@ -10,8 +10,6 @@ import os
 import signal
 from typing import Final
 
-from pyspark import SparkContext
-
 NAMES: Final = (
     "batch_begun",
     "before_facts",
@@ -51,6 +49,9 @@ def reach(name: str) -> None:
 
 def jvm_pid() -> int:
     """Process id of the Spark driver's JVM."""
+    # `report` imports modules that pass failpoints, and must not wait for Spark.
+    from pyspark import SparkContext
+
     gateway = SparkContext._gateway
     assert gateway is not None, "Spark runs"
     return int(gateway.jvm.java.lang.ProcessHandle.current().pid())

@@ -18,8 +18,9 @@ import validator
 from validator.config.model import Config
 from validator.model.classes import Verdict
 from validator.model.signals import ending, set_from_handler
-from validator.publish.notices import Notices, to_stderr
+from validator.publish.notices import Notices
 from validator.publish.publisher import Publisher
+from validator.publish.stderr import to_stderr
 from validator.state import folder, identity
 from validator.state.lock import StateLock, acquire
 from validator.state.tables import StateTables
