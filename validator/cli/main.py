@@ -15,7 +15,7 @@ try:
     from validator.cli.log_lines import lines_of
     from validator.cli.parser import parse
     from validator.publish.stderr import release_stderr
-except KeyboardInterrupt:  # without this, Ctrl-C during these slow imports would print a traceback
+except KeyboardInterrupt:  # without this, Ctrl-C during these imports would print a traceback
     sys.exit(INTERRUPTED)
 
 

@@ -15,10 +15,12 @@ import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from validator.config.model import Publish
 from validator.model.snapshot import Snapshot, ViolationRecord
+
+if TYPE_CHECKING:  # `report` and `explain` must not wait for the models of a configuration
+    from validator.config.model import Publish
 
 SECRET_FILE: Final = "published.secret"  # noqa: S105 - the name of a file
 """In the state folder, readable by its owner."""
