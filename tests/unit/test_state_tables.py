@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.fs import DeltaStorageHandler
 
 from tests.unit.reconcile_rows import fact, facts
 from validator.cli.exits import status_of
@@ -42,6 +43,14 @@ def test_small_files_are_compacted_without_changing_a_row(tmp_path: Path, monkey
     assert _batches(tables) == _batches(StateTables(tmp_path)) == list(range(45))
     rows = [row for part in tables.scan(Table.FACTS) for row in part.to_pylist()]
     assert all(row["ids"] == [{"id": row["batch"], "offset": 0}] for row in rows)
+
+
+def test_a_scan_runs_no_python_code_in_threads_of_arrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a thread can abort a process that ends."""
+    tables = StateTables(tmp_path)
+    _append(tables, 1)
+    monkeypatch.setattr(DeltaStorageHandler, "open_input_file", None)
+    assert _batches(tables) == [1]
 
 
 def test_a_scan_has_the_rows_of_an_append_that_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

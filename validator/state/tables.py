@@ -23,6 +23,7 @@ import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.schema import StructType as DeltaStruct
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from validator.codecs.columns import list_of
 from validator.reconcile.facts import FACTS_SCHEMA, FRONTIER_TYPE
@@ -389,7 +390,10 @@ class StateTables:
             known = self._newest(table)
             if known is None:
                 return []
-            dataset = known.to_pyarrow_dataset()
+            # The library's own file system is Python code. A thread of Arrow that still needs it while the process
+            # ends would abort the process. Arrow's file system needs no Python.
+            files = SubTreeFileSystem(path_of(self.state, table), LocalFileSystem())
+            dataset = known.to_pyarrow_dataset(filesystem=files)
         # A table that an earlier version created lacks the columns that were added since.
         lacks = [name for name in columns or SCHEMAS[table].names if name not in dataset.schema.names]
         stored = None if columns is None else [name for name in columns if name not in lacks]
