@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from validator.codecs.columns import DECODED
+from validator.codecs.columns import DECODED, UNDECODABLE
 from validator.state.tables import Table, rows_of
 
 MINUTE_US = 60_000_000
@@ -53,3 +53,24 @@ def fact(
 def facts(*rows: dict[str, Any]) -> pa.Table:
     """A facts table of these rows."""
     return rows_of(Table.FACTS, rows)
+
+
+def bad(batch: int, offsets: Iterable[int], *, side: str = "input", names: Sequence[str] = ()) -> dict[str, Any]:
+    """The row of undecodable records of partition 3 of the topic `orders`, an input, or `dead`, a topic of dead
+    letters. ``names``: the positions that they name, in order."""
+    at = sorted(offsets)
+    return {
+        **fact("output", [], batch=batch, lookup_us=batch),
+        "side": side,
+        "topic": "orders" if side == "input" else "dead",
+        "partition": 3,
+        "status": UNDECODABLE,
+        "window_start_us": None,
+        "key": None,
+        "records": len(at),
+        "first_offset": at[0],
+        "last_offset": at[-1],
+        "stretches": [{"first": offset, "last": offset, "records": 1} for offset in at],
+        "results": [],
+        "text_ids": [{"id": name, "offset": offset} for name, offset in zip(names, at, strict=False)],
+    }

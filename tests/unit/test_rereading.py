@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.unit.reconcile_rows import facts
-from tests.unit.test_positions import bad
+from tests.unit.reconcile_rows import bad, facts
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
@@ -80,7 +79,7 @@ def test_a_topic_that_never_decoded_is_read_again_from_where_it_began(
         assert (output.next_offset, output.records, output.undecodable) == (9, 5, 1)
         # The rows of the topic are void.
         assert not recovered.cells.lateness.possible
-        assert not recovered.positions.hidden
+        assert not recovered.positions.by_cause
 
 
 def test_the_records_of_the_previous_topic_are_expired() -> None:

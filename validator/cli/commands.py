@@ -202,7 +202,7 @@ def ack(given: argparse.Namespace) -> int:
 def _settle(state: Path, position: str, reason: str) -> int:
     from validator.stream import settling
 
-    one = settling.settle(state, position, reason)
+    one = settling.settle(state, settling.known_positions(state), position, reason)
     many = plural(one.records, "undecodable record")
     print(
         f"Settled: {many} of {plain(one.place.topic)}-{one.place.partition}. The sidecar applies this in its next "

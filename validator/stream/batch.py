@@ -398,11 +398,11 @@ class BatchRunner:
         self.record.batch_done(time.monotonic() - began, read, self.now_us())
         self.publish()
         reach("after_publishing")
-        retired, by_operator = self.retired, any(one.is_by_operator for one in settled)
+        retired = self.retired
         self._retire()
         self.is_ahead = False
         # A retirement, or a settlement by an operator, makes earlier saved cells useless for the next start.
-        if self.saver is not None and (self.saver.is_due or by_operator or self.retired is not retired):
+        if self.saver is not None and (self.saver.is_due or settled or self.retired is not retired):
             self._save()
         self._check_limits()
 

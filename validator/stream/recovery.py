@@ -41,7 +41,7 @@ from validator.reconcile.judge import (
 from validator.reconcile.lateness import Lateness
 from validator.state.acknowledgements import Acknowledgement
 from validator.state.known_facts import KnownFacts
-from validator.state.positions import REREAD, Positions, Settlement, positions_of
+from validator.state.positions import MARK, REREAD, Positions, positions_of
 from validator.state.recorded_violations import began_us, confirmed_by, confirmed_since, summed
 from validator.state.tables import StateTables, Table
 from validator.stream import unexamined
@@ -179,8 +179,7 @@ def _reload_settled(
 
 def _undoes(mark: str) -> bool:
     """Whether ``mark`` changes the meaning of facts that were committed before it."""
-    settled = Settlement.of_mark(mark)
-    return mark.startswith((RETIRED, REREAD)) or (settled is not None and settled.is_by_operator)
+    return mark.startswith((RETIRED, REREAD, MARK))
 
 
 def _recovered(tables: StateTables, rules: TimeRules, oracle: Oracle) -> Recovered:
@@ -223,9 +222,6 @@ def _folded(
         former_ids=saved.former_ids | former_ids_by(texts),
         settled=dict(positions.settled),
     ).with_outages(*saved.outages, *outages_by(texts))
-    # An earlier version did not record which partitions with undecodable records have answers.
-    sides = {place: frontier.side for place, frontier in before.frontiers.items()}
-    positions.answers |= {place for place in positions.hidden if sides.get(place) in (Side.LATE, Side.REJECTED)}
     cells, not_examined = saved.cells, dict(saved.unexamined)
     of_last = []
     columns = [*FACT_COLUMNS, "first_event_time_us", "stretches"]

@@ -18,7 +18,7 @@ from validator.model.wording import plural
 from validator.publish.times import rfc3339
 from validator.reconcile.judge import VIOLATIONS
 from validator.settings.durations import format_duration
-from validator.state.positions import Positions, Stretch
+from validator.state.positions import Positions
 from validator.stream.doubt_sentences import configuration_doubts
 from validator.stream.end_of_run import WHAT_TO_DO
 from validator.stream.measuring import measured
@@ -149,22 +149,20 @@ def snapshot_of(
 
 
 def _settled(positions: Positions) -> tuple[SettledPositions, ...]:
-    """The settled positions: one entry per settlement of an operator; rejected topics have one per partition."""
-    sums: dict[tuple[PartitionId, str, str, int], list[Stretch]] = {}
-    for number, one in enumerate(positions.settlements):
-        alone = number if one.rejected is None else -1
-        sums.setdefault((one.place, one.by, one.reason, alone), []).extend(one.stretches)
+    """The settled positions: one entry per partition and cause."""
     return tuple(
         SettledPositions(
             topic=place.topic,
             partition=place.partition,
-            first_offset=min(stretch.first for stretch in stretches),
-            last_offset=max(stretch.last for stretch in stretches),
+            first_offset=stretches[0].first,
+            last_offset=stretches[-1].last,
             records=sum(stretch.records for stretch in stretches),
-            by=by,
-            reason=reason,
+            by="ack" if cause.topic is None else place.topic if place in positions.answers else cause.topic,
+            reason=cause.reason,
         )
-        for (place, by, reason, _), stretches in sums.items()
+        for place, causes in positions.by_cause.items()
+        for cause, stretches in causes.items()
+        if cause and stretches
     )
 
 

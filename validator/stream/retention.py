@@ -57,8 +57,7 @@ Violation = tuple[str, int, str]
 class Retired:
     """What retention has dropped so far: totals, the newest dropped epoch, and the horizons.
 
-    ``positions``: those of undecodable records at the last retirement (`Positions.to_json`); None in an earlier
-    version's mark.
+    ``positions``: those of undecodable records at the last retirement (`Positions.to_json`); None before the first.
     """
 
     sums: CellTotals = field(default_factory=CellTotals.empty)
@@ -84,7 +83,7 @@ class Retired:
             CellTotals.from_json(kept["sums"]),
             int(kept["through_epoch"]),
             tuple(Retirement(at, horizon) for at, horizon in kept["retirements"]),
-            kept.get("positions"),
+            kept["positions"],
         )
 
     def with_proven(self, confirmed: Mapping[Violation, int]) -> Retired:

@@ -135,7 +135,6 @@ class Saver:
             "outages": progress.outages,
             "retired": retired.to_mark(),
             "positions": positions.to_json(progress.batch),
-            "examples": [[place.topic, place.partition, offset] for place, offset in positions.examples.items()],
             "rereads": self.rereads,
             "unexamined": [[place.topic, place.partition, *found] for place, found in unexamined.items()],
             "lateness": [_plain_reaches(cells.lateness.proven), _plain_reaches(cells.lateness.possible)],
@@ -183,8 +182,6 @@ def _saved(body: memoryview, rules: Rules, time_rules: TimeRules) -> SavedCells 
     cells.lateness.proven, cells.lateness.possible = map(_reaches, plain["lateness"])
     if cells.newest is not None:
         cells.newest.topics = plain["newest_topics"]
-    positions = Positions.from_json(plain["positions"])
-    positions.examples |= {PartitionId(topic, number): offset for topic, number, offset in plain["examples"]}
     return SavedCells(
         rules=rules,
         batch=plain["batch"],
@@ -200,7 +197,7 @@ def _saved(body: memoryview, rules: Rules, time_rules: TimeRules) -> SavedCells 
         former_ids=frozenset(plain.get("former_ids", ())),
         outages=tuple((began, ended) for began, ended in plain["outages"]),
         retired=Retired.from_mark(plain["retired"]),
-        positions=positions,
+        positions=Positions.from_json(plain["positions"]),
         rereads={topic: (batch, lookup_us) for topic, (batch, lookup_us) in plain["rereads"].items()},
         unexamined={PartitionId(*row[:2]): Unexamined(*row[2:]) for row in plain["unexamined"]},
     )

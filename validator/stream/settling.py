@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import time
+from bisect import bisect_right
 from pathlib import Path
 from typing import Final
 
 from validator.model.frontier import PartitionId
 from validator.state.acknowledgements import append_lines
-from validator.state.positions import Positions, Settlement, Stretch, joined, positions_of, within
+from validator.state.positions import Positions, Settlement, Stretch, positions_of, split
 from validator.state.tables import StateTables, Table, has_rows
 from validator.stream.retention import retired_so_far
 
@@ -45,8 +46,16 @@ class SettlementJournal:
         return self._found
 
 
-def settle(state: Path, position: str, reason: str) -> Settlement:
-    """Settle the undecodable records at ``TOPIC/PARTITION/OFFSET[-OFFSET]``.
+def known_positions(state: Path) -> Positions:
+    """The positions that the facts of a state contain."""
+    if not has_rows(state, Table.FACTS):
+        return Positions()
+    tables = StateTables(state)
+    return positions_of(tables, retired_so_far(tables).known_positions())
+
+
+def settle(state: Path, known: Positions, position: str, reason: str) -> Settlement:
+    """Settle those of the ``known`` undecodable records that are at ``TOPIC/PARTITION/OFFSET[-OFFSET]``.
 
     The sidecar applies this with its next batch. Raises `NothingToSettle`.
     """
@@ -59,40 +68,17 @@ def settle(state: Path, position: str, reason: str) -> Settlement:
     first, last = int(found["first"]), int(found["last"] or found["first"])
     if last < first:
         raise NothingToSettle(f"ack: in {position!r} the last offset is below the first; write the smaller one first")
-    known = _known(state)
-    already = SettlementJournal(state).read()
-    known.settle(already)
-    hidden = known.hidden.get(place, ())
-    parts = within(hidden, [Stretch(first, last, 0)])
+    known.settle(SettlementJournal(state).read())
+    hidden = known.hidden(place)
+    parts, _ = split(hidden, [Stretch(first, last, last - first + 1)])
     if not parts:
-        raise NothingToSettle(_why_not(state, known, place, first, last))
-    one = Settlement(place, joined(parts), reason, batch=known.batch)
+        near = hidden[max(0, bisect_right(hidden, (first,)) - 1) :][:5]
+        some = ", ".join(f"{place.topic}/{place.partition}/{it.first}-{it.last}" for it in near)
+        raise NothingToSettle(
+            f"ack: the state {state} has no undecodable input, late or rejected record at {position} that is not "
+            f"settled yet{f'; it has such records at {some}: write one of these' if some else ''}. "
+            "An undecodable result is a violation: acknowledge it with --class undecodable"
+        )
+    one = Settlement(place, parts, reason, batch=known.batch)
     append_lines(state / FILE, [json.dumps({**one.to_json(), "time_us": time.time_ns() // 1000})])
     return one
-
-
-def _known(state: Path) -> Positions:
-    if not has_rows(state, Table.FACTS):
-        return Positions()
-    tables = StateTables(state)
-    return positions_of(tables, retired_so_far(tables).known_positions())
-
-
-def _why_not(state: Path, known: Positions, place: PartitionId, first: int, last: int) -> str:
-    offsets = f"offset {first}" if first == last else f"offsets {first} to {last}"
-    where = f"{place.topic}-{place.partition} {offsets}"
-    hidden = known.hidden.get(place, ())
-    if any(stretch.first <= last and first <= stretch.last for stretch in hidden):
-        [near, *_] = [stretch for stretch in hidden if stretch.first <= last and first <= stretch.last]
-        return (
-            f"ack: the state keeps {near.records} undecodable records from offset {near.first} to {near.last} of "
-            f"{place.topic}-{place.partition} as a unit: write {place.topic}/{place.partition}/{near.first}-{near.last}"
-        )
-    if any(stretch.first <= last and first <= stretch.last for stretch in known.settled_stretches.get(place, ())):
-        return f"ack: {where} is settled already: there is nothing to do"
-    some = ", ".join(f"{stretch.first}-{stretch.last}" for stretch in hidden[:5])
-    elsewhere = f"; its undecodable records are at {some}" if some else ""
-    return (
-        f"ack: the state {state} has no undecodable input, late or rejected record at {where}{elsewhere}. "
-        "An undecodable result is a violation: acknowledge it with --class undecodable"
-    )
