@@ -27,6 +27,7 @@ from validator.stream.generations import _rules_of
 from validator.stream.kafka_reading import Range
 from validator.stream.recovery import recover, restore_record, time_rules_of
 from validator.stream.reporting import snapshot_of
+from validator.stream.rereading import adopt
 from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import Saver, saved_cells
 from validator.stream.sources import sources_of
@@ -46,6 +47,16 @@ class Fed:
     owed: bool = True
     names: str | None = None
     partition: int = 0
+
+
+def confirmed(shown: Snapshot) -> dict[str, int]:
+    """Class -> confirmed contributions that a report states, if any."""
+    return {name: count for name, count in shown.violations["confirmed"].items() if count}
+
+
+def suspected(shown: Snapshot) -> dict[str, int]:
+    """Class -> suspected contributions that a report states, if any."""
+    return {name: count for name, count in shown.violations["suspected"].items() if count}
 
 
 @dataclass
@@ -130,11 +141,25 @@ class FedRun:
     _sent: list[tuple[PartitionId, int, Fed]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        given = ["metrics.port=0", f"state.path={self.state}", *self.settings]
-        self.config = loads(EXAMPLES[self.example], self.state, given, environment={})
+        self._configure()
         self.sides = {source.topic: source.side for source in sources_of(self.config)}
         self.logs = Logs(dict.fromkeys(self.sides, 0))
         self.restart()
+
+    def _configure(self) -> None:
+        given = ["metrics.port=0", f"state.path={self.state}", *self.settings]
+        self.config = loads(EXAMPLES[self.example], self.state, given, environment={})
+
+    def correct(self, setting: str = "", topic: str = "", decoded: Sequence[Fed] = ()) -> tuple[str, ...]:
+        """Start a new process with a further setting, with which the records of ``topic`` are read as ``decoded``.
+        Returns the topics that are read again. Without a setting, the state adopts its first configuration."""
+        self.settings = (*self.settings, *filter(None, [setting]))
+        self._configure()
+        again = adopt(StateTables(self.state) if self.tables is None else self.tables, self.config)
+        instead = iter(decoded)
+        self._sent = [(at, offset, next(instead) if at.topic == topic else one) for at, offset, one in self._sent]
+        self.restart()
+        return again
 
     def restart(self) -> None:
         """Start a new process on the state. It opens a generation."""

@@ -6,6 +6,8 @@ arrive for cells of any age.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from random import Random
@@ -187,3 +189,47 @@ def test_retention_retires_settled_cells_with_the_others(reloaded: list[int], tm
     assert found == []
     assert retired > WORLDS_WITH_RETENTION
     assert reloaded
+
+
+def landed(rows: Iterable[Mapping[str, Any]], *, collapse: bool) -> dict[str, tuple[int, int]]:
+    """Topic -> contributions in its results, and those of them that match an event, by definition."""
+    expected: Counter[tuple[int, str, int]] = Counter()
+    carried: dict[str, Counter[tuple[int, str, int]]] = {}
+    for one in rows:
+        cell = one["window_start_us"], one["key"]
+        if one["side"] == "input":
+            expected.update((*cell, each["id"]) for each in one["ids"])
+        elif one["side"] == "output":
+            topic = carried.setdefault(one["topic"], Counter())
+            topic.update((*cell, id_) for each in one["results"] for id_ in each["ids"])
+    found = {}
+    for topic, mine in carried.items():
+        matching = 0
+        for contribution, count in mine.items():
+            owed = min(1, expected[contribution]) if collapse else expected[contribution]
+            others = sum(its[contribution] for name, its in carried.items() if name != topic)
+            matching += min(count, max(0, owed - others))
+        found[topic] = (mine.total(), matching)
+    return found
+
+
+@pytest.mark.parametrize("settle_at", [None, 1])
+def test_the_counts_of_outputs_are_those_of_a_definition_record_by_record(settle_at: int | None) -> None:
+    differences, compared, several = [], 0, 0
+    for seed in range(8):
+        world = World(2_000 + seed)
+        world.oracle.reading(Reads(several_outputs=True))
+        run, rows = WorldRun(MemoryTables(), world.rules, settle_at), list[dict[str, Any]]()
+        for step in range(world.rng.randint(15, 40)):
+            batch = world.batch()
+            rows += batch.rows
+            found = run.read(batch)["outputs"]
+            if batch.inputs_us < batch.at_us:
+                continue
+            of_topics = landed(rows, collapse=world.rules.collapse)
+            compared, several = compared + 1, several + (len(of_topics) > 1)
+            if {topic: (one.read, one.matched) for topic, one in found.items()} != of_topics:
+                differences.append(f"seed {seed} step {step}: {found}, by definition {of_topics}")
+                break
+    assert differences == []
+    assert several > compared // 2 > 30

@@ -4,7 +4,6 @@ pass beside them (SEMANTICS 2.3)."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,20 +12,15 @@ import numpy as np
 import pytest
 
 from tests.unit import fed_run
-from tests.unit.fed_run import Fed, FedRun
+from tests.unit.fed_run import Fed, FedRun, confirmed
 from tests.unit.reconcile_rows import MINUTE_US
-from tests.unit.test_wrong_configuration import IN, OUT, confirmed
-from validator.core.suspicion import withdrawn_outputs
-from validator.core.totals import CellTotals
 from validator.model.arrays import Bools, Ints
 from validator.model.classes import Guarantee, Verdict
-from validator.model.configuration_doubt import TopicCounts
-from validator.model.frontier import Frontier, PartitionId
-from validator.model.progress import IngestProgress, TimeRules
 from validator.model.snapshot import Snapshot
 from validator.oracles.ids import Flags, IdCounts, IdVerdicts, window_classes
 from validator.oracles.windowed_join import classes
 
+IN, OUT = "click", "output"
 DROP = ("timing.late_policy=drop", "engine.consumer_group=g")
 
 
@@ -113,18 +107,6 @@ def test_a_run_publishes_no_pass_before_it_has_concluded(committed: int, tmp_pat
     else:
         [reason] = last.reasons
         assert reason.startswith("2 events have not been consumed by group g at the end of the run")
-
-
-def test_the_confirmed_undecodable_results_of_a_topic_without_ids_are_retracted() -> None:
-    """An earlier version may have confirmed them."""
-    outputs = {"first": TopicCounts(read=9, matched=9, lasting=9)}
-    frontiers = {
-        PartitionId(topic, 0): Frontier("output", topic, 0, "id", 0, 9, 0, 9, 9, 1, records=9, undecodable=1)
-        for topic in ("first", "second")
-    }
-    progress = IngestProgress(TimeRules(0, 0), frontiers=frontiers)
-    sums = replace(CellTotals.empty(), carried=9, outputs=outputs)
-    assert withdrawn_outputs(progress, sums, frozenset({"missing"})) == {"second"}
 
 
 def copies(rng: Random) -> Iterator[tuple[int, int, bool, bool]]:

@@ -153,7 +153,7 @@ class Positions:
         for place, stretches in found.items():
             self._add(place, HIDDEN, stretches)
         # The order of rows is not that of a restart.
-        self._letters |= {letter: letters[letter] for letter in sorted(letters, key=lambda at: (at[0].topic, *at[1:]))}
+        self._letters |= {letter: letters[letter] for letter in sorted(letters)}
         self.waiting |= self._letters
         for letter in list(self.waiting)[: max(0, len(self.waiting) - STRETCHES_MAX)]:
             del self.waiting[letter]
