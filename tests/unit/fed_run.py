@@ -184,7 +184,13 @@ class FedRun:
                 for place, lookup in lookups.items()
             }
             before = progress = IngestProgress(before.rules, lookup_us=self.now_us - 1, frontiers=frontiers)
-        record = RunRecord(unexamined=found.unexamined, waiting_for=tuple(sorted(absent)))
+        record = RunRecord(
+            unexamined=found.unexamined,
+            waiting_for=tuple(sorted(absent)),
+            explained_by_one=rules.oracle.explained_by_one,
+            hidden_inputs_lose=rules.oracle.hidden_inputs_lose,
+            copies_explain=self.config.copies_explain,
+        )
         record.waiting_sides = frozenset(self.sides[topic].value for topic in absent)
         if progress.batch >= 0:
             restore_record(tables, record)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.unit.read_through import Suspected, read_through
-from tests.unit.reconcile_rows import MINUTE_US, facts
+from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.core.judging import Judging
 from validator.model.arrays import ABSENT
 from validator.oracles.tumbling_window import TumblingWindow
@@ -89,3 +89,32 @@ class JudgedRun:
         """The id of the violation of the cell with this key."""
         [found] = [entry.id for entry in self.record.latest.values() if entry.key == key]
         return found
+
+
+def lost(run: JudgedRun, at_us: int, key: str, *ids: int) -> None:
+    """Run two batches, after which these events of a cell are missing."""
+    run.after(at_us, fact("input", ids, batch=at_us, lookup_us=at_us, key=key))
+    run.after(at_us + 5)
+
+
+class Cell:
+    """One cell that receives batch after batch."""
+
+    def __init__(self, folder: Path) -> None:
+        self.judging = Judging(KnownFacts(StateTables(folder), first_batch=0), RULES)
+
+    def absorb(
+        self, at_us: int, *rows: dict[str, Any], inputs_us: int | None = None, outputs_us: int | None = None
+    ) -> list[dict[str, Any]]:
+        """The changes of violations in a batch at ``at_us``, dated by broker time. ``inputs_us``, ``outputs_us``: how
+        far inputs and outputs are read through."""
+        progress = read_through(at_us, inputs_us=inputs_us, outputs_us=outputs_us)
+        batch_facts = facts(*rows) if rows else None
+        return self.judging.step(batch_facts, progress, Suspected()).violations
+
+    def after(
+        self, at_us: int, *rows: dict[str, Any], inputs_us: int | None = None, outputs_us: int | None = None
+    ) -> dict[str, tuple[int, int]]:
+        """Class -> (confirmed, retracted) in such a batch."""
+        moved = self.absorb(at_us, *rows, inputs_us=inputs_us, outputs_us=outputs_us)
+        return {row["class"]: (row["confirmed"], row["retracted"]) for row in moved}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.judged_run import JudgedRun
+from tests.unit.judged_run import JudgedRun, lost
 from tests.unit.reconcile_rows import fact
 from validator.model.snapshot import FaultWindow
 from validator.state.acknowledgements import (
@@ -24,11 +24,6 @@ from validator.state.tables import Table, rows_of
 @pytest.fixture
 def run(tmp_path: Path) -> JudgedRun:
     return JudgedRun(tmp_path)
-
-
-def lost(run: JudgedRun, at_us: int, key: str, *ids: int) -> None:
-    run.after(at_us, fact("input", ids, batch=at_us, lookup_us=at_us, key=key))
-    run.after(at_us + 5)
 
 
 def found(run: JudgedRun, at_us: int, key: str, *ids: int) -> None:

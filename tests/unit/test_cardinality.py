@@ -10,9 +10,8 @@ from prometheus_client import generate_latest
 from tests.unit.judged_run import JudgedRun
 from tests.unit.publish_snapshots import config
 from tests.unit.reconcile_rows import fact, facts
-from tests.unit.test_metrics import registry
 from validator.model.progress import IngestProgress, TimeRules
-from validator.publish.metrics import SnapshotCollector
+from validator.publish.metrics import SnapshotCollector, registry
 from validator.stream.reporting import snapshot_of
 
 MANY = 1_000_000

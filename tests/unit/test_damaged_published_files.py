@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.event_stream import listening, next_event
 from tests.unit.publish_snapshots import broken, config
-from tests.unit.test_publish_events import listening, next_event
 from validator.cli.main import main
 from validator.publish.history import HISTORY_FILE
 from validator.publish.publisher import Publisher

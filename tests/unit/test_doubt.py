@@ -392,8 +392,7 @@ PHASES: dict[str, tuple[tuple[str, ...], list[Step]]] = {
         [([*OF_GROUPS, *many(*([1000 + one] for group in GROUPS for one in group), topic=OTHER), CLOSING,
            Fed(OTHER, (999_998,), 2 * MINUTE_US), Fed(OUT, (1000,)), *many(GROUPS[0], GROUPS[0])],
           {"duplicate": 5, "missing": 404}),
-         (many(*([*group, *wrong] for group, wrong in zip(GROUPS[1:], WRONG_GROUPS[1:], strict=True))),
-          {"duplicate": 5})],
+         ([*many(*GROUPS[1:], *WRONG_GROUPS), Fed(OUT, tuple(range(7000, 7100)))], {"duplicate": 5})],
     ),
     "an undecodable result of one output, and its first id matches by chance": (
         TWO_OUTPUTS,
@@ -620,7 +619,7 @@ def retire(run: FedRun) -> None:
     for _ in range(4):
         run.feed([], after_us=16 * HOUR_US)
     assert run.runner.retired.through_epoch > through
-    assert len(run.runner.judging.cells) <= 1
+    assert not run.runner.judging.sums.cells_closed - run.runner.retired.sums.cells_closed
 
 
 def closing(window: int, topic: str = IN) -> Fed:
@@ -672,7 +671,8 @@ def test_violations_of_cells_retired_in_doubt_are_never_confirmed(name: str, mod
     assert (confirmed(shown), suspected(shown)) == ({}, held)
     retire(run)
     go_on(run, mode)
-    run.feed([answer(20), *after, closing(LAST), *(closing(LAST + 1, topic) for topic in others)])
+    answers = [answer(20), *(answer(21) for _ in others)]
+    run.feed([*answers, *after, closing(LAST), *(closing(LAST + 1, topic) for topic in others)])
     shown = wait(run)
     assert (confirmed(shown), suspected(shown)) == (proven, held)
     assert Verdict.PASS not in (one[Guarantee.EXACTLY_ONCE] for one in (shown.verdicts, shown.verdicts_over["24h"]))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.fed_run import Fed, FedRun
 from tests.unit.reconcile_rows import MINUTE_US, fact
-from tests.unit.test_retention import EPOCH_US, RETENTION_US, START_US, Run
+from tests.unit.retained_run import EPOCH_US, RETENTION_US, START_US, Run
 from validator.codecs.columns import KNOWN, UNOWED
 from validator.model.classes import Verdict
 from validator.model.snapshot import Snapshot

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from deltalake import write_deltalake
 
-from tests.unit.judged_run import JudgedRun
+from tests.unit.judged_run import JudgedRun, lost
 from tests.unit.publish_snapshots import config
-from tests.unit.test_acknowledgements import lost
 from validator.model.progress import IngestProgress, TimeRules
 from validator.model.snapshot import FaultWindow
 from validator.state.tables import StateTables, Table, path_of, rows_of

@@ -10,10 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.unit import test_retention, test_running_aggregate
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
-from tests.unit.test_retention import EPOCH_US, RETENTION_US, START_US, clock
-from tests.unit.test_running_aggregate import events, results
+from tests.unit.retained_run import EPOCH_US, RETENTION_US, START_US, ListRun, Run, clock, events, results
 from validator.core.judging import Judging
 from validator.model.progress import Retirement
 from validator.oracles.distinct import Distinct
@@ -35,9 +33,9 @@ def test_retired_ids_that_lists_name_again_stay_out_of_scope(
     restarts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A key pauses for longer than the retention, and then has results all the time."""
-    run, at = test_running_aggregate.Run(tmp_path / "state"), START_US
+    run, at = ListRun(tmp_path / "state"), START_US
     monkeypatch.setattr(retention, "MARKS_KEPT", 2)
-    run.batch(at, events(1, at, (1, "k", at - 9)), results(1, at, ("k", [1])))
+    run.read(at, events(1, at, (1, "k", at - 9)), results(1, at, ("k", [1])))
     said = [1]
     for number in range(2, 9):
         at += STEP_US
@@ -50,16 +48,16 @@ def test_retired_ids_that_lists_name_again_stay_out_of_scope(
             read = events(number, at, others, late, of_key), results(number, at, *answered, ("k", said))
         else:
             read = events(number, at, others, late), results(number, at, *answered)
-        run.batch(at, *read)
+        run.read(at, *read)
         run.retire()
     assert len(run.retired.retirements) == retention.MARKS_KEPT
-    counts = run.restarted() if restarts else run.batch(at + 1)
+    counts = run.restarted() if restarts else run.read(at + 1)
     assert counts.keys() <= {"expected", "processed", "out_of_scope"}
 
 
 def test_retirements_of_earlier_windows_leave_the_highest_horizon(tmp_path: Path) -> None:
     """A window is retired. Then only events of earlier windows come for a time. At last an id of the window repeats."""
-    run = test_retention.Run(tmp_path / "state")
+    run = Run(tmp_path / "state")
     run.judging = Judging(KnownFacts(run.tables, first_batch=0), DISTINCT)
     window_us = 100 * MINUTE_US
     for number in range(6):

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.pages.story import LOST, REPEATED, at, story
+from tests.unit.event_stream import listening, next_event
 from tests.unit.publish_snapshots import NOON_US, SEEN, broken, clean, config, newest, violation
 from validator.model.classes import Guarantee, ViolationClass
 from validator.model.snapshot import Snapshot
@@ -28,31 +26,6 @@ from validator.publish.report import build
 from validator.publish.times import rfc3339
 
 pytestmark = pytest.mark.unit
-
-
-@contextmanager
-def listening(publisher: Publisher) -> Iterator[HTTPResponse]:
-    connection = HTTPConnection("127.0.0.1", publisher.start().port, timeout=10)
-    try:
-        connection.request("GET", "/events")
-        response = connection.getresponse()
-        assert response.headers["Content-Type"].startswith("text/event-stream")
-        yield response
-    finally:
-        connection.close()
-        publisher.stop()
-
-
-def next_event(response: HTTPResponse) -> tuple[str, dict[str, Any]]:
-    """Name and data of the next event."""
-    name = ""
-    for line in response:
-        text = line.decode().rstrip("\n")
-        if text.startswith("event: "):
-            name = text.removeprefix("event: ")
-        elif text.startswith("data: "):
-            return name, json.loads(text.removeprefix("data: "))
-    raise AssertionError("the stream ended")
 
 
 def test_a_listener_gets_the_history_and_then_each_update(tmp_path: Path) -> None:

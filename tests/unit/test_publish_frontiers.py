@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.pages.story import story
+from tests.unit.event_stream import listening, next_event
 from tests.unit.publish_snapshots import NOON_US, SECOND, clean, config
-from tests.unit.test_publish_events import listening, next_event
 from validator.model.snapshot import PartitionCoverage, Snapshot
 from validator.publish import feed, frontiers
 from validator.publish.frontiers import COLUMNS, Frontiers, by_topic, for_update

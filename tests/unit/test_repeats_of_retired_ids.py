@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.unit.test_running_aggregate import CUMULATIVE, LATER_US, START_US, TIME_RULES, Run, events, results
+from tests.unit.retained_run import CUMULATIVE, LATER_US, START_US, TIME_RULES, ListRun, events, results
 from validator.core import judging
 from validator.core.judging import Judging
 from validator.model.progress import Retirement
@@ -23,9 +23,9 @@ from validator.stream.recovery import recover
 from validator.stream.run_record import RunRecord
 
 
-def retired_id(folder: Path, oracle: RunningAggregate, *, collapse: bool) -> Run:
+def retired_id(folder: Path, oracle: RunningAggregate, *, collapse: bool) -> ListRun:
     """A state that has retired the answered id 1 of the key k. Verdicts are recorded."""
-    run = Run(folder)
+    run = ListRun(folder)
     rules = Rules(oracle=oracle, overdue_after_us=1, missing_after_us=2, collapse=collapse)
     run.judging = Judging(KnownFacts(run.tables, first_batch=0), rules)
     at = START_US
@@ -36,15 +36,15 @@ def retired_id(folder: Path, oracle: RunningAggregate, *, collapse: bool) -> Run
     return run
 
 
-def batch(run: Run, at_us: int, parts: Sequence[pa.Table]) -> dict[str, int]:
+def batch(run: ListRun, at_us: int, parts: Sequence[pa.Table]) -> dict[str, int]:
     """As `Run.batch`, with the changes recorded."""
-    counts = run.batch(at_us, *parts)
+    counts = run.read(at_us, *parts)
     context = CommitContext(run.tables, "test", run.progress.batch, at_us)
     record(run.judging._effects(), context, RunRecord(), lambda: at_us)
     return counts
 
 
-def restarted(run: Run) -> None:
+def restarted(run: ListRun) -> None:
     known = KnownFacts(run.tables, first_batch=run.progress.batch + 1)
     run.judging = recover(run.tables, TIME_RULES, run.judging.rules.oracle).judging(known, run.judging.rules)
 
@@ -104,5 +104,5 @@ def test_cells_whose_ids_are_compared_are_judged_twice(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(judging, "judge", counted)
     at = LATER_US + 100
-    counts = run.batch(at, events(3, at, (3, "k", at - 5)), results(3, at, ("k", [3, 3])))
+    counts = run.read(at, events(3, at, (3, "k", at - 5)), results(3, at, ("k", [3, 3])))
     assert (counts["duplicate"], len(sizes)) == (1, 2)

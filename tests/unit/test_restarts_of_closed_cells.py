@@ -9,12 +9,25 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.unit import test_retention, test_running_aggregate
+from tests.unit import retained_run
 from tests.unit.memory_tables import MemoryTables
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
-from tests.unit.test_retention import EPOCH_US, RETENTION_US, START_US, TIME_RULES, clock, progress
-from tests.unit.test_retired_sessions import RULES, event
-from tests.unit.test_running_aggregate import CUMULATIVE, events, results
+from tests.unit.retained_run import (
+    CUMULATIVE,
+    EPOCH_US,
+    OF_LISTS,
+    OF_SESSIONS,
+    RETENTION_US,
+    START_US,
+    TIME_RULES,
+    ListRun,
+    Run,
+    clock,
+    event,
+    events,
+    progress,
+    results,
+)
 from validator.core.judging import Judging
 from validator.model.frontier import Clock, Frontier, PartitionId, RunEnd
 from validator.model.progress import IngestProgress
@@ -30,23 +43,22 @@ from validator.stream.run_record import RunRecord
 @pytest.fixture
 def watermarks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The runs commit the watermark of each batch."""
-    for module in (test_retention, test_running_aggregate):
-        monkeypatch.setattr(
-            module, "frontier_rows", lambda progress, _, us: frontier_rows(progress, progress.watermark_us, us)
-        )
+    monkeypatch.setattr(
+        retained_run, "frontier_rows", lambda progress, _, us: frontier_rows(progress, progress.watermark_us, us)
+    )
 
 
 @pytest.mark.usefixtures("watermarks")
 @pytest.mark.parametrize("restarts", [False, True])
 def test_parts_of_an_answered_session_are_not_undecided(restarts: bool, tmp_path: Path) -> None:
-    run = test_retention.Run(tmp_path / "state")
-    run.judging = Judging(KnownFacts(run.tables, first_batch=0), RULES)
+    run = Run(tmp_path / "state")
+    run.judging = Judging(KnownFacts(run.tables, first_batch=0), OF_SESSIONS)
     session = [event(number, number * MINUTE_US, START_US, 0) for number in range(3)]
     run.batch(START_US, *session, fact("output", [0, 1, 2], batch=0, lookup_us=START_US))
     run.batch(START_US + 100)
     if restarts:
         known = KnownFacts(run.tables, first_batch=run.progress.batch + 1)
-        run.judging = recover(run.tables, TIME_RULES, RULES.oracle).judging(known, RULES)
+        run.judging = recover(run.tables, TIME_RULES, OF_SESSIONS.oracle).judging(known, OF_SESSIONS)
     later = START_US + RETENTION_US + 2 * EPOCH_US
     run.batch(later, event(9, 100 * MINUTE_US, later, run.progress.batch + 1))
     run.retire()
@@ -56,17 +68,17 @@ def test_parts_of_an_answered_session_are_not_undecided(restarts: bool, tmp_path
 @pytest.mark.usefixtures("watermarks")
 @pytest.mark.parametrize("restarts", [False, True])
 def test_the_row_of_a_key_leaves_with_its_cells(restarts: bool, tmp_path: Path) -> None:
-    run, at = test_running_aggregate.Run(tmp_path / "state"), test_running_aggregate.START_US
-    run.batch(at, events(1, at, (1, "k", at - 9)))
+    run, at = ListRun(tmp_path / "state"), START_US
+    run.read(at, events(1, at, (1, "k", at - 9)))
     if restarts:
-        found = recover(run.tables, test_running_aggregate.TIME_RULES, CUMULATIVE)
+        found = recover(run.tables, TIME_RULES, CUMULATIVE)
         known = KnownFacts(run.tables, first_batch=run.progress.batch + 1)
-        run.judging = found.judging(known, test_running_aggregate.RULES)
-    run.batch(at + 1, results(2, at + 1, ("k", [1])))
+        run.judging = found.judging(known, OF_LISTS)
+    run.read(at + 1, results(2, at + 1, ("k", [1])))
     for number in range(1, 4):
-        later = at + number * (test_running_aggregate.RETENTION_US + 2 * test_running_aggregate.EPOCH_US)
+        later = at + number * (RETENTION_US + 2 * EPOCH_US)
         id_ = 10 + number
-        run.batch(later, events(id_, later, (id_, f"z{number}", later - 5)), results(id_, later, (f"z{number}", [id_])))
+        run.read(later, events(id_, later, (id_, f"z{number}", later - 5)), results(id_, later, (f"z{number}", [id_])))
         run.retire()
     assert '["k"]' not in run.judging.cells.keys().to_pylist()
 
@@ -108,7 +120,7 @@ def test_a_violation_of_a_part_is_retracted_also_after_a_kill(killed: bool, tmp_
     """A session is joined by an earlier slot and answered. The sidecar is killed after these facts, before the
     retraction. A table returns its newest file first."""
     tables, run_record = StateTables(tmp_path), RunRecord()
-    judging = Judging(KnownFacts(tables, first_batch=0), RULES)
+    judging = Judging(KnownFacts(tables, first_batch=0), OF_SESSIONS)
 
     def batch(number: int, at: int, rows: Sequence[dict[str, Any]], *, recorded: bool = True) -> None:
         dated = [{**row, "epoch": epoch_of(at, RETENTION_US)} for row in rows]
@@ -126,10 +138,10 @@ def test_a_violation_of_a_part_is_retracted_also_after_a_kill(killed: bool, tmp_
     answer = fact("output", [1, 2], batch=2, lookup_us=at + 20, window_us=9 * MINUTE_US)
     batch(2, at + 20, [event(2, 9 * MINUTE_US + 30_000_000, at + 20, 2), answer], recorded=not killed)
     if killed:
-        found = recover(tables, TIME_RULES, RULES.oracle)
+        found = recover(tables, TIME_RULES, OF_SESSIONS.oracle)
         run_record = RunRecord()
         restore_record(tables, run_record)
-        judging = found.judging(KnownFacts(tables, first_batch=3), RULES)
+        judging = found.judging(KnownFacts(tables, first_batch=3), OF_SESSIONS)
     batch(3, at + 40, [])
     rows = [row for part in tables.scan(Table.VIOLATIONS) for row in part.to_pylist() if row["class"] == "missing"]
     assert (sum(row["confirmed"] for row in rows), sum(row["retracted"] for row in rows)) == (1, 1)

@@ -6,79 +6,33 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
+from tests.unit.retained_run import (
+    EPOCH_US,
+    RETENTION_US,
+    RULES,
+    START_US,
+    TIME_RULES,
+    WATERMARK_US,
+    Run,
+    clock,
+    progress,
+)
 from validator.core.judging import Judging, new_cells
 from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT
-from validator.model.frontier import Clock, Frontier, PartitionId
-from validator.model.progress import IngestProgress, TimeRules
+from validator.model.frontier import PartitionId
 from validator.oracles.tumbling_window import TumblingWindow
-from validator.reconcile.judge import Rules, close
+from validator.reconcile.judge import close
 from validator.reconcile.lateness import offset_gap_row
 from validator.state.known_facts import KnownFacts
 from validator.state.positions import Positions, Settlement, Stretch
 from validator.state.tables import StateTables, Table
 from validator.stream import retention
-from validator.stream.commit_rows import epoch_length_us, epoch_of, frontier_rows, mark_row, replaced_mark
+from validator.stream.commit_rows import epoch_length_us, epoch_of, replaced_mark
 from validator.stream.recovery import lateness_of, recover
-from validator.stream.retention import Retired
-
-RETENTION_US = 24 * MINUTE_US
-RULES = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=1, missing_after_us=2)
-TIME_RULES = TimeRules(0, MINUTE_US)
-EPOCH_US = epoch_length_us(RETENTION_US)
-START_US = 1_000 * EPOCH_US
-WATERMARK_US = 2**60
-
-
-def clock(at_us: int, watermark_us: int = WATERMARK_US) -> Clock:
-    """All topics read through at ``at_us``; by default every window is closed."""
-    return Clock(at_us, watermark_us, at_us, at_us, at_us, None, None, 0, False, False)
-
-
-def progress(batch: int, at_us: int, watermark_us: int = WATERMARK_US) -> IngestProgress:
-    frontiers = {
-        PartitionId(side, 0): Frontier(side, side, 0, "topic", 0, 10, 0, 10, 10, at_us, read_through_us=at_us)
-        for side in ("input", "output")
-    }
-    return IngestProgress(TIME_RULES, batch=batch, lookup_us=at_us, watermark_us=watermark_us, frontiers=frontiers)
-
-
-class Run:
-    """A state that receives one batch after another, and retires on request."""
-
-    def __init__(self, folder: Path) -> None:
-        self.tables = StateTables(folder)
-        self.judging = Judging(KnownFacts(self.tables, first_batch=0), RULES)
-        self.retired = Retired()
-        self.progress = IngestProgress(TIME_RULES)
-
-    def batch(self, at_us: int, *rows: dict[str, object], watermark_us: int = WATERMARK_US) -> None:
-        self.progress = progress(self.progress.batch + 1, at_us, watermark_us)
-        batch_facts = facts(*[{**row, "epoch": epoch_of(at_us, RETENTION_US)} for row in rows])
-        self._append(pa.concat_tables([batch_facts, frontier_rows(self.progress, None, RETENTION_US)]))
-        self.judging.absorb(batch_facts, clock(at_us, watermark_us), {})
-
-    def retire(self) -> None:
-        plan = retention.plan(self.tables, self.judging, self.progress, self.retired, RETENTION_US)
-        self.progress = retention.commit(plan, self.tables, self.judging, self.progress, RETENTION_US, writer="w")
-        self.retired = plan.retired
-
-    def epochs(self) -> set[int]:
-        """The epochs with a folder."""
-        names = {folder.name for folder in (self.tables.state / "facts").glob("epoch=*")}
-        return {int(name.removeprefix("epoch=")) for name in names}
-
-    def mark(self, text: str) -> None:
-        """Add a row to the last batch."""
-        row = mark_row(self.progress, text, RETENTION_US)
-        self.tables.append(row, Table.FACTS, writer="marks", version=self.progress.batch)
-
-    def _append(self, rows: pa.Table) -> None:
-        self.tables.append(rows, Table.FACTS, writer="w", version=self.progress.batch)
 
 
 @pytest.fixture

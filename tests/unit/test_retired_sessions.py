@@ -8,26 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
-from tests.unit.test_retention import EPOCH_US, RETENTION_US, START_US, TIME_RULES, Run, clock
+from tests.unit.retained_run import EPOCH_US, OF_SESSIONS, RETENTION_US, START_US, TIME_RULES, Run, clock, event
 from validator.core.judging import Judging
-from validator.oracles.session_window import SessionWindow
-from validator.reconcile.judge import Rules
 from validator.state.known_facts import KnownFacts
 from validator.stream.recovery import recover
-
-RULES = Rules(oracle=SessionWindow.of(MINUTE_US), overdue_after_us=1, missing_after_us=2)
-
-
-def event(id_: int, time_us: int, at: int, batch: int, key: str = "a") -> dict[str, object]:
-    """An event with its slot."""
-    row = fact("input", [id_], batch=batch, lookup_us=at, window_us=time_us - time_us % MINUTE_US, key=key)
-    return {**row, "earliest_us": time_us, "latest_us": time_us}
 
 
 def test_an_event_that_would_have_extended_a_retired_session_is_out_of_scope(tmp_path: Path) -> None:
     """The session is long, and the event is near its end, far from its start."""
     run = Run(tmp_path / "state")
-    run.judging = Judging(KnownFacts(run.tables, first_batch=0), RULES)
+    run.judging = Judging(KnownFacts(run.tables, first_batch=0), OF_SESSIONS)
     events = [event(number, number * MINUTE_US, START_US, 0) for number in range(6)]
     run.batch(START_US, *events, fact("output", [0, 1, 2, 3, 4, 5], batch=0, lookup_us=START_US))
     assert run.judging.sums.cells_seen == 1
@@ -50,7 +40,7 @@ def test_an_event_that_joins_a_session_in_memory_with_a_retired_one_puts_it_out_
 ) -> None:
     """The engine answers both sessions with one result, which is for the retired session."""
     run = Run(tmp_path / "state")
-    run.judging = Judging(KnownFacts(run.tables, first_batch=0), RULES)
+    run.judging = Judging(KnownFacts(run.tables, first_batch=0), OF_SESSIONS)
     retired = [event(number, number * MINUTE_US, START_US, 0) for number in range(3)]
     stays = [event(number, number * MINUTE_US, START_US, 0) for number in (4, 5)]
     answer = fact("output", [0, 1, 2], batch=0, lookup_us=START_US)
@@ -66,8 +56,8 @@ def test_an_event_that_joins_a_session_in_memory_with_a_retired_one_puts_it_out_
         fact("output", list(range(6)), batch=run.progress.batch + 1, lookup_us=at),
     )
     if restarts:
-        run.judging = recover(run.tables, TIME_RULES, RULES.oracle).judging(
-            KnownFacts(run.tables, first_batch=run.progress.batch + 1), RULES
+        run.judging = recover(run.tables, TIME_RULES, OF_SESSIONS.oracle).judging(
+            KnownFacts(run.tables, first_batch=run.progress.batch + 1), OF_SESSIONS
         )
     now = replace(clock(at + 50), retired=((later, 2 * MINUTE_US + 1),))
     assert run.judging.absorb(None, now, {}).counts["missing"] == 0
@@ -81,7 +71,7 @@ def test_an_event_that_moves_the_begin_of_a_session_near_a_retired_one_puts_it_o
 ) -> None:
     """The begin moves within its slot. The engine joins both sessions, and names its result by the retired one."""
     run = Run(tmp_path / "state")
-    run.judging = Judging(KnownFacts(run.tables, first_batch=0), RULES)
+    run.judging = Judging(KnownFacts(run.tables, first_batch=0), OF_SESSIONS)
     retired = [event(0, MINUTE_US // 2, START_US, 0), fact("output", [0], batch=0, lookup_us=START_US)]
     run.batch(START_US, *retired, event(1, 2 * MINUTE_US - 9, START_US, 0))
     later = START_US + RETENTION_US + 2 * EPOCH_US
@@ -92,8 +82,8 @@ def test_an_event_that_moves_the_begin_of_a_session_near_a_retired_one_puts_it_o
     time_us = MINUTE_US + MINUTE_US // 4 if moves else 2 * MINUTE_US - 5
     run.batch(at, event(2, time_us, at, batch), fact("output", [2], batch=batch, lookup_us=at))
     if restarts:
-        run.judging = recover(run.tables, TIME_RULES, RULES.oracle).judging(
-            KnownFacts(run.tables, first_batch=batch + 1), RULES
+        run.judging = recover(run.tables, TIME_RULES, OF_SESSIONS.oracle).judging(
+            KnownFacts(run.tables, first_batch=batch + 1), OF_SESSIONS
         )
     counts = run.judging.absorb(None, replace(clock(at + 50), retired=((later, 1),)), {}).counts
     assert (counts["missing"], counts["out_of_scope"]) == ((0, 2) if moves else (1, 0))

@@ -3,40 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from tests.unit.read_through import Suspected, read_through
-from tests.unit.reconcile_rows import MINUTE_US, fact, facts
-from validator.core.judging import Judging
-from validator.oracles.tumbling_window import TumblingWindow
-from validator.reconcile.judge import Rules
-from validator.state.known_facts import KnownFacts
-from validator.state.tables import StateTables
-
-RULES = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=1, missing_after_us=2)
-
-
-class Cell:
-    """One cell that receives batch after batch."""
-
-    def __init__(self, folder: Path) -> None:
-        self.judging = Judging(KnownFacts(StateTables(folder), first_batch=0), RULES)
-
-    def absorb(
-        self, at_us: int, *rows: dict[str, Any], inputs_us: int | None = None, outputs_us: int | None = None
-    ) -> list[dict[str, Any]]:
-        """The changes of violations in a batch at ``at_us``, dated by broker time. ``inputs_us``, ``outputs_us``: how
-        far inputs and outputs are read through."""
-        progress = read_through(at_us, inputs_us=inputs_us, outputs_us=outputs_us)
-        batch_facts = facts(*rows) if rows else None
-        return self.judging.step(batch_facts, progress, Suspected()).violations
-
-    def after(
-        self, at_us: int, *rows: dict[str, Any], inputs_us: int | None = None, outputs_us: int | None = None
-    ) -> dict[str, tuple[int, int]]:
-        """Class -> (confirmed, retracted) in such a batch."""
-        moved = self.absorb(at_us, *rows, inputs_us=inputs_us, outputs_us=outputs_us)
-        return {row["class"]: (row["confirmed"], row["retracted"]) for row in moved}
+from tests.unit.judged_run import Cell
+from tests.unit.reconcile_rows import fact
 
 
 def test_another_result_of_a_cell_retracts_no_duplicate_before_its_ids_are_known(tmp_path: Path) -> None:

@@ -6,41 +6,24 @@ import json
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from tests.unit.fed_run import FedRun
-from validator.codecs.batches import EVENTS, RESULTS
+from tests.unit.retained_run import CUMULATIVE, LATER_US, START_US, ListRun, events, results
 from validator.codecs.columns import DECODED, TOMBSTONE
 from validator.codecs.one_record import joined
-from validator.core.judging import Judging, new_cells
+from validator.core.judging import new_cells
 from validator.model.classes import Guarantee, Verdict
-from validator.model.frontier import Clock, Frontier, PartitionId
-from validator.model.progress import IngestProgress, TimeRules
-from validator.oracles.running_aggregate import RunningAggregate
+from validator.model.frontier import Clock
+from validator.model.progress import IngestProgress
 from validator.reconcile.by_id import OF_KEY, cell_keys, key_texts, keys_of_cells
 from validator.reconcile.cells import Cells
-from validator.reconcile.facts import Side, completed
-from validator.reconcile.grouping import facts_of_events, facts_of_results
-from validator.reconcile.judge import Rules, close
-from validator.state.known_facts import KnownFacts
-from validator.state.tables import StateTables, Table
-from validator.stream import retention
-from validator.stream.commit_rows import epoch_length_us, epoch_of, frontier_rows
-from validator.stream.recovery import recover
-from validator.stream.retention import Retired
+from validator.reconcile.judge import close
 
 ODD = ["", "a", '"', "\\", '\\"', ',"', '","', '"]', "]", "[", "ü\u2028😀", "\n\t\x00\x1f\x7f", "a,b", '["x"]', "0"]
-CUMULATIVE = RunningAggregate.of(replaces=True)
-SOURCES = [(Side.INPUT, "in"), (Side.OUTPUT, "out")]
-RETENTION_US = 24 * 60_000_000
-EPOCH_US = epoch_length_us(RETENTION_US)
-START_US = 1_000 * EPOCH_US
-RULES = Rules(oracle=CUMULATIVE, overdue_after_us=1, missing_after_us=2)
-TIME_RULES = TimeRules(0, 60_000_000)
 
 
 def test_the_key_of_a_cell_is_a_json_array_for_any_texts() -> None:
@@ -61,37 +44,6 @@ def test_an_integer_id_and_the_same_number_as_text_share_a_cell() -> None:
     keys = pa.array(["k", "k"]).dictionary_encode()
     cells = cell_keys(keys, pa.array([7, None], pa.int64()), pa.array([None, "7"]), joined=False)
     assert cells.to_pylist() == ['["k","7"]', '["k","7"]']
-
-
-def grouped(rows: pa.Table, batch: int, at_us: int) -> pa.Table:
-    return completed(rows, SOURCES, batch=batch, lookup_us=at_us, epoch=epoch_of(at_us, RETENTION_US))
-
-
-def events(batch: int, at_us: int, *items: tuple[int, str, int]) -> pa.Table:
-    """Facts of events (id, key, time)."""
-    rows: list[dict[str, Any]] = [
-        {"partition": 0, "offset": batch * 100 + i, "time_us": at_us, "id": id_, "key": key, "event_time_us": time}
-        for i, (id_, key, time) in enumerate(items)
-    ]
-    table = pa.Table.from_pylist(rows, EVENTS)
-    return grouped(facts_of_events(table, 0, CUMULATIVE, 0, 2**61, with_first_event=False), batch, at_us)
-
-
-def results(batch: int, at_us: int, *items: tuple[str | None, list[int] | None], partition: int = 0) -> pa.Table:
-    """Facts of results (key, ids); None instead of ids is a tombstone."""
-    rows: list[dict[str, Any]] = [
-        {
-            "partition": partition,
-            "offset": batch * 100 + i,
-            "time_us": at_us,
-            "status": DECODED if ids is not None else TOMBSTONE,
-            "key": key,
-            "ids": ids or [],
-            "text_ids": [],
-        }
-        for i, (key, ids) in enumerate(items)
-    ]
-    return grouped(facts_of_results(pa.Table.from_pylist(rows, RESULTS), 1, CUMULATIVE), batch, at_us)
 
 
 def folded(*parts: pa.Table, settling: bool) -> Cells:
@@ -149,106 +101,46 @@ def test_the_counted_number_of_an_id_rises_with_every_change() -> None:
         assert later > earlier or (before == now and later == earlier)
 
 
-class Run:
-    """A state that receives one batch after another, and retires on request."""
-
-    def __init__(self, folder: Path) -> None:
-        self.tables = StateTables(folder)
-        self.judging = Judging(KnownFacts(self.tables, first_batch=0), RULES)
-        self.retired = Retired()
-        self.progress = IngestProgress(TIME_RULES)
-
-    def batch(self, at_us: int, *parts: pa.Table) -> dict[str, int]:
-        """Run a batch and return the contributions by class."""
-        frontiers = {
-            PartitionId(topic, 0): Frontier(side.value, topic, 0, "id", 0, 10, 0, 10, 10, at_us, read_through_us=at_us)
-            for side, topic in SOURCES
-        }
-        self.progress = IngestProgress(
-            TIME_RULES,
-            batch=self.progress.batch + 1,
-            lookup_us=at_us,
-            watermark_us=at_us,
-            frontiers=frontiers,
-            retirements=self.retired.retirements,
-        )
-        batch_facts = pa.concat_tables(parts) if parts else None
-        rows = [frontier_rows(self.progress, None, RETENTION_US), *parts]
-        self.tables.append(pa.concat_tables(rows), Table.FACTS, writer="w", version=self.progress.batch)
-        self.judging.absorb(batch_facts, self.clock, {})
-        return self.counts
-
-    @property
-    def clock(self) -> Clock:
-        at = self.progress.lookup_us
-        retired = tuple((it.at_us, it.horizon_us) for it in self.retired.retirements)
-        return Clock(at, at, at, at, at, None, None, 0, False, False, retired=retired)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        return {name: count for name, count in self.judging.sums.counts.items() if count}
-
-    def retire(self) -> None:
-        plan = retention.plan(self.tables, self.judging, self.progress, self.retired, RETENTION_US)
-        self.progress = retention.commit(plan, self.tables, self.judging, self.progress, RETENTION_US, writer="w")
-        self.retired = plan.retired
-
-    def restarted(self) -> dict[str, int]:
-        """The contributions by class in another process that recovers the state."""
-        found = recover(self.tables, TIME_RULES, RULES.oracle)
-        judging = Judging(KnownFacts(self.tables, first_batch=found.progress.batch + 1), RULES)
-        judging.cells, judging.retired = found.cells, found.retired.sums
-        judging.absorb(None, self.clock, {})
-        return {name: count for name, count in judging.sums.counts.items() if count}
-
-    @property
-    def keys(self) -> list[str]:
-        return sorted(self.judging.cells.keys().to_pylist())
-
-
-LATER_US = START_US + RETENTION_US + 2 * EPOCH_US
-
-
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path) -> ListRun:
     """A key with two ids and one with a single id, all of them answered."""
-    run = Run(tmp_path / "state")
+    run = ListRun(tmp_path / "state")
     at = START_US
-    run.batch(at, events(1, at, (1, "k", at - 9), (2, "k", at - 8), (5, "j", at - 9)), results(1, at, ("k", [1, 2])))
-    run.batch(at + 1, results(2, at + 1, ("j", [5])))
+    run.read(at, events(1, at, (1, "k", at - 9), (2, "k", at - 8), (5, "j", at - 9)), results(1, at, ("k", [1, 2])))
+    run.read(at + 1, results(2, at + 1, ("j", [5])))
     return run
 
 
-def test_retired_ids_are_out_of_scope_when_a_list_names_them_again(run: Run) -> None:
+def test_retired_ids_are_out_of_scope_when_a_list_names_them_again(run: ListRun) -> None:
     assert run.counts == {"expected": 3, "processed": 3}
-    run.batch(LATER_US, events(3, LATER_US, (3, "k", LATER_US - 5)))
+    run.read(LATER_US, events(3, LATER_US, (3, "k", LATER_US - 5)))
     run.retire()
     # The row of the key stays with the remaining id.
     assert run.keys == ['["k","3"]', '["k"]']
     # The complete list of the key so far, and a result for a retired id: neither is a violation, even after a restart.
     more = results(4, LATER_US + 1, ("k", [1, 2, 3]), ("j", [5]))
-    assert run.batch(LATER_US + 1, more) == {"expected": 4, "processed": 4}
+    assert run.read(LATER_US + 1, more) == {"expected": 4, "processed": 4}
     assert run.restarted() == {"expected": 4, "processed": 4}
-    assert run.batch(LATER_US + 2, results(5, LATER_US + 2, ("k", [3, 3]))) == {
+    assert run.read(LATER_US + 2, results(5, LATER_US + 2, ("k", [3, 3]))) == {
         "expected": 4,
         "processed": 4,
         "duplicate": 1,
     }
 
 
-def test_the_newest_result_of_a_key_stays_with_its_ids(run: Run) -> None:
+def test_the_newest_result_of_a_key_stays_with_its_ids(run: ListRun) -> None:
     """Without the row of its key, an id that was withdrawn long ago would count again."""
     at = START_US + 2
-    run.batch(at, results(3, at, ("k", None)))
+    run.read(at, results(3, at, ("k", None)))
     assert run.counts == {"expected": 3, "processed": 1, "pending": 2}
     # One of the two cells changes once more: a copy of its event is read.
-    run.batch(LATER_US, events(4, LATER_US, (2, "k", START_US - 8)))
+    run.read(LATER_US, events(4, LATER_US, (2, "k", START_US - 8)))
     missing = {"expected": 4, "processed": 1, "pending": 2, "missing": 1}
     assert run.counts == missing
     run.retire()
     assert run.keys == ['["k","2"]', '["k"]']
     assert run.judging.cells["window_start_us"].tolist().count(OF_KEY) == 1
-    run.batch(LATER_US + 5)
+    run.read(LATER_US + 5)
     assert run.counts == {"expected": 4, "processed": 1, "missing": 3}
     assert run.restarted() == run.counts
     assert np.count_nonzero(run.judging.cells["processed_count"]) == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
-from tests.unit.test_retention import EPOCH_US, RETENTION_US, START_US, WATERMARK_US, Run, clock
+from tests.unit.retained_run import EPOCH_US, RETENTION_US, START_US, WATERMARK_US, Run, clock
 from validator.measure.latency import latency_buckets
 from validator.model.frontier import RunEnd
 

@@ -19,7 +19,7 @@ import pytest
 
 from tests.unit.memory_tables import MemoryTables
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
-from tests.unit.test_retention import RETENTION_US, START_US, Run, clock, progress
+from tests.unit.retained_run import RETENTION_US, START_US, Run, clock, progress
 from validator.core.judging import Judging
 from validator.core.totals import CellTotals
 from validator.oracles.seam import Reads

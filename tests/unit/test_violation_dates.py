@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.judged_run import Cell
 from tests.unit.reconcile_rows import MINUTE_US, fact
-from tests.unit.test_retractions import Cell
 
 SECOND = 1_000_000
 READ = 600 * SECOND
