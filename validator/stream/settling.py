@@ -73,11 +73,11 @@ def settle(state: Path, known: Positions, position: str, reason: str) -> Settlem
     parts, _ = split(hidden, [Stretch(first, last, last - first + 1)])
     if not parts:
         near = hidden[max(0, bisect_right(hidden, (first,)) - 1) :][:5]
-        some = ", ".join(f"{place.topic}/{place.partition}/{it.first}-{it.last}" for it in near)
+        some = ", ".join(f"{stretch.first}-{stretch.last}" for stretch in near)
+        elsewhere = f"; its undecodable records are at {some}: settle whole ranges of these" if some else ""
         raise NothingToSettle(
             f"ack: the state {state} has no undecodable input, late or rejected record at {position} that is not "
-            f"settled yet{f'; it has such records at {some}: write one of these' if some else ''}. "
-            "An undecodable result is a violation: acknowledge it with --class undecodable"
+            f"settled yet{elsewhere}. An undecodable result is a violation: acknowledge it with --class undecodable"
         )
     one = Settlement(place, parts, reason, batch=known.batch)
     append_lines(state / FILE, [json.dumps({**one.to_json(), "time_us": time.time_ns() // 1000})])
