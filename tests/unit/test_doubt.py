@@ -633,7 +633,7 @@ def test_violations_of_cells_retired_in_doubt_are_never_confirmed(name: str, mod
 
 @pytest.mark.parametrize("mode", ["running", "restarted"])
 def test_excess_beyond_hidden_records_is_confirmed_after_its_cells_are_retired(mode: str, tmp_path: Path) -> None:
-    """More repeats than hidden inputs are a proof, even if it is unknown which are explained (docs/decisions/0091)."""
+    """More repeats than hidden inputs are a proof, even if it is unknown which are explained (SEMANTICS 4.18)."""
     run = run_of(tmp_path, None, *RETAINED)
     run.feed([Fed(IN, None), *numbered(2), Fed(OUT, (0, 0, 1)), closing(20)])
     assert (confirmed(wait(run)), suspected(run.shown())) == ({}, {"duplicate": 1})

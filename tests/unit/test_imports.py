@@ -222,6 +222,11 @@ def test_only_the_seam_of_oracles_is_imported_elsewhere() -> None:
     complain([used for used in others if used.module not in seam])
 
 
+def test_no_unit_test_imports_another() -> None:
+    """What several of them need is in modules without tests."""
+    complain([used for used in imports_of("tests/unit") if used.module.startswith("tests.unit.test_")])
+
+
 def test_only_a_formats_file_names_a_format() -> None:
     """Except JSON, which is the default format, and `text`, which is a common word."""
     others = formats.PLANNED - {"json", "text"}

@@ -1,4 +1,4 @@
-"""Positions of undecodable records, and which of them are settled (SEMANTICS section 4, docs/decisions/0099).
+"""Positions of undecodable records, and which of them are settled (SEMANTICS 4.12).
 
 One table: partition -> cause -> stretches of offsets. New records are `HIDDEN`. A settlement moves them to its cause,
 if records that it depends on are read again it moves them back, and a log that is recreated drops them.
