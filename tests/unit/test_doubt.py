@@ -76,7 +76,11 @@ def mixed(*lists: Sequence[Fed]) -> list[Fed]:
 
 def halves(base: int = 0, *, later: int = 0, windows: Sequence[int] = WINDOWS) -> list[Fed]:
     """Each of two topics has half of the ids of each window. Those of the second one are ``base`` off."""
-    return [*results(which=(0, 1)), *results(SECOND, base, (2, 3), later=later, windows=windows)]
+    found = []
+    for one in WINDOWS:
+        found += results(which=(0, 1), windows=[one])
+        found += results(SECOND, base, (2, 3), later=later, windows=[one] if one in windows else [])
+    return found
 
 
 def of_join(records: Sequence[Fed], click: int = 0, update: int = 0) -> list[Fed]:
@@ -114,7 +118,7 @@ class Case:
         count, windows = len(self.events), len(WINDOWS)
         at = [rng.randint(0, count) for _ in self.written]
         if self.in_time:
-            began = [(number * windows // len(at) + 1) * count // windows for number in range(len(at))]
+            began = [min(one.window_us // MINUTE_US + 1, windows) * count // windows for one in self.written]
             at = [rng.randint(first, count) if rng.random() < 0.8 else count for first in began]
         keyed = [((number, 1), one) for number, one in enumerate(self.events)]
         keyed += [
@@ -194,7 +198,7 @@ IN_DOUBT = {
     "one output in doubt has an undecodable result": Case(
         events(), [*halves(1000), Fed(SECOND, None)], TWO_OUTPUTS, at_least={"undecodable": 1}),
     "no ids in one output": Case(
-        events(), [*results(which=(0, 1)), *empty(SECOND), Fed(SECOND, None)], TWO_OUTPUTS,
+        events(), [*mixed(results(which=(0, 1)), empty(SECOND)), Fed(SECOND, None)], TWO_OUTPUTS, in_time=True,
         said=f"topic {SECOND} is in doubt: none of its 5 results has an id: outputs[1].fields.ids",
         at_least={"missing": 10, "undecodable": 1}),
 }  # fmt: skip
