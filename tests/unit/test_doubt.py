@@ -192,11 +192,12 @@ IN_DOUBT = {
             ("windows of the right", by_window(events(), events(OTHER, 500, later=2)), {}),
         )
     },
-    "other ids of one output": Case(events(), halves(1000), TWO_OUTPUTS, said=ONE_OUTPUT),
-    "other windows of one output": Case(events(), halves(later=100), TWO_OUTPUTS, said=ONE_OUTPUT),
-    "windows of other events in one output": Case(events(), halves(later=1), TWO_OUTPUTS, said=ONE_OUTPUT),
+    "other ids of one output": Case(events(), halves(1000), TWO_OUTPUTS, said=ONE_OUTPUT, in_time=True),
+    "other windows of one output": Case(events(), halves(later=100), TWO_OUTPUTS, said=ONE_OUTPUT, in_time=True),
+    "other windows of some events in one output": Case(
+        events(), halves(later=1), TWO_OUTPUTS, said=ONE_OUTPUT, in_time=True),
     "one output in doubt has an undecodable result": Case(
-        events(), [*halves(1000), Fed(SECOND, None)], TWO_OUTPUTS, at_least={"undecodable": 1}),
+        events(), [*halves(1000), Fed(SECOND, None)], TWO_OUTPUTS, at_least={"undecodable": 1}, in_time=True),
     "no ids in one output": Case(
         events(), [*mixed(results(which=(0, 1)), empty(SECOND)), Fed(SECOND, None)], TWO_OUTPUTS, in_time=True,
         said=f"topic {SECOND} is in doubt: none of its 5 results has an id: outputs[1].fields.ids",
@@ -562,6 +563,17 @@ def test_repeated_results_of_another_output_leave_no_doubt_about_at_least_once(t
     assert suspected(shown) == {"duplicate": 4}
     passed = {name for name, verdict in shown.verdicts.items() if verdict is Verdict.PASS}
     assert (passed, Verdict.FAIL in shown.verdicts.values()) == ({Guarantee.AT_LEAST_ONCE}, False)
+
+
+def test_a_result_that_is_read_before_its_events_retracts_nothing(tmp_path: Path) -> None:
+    """It may match: it is the only result of its topic so far."""
+    run = run_of(tmp_path, None, *TWO_OUTPUTS)
+    run.feed([*events(), *halves(windows=())])
+    assert confirmed(wait(run)) == {"missing": 8}
+    later = [*events(windows=(10,)), *results(SECOND, which=(2, 3), windows=(10,))]
+    assert confirmed(run.feed(later, but=[IN])) == {"missing": 8}
+    assert confirmed(run.feed([])) == {"missing": 8}
+    assert confirmed(wait(run)) == {"missing": 10}
 
 
 HOUR_US = 60 * MINUTE_US
