@@ -20,6 +20,7 @@ from tests.property import history_facts
 from tests.property.history import Step
 from tests.property.spark_histories import SIDE_OF_TOPIC, Case, Instant, expires
 from tests.unit.memory_tables import MemoryTables
+from tests.unit.range_counts import counted
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
@@ -47,6 +48,7 @@ from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import Saver, saved_cells
 from validator.stream.sources import Source
 from validator.stream.start_offsets import initial_progress
+from validator.stream.workers import FactsRead
 
 Row = dict[str, Any]
 RETENTION_US: Final = 3_600_000_000
@@ -116,13 +118,12 @@ class _Runner(BatchRunner):
             known.explained_by_one, known.hidden_inputs_lose, known.copies_explain, known.absent_sides, self.besides
         )
 
-    def _facts(self, ranges: Sequence[Range], progress: IngestProgress) -> pa.Table:
-        del ranges
+    def _facts(self, ranges: Sequence[Range], progress: IngestProgress) -> FactsRead:
         facts = self.facts[self.step]
         for name, value in (("batch", progress.batch), ("epoch", epoch_of(progress.lookup_us, self._retention))):
             at = facts.schema.get_field_index(name)
             facts = facts.set_column(at, facts.schema.field(at), pa.array(np.full(facts.num_rows, value)))
-        return facts
+        return FactsRead(facts, counted(ranges, facts))
 
     def _retire(self) -> None:
         if self._retention < RETENTION_US:

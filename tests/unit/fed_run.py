@@ -10,6 +10,7 @@ from typing import Any, ClassVar, cast
 import pyarrow as pa
 
 from tests.unit.publish_snapshots import NOON_US
+from tests.unit.range_counts import counted
 from tests.unit.reconcile_rows import fact, facts
 from validator.codecs.columns import UNDECODABLE, UNOWED
 from validator.config.examples import EXAMPLES
@@ -32,6 +33,7 @@ from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import Saver, saved_cells
 from validator.stream.sources import sources_of
 from validator.stream.start_offsets import first_frontier, initial_progress
+from validator.stream.workers import FactsRead
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,11 @@ class Logs:
 class _FedRunner(BatchRunner):
     rows: Sequence[dict[str, Any]] = ()
 
-    def _facts(self, ranges: Sequence[Range], progress: IngestProgress) -> pa.Table:
-        del ranges
+    def _facts(self, ranges: Sequence[Range], progress: IngestProgress) -> FactsRead:
+        read = self._rows_of(progress)
+        return FactsRead(read, counted(ranges, read))
+
+    def _rows_of(self, progress: IngestProgress) -> pa.Table:
         of_batch = {
             "batch": progress.batch,
             "lookup_us": progress.lookup_us,

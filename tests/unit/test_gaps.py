@@ -49,7 +49,7 @@ def begun() -> IngestProgress:
 def read(before: IngestProgress, policy: str, *places: PartitionId) -> tuple[IngestProgress, tuple[OffsetGap, ...]]:
     """One more batch, up to offset 14, without a record on ``places``. Both topics have ``policy``."""
     progress = before.looked_up(4, 9, lookups(20), dict.fromkeys(places, 14))
-    unaccounted = progress.unaccounted([])
+    unaccounted = progress.unaccounted([], dict.fromkeys(places, 4))
     assert unaccounted == dict.fromkeys(places, 4)
     return progress.with_policies({"in": policy, "out": policy}, lookups(20)).account_for(unaccounted, before)
 
@@ -81,7 +81,7 @@ def test_markers_of_a_topic_that_is_not_compacted_hide_nothing() -> None:
     progress, offset_gaps = read(begun(), "delete", IN, OUT)
     assert (offset_gaps, reasons(progress), Suspicion().hidden_inputs(progress)) == ((), [], 0)
     assert (progress.frontiers[OUT].unread_since_us, progress.frontiers[IN].unprovable_below) == (None, None)
-    assert progress.unaccounted([]) == {}
+    assert progress.unaccounted([], {}) == {}
 
 
 def test_records_from_before_the_end_of_compaction_stay_in_doubt() -> None:
@@ -131,7 +131,7 @@ def test_a_state_of_a_version_without_these_counts_is_continued(
     assert (found.frontiers[OUT].compacted, found.frontiers[OUT].markers) == (0, None)
     # The time at which the gaps of the output were found is unknown.
     progress = found.looked_up(4, 9, lookups(10), {}).with_policies({"out": "compact"}, lookups(10))
-    progress, _ = progress.account_for(progress.unaccounted([]), found)
+    progress, _ = progress.account_for(progress.unaccounted([], {}), found)
     assert (progress.frontiers[OUT].compacted, progress.frontiers[OUT].unread_since_us) == (3, 0)
     state.append(frontier_rows(progress, None, DAY_US), Table.FACTS, writer="w", version=4)
     assert recover(StateTables(tmp_path), TimeRules(0, 1), TumblingWindow.of(10)).progress.frontiers[OUT].compacted == 3

@@ -18,7 +18,8 @@ from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, present
 from validator.model.configuration_doubt import TopicCounts
 from validator.model.frontier import Clock, RunEnd
-from validator.reconcile.cells import Cells, Columns
+from validator.reconcile.cells import SIDES, Cells, Columns
+from validator.reconcile.facts import Side
 from validator.reconcile.judge import (
     CONTRIBUTIONS,
     EXCESS,
@@ -138,7 +139,20 @@ def shares(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> dic
     if non_cells is not None:
         found = {name: np.where(non_cells, 0, values) for name, values in found.items()}
         found["keys_scattered",] = non_cells & judged.scattered
-    return found
+    return found | _records(cells, judged)
+
+
+def _records(cells: Columns, judged: Judged) -> dict[Name, Ints]:
+    """Return the records that each row counts, by what became of them (SEMANTICS section 5). The row of a key, which is
+    not a cell, counts results, too."""
+    events, in_scope = cells[f"{SIDES[Side.INPUT]}_records"], judged.in_scope
+    answers = sum(cells[f"{name}_records"] for side, name in SIDES.items() if side is not Side.INPUT)
+    return {
+        ("events", "settled"): np.where(in_scope & judged.settled, events, 0),
+        ("events", "open"): np.where(in_scope & ~judged.settled, events, 0),
+        ("events", "out_of_scope"): np.where(in_scope, 0, events),
+        ("answers",): np.asarray(answers),
+    }
 
 
 def summed(totals: Mapping[Name, int]) -> CellTotals:

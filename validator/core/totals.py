@@ -48,6 +48,8 @@ class CellTotals:
     - ``keys_scattered``: keys with results on several partitions, so that the newest result of the key is unknown.
     - ``cells_undecided``: cells retired before the class of each contribution was decided
       (`validator.stream.retention`).
+    - ``events``: settled, open, out_of_scope -> input records that cells count. ``answers``: output, late and rejected
+      records that they count (`validator.model.coverage`).
     - ``inputs``: counts by input topic; empty for a single input. ``outputs``: counts by output topic; empty for a
       single output. ``set_aside``: counts by side (late, rejected).
     """
@@ -86,6 +88,8 @@ class CellTotals:
     settled_expected: int = 0
     settled_handled: int = 0
     settled_exact: int = 0
+    events: dict[str, int] = field(default_factory=dict)
+    answers: int = 0
     inputs: dict[str, TopicCounts] = field(default_factory=dict)
     outputs: dict[str, TopicCounts] = field(default_factory=dict)
     set_aside: dict[str, TopicCounts] = field(default_factory=dict)
@@ -125,6 +129,7 @@ class CellTotals:
             "unconsumed_overdue",
             "blocked_overdue",
             "keys_scattered",
+            "answers",
         )
         return replace(
             self,
@@ -134,6 +139,10 @@ class CellTotals:
             results={name: count + times * other.results.get(name, 0) for name, count in self.results.items()},
             on_record={name: self.on_record.get(name, 0) + times * other.on_record.get(name, 0) for name in VIOLATIONS},
             unproven={name: self.unproven.get(name, 0) + times * other.unproven.get(name, 0) for name in VIOLATIONS},
+            events={
+                name: self.events.get(name, 0) + times * other.events.get(name, 0)
+                for name in sorted({*self.events, *other.events})
+            },
             inputs=_both(self.inputs, other.inputs, times),
             outputs=_both(self.outputs, other.outputs, times),
             set_aside=_both(self.set_aside, other.set_aside, times),

@@ -75,7 +75,8 @@ class PartitionSummary:
     """Summary of one batch's fact rows for one partition.
 
     ``first_event_time_us``: event time at the lowest decodable offset, if it was requested. ``unexamined``: records of
-    an output that are larger than the limits or do not fit into memory. They are not among ``records``.
+    an output that are larger than the limits or do not fit into memory. They are not among ``records``. ``unowed``:
+    events that decoded and belong to no cell.
     """
 
     place: PartitionId
@@ -87,13 +88,15 @@ class PartitionSummary:
     first_time_us: int | None
     last_time_us: int | None
     unexamined: int = 0
+    unowed: int = 0
 
 
 @dataclass(frozen=True)
 class Frontier:
     """One partition's frontier after a batch.
 
-    - ``records``: number read since ``first_offset``, including ``undecodable`` records and ``tombstones``.
+    - ``records``: number read since ``first_offset``, including ``undecodable`` records, ``tombstones``, and
+      ``unowed`` events, which belong to no cell. ``unowed`` is None if an earlier version kept no count.
     - ``first_time_us``, ``last_time_us``: the first and the last broker time of these records.
     - ``last_data_us``: lookup instant of the last batch that read a record, or of the first batch.
     - ``unreached``: the (instant, high watermark) pairs that the next offset has not reached yet, oldest first.
@@ -108,7 +111,8 @@ class Frontier:
       these events.
     - ``cleanup_policy``: that of the topic at the last lookup; `UNREADABLE_POLICY` if it cannot be read.
     - ``compacted_below``: below this offset compaction may have removed records (None: it never did).
-    - ``compacted``: offsets that compaction may have emptied. ``markers``: other offsets without a visible record.
+    - ``compacted``: offsets without a visible record, as the reader counted them, that compaction may have emptied.
+      ``markers``: the other offsets without a visible record.
       ``markers`` is None if an earlier version kept no count.
     """
 
@@ -128,6 +132,7 @@ class Frontier:
     records: int = 0
     undecodable: int = 0
     tombstones: int = 0
+    unowed: int | None = 0
     first_time_us: int | None = None
     last_time_us: int | None = None
     expired: int = 0
@@ -150,8 +155,11 @@ class Frontier:
 
     @property
     def invisible(self) -> int:
-        """Offsets without a visible record."""
-        return self.next_offset - self.first_offset - self.records - self.expired
+        """Offsets without a visible record, as the reader counted them. If an earlier version kept no count, they are
+        the offsets that remain."""
+        if self.markers is None:
+            return self.next_offset - self.first_offset - self.records - self.expired
+        return self.compacted + self.markers
 
     @property
     def exists(self) -> bool:
@@ -229,6 +237,7 @@ class Frontier:
             records=self.records + read.records,
             undecodable=self.undecodable + read.undecodable,
             tombstones=self.tombstones + read.tombstones,
+            unowed=None if self.unowed is None else self.unowed + read.unowed,
             first_time_us=min(firsts, default=None),
             last_time_us=max(lasts, default=None),
             last_data_us=at_us,

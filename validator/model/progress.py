@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from validator.model.coverage import DIFFERENCES_KEPT, Difference
 from validator.model.frontier import (
     Clock,
     Frontier,
@@ -74,6 +75,7 @@ class IngestProgress:
     - ``settled``: number of undecodable records per partition that hide nothing, as an operator or the pipeline stated
       (SEMANTICS 4.12).
     - ``outages``: intervals in which the brokers did not answer (SEMANTICS 3.15).
+    - ``differences``: what second readings of the topics found to differ from the stored facts.
     """
 
     rules: TimeRules
@@ -90,6 +92,7 @@ class IngestProgress:
     former_ids: frozenset[str] = frozenset()
     settled: Mapping[PartitionId, int] = field(default_factory=dict)
     outages: Outages = ()
+    differences: tuple[Difference, ...] = ()
 
     def looked_up(
         self, batch: int, lookup_us: int, lookups: Mapping[PartitionId, Lookup], ends: Mapping[PartitionId, int]
@@ -133,6 +136,11 @@ class IngestProgress:
             outages = ((before_us, since_us), *later)
         return replace(self, outages=outages)
 
+    def with_differences(self, found: Iterable[Difference]) -> IngestProgress:
+        """Return the progress with further differences. The first ones are kept."""
+        known = dict.fromkeys((*self.differences, *found))
+        return replace(self, differences=tuple(known)[:DIFFERENCES_KEPT])
+
     def with_policies(self, policies: Mapping[str, str], lookups: Mapping[PartitionId, Lookup]) -> IngestProgress:
         """Return the progress with the `cleanup.policy` of some topics, looked up later than ``lookups``."""
         frontiers = {
@@ -143,14 +151,17 @@ class IngestProgress:
         }
         return replace(self, frontiers=frontiers)
 
-    def unaccounted(self, summaries: Iterable[PartitionSummary]) -> dict[PartitionId, int]:
+    def unaccounted(
+        self, summaries: Iterable[PartitionSummary], skipped: Mapping[PartitionId, int]
+    ) -> dict[PartitionId, int]:
         """Return, for each partition, how many offsets have no visible record and are not accounted for yet.
-        ``summaries``: those of the newest batch."""
+        ``summaries``: those of the newest batch. ``skipped``: the offsets that its reader passed without a record."""
+        found = {place: count for place, count in skipped.items() if place in self.frontiers}
         records = {summary.place: summary.records + summary.unexamined for summary in summaries}
-        found = {
-            place: frontier.invisible - records.get(place, 0) - frontier.compacted - (frontier.markers or 0)
-            for place, frontier in self.frontiers.items()
-        }
+        for place, it in self.frontiers.items():
+            if it.markers is None:
+                # An earlier version kept no count: the rest of the offsets has to do.
+                found[place] = it.next_offset - it.first_offset - it.records - it.expired - records.get(place, 0)
         return {place: count for place, count in sorted(found.items()) if count > 0}
 
     def account_for(
@@ -263,6 +274,11 @@ class IngestProgress:
     def compacted_of(self, side: str) -> int:
         """Return the number of offsets of the side whose records compaction may have removed before they were read."""
         return sum(f.compacted for f in self.frontiers.values() if f.side == side)
+
+    def unowed(self) -> int | None:
+        """Return the number of events that belong to no cell; None if an earlier version kept no count."""
+        counts = [f.unowed for f in self.frontiers.values()]
+        return None if None in counts else sum(count or 0 for count in counts)
 
     @property
     def tombstones(self) -> int:

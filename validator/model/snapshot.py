@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from validator.model.classes import Guarantee, Verdict
+from validator.model.coverage import Rereads
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class Histogram:
 
 @dataclass(frozen=True)
 class PartitionCoverage:
-    """The record sum of one partition: ``records + expired + invisible == next_offset - first_offset``."""
+    """The record sum of one partition: ``records + expired + invisible == next_offset - first_offset``. ``invisible``
+    is what the reader counted; it is not computed from the other terms."""
 
     role: str
     topic: str
@@ -209,4 +211,10 @@ class Snapshot:
     settled_positions: tuple[SettledPositions, ...] = ()  # undecodable records that hide nothing
     unconsumed_overdue: int = 0  # as in `CellTotals`
     unconsumed_due_us: int | None = None  # instant since which the first of them is due
+    events_accounted: Mapping[str, int | None] = field(
+        default_factory=dict
+    )  # what became of the events that were read; ``read``: their number. None: not known
+    answers_accounted: Mapping[str, int | None] = field(default_factory=dict)  # the same for all other records
+    rereads: Rereads = field(default_factory=Rereads)  # how much was read a second time
+    coverage_differences: tuple[str, ...] = ()  # sums that do not hold, and second readings that differ
     processed_total: int | None = None  # largest number of processed contributions so far; None: not kept

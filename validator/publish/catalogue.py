@@ -290,6 +290,19 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "0 if the sidecar missed a record (it expired, or its topic was recreated or truncated), or if its coverage"
         " sums do not balance; else 1.",
     ),
+    Metric(
+        "coverage_differences",
+        "gauge",
+        "differences",
+        "Coverage sums that do not hold, and ranges of offsets of which a second reading differs from the stored"
+        " facts.",
+    ),
+    Metric(
+        "reread_offsets_total",
+        "counter",
+        "offsets",
+        "Offsets that were read a second time, to compare them with the stored facts.",
+    ),
     _canary(
         "recall_ratio",
         "ratio 0-1",

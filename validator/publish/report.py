@@ -86,6 +86,14 @@ def build(snapshot: Snapshot, effective: EffectiveGuarantee | None = None) -> Re
         "coverage": {
             "complete": snapshot.coverage_complete,
             "sums": _sums(snapshot.coverage),
+            "events": dict(snapshot.events_accounted),
+            "answers": dict(snapshot.answers_accounted),
+            "second_reading": {
+                "ranges": snapshot.rereads.ranges,
+                "offsets": snapshot.rereads.offsets,
+                "not_done": snapshot.rereads.not_done,
+            },
+            "differences": list(snapshot.coverage_differences),
             "partitions": [published(partition) for partition in snapshot.coverage],
         },
         "input_watermark": rfc3339(snapshot.input_watermark_us),

@@ -139,7 +139,8 @@ class PartitionOfReport(TypedDict):
 
 
 class CoverageSums(TypedDict):
-    """``records + expired + invisible == offsets_spanned``, over all partitions."""
+    """``records + expired + invisible == offsets_spanned``, over all partitions. The reader counts the offsets without
+    a visible record (``invisible``) before it decodes anything; the fact rows count the records."""
 
     records: int
     expired: int
@@ -147,11 +148,27 @@ class CoverageSums(TypedDict):
     offsets_spanned: int
 
 
+class SecondReading(TypedDict):
+    """How much was read a second time. ``not_done``: ranges that could not be read again."""
+
+    ranges: int
+    offsets: int
+    not_done: int
+
+
 class Coverage(TypedDict):
-    """How much of the topics was read, and whether the sums agree."""
+    """How much of the topics was read, and whether the sums agree.
+
+    ``events``, ``answers``: the number of records that were read (``read``), and what became of them, which adds up to
+    it. ``differences``: a sentence for each sum that does not hold, and for each range whose second reading differs.
+    """
 
     complete: bool
     sums: CoverageSums
+    events: NotRequired[Counts]
+    answers: NotRequired[Counts]
+    second_reading: NotRequired[SecondReading]
+    differences: NotRequired[list[str]]
     partitions: list[PartitionOfReport]
 
 

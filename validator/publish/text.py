@@ -17,7 +17,7 @@ from validator.publish.effective import EFFECTIVE_TITLE, SETTINGS_TITLE, effecti
 from validator.publish.findings import Finding, findings
 from validator.publish.history import History
 from validator.publish.next_steps import STATE
-from validator.publish.report_types import Report
+from validator.publish.report_types import Counts, Report
 from validator.publish.sentences import (
     clock,
     fault_sentences,
@@ -194,10 +194,28 @@ def _coverage(report: Report) -> list[str]:
             f"{plural(sums['offsets_spanned'], 'offset')} spanned."
         )
         lines += _wrap(sentence, "  ")
+    lines += _accounted("Events", coverage.get("events")) + _accounted("Answers", coverage.get("answers"))
+    again = coverage.get("second_reading")
+    if again:
+        sentence = f"Read again: {plural(again['offsets'], 'offset')} in {plural(again['ranges'], 'range')}"
+        undone = f"; {plural(again['not_done'], 'range')} could not be read again" if again["not_done"] else ""
+        lines += _wrap(f"{sentence}{undone}.", "  ")
+    differs = coverage.get("differences") or []
+    lines += [line for sentence in differs for line in _wrap(f"{sentence[0].upper()}{sentence[1:]}.", "  ")]
     lines += ["  The coverage sums balance." if coverage["complete"] else "  The coverage is NOT complete."]
     waiting = report.get("waiting_for") or []
     lines += _wrap(f"Topics that do not exist: {', '.join(waiting)}.", "  ") if waiting else []
     return lines
+
+
+def _accounted(name: str, terms: Counts | None) -> list[str]:
+    """What became of the records that were read; nothing for a report without these counts."""
+    if not terms or None in terms.values():
+        return []
+    found = {term.replace("_", " "): count or 0 for term, count in terms.items() if term != "read"}
+    said = " + ".join(f"{number(count)} {term}" for term, count in found.items())
+    balance = "=" if sum(found.values()) == terms["read"] else "is NOT"
+    return _wrap(f"{name}: {said} {balance} {number(terms['read'])} read.", "  ")
 
 
 def _violations(listed: Sequence[ViolationRecord]) -> list[str]:

@@ -30,7 +30,7 @@ KEYS: Final = ("window_start_us", "key")
 SIDES: Final = {Side.INPUT: "expected", Side.OUTPUT: "processed", Side.LATE: "late", Side.REJECTED: "rejected"}
 """Side of a fact -> name of its contributions in a cell."""
 
-SUMS: Final = (*(f"{name}_{part}" for name in SIDES.values() for part in ("count", "a", "b")), "results")
+SUMS: Final = (*(f"{name}_{part}" for name in SIDES.values() for part in ("count", "a", "b", "records")), "results")
 MINIMA: Final = ("first_batch", "first_epoch", "first_seen_us", "first_input_time_us", "first_result_time_us")
 RETIRED_BEFORE: Final = "retired_before"
 """Column of cells of one id: 1 if facts of the cell were retired before those that it has now."""
@@ -250,7 +250,7 @@ class Cells(Columns):
     An *answer* is a result, a late or a rejected record. Columns:
 
     - ``end_us``: the first instant that is not in the cell.
-    - per side: number of contributions and two additive hashes (`SUMS`).
+    - per side: number of contributions, two additive hashes, and number of the records that the cell counts (`SUMS`).
     - ``first_batch``: oldest batch with a fact of the cell. ``epoch``: newest epoch with its facts.
     - ``expected_us``, ``observed_us``: lookup instant of the last batch that read an input or an answer of the cell.
     - ``closed_us``: closing time. ``rest_us``: instant at which a run with `--once` assumed the pipeline at rest.
@@ -392,12 +392,13 @@ class Cells(Columns):
         np.minimum.at(self.array("first_seen_us"), rows, lookup_us)
         np.maximum.at(self.array("epoch"), rows, ints(facts["epoch"]))
         np.minimum.at(self.array("first_epoch"), rows, ints(facts["epoch"]))
-        sums = {part: ints(facts[name], 0) for part, name in _PARTS.items()}
+        sums, records = {part: ints(facts[name], 0) for part, name in _PARTS.items()}, ints(facts["records"], 0)
         for side, name in SIDES.items():
             mine = is_one_of(facts["side"], side.value)
             if not mine.any():
                 continue
             where = rows[mine]
+            np.add.at(self.array(f"{name}_records"), where, records[mine])
             if self.newest is not None and side is Side.OUTPUT:
                 self.newest.fold(where, facts.filter(pa.array(mine)))
             else:
@@ -412,7 +413,7 @@ class Cells(Columns):
             np.maximum.at(self.array("expected_us" if side is Side.INPUT else "observed_us"), where, lookup_us[mine])
             if side is Side.OUTPUT and self.newest is None:
                 # Each id that a result lists counts as a result.
-                said = sums["count"] if self.oracle.by_id else ints(facts["records"], 0)
+                said = sums["count"] if self.oracle.by_id else records
                 np.add.at(self.array("results"), where, said[mine])
             last = "last_input_time_us" if side is Side.INPUT else "last_answer_time_us"
             np.maximum.at(self.array(last), where, ints(facts["last_time_us"])[mine])

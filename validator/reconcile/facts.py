@@ -63,6 +63,7 @@ FRONTIER_TYPE: Final = pa.struct(
         ("compacted_below", pa.int64()),
         ("compacted", pa.int64()),
         ("markers", pa.int64()),
+        ("unowed", pa.int64()),
         ("watermark_us", pa.int64()),
     ]
 )

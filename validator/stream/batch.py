@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,9 +22,10 @@ from validator.config.model import Config
 from validator.core.judging import Judging
 from validator.core.suspicion import Suspicion, unproven_outputs, withdrawn_outputs
 from validator.measure.latency import latency_buckets
+from validator.model.coverage import RangeCount, skipped_of
 from validator.model.frontier import Lookup, PartitionId, PartitionSummary, RunEnd
 from validator.model.progress import IngestProgress, OffsetGap
-from validator.reconcile.facts import completed
+from validator.reconcile.facts import Side, completed
 from validator.reconcile.judge import Rules
 from validator.reconcile.lateness import with_possible_reaches
 from validator.state.positions import Positions, Settlement
@@ -52,6 +54,7 @@ from validator.stream.recovery import lateness_of
 from validator.stream.retention import Retired
 from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import Saver
+from validator.stream.second_reading import JustRead, SecondReadings
 from validator.stream.sources import Source, readers_of
 from validator.stream.stage import Stage
 from validator.stream.start_offsets import (
@@ -63,7 +66,7 @@ from validator.stream.start_offsets import (
     with_faults_topic,
 )
 from validator.stream.unreadable_results import UnreadableResults
-from validator.stream.workers import Workers
+from validator.stream.workers import FactsRead, Workers
 
 FRONTIERS_EVERY_US: Final = 60_000_000
 """Interval of copies to the derived table of frontiers. The facts table has the frontiers of every batch."""
@@ -104,6 +107,7 @@ class BatchRunner:
     """Runs the batches of one generation. `process` is the body of `foreachBatch`.
 
     ``opened_batch``: the last batch that is committed when the query starts. ``workers``: they read the records.
+    ``second``: reads some of them again; None: nothing is read again.
     ``has_outage``: returns whether a request to the brokers has failed since this generation began. The next generation
     commits that outage.
     ``is_ahead``: the memory may be ahead of the committed tables, since a batch is being committed or did not complete.
@@ -127,6 +131,7 @@ class BatchRunner:
     saver: Saver | None = None
     canary: CanaryWatch | None = None
     workers: Workers | None = None
+    second: SecondReadings | None = None
     committed_us: int = 0
     opened_batch: int = -1
     is_ahead: bool = False
@@ -214,7 +219,7 @@ class BatchRunner:
 
     def holds_records(self, place: PartitionId, start: int, end: int) -> bool:
         """Whether there is a record from ``start`` up to ``end``, exclusive. Reads and decodes; commits nothing."""
-        facts = self._facts(self._ranges({place: start}, {place: end}), self.progress)
+        facts, _ = self._facts(self._ranges({place: start}, {place: end}), self.progress)
         return any(found.records or found.unexamined for found in summaries(facts))
 
     def skip(self, place: PartitionId, offset: int) -> None:
@@ -223,6 +228,8 @@ class BatchRunner:
 
     def conclude(self, begun: Mapping[PartitionId, Lookup], *, leave_open: bool, at_rest: bool) -> None:
         """End a run with `--once`. ``begun``: the lookups at the start of the run."""
+        if self.second is not None:
+            self.second.look_at_end()
         end = EndOfRun(RunEnd.CLOSED if leave_open else RunEnd.ALL, begun, checked=not at_rest)
         if self.rules.reports_unconsumed:
             # An engine with unconsumed input is not at rest, so unconsumed contributions are decided first.
@@ -268,13 +275,17 @@ class BatchRunner:
         moved = any(
             progress.frontiers[place].next_offset > frontier.next_offset for place, frontier in known.frontiers.items()
         )
+        if self.second is not None:
+            progress = progress.with_differences(self.second.found)
         wanted = moved or (canary is not None and canary.moves(ends))
-        facts = None
+        facts, counts, chosen = None, tuple[RangeCount, ...](), None
+        ranges: Sequence[Range] = ()
         if wanted and skipped is None:
             starts = {place: frontier.next_offset for place, frontier in known.frontiers.items()}
-            facts = self._facts(
-                self._ranges({**starts, **(canary.next_offsets if canary is not None else {})}, ends), progress
-            )
+            ranges = self._ranges({**starts, **(canary.next_offsets if canary is not None else {})}, ends)
+            if self.second is not None:
+                ranges, chosen = self.second.chosen(ranges, len(self.sources), progress.batch)
+            facts, counts = self._facts(ranges, progress)
         if skipped is not None:
             offset = self.progress.frontiers[skipped].next_offset
             facts = skipped_row(progress, skipped, offset, self._reach_us(progress), self._retention)
@@ -296,13 +307,18 @@ class BatchRunner:
             self.record.leaves_open = not end.if_at_rest.closes_all
             self.record.not_at_rest_because = None if self.record.leaves_open else why_not
             self.record.left_open_because = why_not if self.record.leaves_open else None
-        if moved or end is not None or self._tick_is_due(lookup_us):
+        differs = progress.differences != self.progress.differences
+        if moved or end is not None or differs or self._tick_is_due(lookup_us):
             found = summaries(facts) if moved and facts is not None else []
-            progress, offset_gaps = self._accounted(progress, lookups, found)
+            progress, offset_gaps = self._accounted(progress, lookups, found, counts)
             offset_gaps = (*known.offset_gaps, *offset_gaps)
             # If no topic was recreated since the lookups, lookups and records are of the same topic.
             self._check_topics(self.brokers.topics(topics))
             self._commit(progress, facts if moved else None, found, offset_gaps, run_end, began)
+            if self.second is not None:
+                self.second.found.clear()
+                if moved:
+                    self.second.look(self._just_read(progress), chosen, ranges, counts)
         if canary is not None:
             # The canary is judged last, so that its failure cannot affect the pipeline's batch.
             try:
@@ -314,14 +330,18 @@ class BatchRunner:
                 raise NewGenerationWanted("the canary is paused for some time") from error
 
     def _accounted(
-        self, progress: IngestProgress, lookups: Mapping[PartitionId, Lookup], found: Sequence[PartitionSummary]
+        self,
+        progress: IngestProgress,
+        lookups: Mapping[PartitionId, Lookup],
+        found: Sequence[PartitionSummary],
+        counts: Sequence[RangeCount],
     ) -> tuple[IngestProgress, tuple[OffsetGap, ...]]:
-        """Account for offsets without a visible record.
+        """Account for offsets without a visible record. ``counts``: what the reader counted.
 
         Returns the new progress, and the input offsets among them whose records compaction may have removed.
         The `cleanup.policy` of a topic is looked up after a batch that met such offsets, and every `POLICIES_EVERY_US`.
         """
-        unaccounted = progress.unaccounted(found)
+        unaccounted = progress.unaccounted(found, skipped_of(counts))
         topics = {place.topic for place in unaccounted}
         if progress.lookup_us - self._policies_us >= POLICIES_EVERY_US:
             topics, self._policies_us = {source.topic for source in self.sources}, progress.lookup_us
@@ -461,6 +481,20 @@ class BatchRunner:
         """Append new records of the faults topic to the state."""
         fault_records.record(self.tables, rows, self.progress.batch)
 
+    def _just_read(self, progress: IngestProgress) -> JustRead:
+        """The committed batch of ``progress``."""
+        assert self.workers is not None, "only a run without records has no workers"
+        reads = self.config.oracle.reads
+        return JustRead(
+            batch=progress.batch,
+            epoch=epoch_of(progress.lookup_us, self._retention),
+            tables=self.tables,
+            brokers=self.brokers,
+            frontiers=self.progress.frontiers,
+            facts_again=partial(self.workers.facts_again, self._stage(progress)),
+            without_ids=frozenset(s.topic for s in self.sources if reads.replaces and s.side is Side.OUTPUT),
+        )
+
     def _ranges(self, starts: Mapping[PartitionId, int], ends: Mapping[PartitionId, int]) -> list[Range]:
         numbers = {source.topic: number for number, source in enumerate(self._read)}
         return [
@@ -469,11 +503,10 @@ class BatchRunner:
             if place.topic in numbers and starts.get(place, end) < end
         ]
 
-    def _facts(self, ranges: Sequence[Range], progress: IngestProgress) -> pa.Table:
-        """The fact rows of ``ranges``: one Spark job, whose workers read, decode and group the records."""
-        assert self.workers is not None, "only a run without records has no workers"
+    def _stage(self, progress: IngestProgress) -> Stage:
+        """The stage of the batch of ``progress``."""
         canary = self.canary.sources if self.canary is not None else ()
-        stage = Stage(
+        return Stage(
             readers_of(self.config, self.sources, canary),
             limit_us=progress.lookup_us + self.config.timing.max_ahead,
             with_first_event=bool(progress.partitions_with_hidden_start),
@@ -481,17 +514,24 @@ class BatchRunner:
                 n: progress.lookup_us for n, s in enumerate(self._read) if s.topic in self.record.record_times.topics
             },
         )
+
+    def _facts(self, ranges: Sequence[Range], progress: IngestProgress) -> FactsRead:
+        """The fact rows of ``ranges``, and what was counted there: one Spark job, whose workers read, decode and group
+        the records."""
+        assert self.workers is not None, "only a run without records has no workers"
+        grouped, counts = self.workers.facts(self._stage(progress), ranges)
         facts = completed(
-            self.workers.facts(stage, ranges),
+            grouped,
             [(source.side, source.topic) for source in self._read],
             batch=progress.batch,
             lookup_us=progress.lookup_us,
             epoch=epoch_of(progress.lookup_us, self._retention),
         )
         oracle = self.config.oracle
-        return with_possible_reaches(
+        facts = with_possible_reaches(
             facts, self._reach_us(progress), lambda starts: oracle.latest_reaches_us(starts, self._slack)
         )
+        return FactsRead(facts, counts)
 
     def _reach_us(self, progress: IngestProgress) -> int:
         """The reach (`validator.reconcile.lateness`) of an event whose time is `max_ahead` after the lookup."""

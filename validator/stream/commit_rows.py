@@ -117,14 +117,16 @@ def rest_mark(run_end: RunEnd) -> str:
 
 
 def topic_marks(before: IngestProgress, progress: IngestProgress) -> list[str]:
-    """Marks of the changes to topics, and of the outages, that are in ``progress`` and not in ``before``."""
+    """Marks of the changes to topics, of outages, and of differences that second readings found: those that are in
+    ``progress`` and not in ``before``."""
     replaced, cut_back = progress.replaced - before.replaced, progress.cut_back - before.cut_back
     faults = [f"{_FAULTS}{topic_id}" for topic_id in sorted(progress.faults_topics - before.faults_topics)]
     former = [f"{_FORMER}{topic_id}" for topic_id in sorted(progress.former_ids - before.former_ids)]
     resets = [log_reset_mark(*where) for where in log_resets(before, progress)]
     outages = [f"{_OUTAGE}{began} {ended}" for began, ended in sorted({*progress.outages} - {*before.outages})]
     places = [*map(replaced_mark, sorted(replaced)), *map(_cut_back_mark, sorted(cut_back))]
-    return [*places, *faults, *former, *resets, *outages]
+    differences = [found.to_mark() for found in progress.differences if found not in before.differences]
+    return [*places, *faults, *former, *resets, *outages, *differences]
 
 
 def log_resets(before: IngestProgress, progress: IngestProgress) -> list[tuple[PartitionId, int]]:
@@ -190,6 +192,7 @@ def _frontier_value(frontier: Frontier, watermark_us: int | None) -> Mapping[str
         "records": frontier.records,
         "undecodable": frontier.undecodable,
         "tombstones": frontier.tombstones,
+        "unowed": frontier.unowed,
         "first_time_us": frontier.first_time_us,
         "last_time_us": frontier.last_time_us,
         "hidden_start": frontier.hidden_start,
@@ -216,6 +219,7 @@ def frontier_from(row: Mapping[str, object]) -> tuple[PartitionId, Frontier]:
     kept = {name: value[name] for name in value if name != "watermark_us"}
     # Absent or null in a row of an earlier version, which did not count them.
     kept |= {"compacted": kept.get("compacted") or 0, "markers": kept.get("markers")}
+    kept["unowed"] = kept.get("unowed")
     kept["unread_since_us"] = kept.pop("gone_us", None)
     place = PartitionId(str(row["topic"]), int(str(row["partition"])))
     return place, Frontier(side=str(row["side"]), topic=place.topic, partition=place.partition, **kept)
@@ -243,7 +247,7 @@ def summaries(facts: pa.Table) -> list[PartitionSummary]:
 
 def _summary(place: PartitionId, rows: Sequence[Mapping[str, Any]], first_event_us: int | None) -> PartitionSummary:
     """Summarise the ``rows`` of a partition, one per side and status."""
-    records = dict.fromkeys((UNDECODABLE, TOMBSTONE, UNEXAMINED), 0)
+    records = dict.fromkeys((UNDECODABLE, TOMBSTONE, UNEXAMINED, UNOWED), 0)
     for row in rows:
         records[row["status"]] = records.get(row["status"], 0) + (row["records_sum"] or 0)
     is_input = any(row["side"] == Side.INPUT.value for row in rows)
@@ -257,6 +261,7 @@ def _summary(place: PartitionId, rows: Sequence[Mapping[str, Any]], first_event_
         unexamined=records[UNEXAMINED],
         undecodable=records[UNDECODABLE],
         tombstones=records[TOMBSTONE],
+        unowed=records[UNOWED],
         newest_event_time_us=max(known("newest_event_time_us_max"), default=None) if is_input else None,
         first_event_time_us=first_event_us if is_input else None,
         first_time_us=min(known("first_time_us_min"), default=None),

@@ -60,6 +60,7 @@ from validator.stream.recovery import Recovered, follow_acknowledged, recover, r
 from validator.stream.reporting import absent_topic, results_of, snapshot_of
 from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import SavedCells, Saver, saved_cells
+from validator.stream.second_reading import SecondReadings
 from validator.stream.sources import Source, planning_frame, reading_of, sources_of
 from validator.stream.start_offsets import faults_topic, initial_progress, new_generation, shares, with_faults_topic
 from validator.stream.topic_settings import warnings
@@ -117,6 +118,7 @@ class Generations:
         self._rules = _rules_of(config)
         self._time_rules = time_rules_of(config)
         self._record = RunRecord()
+        self._second = SecondReadings(self._record.rereads)
         self._sizes = TableSizes(self._state)
         self._runner: BatchRunner | None = None
         self._shown: Snapshot | None = None
@@ -145,6 +147,7 @@ class Generations:
         Raises `CannotVerify`, `BrokersUnreachable`, `StateDamaged` and `StateTaken`.
         """
         self._record = self._restored()
+        self._second = SecondReadings(self._record.rereads)
         try:
             verdict = self._run_generations(spark)
         except (Py4JError, ConnectionError):
@@ -340,6 +343,8 @@ class Generations:
             saver=self._saver,
             canary=canary,
             workers=workers,
+            # A range of a batch that does not fit into memory is not read again.
+            second=None if in_parts else self._second,
             catching_up_limit=self._records_per_batch // 2 if balanced and not self._once and not in_parts else None,
         )
         runner.open(recovered.progress, lookups, lookup_us)

@@ -144,7 +144,7 @@ class Reading:
         return self._read(wanted, self._records(wanted, decoder))
 
     def _records(self, wanted: Range, decoder: RecordDecoder) -> Iterator[pa.RecordBatch]:
-        columns = _Columns(wanted.partition, decoder)
+        columns = Columns(wanted.partition, decoder)
         most = _HELD_BYTES_MAX // (8 if self.low_memory else 1)
         for messages, offsets in self.messages(wanted):
             columns.add(messages, offsets)
@@ -324,7 +324,7 @@ def _after(message: Message, wanted: Range, reached: int) -> int:
     raise ReadFailed(f"{place} cannot be read from offset {reached} on: {error.str()}")
 
 
-class _Columns:
+class Columns:
     """Collects messages of one partition into an Arrow batch."""
 
     def __init__(self, partition: int, decoder: RecordDecoder) -> None:

@@ -24,6 +24,7 @@ from validator.core.settled import SETTLED_AT_ONCE, SettledCells
 from validator.measure.expected import MINUTE_US
 from validator.measure.recent import oldest_minute
 from validator.model.arrays import ABSENT, NEVER, Ints, ints
+from validator.model.coverage import differences_by
 from validator.model.frontier import RunEnd
 from validator.model.progress import IngestProgress, TimeRules
 from validator.oracles.seam import Oracle
@@ -221,7 +222,9 @@ def _folded(
         faults_topics=saved.faults_topics | faults_topics_by(texts),
         former_ids=saved.former_ids | former_ids_by(texts),
         settled=dict(positions.settled),
+        differences=saved.differences,
     ).with_outages(*saved.outages, *outages_by(texts))
+    before = before.with_differences(differences_by(texts))
     cells, not_examined = saved.cells, dict(saved.unexamined)
     of_last = []
     columns = [*FACT_COLUMNS, "first_event_time_us", "stretches"]

@@ -19,6 +19,7 @@ from validator.publish.times import rfc3339
 from validator.reconcile.judge import VIOLATIONS
 from validator.settings.durations import format_duration
 from validator.state.positions import Positions
+from validator.stream.coverage_sums import answers_of, events_of, failed_sums
 from validator.stream.doubt_sentences import configuration_doubts
 from validator.stream.end_of_run import WHAT_TO_DO
 from validator.stream.measuring import measured
@@ -28,6 +29,9 @@ from validator.stream.unexamined import sentence
 _ANSWERS: Final = {"output": "results", "late": "late records", "rejected": "rejected records"}
 """Side -> its records, which answer contributions."""
 _EVENTS_HAVE: Final = ("event has", "events have")
+_COUNTS_ARE_WRONG: Final = (
+    "do not rely on the counts; this is a defect of streamproof, of the machine or of the brokers"
+)
 _POISON: Final = "poison"
 """The fault kind that writes undecodable records (docs/faults.md)."""
 
@@ -36,8 +40,7 @@ def snapshot_of(
     config: Config, progress: IngestProgress, sums: CellTotals, record: RunRecord, positions: Positions | None = None
 ) -> Snapshot:
     """The snapshot after the batch of ``progress``. ``positions``: those of undecodable records."""
-    coverage = tuple(_coverage(progress))
-    complete = all(part.invisible >= 0 for part in coverage)
+    differences = (*failed_sums(progress, sums), *(found.sentence for found in progress.differences))
     doubts = [
         *_end_doubts(record),
         *doubts_of(config, progress, record, sums),
@@ -45,10 +48,7 @@ def snapshot_of(
         *_absence_doubts(config, progress, record, sums),
         *_retired_in_doubt(sums),
     ]
-    if not complete:
-        doubts.append(
-            Doubt("the coverage sums do not balance: more records were counted than the read offsets contain")
-        )
+    doubts += [Doubt(f"{sentence}: {_COUNTS_ARE_WRONG}") for sentence in differences]
     if sums.cells_refuted:
         doubts.append(Doubt(_refuted_sentence(sums)))
     retired = _retired_doubts(config, sums)
@@ -120,9 +120,13 @@ def snapshot_of(
         },
         confirmed_total=dict(record.confirmed_total),
         retracted_total=dict(record.retracted_total),
-        coverage_complete=complete
+        coverage_complete=not differences
         and not (progress.expired or progress.replaced or progress.cut_back or progress.compacted),
-        coverage=coverage,
+        coverage=tuple(_coverage(progress)),
+        events_accounted=events_of(progress, sums),
+        answers_accounted=answers_of(progress, sums),
+        rereads=replace(record.rereads),
+        coverage_differences=differences,
         input_watermark_us=progress.watermark_us,
         batches=record.batches,
         batch_seconds=record.batch_seconds,
@@ -564,7 +568,7 @@ def _coverage(progress: IngestProgress) -> list[PartitionCoverage]:
             last_stable_offset=frontier.last_stable_offset,
             records=frontier.records,
             expired=frontier.expired,
-            invisible=frontier.next_offset - frontier.first_offset - frontier.records - frontier.expired,
+            invisible=frontier.invisible,
             newest_event_time_us=frontier.newest_event_time_us,
             read_through_us=frontier.read_through_us,
             lag_events=frontier.lag_events,

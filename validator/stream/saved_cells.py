@@ -21,6 +21,7 @@ import pyarrow as pa
 import validator
 from validator.core.judging import Judging, new_cells
 from validator.core.settled import SettledCells
+from validator.model.coverage import Difference
 from validator.model.frontier import Outages, PartitionId, RunEnd
 from validator.model.progress import IngestProgress, TimeRules
 from validator.publish.atomic import replacing
@@ -37,7 +38,7 @@ EVERY_SECONDS: Final = 60.0
 """Minimum interval between two writes of the file."""
 SHARE_MAX: Final = 0.02
 """Maximum share of the time that is spent on writing the file."""
-_FORMAT: Final = 3
+_FORMAT: Final = 4
 _HEADER: Final = b"streamproof"
 _DAMAGED: Final = (pa.ArrowException, ValueError, KeyError, TypeError, EOFError, OSError)
 
@@ -48,8 +49,8 @@ class SavedCells:
 
     ``settled``: the settled cells that have left memory. ``rules``: the rules by which they were judged; None if
     nothing is saved. ``watermark_steps``, ``run_ends``, ``horizon_us``: as in `Judging`. ``replaced``, ``cut_back``,
-    ``faults_topics``, ``former_ids``, ``outages``: as in `IngestProgress`. ``rereads``: those decisions to read a topic
-    again that ``cells`` takes into account. ``unexamined``: as in `RunRecord`.
+    ``faults_topics``, ``former_ids``, ``outages``, ``differences``: as in `IngestProgress`. ``rereads``: those
+    decisions to read a topic again that ``cells`` takes into account. ``unexamined``: as in `RunRecord`.
     """
 
     cells: Cells
@@ -69,6 +70,7 @@ class SavedCells:
     faults_topics: frozenset[str] = frozenset()
     former_ids: frozenset[str] = frozenset()
     outages: Outages = ()
+    differences: tuple[Difference, ...] = ()
 
 
 @dataclass
@@ -133,6 +135,7 @@ class Saver:
             "faults_topics": sorted(progress.faults_topics),
             "former_ids": sorted(progress.former_ids),
             "outages": progress.outages,
+            "differences": progress.differences,
             "retired": retired.to_mark(),
             "positions": positions.to_json(progress.batch),
             "rereads": self.rereads,
@@ -196,6 +199,7 @@ def _saved(body: memoryview, rules: Rules, time_rules: TimeRules) -> SavedCells 
         faults_topics=frozenset(plain["faults_topics"]),
         former_ids=frozenset(plain.get("former_ids", ())),
         outages=tuple((began, ended) for began, ended in plain["outages"]),
+        differences=tuple(Difference(*found) for found in plain["differences"]),
         retired=Retired.from_mark(plain["retired"]),
         positions=Positions.from_json(plain["positions"]),
         rereads={topic: (batch, lookup_us) for topic, (batch, lookup_us) in plain["rereads"].items()},

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import heapq
+import json
 import os
 import re
 import uuid
@@ -17,15 +18,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 from confluent_kafka import Message
 from pyspark.sql import SparkSession
 
+from validator.model.coverage import Counting, RangeCount
 from validator.reconcile.facts import GROUPED
 from validator.stream.failures import text_of
 from validator.stream.kafka_reading import Range, ReadFailed, Reading
+from validator.stream.second_reading import records_again
 from validator.stream.stage import Stage
 
 _INLINE_BYTES: Final = 2**18
@@ -34,11 +37,20 @@ _OFFSETS_MIN: Final = 10_000
 """Offsets per task below which a batch uses fewer tasks: starting a task takes some ten milliseconds."""
 _BESIDE_SECONDS: Final = 5.0
 """A read beside a batch fails after this silence, since the batch waits for it."""
+_COUNTS: Final = b"counts"
+"""Key of the metadata of a task's fact rows, with its `RangeCount`s."""
 _FAILED: Final = re.compile(rf"(?:^|\.){ReadFailed.__name__}: (.*)$", re.MULTILINE)
 
 _C_LIBRARY: Final = ctypes.CDLL(None)
 
 _Item = TypeVar("_Item")
+
+
+class FactsRead(NamedTuple):
+    """The fact rows of some ranges, and what the reader counted in them."""
+
+    facts: pa.Table
+    counts: tuple[RangeCount, ...]
 
 
 @dataclass(frozen=True)
@@ -51,13 +63,15 @@ class _Task:
 
     def __call__(self, lists: Iterable[Sequence[Range]]) -> Iterator[bytes | str]:
         parts: list[pa.Table] = []
+        counts: list[RangeCount] = []
         for ranges in lists:
             for one in ranges:
+                counting = Counting(one.start, one.end)
                 records = self.reading.records(one, self.stage.readers[one.source].decoder)
-                parts += self.stage.facts(one.source, records)
+                parts += self.stage.facts(one.source, _counted(records, counting))
+                counts.append(counting.result(one.topic, one.partition))
         rows = pa.concat_tables([GROUPED.empty_table(), *parts])
-        if not rows.num_rows:
-            return
+        rows = rows.replace_schema_metadata({_COUNTS: json.dumps(counts)})
         if self.folder is None or rows.nbytes <= _INLINE_BYTES:
             yield _in_bytes(rows)
         else:
@@ -65,6 +79,29 @@ class _Task:
             del rows, parts
             _release_memory()
             yield name
+
+
+def _counted(batches: Iterator[pa.RecordBatch], counting: Counting) -> Iterator[pa.RecordBatch]:
+    """The same records, counted before they are decoded (SEMANTICS section 5)."""
+    for batch in batches:
+        if batch.num_rows:
+            counting.add(batch.column("offset").to_numpy())
+        yield batch
+
+
+@dataclass(frozen=True)
+class _SecondTask:
+    """Reads a range a second time into fact rows, in a worker."""
+
+    stage: Stage
+    reading: Reading
+
+    def __call__(self, lists: Iterable[Sequence[Range]]) -> Iterator[bytes]:
+        for ranges in lists:
+            for one in ranges:
+                records = records_again(self.reading, one, self.stage.readers[one.source].decoder)
+                rows = pa.concat_tables([GROUPED.empty_table(), *self.stage.facts(one.source, records)])
+                yield _in_bytes(rows)
 
 
 @dataclass(frozen=True)
@@ -101,15 +138,28 @@ class Workers:
             with suppress(Exception):
                 self._context.parallelize(range(cores), cores).mapPartitions(_nothing).collect()
 
-    def facts(self, stage: Stage, ranges: Sequence[Range]) -> pa.Table:
+    def facts(self, stage: Stage, ranges: Sequence[Range]) -> FactsRead:
         """The fact rows (schema `GROUPED`) of all records in ``ranges``. Raises `ReadFailed` and Spark's errors."""
         lists = spread(ranges, self._context.defaultParallelism)
         if not lists:
-            return GROUPED.empty_table()
+            return FactsRead(GROUPED.empty_table(), ())
         if self._folder is not None:
             self._folder.mkdir(mode=0o700, exist_ok=True)
         task = _Task(stage, self._reading, None if self._folder is None else str(self._folder))
-        return pa.concat_tables([GROUPED.empty_table(), *map(_received, self._collected(task, lists))])
+        tables = list(map(_received, self._collected(task, lists)))
+        counts = [
+            RangeCount(topic, partition, skipped, tuple((first, end) for first, end in gaps))
+            for table in tables
+            for topic, partition, skipped, gaps in json.loads(table.schema.metadata[_COUNTS])
+        ]
+        parts = [table.replace_schema_metadata() for table in tables]
+        return FactsRead(pa.concat_tables([GROUPED.empty_table(), *parts]), tuple(counts))
+
+    def facts_again(self, stage: Stage, wanted: Range) -> pa.Table:
+        """The fact rows (schema `GROUPED`) of a second reading of a small range, with a new consumer. Raises as `facts`
+        does, and if the range can no longer be read as a whole."""
+        [handed] = self._collected(_SecondTask(stage, self._reading), [[wanted]])
+        return _received(handed)
 
     def each(
         self, taken: Callable[[Message], _Item], ranges: Sequence[Range], *, isolated: bool = False

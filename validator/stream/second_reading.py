@@ -1,0 +1,260 @@
+"""Second readings: now and then, and where the reader met a gap, a new consumer reads a small range again. What it
+finds is compared with the stored facts of that range (SEMANTICS section 5).
+
+Before a batch is read, a range of it is chosen at random and read as a part of its own, so that its fact rows can be
+told from the others. The second reading has its own loop over messages and its own consumer; it shares the client
+library and the decoder with the first. A range that cannot be read again as a whole is no evidence: it counts as not
+done.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from validator.codecs.one_record import RecordDecoder
+from validator.model.arrays import ints
+from validator.model.coverage import Difference, RangeCount, Rereads
+from validator.model.frontier import Frontier, PartitionId, may_compact
+from validator.reconcile.facts import Kind
+from validator.state.tables import StateTables, Table
+from validator.stream.brokers import Brokers
+from validator.stream.kafka_reading import Columns, Range, ReadFailed, Reading
+
+EVERY_SECONDS: Final = 60.0
+"""Interval of second readings, unless a partition has its first gap."""
+_OFFSETS_MAX: Final = 2_000
+"""Offsets of a range that is read again."""
+_OFFSETS_MIN: Final = 20
+"""After a range that could not be read again, the next one has a quarter of its offsets, but not fewer than these."""
+_BYTES_MAX: Final = 16 * 2**20
+"""Bytes of messages that a second reading holds. If a range has more, it is not done, and the next one is smaller."""
+_SECONDS: Final = 5.0
+"""Time of a second reading: the next batch waits for it."""
+_POLL_SECONDS: Final = 0.1
+_COMPARED: Final = ("records", "contributions", "hash_a", "hash_b")
+"""Columns of fact rows whose sums a second reading must repeat."""
+
+Totals = dict[int, tuple[int, ...]]
+"""Status of records -> the sums of `_COMPARED` over their fact rows."""
+
+
+def records_again(reading: Reading, wanted: Range, decoder: RecordDecoder) -> Iterator[pa.RecordBatch]:
+    """The visible records of a range, as `Reading.records` gives them, read by a new consumer in a loop of its own.
+
+    Raises `ReadFailed` if the range cannot be read as a whole within `_SECONDS`, or if records of it may have expired.
+    """
+    messages = _messages_again(reading, wanted)
+    if messages:
+        columns = Columns(wanted.partition, decoder)
+        columns.add(messages, np.array([message.offset() for message in messages], dtype=np.int64))
+        yield columns.batch()
+
+
+def _messages_again(reading: Reading, wanted: Range) -> list[Message]:
+    found: list[Message] = []
+    place = TopicPartition(wanted.topic, wanted.partition, wanted.start)
+    ours = {
+        "group.id": "streamproof-again",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",
+        "check.crcs": True,
+        "fetch.message.max.bytes": 2**20,
+        "queued.max.messages.kbytes": 4 * 1024,
+        "receive.message.max.bytes": 2**31 - 1,
+        "log_level": 0,
+    }
+    consumer = Consumer({**reading.options, **ours})
+    try:
+        consumer.assign([place])
+        deadline, size = time.monotonic() + _SECONDS, 0
+        reached = wanted.start
+        while reached < wanted.end:
+            message = consumer.poll(_POLL_SECONDS)
+            if time.monotonic() > deadline:
+                raise ReadFailed(f"a second reading did not end within {_SECONDS:g} s")
+            if message is None:
+                continue
+            error, offset = message.error(), int(message.offset() or 0)
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                raise ReadFailed(f"a second reading failed: {error.str()}")
+            if offset >= wanted.end:
+                # The next record, or the end of the log: nothing of the range is left.
+                break
+            if error is None:
+                found.append(message)
+                reached = offset + 1
+                size += len(message)
+                if size > _BYTES_MAX:
+                    raise ReadFailed(f"a second reading would hold more than {_BYTES_MAX:,} bytes")
+        # Retention may have removed records of the range meanwhile.
+        start, _ = consumer.get_watermark_offsets(place, timeout=_SECONDS, cached=False)
+        if start > wanted.start:
+            raise ReadFailed("records expired before a second reading")
+    except KafkaException as error:
+        raise ReadFailed(f"a second reading failed: {error.args[0].str()}") from error
+    finally:
+        with suppress(KafkaException):
+            consumer.close()
+    return found
+
+
+@dataclass(frozen=True)
+class JustRead:
+    """A batch whose facts are stored: what a second reading of its ranges needs.
+
+    ``frontiers``: after the batch. ``facts_again``: the fact rows of a second reading of a range. ``without_ids``:
+    topics of which one result replaces another, so that only the records of a range are compared.
+    """
+
+    batch: int
+    epoch: int
+    tables: StateTables
+    brokers: Brokers
+    frontiers: Mapping[PartitionId, Frontier]
+    facts_again: Callable[[Range], pa.Table]
+    without_ids: frozenset[str] = frozenset()
+
+    def stored(self, wanted: Range) -> Totals:
+        """The sums over the stored fact rows of a range that was read as a part of its own, or of a gap."""
+        where = (
+            (ds.field("epoch") == self.epoch)
+            & (ds.field("batch") == self.batch)
+            & (ds.field("kind") == Kind.FACT.value)
+            & (ds.field("topic") == wanted.topic)
+            & (ds.field("partition") == wanted.partition)
+            & (ds.field("first_offset") >= wanted.start)
+            & (ds.field("last_offset") < wanted.end)
+        )
+        parts = list(self.tables.scan(Table.FACTS, ("status", *_COMPARED), where))
+        return self._totals(pa.concat_tables(parts), wanted) if parts else {}
+
+    def found_again(self, wanted: Range) -> Totals:
+        """The same sums over the records that a second reading finds. Raises as `Workers.facts_again` does."""
+        return self._totals(self.facts_again(wanted), wanted)
+
+    def _totals(self, facts: pa.Table, wanted: Range) -> Totals:
+        names = _COMPARED[:1] if wanted.topic in self.without_ids else _COMPARED
+        status = ints(facts["status"])
+        sums = {name: ints(facts[name], 0) for name in names}
+        # Hashes add up modulo 2**64, whatever parts the rows of the range have.
+        return {of: tuple(int(sums[name][status == of].sum()) for name in names) for of in np.unique(status).tolist()}
+
+    def is_as_read(self, wanted: Range) -> bool:
+        """Whether the brokers still have the log that was read, from the start of the range on."""
+        topics = self.brokers.topics([wanted.topic])
+        place = PartitionId(wanted.topic, wanted.partition)
+        lookup = self.brokers.lookup(topics).get(place)
+        if lookup is None or lookup.topic_id != self.frontiers[place].topic_id:
+            return False
+        return lookup.log_start_offset <= wanted.start and lookup.high_watermark >= wanted.end
+
+    def may_lack(self, wanted: Range) -> bool:
+        """Whether compaction may have removed records of the range since they were read."""
+        frontier = self.frontiers[PartitionId(wanted.topic, wanted.partition)]
+        compacts = any(map(may_compact, self.brokers.policies({wanted.topic}).values()))
+        return compacts or (frontier.compacted_below is not None and wanted.start < frontier.compacted_below)
+
+
+@dataclass
+class SecondReadings:
+    """Chooses the ranges that are read again, and compares them.
+
+    ``done``: how much was read again so far. ``found``: differences that are not committed yet.
+    """
+
+    done: Rereads
+    every_seconds: float = EVERY_SECONDS
+    found: list[Difference] = field(default_factory=list)
+    _due: float = 0.0
+    _offsets: int = _OFFSETS_MAX
+    _had_gaps: set[PartitionId] = field(default_factory=set)
+    _newest: tuple[JustRead, Range] | None = None
+
+    def chosen(self, ranges: Sequence[Range], sources: int, seed: int) -> tuple[Sequence[Range], Range | None]:
+        """The ranges of a batch, with a range of its own for a second reading if one is due; and this range.
+
+        ``sources``: only topics with lower numbers are read again. ``seed``: the choice depends on nothing else.
+        """
+        mine = [one for one in ranges if one.source < sources]
+        if not mine or time.monotonic() < self._due:
+            return ranges, None
+        chance = random.Random(seed)
+        [whole] = chance.choices(mine, [one.end - one.start for one in mine])
+        chosen = self._within(whole, chance)
+        parts = [whole._replace(end=chosen.start), chosen, whole._replace(start=chosen.end)]
+        others = [one for one in ranges if one is not whole]
+        return [*others, *(part for part in parts if part.start < part.end)], chosen
+
+    def _within(self, whole: Range, chance: random.Random) -> Range:
+        size = min(self._offsets, whole.end - whole.start)
+        start = chance.randint(whole.start, whole.end - size)
+        return whole._replace(start=start, end=start + size)
+
+    def look(self, read: JustRead, chosen: Range | None, ranges: Sequence[Range], counts: Sequence[RangeCount]) -> None:
+        """Read again what is due after a batch: ``chosen``, and a gap among those that its reader met in ``ranges``.
+
+        A gap is due with ``chosen``, and at once if it is the first gap of its partition: on a topic without
+        transactions and compaction there is none.
+        """
+        wanted = [] if chosen is None else [chosen]
+        sources = {one.topic: one.source for one in ranges}
+        gaps = [count for count in counts if count.gaps and count.place in read.frontiers]
+        new = [count for count in gaps if count.place not in self._had_gaps]
+        chance = random.Random(read.batch)
+        if gaps and (new or chosen is not None):
+            count = chance.choice(new or gaps)
+            self._had_gaps.add(count.place)
+            first, end = chance.choice(count.gaps)
+            wanted.append(self._within(Range(sources[count.topic], count.topic, count.partition, first, end), chance))
+        for one in wanted:
+            self._read_again(read, one)
+        if wanted:
+            self._due = time.monotonic() + self.every_seconds
+
+    def look_at_end(self) -> None:
+        """Read the range that was chosen last again, at the end of a run."""
+        if self._newest is not None:
+            self._read_again(*self._newest)
+
+    def _read_again(self, read: JustRead, wanted: Range) -> None:
+        self._newest = read, wanted
+        try:
+            difference = _difference(read, wanted)
+        except Exception:  # noqa: BLE001 - whatever prevents a second reading proves nothing
+            self.done.not_done += 1
+            self._offsets = max(_OFFSETS_MIN, self._offsets // 4)
+            return
+        self.done.ranges += 1
+        self.done.offsets += wanted.end - wanted.start
+        self._offsets = _OFFSETS_MAX
+        if difference is not None:
+            self.found.append(difference)
+
+
+def _difference(read: JustRead, wanted: Range) -> Difference | None:
+    """The difference between the stored facts of a range and a second reading; None if there is none.
+
+    A difference counts only if a third reading finds the same as the second, and the log is still the one that was
+    read. Raises `ReadFailed` otherwise. Records that compaction may have removed meanwhile make no difference.
+    """
+    stored, found = read.stored(wanted), read.found_again(wanted)
+    if stored == found:
+        return None
+    if not read.is_as_read(wanted) or read.found_again(wanted) != found:
+        raise ReadFailed("the log changes")
+    before, now = (sum(sums[0] for sums in totals.values()) for totals in (stored, found))
+    if now <= before and read.may_lack(wanted):
+        return None
+    return Difference(wanted.topic, wanted.partition, wanted.start, wanted.end, before, now)
