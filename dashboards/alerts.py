@@ -305,6 +305,17 @@ def _sidecar() -> tuple[Alert, ...]:
             pending_for="1m",
             keep_firing_for="5m",
         ),
+        Alert(
+            "StreamproofCoverageWrong",
+            "critical",
+            f"max by (pipeline) ({select('coverage_differences')}) > 0",
+            "the sidecar of {{ .Labels.pipeline }} counts wrongly",
+            "In the sidecar of pipeline {{ .Labels.pipeline }}, {{ .Value | humanize }} coverage"
+            f" {plural('sum does', 'sums do')} not hold, or a second reading of a topic differs from what the sidecar"
+            " stored. It lost or doubled records: do not rely on its counts of any class.",
+            pending_for="1m",
+            keep_firing_for="5m",
+        ),
     )
 
 

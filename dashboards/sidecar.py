@@ -29,6 +29,7 @@ RUNBOOKS: Final = (
     "StreamproofSidecarBehind",
     "StreamproofSidecarBlind",
     "StreamproofCoverageIncomplete",
+    "StreamproofCoverageWrong",
     "StreamproofCanaryMissed",
 )
 

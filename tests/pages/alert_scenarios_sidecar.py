@@ -12,6 +12,7 @@ RECALL = 'streamproof_canary_recall_ratio{pipeline="clickstream"}'
 WRONG = 'streamproof_canary_false_alarms{pipeline="clickstream"}'
 JUDGED = 'streamproof_canary_judged_timestamp_seconds{pipeline="clickstream"}'
 SILENT_AFTER = 'streamproof_canary_silent_after_seconds{pipeline="clickstream"}'
+DIFFERS = 'streamproof_coverage_differences{pipeline="clickstream"}'
 LAG = 'streamproof_read_lag_seconds{pipeline="clickstream",topic="output"}'
 
 
@@ -146,6 +147,16 @@ LIVES = (
         silent="5m",
         fires=("10m", "20m"),  # the counts balance again at 17m; the alert is kept for 5 minutes
         resolved="23m",
+    ),
+    Scenario(
+        "StreamproofCoverageWrong",
+        {DIFFERS: "0x5 1x10 0x20"},
+        PIPELINE,
+        "critical",
+        silent="5m",
+        fires=("8m", "20m"),
+        resolved="23m",
+        values=("1", "1"),
     ),
     Scenario(
         "StreamproofCanaryMissed",

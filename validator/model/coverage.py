@@ -81,7 +81,7 @@ def skipped_of(counts: Iterable[RangeCount]) -> dict[PartitionId, int]:
 
 
 @dataclass
-class Rereads:
+class ReadTwice:
     """How much was read a second time: ranges, and the offsets in them. ``not_done``: ranges that could not be read
     again, for example because the brokers did not answer or records had expired."""
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from validator.model.classes import Guarantee, Verdict
-from validator.model.coverage import Rereads
+from validator.model.coverage import ReadTwice
 
 
 @dataclass(frozen=True)
@@ -215,6 +215,6 @@ class Snapshot:
         default_factory=dict
     )  # what became of the events that were read; ``read``: their number. None: not known
     answers_accounted: Mapping[str, int | None] = field(default_factory=dict)  # the same for all other records
-    rereads: Rereads = field(default_factory=Rereads)  # how much was read a second time
+    read_twice: ReadTwice = field(default_factory=ReadTwice)  # how much was read a second time
     coverage_differences: tuple[str, ...] = ()  # sums that do not hold, and second readings that differ
     processed_total: int | None = None  # largest number of processed contributions so far; None: not kept

@@ -298,7 +298,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         " facts.",
     ),
     Metric(
-        "reread_offsets_total",
+        "second_reading_offsets_total",
         "counter",
         "offsets",
         "Offsets that were read a second time, to compare them with the stored facts.",

@@ -89,9 +89,9 @@ def build(snapshot: Snapshot, effective: EffectiveGuarantee | None = None) -> Re
             "events": dict(snapshot.events_accounted),
             "answers": dict(snapshot.answers_accounted),
             "second_reading": {
-                "ranges": snapshot.rereads.ranges,
-                "offsets": snapshot.rereads.offsets,
-                "not_done": snapshot.rereads.not_done,
+                "ranges": snapshot.read_twice.ranges,
+                "offsets": snapshot.read_twice.offsets,
+                "not_done": snapshot.read_twice.not_done,
             },
             "differences": list(snapshot.coverage_differences),
             "partitions": [published(partition) for partition in snapshot.coverage],

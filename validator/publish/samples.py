@@ -90,7 +90,7 @@ def of(snapshot: Snapshot) -> Samples:
         "last_batch_timestamp_seconds": {(): _seconds(snapshot.taken_us or None)},
         "coverage_complete": {(): float(snapshot.coverage_complete)},
         "coverage_differences": {(): len(snapshot.coverage_differences)},
-        "reread_offsets_total": {(): snapshot.rereads.offsets},
+        "second_reading_offsets_total": {(): snapshot.read_twice.offsets},
         "state_bytes": {(table,): size for table, size in snapshot.state_bytes.items()},
         "latency_resolution_seconds": {(): snapshot.latency_resolution_seconds},
         **_lags(snapshot),

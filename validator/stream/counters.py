@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from validator.measure.histogram import Tally
-from validator.model.coverage import Rereads
+from validator.model.coverage import ReadTwice
 from validator.publish.atomic import replace_file
 from validator.publish.published_files import DAMAGED, unreadable
 from validator.publish.report import REPORT_FILE
@@ -35,7 +35,7 @@ def write(state: Path, record: RunRecord) -> None:
         "results_most": record.results_most,
         "processed_most": record.processed_most,
         "batches": record.batches,
-        "rereads": asdict(record.rereads),
+        "read_twice": asdict(record.read_twice),
         "tallies": {name: asdict(tally) for name, tally in _tallies(record).items()},
         "measured_batch": record.measured_batch,
         "latency_resolution_us": record.record_times.resolution_us,
@@ -72,7 +72,7 @@ class _Kept:
     results_most: dict[str, int]
     processed_most: int
     batches: int
-    rereads: Rereads
+    read_twice: ReadTwice
     tallies: dict[str, Tally]
     measured_batch: int | None
     latency_resolution_us: int
@@ -91,7 +91,7 @@ class _Kept:
             results_most=_counts(plain.get("results_most", {})),
             processed_most=int(plain.get("processed_most", 0)),
             batches=int(plain["batches"]),
-            rereads=Rereads(**_counts(plain.get("rereads", {}))),
+            read_twice=ReadTwice(**_counts(plain.get("read_twice", {}))),
             tallies={str(name): _tally(kept) for name, kept in plain.get("tallies", {}).items()},
             measured_batch=None if measured is None else int(measured),
             latency_resolution_us=int(plain.get("latency_resolution_us", 0)),
@@ -103,7 +103,7 @@ class _Kept:
         record.reclassified_total |= self.moves
         record.results_most, record.processed_most = self.results_most, self.processed_most
         record.batches, record.measured_batch = self.batches, self.measured_batch
-        record.rereads = self.rereads
+        record.read_twice = self.read_twice
         record.record_times.resolution_us = self.latency_resolution_us
         for name in self.tallies:
             _, _, phased = name.partition(_PHASED)

@@ -118,7 +118,7 @@ class Generations:
         self._rules = _rules_of(config)
         self._time_rules = time_rules_of(config)
         self._record = RunRecord()
-        self._second = SecondReadings(self._record.rereads)
+        self._second = SecondReadings(self._record.read_twice)
         self._sizes = TableSizes(self._state)
         self._runner: BatchRunner | None = None
         self._shown: Snapshot | None = None
@@ -147,7 +147,7 @@ class Generations:
         Raises `CannotVerify`, `BrokersUnreachable`, `StateDamaged` and `StateTaken`.
         """
         self._record = self._restored()
-        self._second = SecondReadings(self._record.rereads)
+        self._second = SecondReadings(self._record.read_twice)
         try:
             verdict = self._run_generations(spark)
         except (Py4JError, ConnectionError):

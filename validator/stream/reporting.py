@@ -125,7 +125,7 @@ def snapshot_of(
         coverage=tuple(_coverage(progress)),
         events_accounted=events_of(progress, sums),
         answers_accounted=answers_of(progress, sums),
-        rereads=replace(record.rereads),
+        read_twice=replace(record.read_twice),
         coverage_differences=differences,
         input_watermark_us=progress.watermark_us,
         batches=record.batches,

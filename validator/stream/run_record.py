@@ -19,7 +19,7 @@ from validator.measure.output import SECOND_US
 from validator.measure.phases import injected, phase_at
 from validator.measure.recent import DAY_MINUTES, RecentlyConfirmed, oldest_minute
 from validator.measure.record_times import RecordTimes
-from validator.model.coverage import Rereads
+from validator.model.coverage import ReadTwice
 from validator.model.cut import shorten
 from validator.model.snapshot import FaultWindow, ViolationRecord
 from validator.state.acknowledged import Acknowledged
@@ -64,7 +64,7 @@ class RunRecord:
     ``measured_batch``: the newest batch whose results are in the latencies (None: unknown, from a file of an earlier
     version). ``ledger``: output over time and the cost of faults; None if no faults topic is configured.
 
-    ``rereads``: how much was read a second time.
+    ``read_twice``: how much was read a second time.
 
     ``examples``: topic in doubt -> a record that does not decode. ``is_once``: this is a `--once` run. ``has_ended``:
     it is at its end.
@@ -103,7 +103,7 @@ class RunRecord:
     processed_most: int = 0
     acknowledged: Acknowledged = field(default_factory=Acknowledged)
     unexamined: Found = field(default_factory=dict)
-    rereads: Rereads = field(default_factory=Rereads)
+    read_twice: ReadTwice = field(default_factory=ReadTwice)
     waiting_for: tuple[str, ...] = ()
     waiting_sides: frozenset[str] = frozenset()
     examples: dict[str, Example] = field(default_factory=dict)

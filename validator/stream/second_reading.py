@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from validator.codecs.one_record import RecordDecoder
 from validator.model.arrays import ints
-from validator.model.coverage import Difference, RangeCount, Rereads
+from validator.model.coverage import Difference, RangeCount, ReadTwice
 from validator.model.frontier import Frontier, PartitionId, may_compact
 from validator.reconcile.facts import Kind
 from validator.state.tables import StateTables, Table
@@ -174,7 +174,7 @@ class SecondReadings:
     ``done``: how much was read again so far. ``found``: differences that are not committed yet.
     """
 
-    done: Rereads
+    done: ReadTwice
     every_seconds: float = EVERY_SECONDS
     found: list[Difference] = field(default_factory=list)
     _due: float = 0.0
