@@ -40,6 +40,7 @@ from validator.state.tables import StateTables
 from validator.stream.batch import BatchRunner
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.commit_rows import epoch_of
+from validator.stream.coverage_sums import failed_sums
 from validator.stream.end_of_run import EndOfRun
 from validator.stream.kafka_reading import Range
 from validator.stream.recovery import Recovered, recover, restore_record
@@ -183,6 +184,7 @@ class Run:
             begun = self._brokers.lookup({place.topic for place in ends})
             runner.conclude(begun, leave_open=step.ending == "leave_open", at_rest=False)
         progress = runner.progress
+        assert list(failed_sums(progress, self.judging.sums)) == [], "every record is found again"
         self.instants.append(Instant(progress, progress.clock(run_end=run_end), runner.suspicion))
 
     def restart(self) -> None:

@@ -24,6 +24,7 @@ from validator.state.tables import StateTables
 from validator.stream.batch import BatchRunner
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.commit_rows import epoch_of
+from validator.stream.coverage_sums import failed_sums
 from validator.stream.generations import _rules_of
 from validator.stream.kafka_reading import Range
 from validator.stream.recovery import recover, restore_record, time_rules_of
@@ -131,6 +132,8 @@ class FedRun:
     """A run of an example configuration with ``settings``. The caller advances ``now_us``. ``tables``: the tables of
     the state; by default those in the folder ``state``."""
 
+    planted: ClassVar[bool] = False
+    """Whether the test plants a defect that the coverage sums must find. Otherwise they hold after every batch."""
     saves: ClassVar[bool] = False
     """Whether the run saves memory after every batch for the next process."""
 
@@ -251,7 +254,10 @@ class FedRun:
             if max(known.get(place, 0), self.logs.added.get(place, (0,))[0]) <= offset < ends.get(place, 0)
         ]
         self.send(*meanwhile)
+        before = runner.progress.batch
         runner.advance(ends)
+        if runner.progress.batch > before and not self.planted:
+            assert list(failed_sums(runner.progress, runner.judging.sums)) == []
         if self.saves:
             runner.save()
         return self.shown()

@@ -311,9 +311,8 @@ def snapshot(folder: Path, sums: CellTotals, record: RunRecord, committed: int |
     given = config(folder)
     grouped: Config = given.model_copy(update={"engine": given.engine.model_copy(update={"consumer_group": "g"})})
     frontier = Frontier("input", "input", 0, "t", 0, 3, 0, 3, 3, 20, records=3, committed_offset=committed)
-    return snapshot_of(
-        grouped, IngestProgress(TimeRules(0, 0), batch=1, lookup_us=30, frontiers={PLACE: frontier}), sums, record
-    )
+    progress = IngestProgress(TimeRules(0, 0), batch=1, lookup_us=30, frontiers={PLACE: frontier})
+    return snapshot_of(grouped, progress, replace(sums, events={"settled": 3}), record)
 
 
 def test_a_loss_is_in_doubt_while_the_engine_is_behind(tmp_path: Path) -> None:

@@ -104,8 +104,9 @@ class Difference(NamedTuple):
     @property
     def sentence(self) -> str:
         """The difference in words."""
-        where = f"{self.topic}-{self.partition} from offset {self.first_offset} to {self.next_offset - 1}"
-        read = f"a second reading of {where} found {plural(self.found, 'record')}"
+        last = self.next_offset - 1
+        offsets = f"at offset {last}" if last == self.first_offset else f"from offset {self.first_offset} to {last}"
+        read = f"a second reading of {self.topic}-{self.partition} {offsets} found {plural(self.found, 'record')}"
         if self.stored == self.found:
             return f"{read} as in the stored facts, but with other ids or offsets"
         return f"{read}, but the stored facts count {self.stored:,}"
