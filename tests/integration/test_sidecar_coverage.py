@@ -62,9 +62,7 @@ def test_a_reader_that_leaves_out_one_record_in_ten_thousand_is_found(pipeline: 
     """The lost event and the gap in the reading hide each other: without second readings the verdict is `pass`."""
     filled(pipeline, LEFT_OUT + 500)
     run = pipeline.once()
-    gap = (
-        f"a second reading of {pipeline.input}-0 from offset 9999 to 9999 found 1 record, but the stored facts count 0"
-    )
+    gap = f"a second reading of {pipeline.input}-0 at offset 9999 found 1 record, but the stored facts count 0"
     assert gap in run.report["coverage"]["differences"]
     assert set(run.report["verdicts"].values()) == {"unknown"}
     assert any(reason.startswith(gap) for reason in run.report["reasons"])

@@ -206,16 +206,15 @@ def test_a_difference_is_committed_shown_and_kept(saves: bool, tmp_path: Path, m
     shown = run.feed([])
     assert run.runner.progress.batch == batch + 1, "a difference is committed without records, before the next tick"
     assert second.found == []
-    expected = "a second reading of orders-0 from offset 0 to 0 found 0 records, but the stored facts count 1"
+    expected = "a second reading of orders-0 at offset 0 found 0 records, but the stored facts count 1"
     number = 1
     while run.runner.retired.through_epoch < 0:
         assert shown.coverage_differences == (expected,)
         assert set(shown.verdicts.values()) == {Verdict.UNKNOWN}
         number, at_us = number + 1, number * MINUTE_US
         run.restart()
-        shown = run.feed(
-            [Fed("orders", (number,), at_us), Fed("paid-orders", (number,), at_us)], after_us=60 * MINUTE_US
-        )
+        more = [Fed("orders", (number,), at_us), Fed("paid-orders", (number,), at_us)]
+        shown = run.feed(more, after_us=60 * MINUTE_US)
     run.restart()
     assert run.runner.progress.differences == (Difference("orders", 0, 0, 1, 1, 0),)
 
