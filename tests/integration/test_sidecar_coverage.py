@@ -90,6 +90,7 @@ def test_transactions_raise_no_alarm_and_gaps_are_read_again(pipeline: Pipeline)
             producer.begin_transaction()
             producer.produce(pipeline.input, click(number, 1))
             if number % 3 == 2:
+                assert producer.flush(30) == 0
                 producer.abort_transaction(30)
                 producer.begin_transaction()
                 producer.produce(pipeline.input, click(number, 1))

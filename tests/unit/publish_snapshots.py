@@ -9,6 +9,7 @@ from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
 from validator.model.classes import Contribution, Guarantee, Result, Verdict, ViolationClass
+from validator.model.coverage import ReadTwice
 from validator.model.snapshot import (
     CanaryMeasures,
     FaultWindow,
@@ -71,6 +72,16 @@ def clean() -> Snapshot:
             ),
             PartitionCoverage("output", "output", 0, 0, 50, 50, 50, 50, 0, 0, None, None, 0),
         ),
+        events_accounted={
+            "read": 1000,
+            "settled": 985,
+            "open": 10,
+            "out_of_scope": 0,
+            "in_no_cell": 5,
+            "undecodable": 0,
+        },
+        answers_accounted={"read": 50, "in_cells": 50, "undecodable": 0, "tombstone": 0},
+        read_twice=ReadTwice(3, 1_200, 0),
         input_watermark_us=NOON_US - SECOND,
         batches=7,
         batch_seconds=0.4,

@@ -130,6 +130,11 @@ def test_without_a_history_the_report_says_so() -> None:
     assert pictures(page) == []
 
 
+def test_a_coverage_sum_that_fails_is_told() -> None:
+    page = report_plots.coverage(build(replace(clean(), coverage_differences=("a sum < 3 does not hold",))))
+    assert "A sum &lt; 3 does not hold." in page
+
+
 def test_coverage_is_truncated_and_not_rounded() -> None:
     page = report_plots.coverage(build(clean()))
     # 1005 of 1010 offsets are 99.504 %

@@ -201,6 +201,7 @@ function measures(report) {
     "inputs read (1/s)": report.validator.input_events_per_second, "input watermark": clock(report.input_watermark) };
   for (const [name, l] of Object.entries(report.latency_seconds)) { lines[`latency ${words(name)} p50 (s)${within(report)}`] = l.p50; lines[`latency ${words(name)} p99 (s)${within(report)}`] = l.p99; }
   Object.assign(lines, { "detection delay p99 (s)": report.validator.detection_delay_seconds.p99, "coverage complete": report.coverage.complete ? "yes" : "no",
+    "coverage differences": report.coverage.differences?.length ?? null, "offsets read again": report.coverage.second_reading?.offsets ?? null,
     "batches": report.validator.batches, "seconds of the last batch": report.validator.batch_seconds, "restarts": report.validator.restarts });
   fill("measures", Object.entries(lines).map(([name, v]) => row("measures", cell(name), cell(v, "n"))));
 }

@@ -136,6 +136,8 @@ def coverage(report: Report) -> str:
         f"{number(sums['expired'])} expired, {plural(sums['invisible'], 'offset')} without a visible record, "
         f"{plural(sums['offsets_spanned'], 'offset')} spanned."
     )
+    differences = report["coverage"].get("differences") or []
+    said += "".join(f" {sentence[0].upper()}{sentence[1:]}." for sentence in differences)
     heads = (
         "topic",
         "role",
