@@ -1,4 +1,4 @@
-"""Second readings (SEMANTICS section 5): which ranges are read again, what counts as a difference, and what proves
+"""Second readings (SEMANTICS 5.2): which ranges are read again, what counts as a difference, and what proves
 nothing. A reader of the real topic is in `tests/integration/test_sidecar_coverage.py`.
 """
 

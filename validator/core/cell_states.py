@@ -143,7 +143,7 @@ def shares(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> dic
 
 
 def _records(cells: Columns, judged: Judged) -> dict[Name, Ints]:
-    """Return the records that each row counts, by what became of them (SEMANTICS section 5). The row of a key, which is
+    """Return the records that each row counts, by what became of them (SEMANTICS 5.1). The row of a key, which is
     not a cell, counts results, too."""
     events, in_scope = cells[f"{SIDES[Side.INPUT]}_records"], judged.in_scope
     answers = sum(cells[f"{name}_records"] for side, name in SIDES.items() if side is not Side.INPUT)

@@ -1,4 +1,4 @@
-"""The coverage sums (SEMANTICS section 5): three counts of the same records, made at different places.
+"""The coverage sums (SEMANTICS 5.1): three counts of the same records, made at different places.
 
 The reader counts the offsets that it passes without a record, before decoding. The fact rows count the records of each
 partition. The cells count them again, in memory, settled or retired. None of them is computed from another.

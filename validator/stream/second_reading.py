@@ -1,5 +1,5 @@
 """Second readings: now and then, and where the reader met a gap, a new consumer reads a small range again. What it
-finds is compared with the stored facts of that range (SEMANTICS section 5).
+finds is compared with the stored facts of that range (SEMANTICS 5.2).
 
 Before a batch is read, a range of it is chosen at random and read as a part of its own, so that it has its own fact
 rows. The second reading has its own loop over messages and its own consumer; it shares the client library and the

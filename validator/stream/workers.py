@@ -82,7 +82,7 @@ class _Task:
 
 
 def _counted(batches: Iterator[pa.RecordBatch], counting: Counting) -> Iterator[pa.RecordBatch]:
-    """The same records, counted before they are decoded (SEMANTICS section 5)."""
+    """The same records, counted before they are decoded (SEMANTICS 5.1)."""
     for batch in batches:
         if batch.num_rows:
             counting.add(batch.column("offset").to_numpy())
