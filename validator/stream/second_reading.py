@@ -2,32 +2,29 @@
 finds is compared with the stored facts of that range (SEMANTICS 5.2).
 
 Before a batch is read, a range of it is chosen at random and read as a part of its own, so that it has its own fact
-rows. The second reading has its own loop over messages and its own consumer; it shares the client library and the
-decoder with the first. A range that cannot be read again as a whole is no evidence: it counts as not done.
+rows. `validator.stream.reading_again` reads it a second time, in a worker. A range that cannot be read again as a whole
+is no evidence: it counts as not done.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from validator.codecs.one_record import RecordDecoder
 from validator.model.arrays import ints
 from validator.model.coverage import Difference, RangeCount, ReadTwice
 from validator.model.frontier import Frontier, PartitionId, may_compact
 from validator.reconcile.facts import Kind
 from validator.state.tables import StateTables, Table
 from validator.stream.brokers import Brokers
-from validator.stream.kafka_reading import Columns, Range, ReadFailed, Reading
+from validator.stream.kafka_reading import Range, ReadFailed
 
 EVERY_SECONDS: Final = 60.0
 """Interval of second readings, unless a partition has its first gap."""
@@ -35,78 +32,11 @@ _OFFSETS_MAX: Final = 2_000
 """Offsets of a range that is read again."""
 _OFFSETS_MIN: Final = 20
 """After a range that could not be read again, the next one has a quarter of its offsets, but not fewer than these."""
-_BYTES_MAX: Final = 16 * 2**20
-"""Bytes of messages that a second reading holds. If a range has more, it is not done, and the next one is smaller."""
-_SECONDS: Final = 5.0
-"""Time of a second reading: the next batch waits for it."""
-_POLL_SECONDS: Final = 0.1
 _COMPARED: Final = ("records", "contributions", "hash_a", "hash_b")
 """Columns of fact rows whose sums a second reading must repeat."""
 
 Totals = dict[int, tuple[int, ...]]
 """Status of records -> the sums of `_COMPARED` over their fact rows."""
-
-
-def records_again(reading: Reading, wanted: Range, decoder: RecordDecoder) -> Iterator[pa.RecordBatch]:
-    """The visible records of a range, as `Reading.records` gives them, read by a new consumer in a loop of its own.
-
-    Raises `ReadFailed` if the range cannot be read as a whole within `_SECONDS`, or if records of it may have expired.
-    """
-    messages = _messages_again(reading, wanted)
-    if messages:
-        columns = Columns(wanted.partition, decoder)
-        columns.add(messages, np.array([message.offset() for message in messages], dtype=np.int64))
-        yield columns.batch()
-
-
-def _messages_again(reading: Reading, wanted: Range) -> list[Message]:
-    found: list[Message] = []
-    place = TopicPartition(wanted.topic, wanted.partition, wanted.start)
-    ours = {
-        "group.id": "streamproof-again",
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "enable.partition.eof": True,
-        "auto.offset.reset": "error",
-        "check.crcs": True,
-        "fetch.message.max.bytes": 2**20,
-        "queued.max.messages.kbytes": 4 * 1024,
-        "receive.message.max.bytes": 2**31 - 1,
-        "log_level": 0,
-    }
-    consumer = Consumer({**reading.options, **ours})
-    try:
-        consumer.assign([place])
-        deadline, size = time.monotonic() + _SECONDS, 0
-        reached = wanted.start
-        while reached < wanted.end:
-            message = consumer.poll(_POLL_SECONDS)
-            if time.monotonic() > deadline:
-                raise ReadFailed(f"a second reading did not end within {_SECONDS:g} s")
-            if message is None:
-                continue
-            error, offset = message.error(), int(message.offset() or 0)
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                raise ReadFailed(f"a second reading failed: {error.str()}")
-            if offset >= wanted.end:
-                # The next record, or the end of the log: nothing of the range is left.
-                break
-            if error is None:
-                found.append(message)
-                reached = offset + 1
-                size += len(message)
-                if size > _BYTES_MAX:
-                    raise ReadFailed(f"a second reading would hold more than {_BYTES_MAX:,} bytes")
-        # Retention may have removed records of the range meanwhile.
-        start, _ = consumer.get_watermark_offsets(place, timeout=_SECONDS, cached=False)
-        if start > wanted.start:
-            raise ReadFailed("records expired before a second reading")
-    except KafkaException as error:
-        raise ReadFailed(f"a second reading failed: {error.args[0].str()}") from error
-    finally:
-        with suppress(KafkaException):
-            consumer.close()
-    return found
 
 
 @dataclass(frozen=True)

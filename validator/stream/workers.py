@@ -28,7 +28,7 @@ from validator.model.coverage import Counting, RangeCount
 from validator.reconcile.facts import GROUPED
 from validator.stream.failures import text_of
 from validator.stream.kafka_reading import Range, ReadFailed, Reading
-from validator.stream.second_reading import records_again
+from validator.stream.reading_again import records_again
 from validator.stream.stage import Stage
 
 _INLINE_BYTES: Final = 2**18
