@@ -131,6 +131,8 @@ def test_scram_with_acls_once_and_live(cluster: Cluster, spark: SparkSession) ->
     made.answers(answer([1, 2]))
     run = made.once(*cluster.settings(cluster.options), leave_open=True)
     assert run.counts("processed", "pending") == {"processed": 2, "pending": 1}, run.said
+    again = run.report["coverage"]["second_reading"]
+    assert (again["ranges"] > 0, again["not_done"]) == (True, 0), "a second reading needs no further right"
     for path in made.state().rglob("*"):
         assert path.is_dir() or PASSWORD.encode() not in path.read_bytes(), path
     with made.live(*cluster.settings(cluster.options)) as live:
