@@ -55,7 +55,7 @@ def value(series: Series, name: str, **labels: str) -> float:
 PUBLIC = """
     batch_duration_seconds build_info{version,scheme} canary_class_recall_ratio{class} canary_detection_delay_seconds
     canary_false_alarms canary_judged_timestamp_seconds canary_recall_ratio canary_silent_after_seconds
-    contributions{class} coverage_complete detection_delay_seconds events_total{class}
+    contributions{class} coverage_complete coverage_differences detection_delay_seconds events_total{class}
     fault_active{fault,kind,target} fault_downtime_seconds{fault,kind} fault_expects{class}
     fault_failure_cost_seconds{fault,kind} fault_latency_penalty_ratio{fault,kind} fault_recovered{fault,kind}
     fault_recovery_seconds{fault,kind} fault_resolution_seconds{fault,kind}
@@ -63,7 +63,7 @@ PUBLIC = """
     input_watermark_timestamp_seconds last_batch_timestamp_seconds latency_resolution_seconds
     latency_seconds{definition,phase} outstanding_events{state} read_lag_events{topic} read_lag_seconds{topic}
     reclassified_total{from,to} reliability_ratio{measure} reliable_events_total results_total{class}
-    start_timestamp_seconds state_bytes{table} unconsumed_overdue_events violations_confirmed_total{class,phase}
+    second_reading_offsets_total start_timestamp_seconds state_bytes{table} unconsumed_overdue_events violations_confirmed_total{class,phase}
     violations_expected{class} violations_open{class} violations_retracted_total{class} violations_unexpected{class}
 """
 """Names and labels on which queries of users depend: a rename breaks them, a new name is added here."""
