@@ -63,7 +63,8 @@ PUBLIC = """
     input_watermark_timestamp_seconds last_batch_timestamp_seconds latency_resolution_seconds
     latency_seconds{definition,phase} outstanding_events{state} read_lag_events{topic} read_lag_seconds{topic}
     reclassified_total{from,to} reliability_ratio{measure} reliable_events_total results_total{class}
-    second_reading_offsets_total start_timestamp_seconds state_bytes{table} unconsumed_overdue_events violations_confirmed_total{class,phase}
+    second_reading_offsets_total
+    start_timestamp_seconds state_bytes{table} unconsumed_overdue_events violations_confirmed_total{class,phase}
     violations_expected{class} violations_open{class} violations_retracted_total{class} violations_unexpected{class}
 """
 """Names and labels on which queries of users depend: a rename breaks them, a new name is added here."""
