@@ -1,11 +1,10 @@
-"""The table of a campaign as Markdown, CSV and HTML. If it is not complete, the first line of each says so."""
+"""The table of a campaign as Markdown and CSV. If it is not complete, the first line of each says so."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +12,7 @@ from testbed.campaign.journal import Failure
 from testbed.campaign.table import COLUMNS, GUARANTEES, Column, Row, Spread, Table, order_of_costs
 from validator.publish.atomic import replace_file
 
-FILES: Final = ("table.md", "table.csv", "table.html")
+FILES: Final = ("table.md", "table.csv")
 _NONE: Final = "–"
 _CELL: Final = ("engine", "workload", "guarantee", "fault")
 _RELIABILITY: Final = COLUMNS[:7]
@@ -26,14 +25,14 @@ _NOTE: Final = (
 
 
 def write(folder: Path, table: Table) -> None:
-    """Write all formats, each atomically. Raises OSError."""
+    """Write both formats, each atomically. Raises OSError."""
     for name, text in rendered(table).items():
         replace_file(folder / name, text)
 
 
 def rendered(table: Table) -> dict[str, str]:
     """File name -> text."""
-    return dict(zip(FILES, (markdown(table), csv_text(table), html(table)), strict=True))
+    return dict(zip(FILES, (markdown(table), csv_text(table)), strict=True))
 
 
 def shown(spread: Spread | None, column: Column, wanted: int) -> str:
@@ -198,34 +197,6 @@ def csv_text(table: Table) -> str:
         writer.writerow([*_cell(row), row.wanted, row.done, row.failed, " ".join(row.effective), *counts, *measures,
                          row.pgval_failure_cost_seconds])  # fmt: skip
     return out.getvalue()
-
-
-def html(table: Table) -> str:
-    """The table as HTML, for readers: one file without external resources."""
-    kind = "complete" if table.is_complete else "incomplete"
-    parts = [f'<p class="{kind}" role="status">{escape(table.first_line)}</p>', "<h1>Campaign</h1>", f"<p>{_NOTE}</p>"]
-    for heading, titles, rows in _grids(table):
-        head = "".join(f'<th scope="col">{escape(title)}</th>' for title in titles)
-        body = "".join("<tr>" + "".join(f"<td>{escape(value)}</td>" for value in row) + "</tr>\n" for row in rows)
-        parts.append(
-            f'<h2>{escape(heading)}</h2>\n<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead>\n'
-            f"<tbody>{body}</tbody></table></div>"
-        )
-    for heading, items in _lists(table):
-        parts.append(f"<h2>{escape(heading)}</h2>\n<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>")
-    return f"{_HEAD}{chr(10).join(parts)}\n</body></html>\n"
-
-
-_HEAD: Final = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>streamproof campaign</title><style>
-:root { color-scheme: light dark; font: 15px/1.45 system-ui, sans-serif; }
-body { margin: 2rem auto; max-width: 110rem; padding: 0 1rem; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { border: 1px solid #8886; padding: .3rem .5rem; text-align: left; vertical-align: top; }
-.incomplete { border: 2px solid #c60; padding: .5rem 1rem; font-weight: 600; }
-</style></head><body>
-"""
 
 
 def _cell(row: Row) -> list[str]:

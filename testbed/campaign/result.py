@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from testbed.campaign.matrix import Cell, Run
-from testbed.campaign.plan import FaultName
+from testbed.campaign.plan import FaultName, PlanError
 from testbed.engines.effective import Effective
 from testbed.engines.settings import Guarantee, Workload
 from validator.publish.atomic import replace_file
@@ -169,11 +170,20 @@ def write(folder: Path, run: Run, result: RunResult) -> None:
 
 
 def read(folder: Path, run: Run) -> RunResult | None:
-    """The result of ``run``; None if it does not exist, is incomplete or belongs to another run."""
+    """The result of ``run``; None if it does not exist, is incomplete or belongs to another run.
+
+    Raises PlanError if it has another schema: the run would be done again, and its result replaced.
+    """
+    path = path_of(folder, run)
     try:
-        found = RunResult.model_validate_json(path_of(folder, run).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValidationError, UnicodeDecodeError):
+        content = json.loads(path.read_bytes())
+        if isinstance(content, dict) and content.get("schema", SCHEMA) != SCHEMA:
+            raise PlanError(
+                f"{path}: its schema is {content['schema']} and this version of streamproof reads {SCHEMA}; use the "
+                "version that wrote it, or another results folder."
+            )
+        found = RunResult.model_validate(content)
+    except (FileNotFoundError, ValueError):
         return None
     cell = Cell(found.engine, found.workload, found.guarantee, found.fault)
-    same = (found.schema_, cell, found.repetition, found.seed) == (SCHEMA, run.cell, run.repetition, run.seed)
-    return found if same else None
+    return found if (cell, found.repetition, found.seed) == (run.cell, run.repetition, run.seed) else None

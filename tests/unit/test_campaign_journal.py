@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,16 @@ def test_an_incomplete_result_does_not_count(tmp_path: Path, torn: str) -> None:
     work(tmp_path, resumes=False)
     result.path_of(tmp_path, RUNS[2]).write_text(torn, encoding="utf-8")
     assert [name for name, _ in work(tmp_path)] == [RUNS[2].name]
+
+
+def test_a_result_of_another_schema_is_refused_and_kept(tmp_path: Path) -> None:
+    work(tmp_path, resumes=False)
+    path = result.path_of(tmp_path, RUNS[2])
+    other = json.loads(path.read_text(encoding="utf-8")) | {"schema": 2, "new": 1}
+    path.write_text(json.dumps(other), encoding="utf-8")
+    with pytest.raises(PlanError, match=r"schema is 2 and this version of streamproof reads 1; use the version that"):
+        work(tmp_path)
+    assert json.loads(path.read_text(encoding="utf-8")) == other
 
 
 def test_a_result_under_the_name_of_another_run_does_not_count(tmp_path: Path) -> None:
