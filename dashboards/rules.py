@@ -23,10 +23,9 @@ DASHBOARDS: Final = {
 """Beginning of an alert's name -> uid of the dashboard to open; the first match counts."""
 STATUS_PAGE: Final = (
     f'{{{{ range query (printf "{select("build_info")}{{pipeline=%q}}" .Labels.pipeline) }}}}'
-    '{{ if .Labels.instance }}{{ or .Labels.scheme "http" }}://{{ .Labels.instance }}/ {{ end }}{{ end }}'
+    "{{ if .Labels.instance }}{{ .Labels.scheme }}://{{ .Labels.instance }}/ {{ end }}{{ end }}"
 )
-"""Link to the sidecar's status page at the address that Prometheus scrapes. A sidecar of an earlier version serves no
-`scheme`. Grafana's templates have no `query`."""
+"""Link to the sidecar's status page at the address that Prometheus scrapes. Grafana's templates have no `query`."""
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -142,7 +141,7 @@ def _runbook_url(alert: Alert, settings: Settings) -> str:
     if settings.are_runbooks_links:
         return published
     seen = f'query (printf `{select("build_info")}{{pipeline=%q,instance!=""}}` .Labels.pipeline)'
-    page = f'{{{{ or .Labels.scheme "http" }}}}://{{{{ .Labels.instance }}}}/{runbook_place(alert.name)}'
+    page = f"{{{{ .Labels.scheme }}}}://{{{{ .Labels.instance }}}}/{runbook_place(alert.name)}"
     return f"{{{{ with {seen} }}}}{{{{ with . | first }}}}{page}{{{{ end }}}}{{{{ else }}}}{published}{{{{ end }}}}"
 
 

@@ -291,9 +291,7 @@ class NamespaceLoss(_OnNamespaces):
     @property
     def _filter(self) -> str | None:
         """The program of the packet filter that drops packets; None if netem does."""
-        # A journal of an earlier version lacks the choice, since that version chose again on every call.
-        loss_by = self.facts.loss_by or self._chosen()
-        return None if loss_by == _NETEM else loss_by
+        return None if self.facts.loss_by == _NETEM else self.facts.loss_by
 
     @staticmethod
     def _chosen() -> str | None:
