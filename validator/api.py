@@ -145,7 +145,9 @@ def read_report(state: str | Path) -> Report:
     folder = Path(state)
     content = json.loads((folder / REPORT_FILE).read_text(encoding="utf-8"))
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise ValueError(f"{folder / REPORT_FILE} was written by another version of streamproof: use that version")
+        found = content.get("schema") if isinstance(content, dict) else None
+        problem = f"its schema is {found} and this version of streamproof reads {SCHEMA}"
+        raise ValueError(f"{folder / REPORT_FILE}: {problem}; use the version of streamproof that wrote it")
     try:
         listed = json.loads((folder / VIOLATIONS_FILE).read_text(encoding="utf-8"))["violations"]
     except FileNotFoundError:

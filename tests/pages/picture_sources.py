@@ -17,8 +17,8 @@ LISTED: Final = ROOT / "docs" / "pictures" / "sources.sha256"
 SOURCES: Final = tuple(
     f"validator/publish/{name}"
     for name in (
-        "html.py", "page.css", "page.html", "page.js", "plots.js", "report.css", "report_plots.py", "style.css",
-        "svg.py", "window_plots.py",
+        "html.py", "html_sections.py", "html_windows.py", "page.css", "page.html", "page.js", "plots.js", "report.css",
+        "style.css",
     )
 )  # fmt: skip
 """Files that determine the look of the pictures. Wording is left out: an added sentence does not make a picture

@@ -99,13 +99,12 @@ def _report(browser: Browser, state: Path, out: Path) -> None:
     )
     file = state / "report.html"
     windows, latencies = judged_windows(state), phase_latencies(state, shown_report)
-    page = html.render(shown_report, records_of(violations), history.read(state), windows=windows, latencies=latencies)
+    page = html.render(shown_report, records_of(violations), str(state), history.read(state), windows, latencies)
     file.write_text(page, encoding="utf-8")
     browser.window(1000, 1000)
     browser.open(file.as_uri())
     _picture(browser, out / "report.png", 1400)
     _picture(browser, out / "report-plots.png", 1300, "figure")
-    _picture(browser, out / "report-windows.png", 1000, "#windows")
 
 
 def _picture(browser: Browser, file: Path, height_max: int, beginning: str = "body") -> None:

@@ -17,7 +17,7 @@ from tests.unit.publish_snapshots import NOON_US, SECOND, clean
 from validator.measure.histogram import LATENCY_BOUNDS
 from validator.model.classes import Guarantee, Verdict
 from validator.model.snapshot import FaultWindow, Histogram, PartitionCoverage, Phase, Snapshot, ViolationRecord
-from validator.publish.report_plots import PhaseLatency
+from validator.publish.html_sections import PhaseLatency
 
 SECONDS = 1200
 STEP_SECONDS = 2

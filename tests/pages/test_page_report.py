@@ -26,7 +26,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for last in story():
         history = history.add(last)
     file = tmp_path_factory.mktemp("report") / "report.html"
-    page = html.render(build(last), newest(last), history, windows=windows(), latencies=latencies())
+    page = html.render(build(last), newest(last), history=history, windows=windows(), latencies=latencies())
     file.write_text(page, encoding="utf-8")
     return file
 
@@ -47,12 +47,18 @@ def test_the_report_is_readable_at_every_width_and_in_both_schemes(page: Browser
     assert page.value(CONTRAST) == []
 
 
-def test_windows_with_violations_are_a_plot_with_a_name_and_a_table(page: Browser) -> None:
-    plots = "[...document.querySelectorAll('svg.plot')].map((plot) => plot.getAttribute('aria-label'))"
-    [broke] = [said for said in page.value(plots) if said.startswith("Violations per window")]
-    assert f"{LOST} missing, {REPEATED} duplicate in 3 of 20 windows" in broke
-    heading = "[...document.querySelectorAll('h3')].find((h) => h.innerText === 'Windows with violations')"
-    rows = page.value(f"[...{heading}.nextElementSibling.querySelectorAll('tbody tr')].map((tr) => tr.innerText)")
+def test_the_plots_of_the_whole_run_are_drawn_with_their_names(page: Browser) -> None:
+    page.window(1280, 900, "light")
+    labels = page.value("[...document.querySelectorAll('.frame')].map((frame) => frame.getAttribute('aria-label'))")
+    assert [label.split(",")[0] for label in labels] == ["Throughput", "Latency", "Outstanding", "Violations"]
+    assert f"missing now {LOST}, highest {LOST}" in labels[3]
+    assert page.value("document.querySelectorAll('.frame canvas').length") == 4
+    assert page.value("document.querySelector('#spans [aria-pressed=true]').innerText") == "2 h"
+
+
+def test_windows_with_violations_are_summed_and_listed(page: Browser) -> None:
+    assert f"{LOST} missing, {REPEATED} duplicate in 3 of 20 windows" in page.value("document.body.innerText")
+    rows = page.value("[...document.querySelectorAll('#windows tbody tr')].map((tr) => tr.innerText)")
     assert [row.split("\t")[0] for row in rows] == [f"2026-01-31 11:5{minute}:00" for minute in (3, 4, 5)]
     assert rows[1].endswith(FAULT)
 

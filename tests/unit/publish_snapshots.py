@@ -135,6 +135,7 @@ def broken() -> Snapshot:
         fault_measures={"f-1": {"failure_cost_seconds": 29.1, "downtime_seconds": 12.0, "recovered": 0.0}},
         fault_violations={"f-1": {"missing": 1, "duplicate": 1}},
         violations={"confirmed": {"missing": 3, "duplicate": 2}, "retracted": {"missing": 1}, "suspected": {}},
+        first_confirmed_us={"missing": NOON_US - SECOND, "duplicate": NOON_US},
         settled_positions=(SettledPositions("click", 1, 7, 9, 2, "ack", "a probe"),),
         violations_latest=(violation("v-1", "missing", NOON_US - SECOND), violation("v-2", "duplicate", NOON_US)),
         violations_open={"missing": 1},

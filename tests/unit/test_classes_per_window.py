@@ -1,20 +1,19 @@
-"""Classes per window: summed from the verdicts table, drawn beside the faults, and listed in a table."""
+"""Classes per window: summed from the verdicts table, and listed beside the faults."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 
 from tests.unit.publish_snapshots import NOON_US, SECOND, broken, clean
 from validator.cli.main import main
 from validator.model.snapshot import FaultWindow
-from validator.publish import html, report, svg
+from validator.publish import html, report
+from validator.publish.html_windows import ROWS_MAX, classes_by_window
 from validator.publish.report import build
-from validator.publish.window_plots import BARS_MAX, ROWS_MAX, classes_by_window
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS
 from validator.state.judged_windows import judged_windows
 from validator.state.tables import StateTables, Table, rows_of
@@ -46,10 +45,6 @@ def ten(**bad: int) -> dict[int, Counts]:
     return windows
 
 
-def plots(section: str) -> list[ET.Element]:
-    return [ET.fromstring(found) for found in re.findall(r'<svg class="plot".*?</svg>', section, re.DOTALL)]
-
-
 def listed_rows(section: str) -> list[list[str]]:
     body = section.partition("<tbody>")[2]
     return [re.findall(r"<td[^>]*><span>([^<]*)</span></td>", row) for row in re.findall(r"<tr>.*?</tr>", body)]
@@ -75,59 +70,34 @@ def test_many_batches_in_many_files_are_summed_like_few(tmp_path: Path) -> None:
     assert [counts["missing"] for counts in judged_windows(tmp_path).values()] == [7, 7, 7]
 
 
-def test_windows_with_violations_are_drawn_and_listed_with_the_active_fault() -> None:
-    run = build(replace(broken(), faults=(FAULT,)))
-    section = classes_by_window(run, ten(missing=3, duplicate=2))
-    bad, everything = plots(section)
-    label = bad.get("aria-label", "")
-    assert "3 missing, 2 duplicate in 1 of 10 windows, from 2026-01-31 12:02:00" in label
-    assert len(bad.findall("rect[@class='t5']")) == 1
-    assert len(everything.findall("rect[@class='t3']")) == 10
-    assert "1,000 processed, 5 violations" in everything.get("aria-label", "")
+def test_windows_with_violations_are_listed_with_the_active_fault() -> None:
+    section = classes_by_window(build(replace(broken(), faults=(FAULT,))), ten(missing=3, duplicate=2))
+    assert "3 missing, 2 duplicate in 1 of 10 windows, from 2026-01-31 12:02:00" in section
     assert listed_rows(section) == [["2026-01-31 12:02:00", "3", "2", "100", "kill"]]
-    # The fault was active during the second and third of ten windows.
-    for plot in (bad, everything):
-        [band] = plot.findall("rect[@class='band']")
-        each = (svg.WIDTH - svg.LEFT - svg.RIGHT) / 10
-        assert float(band.get("x", "")) == pytest.approx(svg.LEFT + each, abs=0.1)
-        assert float(band.get("width", "")) == pytest.approx(2 * each, abs=0.1)
-        assert "kill" in [text.text for text in plot.findall("text")]
 
 
-def test_an_active_fault_shades_up_to_the_newest_window_and_one_outside_shades_none() -> None:
+def test_a_fault_that_is_not_healed_is_active_up_to_now_and_one_before_the_window_is_not() -> None:
     lasting = replace(FAULT, healed_us=None)
     run = build(replace(clean(), taken_us=NOON_US + 9 * MINUTE + SECOND, faults=(lasting,)))
-    section = classes_by_window(run, ten(missing=1))
-    [band] = plots(section)[0].findall("rect[@class='band']")
-    assert float(band.get("x", "")) + float(band.get("width", "")) == pytest.approx(svg.WIDTH - svg.RIGHT, abs=0.1)
+    assert listed_rows(classes_by_window(run, ten(missing=1)))[0][-1] == "kill"
     before = replace(FAULT, injected_us=NOON_US - 2 * MINUTE, healed_us=NOON_US - MINUTE)
     section = classes_by_window(build(replace(clean(), faults=(before,))), ten(missing=1))
-    assert plots(section)[0].findall("rect[@class='band']") == []
     assert listed_rows(section)[0][-1] == "-"
 
 
-def test_a_run_without_violations_says_so_and_shows_the_judged_windows() -> None:
-    section = classes_by_window(build(clean()), ten())
-    assert len(plots(section)) == 1
-    assert "No window has a violation" in section
+def test_a_run_without_violations_says_so() -> None:
+    assert "10 windows, none with a violation." in classes_by_window(build(clean()), ten())
     assert classes_by_window(build(clean()), {}) == ""
 
 
-def test_a_long_run_keeps_every_violation_in_few_bars_and_lists_the_worst() -> None:
+def test_of_many_windows_the_worst_are_listed_in_the_order_of_time() -> None:
     windows = {NOON_US + n * MINUTE: lost(1 + n % 7, of=50) for n in range(1000)}
     section = classes_by_window(build(broken()), windows)
-    bad = plots(section)[0]
-    assert 0 < len(bad.findall("rect[@class='t5']")) <= BARS_MAX
-    assert " 17 windows." in section
     listed = listed_rows(section)
     assert len(listed) == ROWS_MAX
     assert {row[1] for row in listed} == {"7"}
     assert [row[0] for row in listed] == sorted(row[0] for row in listed)
     assert "980 further windows with violations" in section
-    for picture in plots(section):
-        for rect in picture.findall("rect"):
-            assert 0 <= float(rect.get("y", "")) <= svg.HEIGHT
-            assert float(rect.get("x", "")) + float(rect.get("width", "")) <= svg.WIDTH
 
 
 def test_times_outside_the_calendar_do_not_stop_the_report() -> None:

@@ -12,7 +12,6 @@ from tests.unit.publish_snapshots import NOON_US, SECOND, broken, newest, violat
 from tests.unit.reconcile_rows import fact
 from validator.model.snapshot import ViolationRecord
 from validator.publish.findings import findings
-from validator.publish.history import History, point_of
 from validator.publish.report import build
 
 
@@ -96,11 +95,7 @@ def test_the_page_shows_the_start_of_a_violation_older_than_its_history() -> Non
     old = replace(
         broken(),
         violations_latest=(violation("v-1", "missing", NOON_US - SECOND),),
-        first_confirmed_us={"missing": NOON_US - 3 * 86_400 * SECOND},
+        first_confirmed_us={"missing": NOON_US - 3 * 86_400 * SECOND, "duplicate": NOON_US},
     )
-    history = History((point_of(old),))
-    [missing, _] = findings(build(old), newest(old), history)
+    [missing, _] = findings(build(old), newest(old))
     assert missing.since == "2026-01-28T12:00:00.000000Z"
-    # A report of an earlier version has no such time, and the violation is older than all kept points.
-    unsaid = replace(old, first_confirmed_us={})
-    assert findings(build(unsaid), newest(unsaid), history)[0].since is None

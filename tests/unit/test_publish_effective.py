@@ -75,11 +75,8 @@ def test_effective_settings_are_a_table_in_every_form(tmp_path: Path) -> None:
 
 def test_there_is_no_table_without_effective_settings(tmp_path: Path) -> None:
     (tmp_path / "engine.json").write_text('{"guarantee": "exactly_once"}', encoding="utf-8")
-    earlier = {"declared": "exactly_once", "effective": "exactly_once", "engine": "flink", "evidence": [],
-                 "finding": None, "problem": None}  # fmt: skip
-    for block in (effective_guarantee(tmp_path / "engine.json", Guarantee.EXACTLY_ONCE), earlier):
-        report = build(clean(), block)
-        assert SETTINGS_TITLE not in text.render(report) + html.render(report)
+    report = build(clean(), effective_guarantee(tmp_path / "engine.json", Guarantee.EXACTLY_ONCE))
+    assert SETTINGS_TITLE not in text.render(report) + html.render(report)
 
 
 @pytest.mark.parametrize(
@@ -138,10 +135,9 @@ def test_an_absent_or_damaged_file_gives_a_reason_and_no_guarantee(
     assert "once" not in line.replace("mostly_once", "").replace("at_most_once", "").partition("(")[0]
 
 
-def test_nothing_is_shown_without_a_file_or_for_a_report_of_an_earlier_version() -> None:
+def test_nothing_is_shown_without_a_file() -> None:
     report = build(clean())
     assert report["effective_guarantee"] is None
-    del report["effective_guarantee"]
     assert EFFECTIVE_TITLE not in text.render(report) + html.render(report)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.pages.story import LOST, REPEATED, at, story
+from tests.pages.story import LOST, REPEATED, story
 from tests.unit.event_stream import listening, next_event
 from tests.unit.publish_snapshots import NOON_US, SEEN, broken, clean, config, newest, violation
 from validator.model.classes import Guarantee, ViolationClass
@@ -20,7 +20,6 @@ from validator.model.terminal import OBEYED
 from validator.publish import feed
 from validator.publish.feed import Feed, event
 from validator.publish.findings import ADVICE, findings
-from validator.publish.history import History
 from validator.publish.publisher import Publisher
 from validator.publish.report import build
 from validator.publish.times import rfc3339
@@ -176,7 +175,7 @@ def last() -> Snapshot:
 
 
 def test_a_finding_says_how_much_since_when_after_which_fault_and_what_to_do() -> None:
-    missing, duplicate = findings(build(last()), newest(last()), History())
+    missing, duplicate = findings(build(last()), newest(last()))
     assert (missing.count, duplicate.count) == (LOST, REPEATED)
     assert missing.since == rfc3339(newest(last())[0].first_us)
     assert "All after fault kill-one-worker on taskmanager-1" in duplicate.attributed
@@ -185,14 +184,9 @@ def test_a_finding_says_how_much_since_when_after_which_fault_and_what_to_do() -
     assert not missing.tolerated
 
 
-def test_a_finding_dates_from_its_oldest_known_violation() -> None:
-    history = History()
-    for snapshot in story():
-        history = history.add(snapshot)
-    (missing, _) = findings(build(last()), (), history)
-    assert missing.since is not None
-    assert missing.since[:16] == "2026-01-31T11:56"
-    assert at(1000) - NOON_US == -200_000_000
+def test_a_finding_without_a_listed_violation_has_no_command() -> None:
+    (missing, _) = findings(build(last()))
+    assert missing.since == rfc3339(last().first_confirmed_us["missing"])
     assert missing.command is None
 
 
@@ -221,7 +215,8 @@ def test_losses_of_ids_that_are_all_misplaced_have_the_advice_of_misplaced_first
     confirmed = dict.fromkeys(last().violations["confirmed"], 0) | dict(
         zip(("missing", "misplaced"), counts, strict=True)
     )
-    shown = replace(last(), violations={**last().violations, "confirmed": confirmed})
+    since = {"misplaced": NOON_US, **last().first_confirmed_us}
+    shown = replace(last(), violations={**last().violations, "confirmed": confirmed}, first_confirmed_us=since)
     found = {one.violation: one.advice for one in findings(build(shown), records)}
     of_missing, of_misplaced = ADVICE[ViolationClass.MISSING], ADVICE[ViolationClass.MISPLACED]
     assert found["misplaced"] == of_misplaced
@@ -234,7 +229,7 @@ def test_losses_of_ids_that_are_all_misplaced_have_the_advice_of_misplaced_first
 )
 def test_an_id_in_a_command_is_one_word(name: str, word: str) -> None:
     evil = replace(broken(), violations_latest=(replace(violation("v", "missing", NOON_US), ids=(name,)),))
-    found = findings(build(evil), newest(evil), History())
+    found = findings(build(evil), newest(evil))
     assert found[0].command == f"streamproof explain STATE --id{word}"
 
 

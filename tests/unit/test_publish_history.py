@@ -18,7 +18,6 @@ from validator.publish.history import (
     TIERS,
     History,
     Point,
-    first_seen,
     point_of,
     quantile,
     read,
@@ -89,18 +88,6 @@ def test_a_damaged_row_is_ignored(tmp_path: Path, damaged: list[object]) -> None
     plain["points"] = [damaged]
     (tmp_path / HISTORY_FILE).write_text(json.dumps(plain))
     assert read(tmp_path).add(clean()) == History().add(clean())
-
-
-def test_the_history_gives_the_start_of_a_class() -> None:
-    history = history_of_story()
-    seen = first_seen(history, "missing")
-    assert seen is not None
-    # 2 s between snapshots, and 30 s between points of the older tier
-    assert 0 <= seen * 1e6 - at(1000) <= 30e6
-    assert first_seen(history, "misplaced") is None
-    assert first_seen(History((Point(1.0, missing=2), Point(2.0, missing=3))), "missing") is None
-    healed = History((Point(1.0), Point(2.0, missing=2), Point(3.0), Point(4.0, missing=1)))
-    assert first_seen(healed, "missing") == 4.0
 
 
 def test_rates_are_differences_and_break_at_a_restart() -> None:

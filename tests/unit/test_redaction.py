@@ -13,7 +13,6 @@ import pytest
 from tests.unit.publish_snapshots import NOON_US, broken, config, violation
 from validator.config.model import Publish
 from validator.publish import html, junit, text
-from validator.publish.history import History
 from validator.publish.publisher import Publisher
 from validator.publish.redaction import HIDDEN, SECRET_FILE, hashed, secret_of
 from validator.publish.report import records_of
@@ -32,7 +31,7 @@ def published(state: Path, rules: Publish) -> str:
     report = publisher.publish(replace(broken(), violations_latest=(lost, again)))
     violations = records_of(json.loads((state / "violations.json").read_text()))
     said = [text.render(report, violations), html.render(report, violations), junit.render(report, violations)]
-    said += [text.summary(report, violations, History(), str(state))]
+    said += [text.summary(report, violations, str(state))]
     connection = HTTPConnection("127.0.0.1", publisher.start().port, timeout=10)
     for path in ROUTES:
         connection.request("GET", path, headers={"Accept": "application/openmetrics-text"})

@@ -17,7 +17,6 @@ from validator.model.frontier import Frontier, PartitionId
 from validator.model.progress import IngestProgress, TimeRules
 from validator.model.snapshot import FaultWindow
 from validator.publish.findings import findings
-from validator.publish.history import History
 from validator.publish.report import build
 from validator.state.acknowledgements import acknowledge
 from validator.state.tables import Table
@@ -144,6 +143,7 @@ def test_a_finding_of_undecodable_results_has_no_command_for_an_id(reading: Read
         clean(),
         violations={"confirmed": {"undecodable": 3}, "retracted": {}, "suspected": {}},
         violations_latest=tuple(reading.run.record.latest.values()),
+        first_confirmed_us=reading.run.record.first_confirmed_us,
     )
-    [found] = findings(build(shown), newest(shown), History())
+    [found] = findings(build(shown), newest(shown))
     assert (found.violation, found.count, found.command) == ("undecodable", 3, None)

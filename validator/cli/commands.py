@@ -30,6 +30,7 @@ from validator.config.examples import EXAMPLES
 from validator.model.signals import ending
 from validator.model.terminal import plain
 from validator.model.wording import plural
+from validator.state.folder import check_schema
 
 LINE_EVERY_SECONDS: Final = 5.0
 """Interval of progress lines if the output is not a terminal."""
@@ -163,6 +164,7 @@ def explain(given: argparse.Namespace) -> int:
     from validator.state.tables import Table, has_rows
 
     state = Path(given.state)
+    check_schema(state)
     if not has_rows(state, Table.FACTS):
         raise UsageError(f"{state}: there are no facts in it; name the state.path of a run that has committed a batch.")
     return run(state, given.id if given.id is not None else tuple(given.cell))
@@ -175,6 +177,7 @@ def ack(given: argparse.Namespace) -> int:
         raise UsageError("ack: --reason is empty; give the reason for the acknowledgement or settlement.")
     if not state.is_dir():
         raise UsageError(f"{state}: there is no such folder; name the state folder.")
+    check_schema(state)
     room = _optional_module(
         "validator.state.acknowledgements", "ack: the command is not part of this installation; reinstall streamproof."
     )

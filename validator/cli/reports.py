@@ -15,6 +15,7 @@ from validator.publish import history, text
 from validator.publish.published_files import DAMAGED
 from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE, records_of, report_of
 from validator.publish.report_types import Report
+from validator.state.folder import check_schema
 
 
 def print_summary(state: Path) -> None:
@@ -22,12 +23,13 @@ def print_summary(state: Path) -> None:
     read = _read_json(state, REPORT_FILE)
     found = None if read is None else report_of(read)
     if found is not None:
-        sys.stdout.write(text.summary(found, _records(state), history.read(state), str(state)))
+        sys.stdout.write(text.summary(found, _records(state), str(state)))
 
 
 def print_report(folder: str, form: str) -> str:
     """Print the report of the state in ``folder`` in a format of the option `--format`. Returns its outcome."""
     state = Path(folder)
+    check_schema(state)
     read = _read_json(state, REPORT_FILE)
     if read is None:
         fix = "name the state.path of a run that has committed a batch"
@@ -38,12 +40,12 @@ def print_report(folder: str, form: str) -> str:
         raise UsageError(f"{state / REPORT_FILE}: {problem}; use the version of streamproof that wrote it.")
     beside: list[object] = [] if form == "json" else [_records(state)]
     if form in {"html", "text"}:
-        beside += [history.read(state), folder]
+        beside += [folder]
     if form == "html":
         from validator.state.judged_windows import judged_windows
         from validator.stream.phase_latency import phase_latencies
 
-        beside += [judged_windows(state), phase_latencies(state, found)]
+        beside += [history.read(state), judged_windows(state), phase_latencies(state, found)]
     sys.stdout.write(_render(form, found, *beside))
     return str(found["outcome"])
 

@@ -87,7 +87,7 @@ def effective_guarantee(path: Path | None, declared: Guarantee) -> EffectiveGuar
 
 
 def sentence(block: EffectiveGuarantee | None) -> str | None:
-    """Return a report's block as one sentence; None if there is no block, as in earlier reports."""
+    """Return a report's block as one sentence; None if there is no block."""
     if block is None:
         return None
     if block["effective"] is None:
@@ -100,7 +100,7 @@ def sentence(block: EffectiveGuarantee | None) -> str | None:
 
 def effective_lines(report: Report) -> list[str]:
     """Return the lines of a report's section on the block; none if there is no block."""
-    block = report.get("effective_guarantee")
+    block = report["effective_guarantee"]
     said = sentence(block)
     if block is None or said is None:
         return []
@@ -109,8 +109,7 @@ def effective_lines(report: Report) -> list[str]:
 
 def effective_settings(report: Report) -> list[tuple[str, str]]:
     """Return the engine's settings as (name, value); none if no setting is known."""
-    # An earlier report has no block, or a block without settings.
-    block: Mapping[str, object] = report.get("effective_guarantee") or {}
+    block: Mapping[str, object] = report["effective_guarantee"] or {}
     known = {name: block.get(name) for name in _Settings.model_fields}
     if not any(value is not None for value in known.values()):
         return []

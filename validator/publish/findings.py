@@ -8,7 +8,6 @@ from typing import Final
 
 from validator.model.classes import ViolationClass
 from validator.model.snapshot import ViolationRecord
-from validator.publish.history import History, first_seen
 from validator.publish.next_steps import (
     STATE,
     acknowledge_all_command,
@@ -19,7 +18,6 @@ from validator.publish.next_steps import (
 )
 from validator.publish.report_types import Report
 from validator.publish.sentences import VIOLATION_SENTENCES, attribution, breaks
-from validator.publish.times import rfc3339
 
 ADVICE: Final[dict[ViolationClass, str]] = {
     ViolationClass.MISSING: "Compare the engine's restarts with the time of the loss: committing offsets before "
@@ -63,7 +61,6 @@ class Finding:
 def findings(
     report: Report,
     violations: Iterable[ViolationRecord] = (),
-    history: History | None = None,
     state: str = STATE,
 ) -> list[Finding]:
     """Return a finding for each class with a confirmed violation, in the order of ``VIOLATION_SENTENCES``. Those that
@@ -84,7 +81,7 @@ def findings(
                 sentence=one if count == 1 else several,
                 attributed=attribution(report["faults"], violation.value, count).strip(),
                 tolerated=not breaks(violation, report["guarantee"]),
-                since=_since(report, confirmed, history or History(), violation.value),
+                since=report["violations"]["first_confirmed"][violation.value],
                 advice=_advice(violation, count, violations),
                 # An undecodable result has no id: the `ids` of its violations are positions.
                 command=None if violation is ViolationClass.UNDECODABLE else explain_command(confirmed, state),
@@ -109,18 +106,3 @@ def _advice(violation: ViolationClass, count: int, violations: Iterable[Violatio
         return ADVICE[violation]
     moved = "Each of these events is in a result for another window or key."
     return f"{ADVICE[ViolationClass.MISPLACED]} {moved} Otherwise: {ADVICE[violation]}"
-
-
-def _since(report: Report, records: list[ViolationRecord], history: History, violation: str) -> str | None:
-    """Return when the first of the confirmed violations was confirmed; None if that was before the kept data.
-
-    A report of an earlier version lacks this time. The history then supplies it; without a
-    history, the list of violations. Both are bounded, and the list is shorter than the history.
-    """
-    told = report["violations"].get("first_confirmed", {}).get(violation)
-    if told is not None:
-        return str(told)
-    seen = first_seen(history, violation)
-    if history.points:
-        return rfc3339(round(seen * 1e6)) if seen is not None else None
-    return rfc3339(min((record.first_us for record in records if record.first_us is not None), default=None))

@@ -175,21 +175,6 @@ def read(state: Path, say: Say = lambda _: None) -> History:
         return History()
 
 
-def first_seen(history: History, violation: str) -> float | None:
-    """Return the time (seconds since the epoch) of the point from which on the count of ``violation`` stays above 0.
-
-    None if the count is 0 in the newest point, is above 0 in all points, or is not kept."""
-    if violation not in COLUMNS:
-        return None
-    since: float | None = None
-    for i, point in enumerate(history.points):
-        if getattr(point, violation) == 0:
-            since = None
-        elif since is None and (i > 0 and getattr(history.points[i - 1], violation) == 0):
-            since = point.time
-    return since
-
-
 def quantile(bounds: Sequence[float], counts: Sequence[int], share: float) -> float | None:
     """Return the upper bound of the bucket that contains the quantile ``share`` (0 to 1); None if nothing was counted.
     Values above the last bound are shown as the last bound."""

@@ -8,13 +8,14 @@ from typing import Final
 
 from validator.model.snapshot import ViolationRecord
 from validator.model.terminal import plain_lines
-from validator.publish import report_plots
+from validator.publish import html_sections
 from validator.publish.effective import EFFECTIVE_TITLE, SETTINGS_TITLE, effective_lines, effective_settings
 from validator.publish.findings import Finding, findings
 from validator.publish.history import History
+from validator.publish.html_sections import PhaseLatency
+from validator.publish.html_windows import Windows, classes_by_window
 from validator.publish.live_page import resource
 from validator.publish.next_steps import STATE
-from validator.publish.report_plots import PhaseLatency
 from validator.publish.report_types import Latency, Reliability, Report
 from validator.publish.sentences import (
     clock,
@@ -27,7 +28,6 @@ from validator.publish.sentences import (
     some_ids,
 )
 from validator.publish.times import rfc3339
-from validator.publish.window_plots import Windows, classes_by_window
 
 IDS_SHOWN: Final = 6
 MARKS: Final = {"pass": "✔", "fail": "✖", "unknown": "?"}
@@ -36,8 +36,8 @@ MARKS: Final = {"pass": "✔", "fail": "✖", "unknown": "?"}
 def render(
     report: Report,
     violations: Sequence[ViolationRecord] = (),
-    history: History | None = None,
     state: str = STATE,
+    history: History | None = None,
     windows: Windows | None = None,
     latencies: Sequence[PhaseLatency] = (),
 ) -> str:
@@ -47,14 +47,14 @@ def render(
     ``latencies``: those of the phases. ``state``: the folder that the commands name. If ``violations``, ``history``,
     ``windows`` or ``latencies`` is absent, its section is left out, or states that it is absent.
     """
-    course = history or History()
-    found = findings(report, violations, course, state)
+    found = findings(report, violations, state)
+    style = "".join(map(resource, ("style.css", "vendor/uPlot.min.css", "report.css")))
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escape(report['outcome'])} – {escape(report['pipeline'])}</title>",
-        f'<link rel="icon" href="data:,"><style>{resource("style.css")}{resource("report.css")}</style></head><body>',
+        f'<link rel="icon" href="data:,"><style>{style}</style></head><body>',
         f"<header><h1>{escape(headline(report))}</h1>",
         f'<p class="dim">{escape(_as_of(report))}</p></header><main>',
         _verdicts(report, found),
@@ -68,8 +68,8 @@ def render(
         _list("Outstanding", outstanding(report)),
         _list("Faults", fault_sentences(report["faults"])),
         _list("Phases", phase_sentences(report)),
-        report_plots.timeline(report, course),
-        report_plots.latency_by_phase(latencies),
+        html_sections.timeline(report, history or History()),
+        html_sections.latency_by_phase(latencies),
         classes_by_window(report, windows or {}),
         '<div class="columns">',
         _counts("Contributions", report["contributions"]),
@@ -78,7 +78,7 @@ def render(
         _reliability(report["reliability"]),
         "</div>",
         _latencies(report),
-        report_plots.coverage(report),
+        html_sections.coverage(report),
         _violations(violations),
         "</main></body></html>",
     ]
@@ -86,7 +86,7 @@ def render(
 
 
 def _as_of(report: Report) -> str:
-    return f"As of {clock(report.get('time'))} UTC, streamproof {report['validator']['version']}"
+    return f"As of {clock(report['time'])} UTC, streamproof {report['validator']['version']}"
 
 
 def _verdicts(report: Report, found: Iterable[Finding]) -> str:
@@ -113,8 +113,7 @@ def _findings(found: Iterable[Finding], state: str) -> str:
 
 
 def _finding(finding: Finding, state: str) -> str:
-    since = f"first confirmed {clock(finding.since)} UTC" if finding.since else "before the start of the kept history"
-    lines = [("since", since)]
+    lines = [("since", f"first confirmed {clock(finding.since)} UTC")]
     lines += [("where", finding.where)] if finding.where else []
     lines += [("fault", finding.attributed)] if finding.attributed else []
     lines += [("note", "The declared guarantee tolerates this class.")] if finding.tolerated else []
@@ -174,7 +173,7 @@ def _engine_settings(report: Report) -> str:
 def _latencies(report: Report) -> str:
     columns = ("count", "p50", "p90", "p99", "max")
     rows = [[name.replace("_", " "), *_latency(measured)] for name, measured in report["latency_seconds"].items()]
-    because, within = report.get("latency_absent_because"), report.get("latency_resolution_seconds")
+    because, within = report["latency_absent_because"], report["latency_resolution_seconds"]
     if within and not because:
         because = f"The resolution of the latencies is {number(within)} s, because a topic has CreateTime."
     note = f"<p class='dim'>{escape(because)}</p>" if because else ""

@@ -139,6 +139,8 @@ const Timeline = (() => {
   }
   function start(elements) {
     place = elements.place;
+    // A page that is not live begins with the whole run.
+    if (elements.lasts !== undefined) [, span] = SPANS.find(([, seconds]) => elements.lasts <= seconds) ?? SPANS.at(-1);
     elements.spans.replaceChildren(...SPANS.map(([name, seconds]) => {
       const button = document.createElement("button");
       button.type = "button"; button.textContent = name; button.setAttribute("aria-pressed", String(seconds === span));
@@ -150,7 +152,8 @@ const Timeline = (() => {
       return button;
     }));
     build();
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", build);
+    // On paper the colours and the widths are others.
+    for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", build);
     new ResizeObserver(() => charts.forEach(({ u, frame }) => {
       if (frame.clientWidth && frame.clientWidth !== u.width) u.setSize({ width: frame.clientWidth, height: 190 });
     })).observe(place);

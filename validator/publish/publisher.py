@@ -308,7 +308,7 @@ class Publisher:
             "report": for_update(report),
             "violations": violations,
             "headline": headline(report),
-            "findings": [asdict(finding) for finding in findings(report, records, history, state)],
+            "findings": [asdict(finding) for finding in findings(report, records, state)],
             "runbook": RUNBOOK,
             "effective": [*effective_lines(report), *_runs_with(report)],
             "outstanding": outstanding(report),

@@ -1,12 +1,11 @@
 """The types of `report.json` and `violations.json`, as docs/CONTRACT.md describes them.
 
-Instants are RFC 3339 in UTC, durations are seconds. None: a measure that is absent, which is never 0. A key that is
-not required was added after the first release of this schema, so reports of an earlier version lack it.
+Instants are RFC 3339 in UTC, durations are seconds. None: a measure that is absent, which is never 0.
 """
 
 from __future__ import annotations
 
-from typing import NotRequired, TypedDict
+from typing import TypedDict
 
 Counts = dict[str, int | None]
 """Name in the contract -> number; None if it was not counted."""
@@ -22,7 +21,7 @@ class Latency(TypedDict):
     max: float | None
 
 
-class EngineSettings(TypedDict, total=False):
+class EngineSettings(TypedDict):
     """The engine's settings; None: not stated, or the engine has no such setting."""
 
     commit_interval_seconds: float | None
@@ -65,12 +64,12 @@ class PhaseOfReport(TypedDict):
     fault: str | None
     start: str | None
     end: str | None
-    contributions: NotRequired[Counts | None]
-    results: NotRequired[int | None]
-    observed_contributions: NotRequired[int | None]
+    contributions: Counts | None
+    results: int | None
+    observed_contributions: int | None
     latency_seconds: dict[str, Latency]
     throughput_per_second: float | None
-    resolution_seconds: NotRequired[float | None]
+    resolution_seconds: float | None
 
 
 class FaultOfReport(TypedDict):
@@ -88,14 +87,14 @@ class FaultOfReport(TypedDict):
     downtime_seconds: float | None
     recovery_seconds: float | None
     recovered: bool | None
-    throughput_penalty_ratio: NotRequired[float | None]
-    latency_penalty_ratio: NotRequired[float | None]
-    control_start: NotRequired[str | None]
-    control_end: NotRequired[str | None]
-    resolution_seconds: NotRequired[float | None]
-    absent_because: NotRequired[list[str]]
-    expects: NotRequired[list[str]]
-    over_because: NotRequired[str | None]
+    throughput_penalty_ratio: float | None
+    latency_penalty_ratio: float | None
+    control_start: str | None
+    control_end: str | None
+    resolution_seconds: float | None
+    absent_because: list[str]
+    expects: list[str]
+    over_because: str | None
     violations: dict[str, int] | None
 
 
@@ -105,7 +104,7 @@ class ViolationCounts(TypedDict):
     confirmed: dict[str, int]
     retracted: dict[str, int]
     suspected: dict[str, int]
-    first_confirmed: NotRequired[dict[str, str | None]]
+    first_confirmed: dict[str, str | None]
 
 
 class SettledRange(TypedDict):
@@ -165,10 +164,10 @@ class Coverage(TypedDict):
 
     complete: bool
     sums: CoverageSums
-    events: NotRequired[Counts]
-    answers: NotRequired[Counts]
-    second_reading: NotRequired[SecondReading]
-    differences: NotRequired[list[str]]
+    events: Counts
+    answers: Counts
+    second_reading: SecondReading
+    differences: list[str]
     partitions: list[PartitionOfReport]
 
 
@@ -203,25 +202,25 @@ class Report(TypedDict):
     verdicts: dict[str, str]
     verdicts_over: dict[str, dict[str, str | None]]
     reasons: list[str]
-    effective_guarantee: NotRequired[EffectiveGuarantee | None]
+    effective_guarantee: EffectiveGuarantee | None
     contributions: Counts
-    unconsumed_overdue: NotRequired[UnconsumedOverdue]
+    unconsumed_overdue: UnconsumedOverdue
     results: Counts
     inputs: Counts
     late_records: Counts
     cells: Counts
     reliability: Reliability
     latency_seconds: dict[str, Latency]
-    latency_resolution_seconds: NotRequired[float]
-    latency_absent_because: NotRequired[str | None]
+    latency_resolution_seconds: float
+    latency_absent_because: str | None
     phases: list[PhaseOfReport]
     faults: list[FaultOfReport]
     violations: ViolationCounts
-    violations_unacknowledged: NotRequired[int]
-    settled_positions: NotRequired[list[SettledRange]]
+    violations_unacknowledged: int
+    settled_positions: list[SettledRange]
     coverage: Coverage
-    input_watermark: NotRequired[str | None]
-    waiting_for: NotRequired[list[str]]
+    input_watermark: str | None
+    waiting_for: list[str]
     validator: SidecarStatus
 
 

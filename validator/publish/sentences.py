@@ -167,8 +167,8 @@ def fault_sentences(faults: Sequence[FaultOfReport]) -> list[str]:
         costs += [
             f"{words} {number(factor)} times that of the control phase ({short}{_why_above_one(short, factor)})"
             for words, short, factor in (
-                ("throughput", "TPF", fault.get("throughput_penalty_ratio")),
-                ("mean latency", "LPF", fault.get("latency_penalty_ratio")),
+                ("throughput", "TPF", fault["throughput_penalty_ratio"]),
+                ("mean latency", "LPF", fault["latency_penalty_ratio"]),
             )
             if factor is not None
         ]
@@ -177,12 +177,10 @@ def fault_sentences(faults: Sequence[FaultOfReport]) -> list[str]:
         outcome = f"violations after it: {', '.join(broken)}" if broken else "no violation after it"
         if fault["violations"] is None:
             outcome = "its violations cannot be separated from those of other faults"
-        # An earlier report has neither reasons nor the expectations of a plan.
-        if fault.get("expects"):
+        if fault["expects"]:
             outcome += f" (its plan expects {listed(fault['expects'])})"
-        # An earlier report does not have this reason.
-        early = f" It ended early: {fault['over_because']}" if fault.get("over_because") else ""
-        reasons = [f" {reason[0].upper()}{reason[1:]}." for reason in fault.get("absent_because", ())]
+        early = f" It ended early: {fault['over_because']}" if fault["over_because"] else ""
+        reasons = [f" {reason[0].upper()}{reason[1:]}." for reason in fault["absent_because"]]
         others = concurrent.get(fault["id"], [])
         shared = (
             f" Its figures include the effects of {some(others, _CONCURRENT_SHOWN)}, which "
@@ -198,8 +196,8 @@ def fault_sentences(faults: Sequence[FaultOfReport]) -> list[str]:
 
 def _baseline(fault: FaultOfReport) -> str:
     """Return a sentence on the control phase of the comparison, which may be a part of the phase before the fault.
-    It is empty for an earlier report without these times."""
-    start, end = fault.get("control_start"), fault.get("control_end")
+    It is empty if nothing was compared."""
+    start, end = fault["control_start"], fault["control_end"]
     return f" Compared with the control phase from {clock(start)} to {clock(end)}." if start and end else ""
 
 
@@ -248,7 +246,7 @@ def phase_sentences(report: Report) -> list[str]:
 
 def resolution(measured: FaultOfReport | PhaseOfReport) -> str:
     """Return a sentence on the precision of the instants behind the figures, if topics have CreateTime."""
-    seconds = measured.get("resolution_seconds", 0)
+    seconds = measured["resolution_seconds"]
     if seconds is None:
         return " The resolution of these figures is unknown: the sidecar read a backlog."
     return f" The resolution of these figures is {number(seconds)} s." if seconds else ""
@@ -262,7 +260,7 @@ def clock(time: str | None) -> str:
 def settled_positions(report: Report) -> list[str]:
     """Return a sentence for each range of undecodable records that an operator or the pipeline itself settled."""
     said = []
-    for one in report.get("settled_positions") or []:
+    for one in report["settled_positions"]:
         first, last = one["first_offset"], one["last_offset"]
         offsets = f"offset {first}" if first == last else f"offsets {first} to {last}"
         records = plural(one["records"], "record")

@@ -15,7 +15,6 @@ from validator.model.terminal import plain, shell_word
 from validator.model.wording import plural
 from validator.publish.effective import EFFECTIVE_TITLE, SETTINGS_TITLE, effective_lines, effective_settings
 from validator.publish.findings import Finding, findings
-from validator.publish.history import History
 from validator.publish.next_steps import STATE
 from validator.publish.report_types import Counts, Report
 from validator.publish.sentences import (
@@ -37,17 +36,12 @@ VIOLATIONS_SHOWN: Final = 5
 IDS_SHOWN: Final = 8
 
 
-def render(
-    report: Report,
-    violations: Sequence[ViolationRecord] = (),
-    history: History | None = None,
-    state: str = STATE,
-) -> str:
+def render(report: Report, violations: Sequence[ViolationRecord] = (), state: str = STATE) -> str:
     """Return ``report`` as text; with ``violations`` also the newest of them.
 
-    ``history``: shows when violations were first confirmed. ``state``: the folder that the commands name.
+    ``state``: the folder that the commands name.
     """
-    lines = _summary(report, violations, history, state)
+    lines = _summary(report, violations, state)
     lines += _section(EFFECTIVE_TITLE, effective_lines(report))
     lines += _section(SETTINGS_TITLE, [f"{name:<22}{value}" for name, value in effective_settings(report)])
     lines += _section("Outstanding", outstanding(report))
@@ -62,26 +56,21 @@ def render(
     )
     lines += ["", "Measures"]
     lines += _columns(_reliability(report), _latencies(report))
-    if report.get("latency_resolution_seconds"):
+    if report["latency_resolution_seconds"]:
         lines += [
             f"  Resolution of latencies: {number(report['latency_resolution_seconds'])} s (a topic has CreateTime)."
         ]
-    if report.get("latency_absent_because"):
+    if report["latency_absent_because"]:
         lines += _wrap(f"No latency: {report['latency_absent_because']}", "  ")
     lines += _coverage(report)
     lines += _violations(violations) if violations else []
     return _joined(lines)
 
 
-def summary(
-    report: Report,
-    violations: Sequence[ViolationRecord],
-    history: History | None = None,
-    state: str = STATE,
-) -> str:
+def summary(report: Report, violations: Sequence[ViolationRecord], state: str = STATE) -> str:
     """Return the first part of `render`: the verdict, the violations, outstanding contributions and where to look; and
     the command that prints the rest."""
-    lines = _summary(report, violations, history, state)
+    lines = _summary(report, violations, state)
     lines += _section("Outstanding", outstanding(report))
     return _joined([*lines, "", "The whole report:", f"  streamproof report {shell_word(state)}"])
 
@@ -91,11 +80,11 @@ def _joined(lines: Iterable[str]) -> str:
     return "\n".join(plain(line).rstrip() for line in lines) + "\n"
 
 
-def _summary(report: Report, violations: Sequence[ViolationRecord], history: History | None, state: str) -> list[str]:
-    found = findings(report, violations, history, state)
+def _summary(report: Report, violations: Sequence[ViolationRecord], state: str) -> list[str]:
+    found = findings(report, violations, state)
     lines = [*_wrap(headline(report), "")]
-    when = f"As of {clock(report.get('time'))} UTC" if report.get("time") else "As of an unknown time"
-    lines += [f"{when}, after {plural(report['validator']['batches'], 'batch', 'batches')}.", ""]
+    batches = plural(report["validator"]["batches"], "batch", "batches")
+    lines += [f"As of {clock(report['time'])} UTC, after {batches}.", ""]
     lines += _verdicts(report)
     broken = what_broke(report)
     if len(report["reasons"]) > len(broken):  # there is a doubt among them; otherwise they repeat the violations
@@ -124,8 +113,8 @@ def _broken(sentences: list[str], found: list[Finding]) -> list[str]:
     """Return each of ``sentences``, which are in the order of ``found``, with the first confirmation and the extent."""
     told = []
     for sentence, finding in zip(sentences, found, strict=True):
-        since = f"at {clock(finding.since)} UTC" if finding.since else "before the start of the kept history"
-        told.append(f"{sentence} First confirmed {since}." + (f" Affected: {finding.where}." if finding.where else ""))
+        since = f"First confirmed at {clock(finding.since)} UTC."
+        told.append(f"{sentence} {since}" + (f" Affected: {finding.where}." if finding.where else ""))
     return told
 
 
@@ -185,33 +174,28 @@ def _latencies(report: Report) -> list[tuple[str, str]]:
 def _coverage(report: Report) -> list[str]:
     coverage = report["coverage"]
     lines = ["", "Coverage"]
-    sums = coverage.get("sums")
-    if sums:
-        balance = "=" if sums["records"] + sums["expired"] + sums["invisible"] == sums["offsets_spanned"] else "is NOT"
-        sentence = (
-            f"{plural(sums['records'], 'record')} read + {number(sums['expired'])} expired + "
-            f"{plural(sums['invisible'], 'offset')} without a visible record {balance} "
-            f"{plural(sums['offsets_spanned'], 'offset')} spanned."
-        )
-        lines += _wrap(sentence, "  ")
-    lines += _accounted("Events", coverage.get("events")) + _accounted("Answers", coverage.get("answers"))
-    again = coverage.get("second_reading")
-    if again:
-        sentence = f"Read again: {plural(again['offsets'], 'offset')} in {plural(again['ranges'], 'range')}"
-        undone = f"; {plural(again['not_done'], 'range')} could not be read again" if again["not_done"] else ""
-        lines += _wrap(f"{sentence}{undone}.", "  ")
-    differs = coverage.get("differences") or []
-    lines += [line for sentence in differs for line in _wrap(f"{sentence[0].upper()}{sentence[1:]}.", "  ")]
+    sums = coverage["sums"]
+    balance = "=" if sums["records"] + sums["expired"] + sums["invisible"] == sums["offsets_spanned"] else "is NOT"
+    sentence = (
+        f"{plural(sums['records'], 'record')} read + {number(sums['expired'])} expired + "
+        f"{plural(sums['invisible'], 'offset')} without a visible record {balance} "
+        f"{plural(sums['offsets_spanned'], 'offset')} spanned."
+    )
+    lines += _wrap(sentence, "  ")
+    lines += _accounted("Events", coverage["events"]) + _accounted("Answers", coverage["answers"])
+    again = coverage["second_reading"]
+    sentence = f"Read again: {plural(again['offsets'], 'offset')} in {plural(again['ranges'], 'range')}"
+    undone = f"; {plural(again['not_done'], 'range')} could not be read again" if again["not_done"] else ""
+    lines += _wrap(f"{sentence}{undone}.", "  ")
+    lines += [line for said in coverage["differences"] for line in _wrap(f"{said[0].upper()}{said[1:]}.", "  ")]
     lines += ["  The coverage sums balance." if coverage["complete"] else "  The coverage is NOT complete."]
-    waiting = report.get("waiting_for") or []
+    waiting = report["waiting_for"]
     lines += _wrap(f"Topics that do not exist: {', '.join(waiting)}.", "  ") if waiting else []
     return lines
 
 
-def _accounted(name: str, terms: Counts | None) -> list[str]:
-    """What became of the records that were read; nothing for a report without these counts."""
-    if not terms or None in terms.values():
-        return []
+def _accounted(name: str, terms: Counts) -> list[str]:
+    """What became of the records that were read."""
     found = {term.replace("_", " "): count or 0 for term, count in terms.items() if term != "read"}
     said = " + ".join(f"{number(count)} {term}" for term, count in found.items())
     balance = "=" if sum(found.values()) == terms["read"] else "is NOT"

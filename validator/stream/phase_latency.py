@@ -1,4 +1,4 @@
-"""The latencies of each phase for the report's plots, read from the files of the sidecar's measurements."""
+"""The latencies of each phase for the HTML report, read from the files of the sidecar's measurements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from validator.measure.output import second_after
 from validator.model.snapshot import Histogram
-from validator.publish.report_plots import PhaseLatency
+from validator.publish.html_sections import PhaseLatency
 from validator.publish.report_types import PhaseOfReport, Report
 from validator.publish.sentences import clock
 from validator.publish.times import parse_rfc3339
@@ -20,7 +20,7 @@ def phase_latencies(state: Path, report: Report) -> tuple[PhaseLatency, ...]:
     """Latencies of the measured phases of ``report``, in time order, or of the whole run if there are no phases.
 
     ``state``: the state folder. The sidecar writes `measures.json` every 10 s and at its end, so the last phase of an
-    active run may lack up to 10 s. A damaged file gives no plot. Raises OSError.
+    active run may lack up to 10 s. A damaged file gives no latency. Raises OSError.
     """
     if report["latency_absent_because"]:
         return ()
@@ -30,7 +30,7 @@ def phase_latencies(state: Path, report: Report) -> tuple[PhaseLatency, ...]:
     found = []
     for phase in report["phases"]:
         # This phase was not measured: it is older than the kept output, or its boundary was reported too late.
-        if phase.get("results") is None or phase["start"] is None:
+        if phase["results"] is None or phase["start"] is None:
             continue
         end_s = second_after(parse_rfc3339(phase["end"])) if phase["end"] else sys.maxsize
         output = series.total(second_after(parse_rfc3339(phase["start"])), end_s)
@@ -44,7 +44,7 @@ def phase_latencies(state: Path, report: Report) -> tuple[PhaseLatency, ...]:
 def _run_latency(state: Path) -> Mapping[str, Histogram]:
     record = RunRecord()
     if counters.restore(state, record) is not None:
-        # The file is damaged or absent: only the plot is omitted, since no verdict depends on it.
+        # The file is damaged or absent: only the table is omitted, since no verdict depends on it.
         return {}
     return {name: tally.frozen() for name, tally in record.latency.items()}
 
