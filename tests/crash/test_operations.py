@@ -6,10 +6,8 @@ The state after a procedure is compared with a state that read the same topics i
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,8 +19,6 @@ from testbed.processes import OwnedProcess
 from tests.crash import history
 from tests.crash.sidecars import PROCESS_SECONDS_MAX, Sidecars, until
 
-PREVIOUS = "12b79e6"
-"""The commit whose state a new version must be able to open."""
 GRACE_SECONDS = 30.0
 
 pytestmark = pytest.mark.timeout(1800)
@@ -70,15 +66,6 @@ def _batches(sidecars: Sidecars, state: str, process: OwnedProcess, more: int) -
     assert process.is_running, process.last_lines()
 
 
-def _stopped(process: OwnedProcess) -> int:
-    """Send SIGTERM to the started process, as a supervisor does; return the status, within the grace period."""
-    began = time.monotonic()
-    process.send_signal(signal.SIGTERM)
-    status = process.wait(GRACE_SECONDS)
-    assert time.monotonic() - began < GRACE_SECONDS
-    return status
-
-
 def _same_as_undisturbed(sidecars: Sidecars, state: str) -> None:
     assert sidecars.once(state) == sidecars.once("undisturbed") == 1
     facts = sidecars.facts(state)
@@ -88,49 +75,6 @@ def _same_as_undisturbed(sidecars: Sidecars, state: str) -> None:
     assert sidecars.violations(state) == sidecars.violations("undisturbed")
     assert sidecars.report(state)["contributions"] == sidecars.report("undisturbed")["contributions"]
     assert sidecars.report(state)["coverage"]["complete"]
-
-
-def _previous_release(folder: Path) -> list[str | Path]:
-    """Return the command prefix that runs a command with the previous release's code."""
-    # A symbolic link in the package leads to the runbooks.
-    wanted = ["validator", "docs/runbooks"]
-    archive = subprocess.run(["git", "-C", ROOT, "archive", PREVIOUS, *wanted], check=False, capture_output=True)
-    if archive.returncode != 0:
-        pytest.skip(f"commit {PREVIOUS} is not in this checkout: {archive.stderr.decode().strip()}")
-    folder.mkdir()
-    subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
-    return ["env", f"PYTHONPATH={folder}"]
-
-
-@pytest.mark.extended  # four starts of a sidecar under a load
-def test_a_rolling_upgrade_from_the_previous_release(sidecars: Sidecars, tmp_path: Path) -> None:
-    """Stop the old version and start the new one on its state while the pipeline runs: no gap and no duplicate."""
-    previous, load = _previous_release(tmp_path / "previous"), Load(sidecars)
-    load.append(3)
-    with load.going_on():
-        old = sidecars.start("rolled", inside=previous)
-        try:
-            _batches(sidecars, "rolled", old, 4)
-            assert _stopped(old) in (0, 1, 3)
-        finally:
-            old.kill()
-        before = sidecars.report("rolled")["inputs"]["read"]
-        assert before > 0
-        text_lines = len(old.log.read_text().splitlines())
-        new = sidecars.start("rolled", "--log-format", "json")
-        try:
-            _batches(sidecars, "rolled", new, 4)
-            assert _stopped(new) in (0, 1, 3)
-        finally:
-            new.kill()
-    assert sidecars.report("rolled")["inputs"]["read"] > before
-    assert new.log == old.log
-    lines = [json.loads(line) for line in new.log.read_text().splitlines()[text_lines:]]
-    assert not [line["message"] for line in lines if line["message"].startswith("JVM: ")]
-    assert any("resuming after batch" in line["message"] for line in lines)
-    assert len({line["run"] for line in lines}) == 1
-    assert {line["pipeline"] for line in lines} == {sidecars.name}
-    _same_as_undisturbed(sidecars, "rolled")
 
 
 @pytest.mark.extended  # as above

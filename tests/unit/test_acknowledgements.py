@@ -123,17 +123,6 @@ def test_a_violation_that_occurs_again_after_retraction_is_open(run: JudgedRun, 
     assert run.open("missing") == 0
 
 
-def test_a_line_of_an_earlier_version_acknowledges_the_present_count(run: JudgedRun) -> None:
-    lost(run, 10, "a", 1, 2, 3)
-    line = {"violation": run.violation("a"), "class": "missing", "count": 3, "faults": {"": 3}, "reason": "seen"}
-    (run.state / FILE).write_text(json.dumps(line) + "\n")
-    run.restarted()
-    assert run.open("missing") == 0
-    found(run, 20, "a", 1, 2)
-    lost(run, 30, "a", 4)
-    assert run.open("missing") == 1
-
-
 def test_a_removed_line_acknowledges_nothing(run: JudgedRun) -> None:
     lost(run, 10, "a", 1)
     lost(run, 20, "b", 2)
@@ -226,7 +215,7 @@ def test_a_truncated_line_acknowledges_nothing_and_damages_no_other(run: JudgedR
 def test_a_line_that_is_being_written_is_read_once_it_is_complete(tmp_path: Path) -> None:
     file, journal = tmp_path / FILE, AcknowledgementJournal(tmp_path)
     assert journal.read() == {}
-    line = json.dumps({"violation": "v", "class": "missing", "count": 2, "reason": "known"})
+    line = json.dumps({"violation": "v", "class": "missing", "count": 2, "faults": {}, "batch": 1, "reason": "known"})
     file.write_text(f"{line}\n{line[:20]}".replace('"v"', '"w"'))
     assert list(journal.read()) == ["w"]
     file.write_text(f"{line}\n".replace('"v"', '"w"') + f"{line}\n")

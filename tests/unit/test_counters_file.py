@@ -37,19 +37,6 @@ def test_histograms_are_restored(tmp_path: Path) -> None:
     assert restored.detection == record.detection
 
 
-def test_a_file_of_an_earlier_version_without_histograms_is_accepted(tmp_path: Path) -> None:
-    counters.write(tmp_path, RunRecord())
-    path = tmp_path / counters.FILE
-    kept = json.loads(path.read_text())
-    for name in ("tallies", "results_most", "processed_most"):
-        del kept[name]
-    path.write_text(json.dumps(kept))
-    restored = RunRecord()
-    restored.detection.add(1.0)
-    counters.restore(tmp_path, restored)
-    assert sum(restored.detection.counts) == 1
-
-
 def test_a_cell_judged_again_after_a_restart_decreases_no_counter(tmp_path: Path) -> None:
     progress = IngestProgress(TimeRules(0, 0))
 
@@ -123,7 +110,7 @@ DAMAGES: dict[str, bytes] = {
     "no UTF-8": b"\xff\xfe",
     "zeros": bytes(300),
     "cut": counters_text().encode()[:-40],
-    **{f"without {name}": _without(name).encode() for name in ("classified", "moves", "counts", "batches")},
+    **{f"without {name}": _without(name).encode() for name in ("classified", "moves", "counts", "batches", "tallies")},
     "a list": _with(classified=[]).encode(),
     "text": _with(batches="many").encode(),
     "infinite": _with(processed_most=float("inf")).encode(),

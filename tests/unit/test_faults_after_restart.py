@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import write_deltalake
 
 from tests.unit.judged_run import JudgedRun, lost
 from tests.unit.publish_snapshots import config
 from validator.model.progress import IngestProgress, TimeRules
 from validator.model.snapshot import FaultWindow
-from validator.state.tables import StateTables, Table, path_of, rows_of
+from validator.state.tables import StateTables
 from validator.stream import fault_records
 from validator.stream.fault_records import FaultRecords, record, recorded
 from validator.stream.reporting import snapshot_of
@@ -95,21 +94,6 @@ def test_faults_of_one_instant_have_the_same_order_for_any_order_of_reading() ->
     turned.add(reversed(rows))
     assert [window.id for window in straight.windows()] == [f"fault-{offset}" for offset in range(12)]
     assert turned.windows() == straight.windows()
-
-
-def test_a_table_of_an_earlier_version_gets_expected_classes_from_the_topic(tmp_path: Path) -> None:
-    bare = [{name: value for name, value in row.items() if name != "expects"} for row in KILL]
-    write_deltalake(path_of(tmp_path, Table.FAULTS), rows_of(Table.FAULTS, bare).drop_columns(["expects"]))
-    run = JudgedRun(tmp_path)
-    run.restarted()
-    assert [(window.healed_us, window.expects) for window in run.record.faults] == [(28, frozenset())]
-    keep(run, *KILL, batch=2)
-    assert run.record.faults == (WINDOW,)
-    run = JudgedRun(tmp_path)
-    run.restarted()
-    assert run.record.faults == (WINDOW,)
-    keep(run, *KILL, batch=3)
-    assert sorted(row["batch"] or 0 for row in recorded(StateTables(tmp_path))) == [0, 0, 2, 2]
 
 
 def test_the_number_of_faults_is_bounded_and_unhealed_ones_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from tests.unit import publish_snapshots
@@ -17,12 +16,7 @@ from validator.core.suspicion import Suspicion
 from validator.core.totals import CellTotals
 from validator.model.frontier import FOREVER_OFFSET, UNREADABLE_POLICY, Frontier, Lookup, PartitionId
 from validator.model.progress import IngestProgress, OffsetGap, TimeRules
-from validator.oracles.tumbling_window import TumblingWindow
-from validator.reconcile.facts import FACTS_SCHEMA, Side
-from validator.state import tables
-from validator.state.tables import StateTables, Table
-from validator.stream.commit_rows import frontier_rows
-from validator.stream.recovery import recover
+from validator.reconcile.facts import Side
 from validator.stream.reporting import doubts_of
 from validator.stream.run_record import RunRecord
 from validator.stream.start_offsets import initial_progress
@@ -49,7 +43,7 @@ def begun() -> IngestProgress:
 def read(before: IngestProgress, policy: str, *places: PartitionId) -> tuple[IngestProgress, tuple[OffsetGap, ...]]:
     """One more batch, up to offset 14, without a record on ``places``. Both topics have ``policy``."""
     progress = before.looked_up(4, 9, lookups(20), dict.fromkeys(places, 14))
-    unaccounted = progress.unaccounted([], dict.fromkeys(places, 4))
+    unaccounted = progress.unaccounted(dict.fromkeys(places, 4))
     assert unaccounted == dict.fromkeys(places, 4)
     return progress.with_policies({"in": policy, "out": policy}, lookups(20)).account_for(unaccounted, before)
 
@@ -81,7 +75,7 @@ def test_markers_of_a_topic_that_is_not_compacted_hide_nothing() -> None:
     progress, offset_gaps = read(begun(), "delete", IN, OUT)
     assert (offset_gaps, reasons(progress), Suspicion().hidden_inputs(progress)) == ((), [], 0)
     assert (progress.frontiers[OUT].unread_since_us, progress.frontiers[IN].unprovable_below) == (None, None)
-    assert progress.unaccounted([], {}) == {}
+    assert progress.unaccounted({}) == {}
 
 
 def test_records_from_before_the_end_of_compaction_stay_in_doubt() -> None:
@@ -111,30 +105,6 @@ def test_results_that_expired_before_the_first_read_count_as_expired_if_the_inpu
     progress, _ = initial_progress(IngestProgress(TimeRules(0, 1)), config, brokers, sources, topics, 9)
     found = progress.frontiers[OUT]
     assert (found.next_offset, found.expired, found.invisible, found.unread_since_us) == (3, expired, 0, 0)
-
-
-def test_a_state_of_a_version_without_these_counts_is_continued(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at = FACTS_SCHEMA.get_field_index("frontier")
-    fields = [field for field in FACTS_SCHEMA.field(at).type if field.name not in COUNTS]
-    old = FACTS_SCHEMA.set(at, pa.field("frontier", pa.struct(fields)))
-    before = replace(begun(), frontiers={OUT: replace(begun().frontiers[OUT], records=7)})
-    rows = frontier_rows(before, None, DAY_US).to_pylist()
-    for row in rows:
-        row["frontier"] = {name: row["frontier"][name] for name in row["frontier"] if name not in COUNTS}
-    with monkeypatch.context() as patched:
-        patched.setattr(tables, "SCHEMAS", {**tables.SCHEMAS, Table.FACTS: old})
-        StateTables(tmp_path).append(pa.Table.from_pylist(rows, old), Table.FACTS, writer="w", version=3)
-    state = StateTables(tmp_path)
-    found = recover(state, TimeRules(0, 1), TumblingWindow.of(10)).progress
-    assert (found.frontiers[OUT].compacted, found.frontiers[OUT].markers) == (0, None)
-    # The time at which the gaps of the output were found is unknown.
-    progress = found.looked_up(4, 9, lookups(10), {}).with_policies({"out": "compact"}, lookups(10))
-    progress, _ = progress.account_for(progress.unaccounted([], {}), found)
-    assert (progress.frontiers[OUT].compacted, progress.frontiers[OUT].unread_since_us) == (3, 0)
-    state.append(frontier_rows(progress, None, DAY_US), Table.FACTS, writer="w", version=4)
-    assert recover(StateTables(tmp_path), TimeRules(0, 1), TumblingWindow.of(10)).progress.frontiers[OUT].compacted == 3
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,20 +90,6 @@ def test_a_kill_between_the_two_files_counts_nothing_twice(tmp_path: Path) -> No
     assert [output.results for output in again.ledger.series.outputs.values()] == [2, 2, 2]
     assert again.latency["window_close"].frozen().count == 3
     assert again.latency_by_phase[("window_close", "control")].frozen().count == 3
-
-
-def test_a_counters_file_of_an_earlier_version_is_not_measured_again(tmp_path: Path) -> None:
-    record = RunRecord()
-    record.latency_measured(rows(0, 0))
-    counters.write(tmp_path, record)
-    kept = json.loads((tmp_path / counters.FILE).read_text())
-    del kept["measured_batch"]
-    kept["tallies"] = {name: tally for name, tally in kept["tallies"].items() if not name.startswith("phase_")}
-    (tmp_path / counters.FILE).write_text(json.dumps(kept))
-    again = RunRecord()
-    counters.restore(tmp_path, again)
-    assert again.measured_batch is None
-    assert again.latency_by_phase[("window_close", "control")].frozen().count == 1
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1}', '{"schema": 1, "outputs": [[1]], "batch": 7}'])

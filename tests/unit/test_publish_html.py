@@ -115,7 +115,7 @@ def test_without_a_history_the_report_says_so() -> None:
 
 
 def test_a_coverage_sum_that_fails_is_told() -> None:
-    page = report_plots.coverage(build(replace(clean(), coverage_differences=("a sum < 3 does not hold",))))
+    page = html_sections.coverage(build(replace(clean(), coverage_differences=("a sum < 3 does not hold",))))
     assert "A sum &lt; 3 does not hold." in page
 
 

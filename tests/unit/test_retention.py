@@ -21,7 +21,6 @@ from tests.unit.retained_run import (
     progress,
 )
 from validator.core.judging import Judging, new_cells
-from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT
 from validator.model.frontier import PartitionId
 from validator.oracles.tumbling_window import TumblingWindow
@@ -92,13 +91,6 @@ def test_missing_events_stay_counted_when_their_cell_is_retired(run: Run) -> Non
     run.retire()
     sums = run.judging.absorb(None, clock(run.progress.lookup_us), {})
     assert (sums.on_record["missing"], sums.cells_missing) == (1, 1)
-
-
-def test_totals_of_an_earlier_version_have_their_counts_on_record() -> None:
-    kept = CellTotals.empty().to_json()
-    kept["counts"] = {**CellTotals.empty().counts, "duplicate": 2, "missing": 5}
-    before = CellTotals.from_json({name: value for name, value in kept.items() if name != "on_record"})
-    assert before.on_record == {"missing": 5, "duplicate": 2, "misplaced": 0, "unknown_id": 0}
 
 
 def test_old_epochs_are_deleted_and_remaining_facts_rewritten(run: Run) -> None:

@@ -54,7 +54,7 @@ def test_an_undecodable_result_fails_the_last_hour_and_is_open_until_acknowledge
     for verdicts in (shown.verdicts, shown.verdicts_over["1h"], shown.verdicts_over["24h"]):
         assert verdicts[Guarantee.EXACTLY_ONCE] is Verdict.FAIL
     assert (shown.unacknowledged_open, shown.first_confirmed_us) == (3, {"undecodable": 20})
-    seen = Acknowledgement("v", "undecodable", 3, "seen", batch=1)
+    seen = Acknowledgement("v", "undecodable", 3, "seen", {}, batch=1)
     record.acknowledged.follow(StateTables(tmp_path), {"v": seen})
     shown = snapshot_of(config(tmp_path), progress, CellTotals.empty(), record)
     assert (shown.unacknowledged_open, shown.verdicts[Guarantee.EXACTLY_ONCE]) == (0, Verdict.FAIL)

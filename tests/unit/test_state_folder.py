@@ -15,8 +15,7 @@ from validator.cli import pipeline
 from validator.cli.exits import status_of
 from validator.cli.main import main
 from validator.config.examples import EXAMPLES
-from validator.config.load import loads
-from validator.state import folder, identity
+from validator.state import folder
 from validator.state import tables as state_tables
 from validator.state.acknowledgements import FILE as ACKNOWLEDGED
 from validator.state.folder import MARK, StateRefused, check, is_state, take
@@ -158,24 +157,33 @@ def test_the_mark_comes_first_and_only_the_owner_may_read(tmp_path: Path, monkey
     acquire(tmp_path / "killed").release()
 
 
-def test_a_state_of_the_previous_version_is_recognised_by_its_files_and_marked(tmp_path: Path) -> None:
+def test_a_state_of_another_schema_is_refused_by_every_command_and_unchanged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     state = tmp_path / "state"
-    config = loads(EXAMPLES["minimal"], tmp_path, environment={})
-    state.mkdir()
-    identity.check_or_write(state, config)
-    (state / "lock").write_text("123\n")
+    take(state)
     others_files(state)
-    (state / "report.json").write_text("{}")
-    assert not (state / MARK).exists()
-    acquire(state).release()
-    assert json.loads((state / MARK).read_text())["streamproof"] == "state"
-    identity.check_or_write(state, config)
-    # A sidecar was killed between writing its lock and its identity.
-    begun = tmp_path / "begun"
-    begun.mkdir()
-    (begun / "lock").write_text("77\n")
-    (begun / "identity.tmp").write_text('{"sch')
-    acquire(begun).release()
+    (state / MARK).write_text(json.dumps({"streamproof": "state", "schema": folder.SCHEMA + 1}))
+    before = tree(state)
+    said = (
+        f"the state {state} has schema {folder.SCHEMA + 1}, and this version of streamproof reads schema "
+        f"{folder.SCHEMA}: use the version that wrote it, or give state.path a new folder"
+    )
+    with pytest.raises(StateRefused, match=re.escape(said)):
+        acquire(state)
+    config = tmp_path / "pipeline.yaml"
+    config.write_text(EXAMPLES["minimal"])
+    for command in (
+        ["validate", str(config), "--once", "--set", f"state.path={state}"],
+        ["ack", str(state), "x", "--reason", "r"],
+        ["report", str(state)],
+        ["explain", str(state), "--id", "1"],
+        ["backup", str(state), str(tmp_path / "copy")],
+    ):
+        assert main(command) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert said in line
+    assert tree(state) == before
 
 
 def test_a_state_inside_another_is_refused(tmp_path: Path) -> None:
@@ -201,7 +209,7 @@ def test_links_in_a_state_are_refused_and_not_followed(name: str, tmp_path: Path
     take(state)
     others.mkdir()
     others_files(others)
-    (others / "file").write_text('{"streamproof": "state", "format": 1}')
+    (others / "file").write_text('{"streamproof": "state", "schema": 1}')
     (state / name).unlink(missing_ok=True)
     (state / name).symlink_to(others if name in ("checkpoint", "facts") else others / "file")
     before = tree(tmp_path)

@@ -1,4 +1,4 @@
-"""Appends to the tables of a state stay fast, columns are read by name, and tables of earlier versions work."""
+"""Appends to the tables of a state stay fast and columns are read by name."""
 
 from __future__ import annotations
 

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from validator.model.configuration_doubt import TopicCounts
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS
-
-_STORED: Final = {
-    "read": "given",
-    "matched": "matched",
-    "outstanding": "lacking",
-    "undecided": "open",
-    "outside": "outside",
-    "lasting": "lasting",
-    "claimed": "claimed",
-}
-"""Fields of `TopicCounts` -> their keys in a mark."""
 
 
 @dataclass(frozen=True)
@@ -180,32 +169,16 @@ class CellTotals:
 
     def to_json(self) -> dict[str, object]:
         """Return plain values for a mark in the facts table."""
-        plain = asdict(self)
-        plain["asides"] = plain.pop("set_aside")
-        for name in ("inputs", "outputs", "asides"):
-            for part, it in plain[name].items():
-                plain[name][part] = {stored: it[field] for field, stored in _STORED.items()}
-        return plain
+        return asdict(self)
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> CellTotals:
         """Return the value that `to_json` saved."""
-        known = {field.name for field in fields(cls)}
-        # The mark of an earlier version lacks these three numbers. They follow from its counts.
-        counted = {name: kept["counts"].get(name, 0) for name in VIOLATIONS}
-        matched = kept["counts"].get("processed", 0)
-        carried = matched + counted["misplaced"] + counted["unknown_id"]
-        return cls(
-            **{"on_record": counted, "matched": matched, "carried": carried}
-            | {name: value for name, value in kept.items() if name in known}
-            | {
-                name: {
-                    part: TopicCounts(**{field: it.get(stored, 0) for field, stored in _STORED.items()})
-                    for part, it in kept.get(stored_name, {}).items()
-                }
-                for name, stored_name in (("inputs", "inputs"), ("outputs", "outputs"), ("set_aside", "asides"))
-            }
-        )
+        topics = {
+            name: {part: TopicCounts(**counts) for part, counts in kept[name].items()}
+            for name in ("inputs", "outputs", "set_aside")
+        }
+        return cls(**{**kept, **topics})
 
     @classmethod
     def empty(cls) -> CellTotals:

@@ -96,7 +96,7 @@ class Frontier:
     """One partition's frontier after a batch.
 
     - ``records``: number read since ``first_offset``, including ``undecodable`` records, ``tombstones``, and
-      ``unowed`` events, which belong to no cell. ``unowed`` is None if an earlier version kept no count.
+      ``unowed`` events, which belong to no cell.
     - ``first_time_us``, ``last_time_us``: the first and the last broker time of these records.
     - ``last_data_us``: lookup instant of the last batch that read a record, or of the first batch.
     - ``unreached``: the (instant, high watermark) pairs that the next offset has not reached yet, oldest first.
@@ -113,7 +113,6 @@ class Frontier:
     - ``compacted_below``: below this offset compaction may have removed records (None: it never did).
     - ``compacted``: offsets without a visible record, as the reader counted them, that compaction may have emptied.
       ``markers``: the other offsets without a visible record.
-      ``markers`` is None if an earlier version kept no count.
     """
 
     side: str
@@ -132,7 +131,7 @@ class Frontier:
     records: int = 0
     undecodable: int = 0
     tombstones: int = 0
-    unowed: int | None = 0
+    unowed: int = 0
     first_time_us: int | None = None
     last_time_us: int | None = None
     expired: int = 0
@@ -145,7 +144,7 @@ class Frontier:
     cleanup_policy: str | None = None
     compacted_below: int | None = None
     compacted: int = 0
-    markers: int | None = 0
+    markers: int = 0
     unreached: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -155,10 +154,7 @@ class Frontier:
 
     @property
     def invisible(self) -> int:
-        """Offsets without a visible record, as the reader counted them. If an earlier version kept no count, they are
-        the offsets that remain."""
-        if self.markers is None:
-            return self.next_offset - self.first_offset - self.records - self.expired
+        """Offsets without a visible record, as the reader counted them."""
         return self.compacted + self.markers
 
     @property
@@ -237,7 +233,7 @@ class Frontier:
             records=self.records + read.records,
             undecodable=self.undecodable + read.undecodable,
             tombstones=self.tombstones + read.tombstones,
-            unowed=None if self.unowed is None else self.unowed + read.unowed,
+            unowed=self.unowed + read.unowed,
             first_time_us=min(firsts, default=None),
             last_time_us=max(lasts, default=None),
             last_data_us=at_us,

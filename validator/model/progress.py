@@ -151,18 +151,10 @@ class IngestProgress:
         }
         return replace(self, frontiers=frontiers)
 
-    def unaccounted(
-        self, summaries: Iterable[PartitionSummary], skipped: Mapping[PartitionId, int]
-    ) -> dict[PartitionId, int]:
+    def unaccounted(self, skipped: Mapping[PartitionId, int]) -> dict[PartitionId, int]:
         """Return, for each partition, how many offsets have no visible record and are not accounted for yet.
-        ``summaries``: those of the newest batch. ``skipped``: the offsets that its reader passed without a record."""
-        found = {place: count for place, count in skipped.items() if place in self.frontiers}
-        records = {summary.place: summary.records + summary.unexamined for summary in summaries}
-        for place, it in self.frontiers.items():
-            if it.markers is None:
-                # An earlier version kept no count: the rest of the offsets has to do.
-                found[place] = it.next_offset - it.first_offset - it.records - it.expired - records.get(place, 0)
-        return {place: count for place, count in sorted(found.items()) if count > 0}
+        ``skipped``: the offsets that the reader of the newest batch passed without a record."""
+        return {place: count for place, count in sorted(skipped.items()) if place in self.frontiers and count > 0}
 
     def account_for(
         self, unaccounted: Mapping[PartitionId, int], before: IngestProgress
@@ -176,18 +168,18 @@ class IngestProgress:
         frontiers, offset_gaps, results_removed = dict(self.frontiers), [], False
         for place, count in unaccounted.items():
             frontier, known = frontiers[place], before.frontiers.get(place)
-            began = frontier.first_offset if known is None or known.markers is None else known.next_offset
+            began = frontier.first_offset if known is None else known.next_offset
             # SEMANTICS 4.6: only where the topic may be compacted is an offset without a visible record a hidden one.
             if frontier.compacted_below is None or began >= frontier.compacted_below:
-                frontiers[place] = replace(frontier, markers=(frontier.markers or 0) + count)
+                frontiers[place] = replace(frontier, markers=frontier.markers + count)
                 continue
-            found = replace(frontier, compacted=frontier.compacted + count, markers=frontier.markers or 0)
+            found = replace(frontier, compacted=frontier.compacted + count)
             if frontier.side == "input":
                 # SEMANTICS 3.7: they may have held the partition's newest record, so the partition counts as active.
                 found = replace(found, last_data_us=self.lookup_us)
                 offset_gaps.append(OffsetGap(place, began + 1))
             else:
-                through_us = 0 if frontier.markers is None else frontier.read_through_before_us or 0
+                through_us = frontier.read_through_before_us or 0
                 unread_since_us = (
                     through_us if frontier.unread_since_us is None else min(through_us, frontier.unread_since_us)
                 )
@@ -275,10 +267,9 @@ class IngestProgress:
         """Return the number of offsets of the side whose records compaction may have removed before they were read."""
         return sum(f.compacted for f in self.frontiers.values() if f.side == side)
 
-    def unowed(self) -> int | None:
-        """Return the number of events that belong to no cell; None if an earlier version kept no count."""
-        counts = [f.unowed for f in self.frontiers.values()]
-        return None if None in counts else sum(count or 0 for count in counts)
+    def unowed(self) -> int:
+        """Return the number of events that belong to no cell."""
+        return sum(f.unowed for f in self.frontiers.values())
 
     @property
     def tombstones(self) -> int:

@@ -164,8 +164,8 @@ class Coverage(TypedDict):
 
     complete: bool
     sums: CoverageSums
-    events: Counts
-    answers: Counts
+    events: dict[str, int]
+    answers: dict[str, int]
     second_reading: SecondReading
     differences: list[str]
     partitions: list[PartitionOfReport]

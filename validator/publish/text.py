@@ -16,7 +16,7 @@ from validator.model.wording import plural
 from validator.publish.effective import EFFECTIVE_TITLE, SETTINGS_TITLE, effective_lines, effective_settings
 from validator.publish.findings import Finding, findings
 from validator.publish.next_steps import STATE
-from validator.publish.report_types import Counts, Report
+from validator.publish.report_types import Report
 from validator.publish.sentences import (
     clock,
     fault_sentences,
@@ -194,9 +194,9 @@ def _coverage(report: Report) -> list[str]:
     return lines
 
 
-def _accounted(name: str, terms: Counts) -> list[str]:
+def _accounted(name: str, terms: Mapping[str, int]) -> list[str]:
     """What became of the records that were read."""
-    found = {term.replace("_", " "): count or 0 for term, count in terms.items() if term != "read"}
+    found = {term.replace("_", " "): count for term, count in terms.items() if term != "read"}
     said = " + ".join(f"{number(count)} {term}" for term, count in found.items())
     balance = "=" if sum(found.values()) == terms["read"] else "is NOT"
     return _wrap(f"{name}: {said} {balance} {number(terms['read'])} read.", "  ")

@@ -46,9 +46,7 @@ class Acknowledged:
         for violation, entry in new.items():
             if violation in before:
                 self._add(before[violation], -self._least.pop(violation))
-            # A line of an earlier version has no batch: the count of the newest row is used.
-            unmoved = 0 if entry.batch is None else entry.count
-            self._least[violation] = min(entry.count, least.get(violation, unmoved))
+            self._least[violation] = min(entry.count, least.get(violation, entry.count))
             self._add(entry, self._least[violation])
         self._entries = found
 

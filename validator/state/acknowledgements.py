@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -27,16 +27,15 @@ class Acknowledgement:
     """An acknowledged violation.
 
     ``count``: contributions in the violation when it was acknowledged; further ones are open. ``by_fault``: fault's
-    name (None: no fault) -> how many of them are attributed to it. ``batch``: the batch of ``count``; None in a line of
-    an earlier version.
+    name (None: no fault) -> how many of them are attributed to it. ``batch``: the batch of ``count``.
     """
 
     violation: str
     violation_class: str
     count: int
     reason: str
-    by_fault: Mapping[str | None, int] = field(default_factory=dict)
-    batch: int | None = None
+    by_fault: Mapping[str | None, int]
+    batch: int
 
 
 class AcknowledgementJournal:
@@ -78,9 +77,8 @@ def _entries(lines: Iterable[bytes]) -> Iterable[Acknowledgement]:
         try:
             entry = json.loads(line)
             violation, of_class, reason = (str(entry[name]) for name in ("violation", "class", "reason"))
-            faults = {fault or None: int(count) for fault, count in entry.get("faults", {}).items()}
-            batch = None if entry.get("batch") is None else int(entry["batch"])
-            yield Acknowledgement(violation, of_class, int(entry["count"]), reason, faults, batch)
+            faults = {fault or None: int(count) for fault, count in entry["faults"].items()}
+            yield Acknowledgement(violation, of_class, int(entry["count"]), reason, faults, int(entry["batch"]))
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
 

@@ -25,8 +25,6 @@ _LAST_APPENDED_FIRST: Final = (
     *(Table.VIOLATIONS, Table.FAULTS, Table.FACTS),
 )
 _LEFT_OUT: Final = re.compile(r"lock|endpoint\.json|hs_err_pid.*|.*\.tmp")
-_TELLING: Final = (folder.IDENTITY, folder.MARK)
-"""Files that make a folder a state. They are copied last, so that an incomplete copy is not a state."""
 _TRIES: Final = 3
 
 
@@ -38,12 +36,7 @@ def backup(state: Path, target: Path) -> int:
     _refuse(state, target)
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path in sorted(state.iterdir()):
-        if (
-            path.is_file()
-            and not path.is_symlink()
-            and not _LEFT_OUT.fullmatch(path.name)
-            and path.name not in _TELLING
-        ):
+        if path.is_file() and not path.is_symlink() and not _LEFT_OUT.fullmatch(path.name) and path.name != folder.MARK:
             _copied(path, target / path.name)
     for remaining in reversed(range(_TRIES)):
         try:
@@ -55,15 +48,15 @@ def backup(state: Path, target: Path) -> int:
                 raise
             for table in Table:
                 shutil.rmtree(target / table.value, ignore_errors=True)
-    for name in _TELLING:
-        if (state / name).exists():
-            _copied(state / name, target / name)
+    # The mark is copied last, so that an incomplete copy is not a state.
+    _copied(state / folder.MARK, target / folder.MARK)
     return sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
 
 
 def _refuse(state: Path, target: Path) -> None:
     if not folder.is_state(state):
         raise folder.StateRefused(f"{state} is not a state of streamproof: name the state.path of a sidecar")
+    folder.check_schema(state)
     if target.resolve().is_relative_to(state.resolve()):
         raise folder.StateRefused(f"{target} is inside the state: name a folder outside of it")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

@@ -1,7 +1,7 @@
 """Recognises state folders. A mark is the first file written to a state: without it nothing else is written or removed.
 
-`take` accepts an absent folder, an empty folder, and the state of an earlier version, which has no mark yet.
-Any other folder is refused and not changed. Links in a state are refused, never followed.
+`take` accepts an absent folder, an empty folder, and a state of this schema. Any other folder is refused and not
+changed. Links in a state are refused, never followed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Final, TextIO
 
 MARK: Final = "streamproof-state.json"
 LOCK: Final = "lock"
-IDENTITY: Final = "identity.json"
 
-_CONTENT: Final = {"streamproof": "state", "format": 1}
-_IDENTITY_KEYS: Final = {"schema", "pipeline", "inputs", "outputs", "oracle"}
-_LEFT_OVER: Final = re.compile(rf"identity\.tmp|({re.escape(MARK)}|{re.escape(IDENTITY)})\.\d+\.tmp")
-"""Files left by a start that was killed before it completed the mark or (in an earlier version) the identity."""
+SCHEMA: Final = 1
+"""The version of everything in a state. Incremented when a table or file changes: no other version is read."""
+
+_LEFT_OVER: Final = re.compile(rf"{re.escape(MARK)}\.\d+\.tmp")
+"""A file left by a start that was killed before it completed the mark."""
 _LOST_AND_FOUND: Final = "lost+found"
 _SMALL_BYTES: Final = 16 * 1024 * 1024
 _SHOWN_MAX: Final = 3
@@ -35,8 +35,18 @@ class StateRefused(Exception):
 
 
 def is_state(state: Path) -> bool:
-    """Whether the folder is the state of a sidecar, of this or an earlier version."""
-    return _is_marked(state) or _has_identity(state)
+    """Whether the folder is the state of a sidecar, of any schema."""
+    return _schema_of(state) is not None
+
+
+def check_schema(state: Path) -> None:
+    """Raise `StateRefused` if the folder is a state of another schema."""
+    found = _schema_of(state)
+    if found not in (None, SCHEMA):
+        raise StateRefused(
+            f"the state {state} has schema {found}, and this version of streamproof reads schema {SCHEMA}: use the "
+            "version that wrote it, or give state.path a new folder"
+        )
 
 
 def check(state: Path) -> None:
@@ -57,6 +67,7 @@ def check(state: Path) -> None:
         raise StateRefused(f"state.path {state} cannot be read ({error.strerror}): change its permissions") from None
     if not is_state(state):
         _refuse_others(state, found)
+    check_schema(state)
     link = next((entry.name for entry in found if entry.is_symlink()), None)
     if link is not None:
         raise StateRefused(
@@ -101,11 +112,11 @@ def take(state: Path) -> None:
     `StateRefused`, or OSError if the disk or the quota is full.
     """
     check(state)
-    if _is_marked(state):
+    if is_state(state):
         return
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(state / MARK, json.dumps(_CONTENT) + "\n")
+        write_whole(state / MARK, json.dumps({"streamproof": "state", "schema": SCHEMA}) + "\n")
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -140,21 +151,16 @@ def holds_links(folder: Path) -> bool:
     return any(Path(place, name).is_symlink() for place, folders, files in os.walk(folder) for name in folders + files)
 
 
-def _is_marked(state: Path) -> bool:
-    return _json_of(state / MARK) == _CONTENT
-
-
-def _has_identity(state: Path) -> bool:
-    found = _json_of(state / IDENTITY)
-    return isinstance(found, dict) and found.keys() >= _IDENTITY_KEYS
-
-
-def _json_of(path: Path) -> object:
-    content = _small_file(path)
+def _schema_of(state: Path) -> int | None:
+    """The schema in the mark of ``state``; None if the folder is not a state."""
+    content = _small_file(state / MARK)
     try:
-        return None if content is None else json.loads(content)
+        found = None if content is None else json.loads(content)
     except (ValueError, RecursionError):
         return None
+    if not isinstance(found, dict) or found.get("streamproof") != "state" or type(found.get("schema")) is not int:
+        return None
+    return int(found["schema"])
 
 
 def _small_file(path: Path) -> bytes | None:

@@ -10,29 +10,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from validator.config.model import Config
-from validator.state.folder import IDENTITY, write_whole
-from validator.state.tables import SCHEMA_VERSION
+from validator.state.folder import write_whole
 
-FILE: Final = IDENTITY
+FILE: Final = "identity.json"
 _TOPIC_KEYS: Final = frozenset({"inputs", "outputs", "late", "rejected"})
 
 
 class StateMismatch(Exception):
-    """The state folder belongs to another pipeline, or to a newer streamproof."""
+    """The state folder belongs to another pipeline."""
 
 
 def identity_of(config: Config) -> dict[str, Any]:
     """The part of a configuration that must not change during the life of a state."""
     whole = config.model_dump(mode="json")
-    kept = {name: whole[name] for name in ("pipeline", "inputs", "outputs", "late", "rejected", "oracle")}
-    return {"schema": SCHEMA_VERSION, **kept}
-
-
-def _without_nulls(value: Any) -> Any:
-    """``value`` without null keys: a key that a later version added is not a difference while it is not used."""
-    if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+    return {name: whole[name] for name in ("pipeline", "inputs", "outputs", "late", "rejected", "oracle")}
 
 
 def check_or_write(state: Path, config: Config) -> frozenset[str]:
@@ -55,14 +46,9 @@ def write(state: Path, config: Config) -> None:
 def changed_fields(state: Path, config: Config) -> frozenset[str]:
     """The topics whose `fields` differ from the state's identity. Raises `StateMismatch` if anything else differs."""
     wanted, found = identity_of(config), json.loads((state / FILE).read_text())
-    if found.get("schema", 0) > SCHEMA_VERSION:
-        raise StateMismatch(
-            f"the state {state} was written by a newer streamproof (schema {found['schema']}; this version reads up to "
-            f"{SCHEMA_VERSION}): upgrade streamproof, or give state.path a new folder"
-        )
     changed: set[str] = set()
-    for name, value in wanted.items():
-        old, new = _without_nulls(found.get(name)), _without_nulls(value)
+    for name, new in wanted.items():
+        old = found.get(name)
         if name in _TOPIC_KEYS and _without_fields(old) == _without_fields(new):
             changed |= {a["topic"] for a, b in zip(new, old, strict=True) if a["fields"] != b["fields"]}
         elif old != new:
@@ -76,8 +62,8 @@ def mismatch(state: Path, config: Config, because: str | None = None) -> StateMi
     ``because``: why the state cannot be adapted to ``config``.
     """
     wanted, found = identity_of(config), json.loads((state / FILE).read_text())
-    for name, value in wanted.items():
-        old, new = _without_nulls(found.get(name)), _without_nulls(value)
+    for name, new in wanted.items():
+        old = found.get(name)
         if old != new:
             reason = f" ({because})" if because is not None else ""
             return StateMismatch(

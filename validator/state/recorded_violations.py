@@ -75,10 +75,8 @@ def confirmed_since(tables: StateTables, since_us: int) -> list[ViolationChange]
         grown = (confirmed_by(part) - ints(part["retracted"], 0)).tolist()
         for violation, growth in zip(part["violation"].to_pylist(), grown, strict=True):
             confirmed_now[violation] = confirmed_now.get(violation, 0) + growth
-    # An earlier version may have retracted violations that it never confirmed.
     return [
-        ViolationChange(of, name, at_us, confirmed, max(0, confirmed_now[of]))
-        for at_us, of, name, confirmed in sorted(rows)
+        ViolationChange(of, name, at_us, confirmed, confirmed_now[of]) for at_us, of, name, confirmed in sorted(rows)
     ]
 
 
@@ -101,21 +99,17 @@ def newest_by_violation(tables: StateTables, where: ds.Expression | None = None)
     return found
 
 
-def least_since(tables: StateTables, since: Mapping[str, int | None]) -> dict[str, int]:
+def least_since(tables: StateTables, since: Mapping[str, int]) -> dict[str, int]:
     """Violation -> its smallest number of contributions after a batch. ``since``: violation -> this batch.
 
-    If the batch is None, the number is that of the newest row. Violations without a later row are left out.
+    Violations without a later row are left out.
     """
-    newest: dict[str, tuple[int, int]] = {}
     found: dict[str, int] = {}
     for part in tables.scan(Table.VIOLATIONS, _MOVES, named(since)) if since else ():
         for batch, violation, _, count in zip(*(part[name].to_pylist() for name in _MOVES), strict=True):
-            after = since[violation]
-            if after is None:
-                newest[violation] = max((batch, count), newest.get(violation, (batch, count)))
-            elif batch > after:
+            if batch > since[violation]:
                 found[violation] = min(count, found.get(violation, count))
-    return found | {violation: count for violation, (_, count) in newest.items()}
+    return found
 
 
 def began_us(tables: StateTables, violations: Collection[str]) -> dict[str, int]:

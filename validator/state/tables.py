@@ -22,16 +22,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.schema import StructType as DeltaStruct
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from validator.codecs.columns import list_of
 from validator.reconcile.facts import FACTS_SCHEMA, FRONTIER_TYPE
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS
 from validator.state.folder import holds_links
-
-SCHEMA_VERSION: Final = 1
-"""Incremented when a column changes its meaning. A state with a newer schema version is refused."""
 
 
 class Table(StrEnum):
@@ -113,7 +109,7 @@ FAULTS_SCHEMA: Final = pa.schema(
         ("batch", pa.int64()),
     ]
 )
-"""Records of the faults topic, as read. ``expects``: JSON; null in a row of an earlier version without this column."""
+"""Records of the faults topic, as read. ``expects``: JSON."""
 
 RUNS_SCHEMA: Final = pa.schema(
     [
@@ -209,17 +205,6 @@ def _refuse_without_log(state: Path, table: Table) -> None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(state / table.value / "_delta_log"))
 
 
-def _known_columns(table: DeltaTable) -> int:
-    """Number of columns of a table, including fields of structs."""
-    fields = table.schema().fields
-    return len(fields) + sum(len(field.type.fields) for field in fields if isinstance(field.type, DeltaStruct))
-
-
-def _columns(schema: pa.Schema) -> int:
-    """Number of columns of rows, counted as in `_known_columns`."""
-    return len(schema) + sum(int(field.type.num_fields) for field in schema if pa.types.is_struct(field.type))
-
-
 def properties_of(table: Table) -> Mapping[str, str | None]:
     """The Delta properties with which a table is created."""
     return _FACTS_PROPERTIES if table is Table.FACTS else _PROPERTIES
@@ -232,12 +217,6 @@ def _partitions(table: Table) -> list[str] | None:
 def rows_of(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Rows for a table. Absent columns are null."""
     return pa.Table.from_pylist([dict(row) for row in rows], SCHEMAS[table])
-
-
-def _with_nulls(rows: pa.Table, table: Table, names: Sequence[str]) -> pa.Table:
-    for name in names:
-        rows = rows.append_column(SCHEMAS[table].field(name), pa.nulls(rows.num_rows, SCHEMAS[table].field(name).type))
-    return rows
 
 
 class PathUnfit(Exception):
@@ -307,14 +286,11 @@ class StateTables:
         turn = self._turns.get(table)
         if turn is not None:
             transactions = [*transactions, Transaction(_WRITER, turn)]
-        lacks = _known_columns(known) < _columns(rows.schema)
         try:
-            # Columns that were added since are merged into the schema of a table created by an earlier version.
             write_deltalake(
                 known,
                 rows.to_reader(max_chunksize=_ROWS_PER_PART),
                 mode="append",
-                schema_mode="merge" if lacks else None,
                 target_file_size=COMPACTED_BYTES,
                 commit_properties=CommitProperties(app_transactions=transactions),
             )
@@ -394,11 +370,8 @@ class StateTables:
             # ends would abort the process. Arrow's file system needs no Python.
             files = SubTreeFileSystem(path_of(self.state, table), LocalFileSystem())
             dataset = known.to_pyarrow_dataset(filesystem=files)
-        # A table that an earlier version created lacks the columns that were added since.
-        lacks = [name for name in columns or SCHEMAS[table].names if name not in dataset.schema.names]
-        stored = None if columns is None else [name for name in columns if name not in lacks]
-        batches = dataset.to_batches(columns=stored, filter=where)
-        return (_with_nulls(pa.Table.from_batches([batch]), table, lacks) for batch in batches if batch.num_rows)
+        batches = dataset.to_batches(columns=None if columns is None else list(columns), filter=where)
+        return (pa.Table.from_batches([batch]) for batch in batches if batch.num_rows)
 
     def delete_facts(self, through_epoch: int) -> None:
         """Delete the facts of epochs up to ``through_epoch`` from the table. Their files stay on the disk."""

@@ -341,7 +341,7 @@ class BatchRunner:
         Returns the new progress, and the input offsets among them whose records compaction may have removed.
         The `cleanup.policy` of a topic is looked up after a batch that met such offsets, and every `POLICIES_EVERY_US`.
         """
-        unaccounted = progress.unaccounted(found, skipped_of(counts))
+        unaccounted = progress.unaccounted(skipped_of(counts))
         topics = {place.topic for place in unaccounted}
         if progress.lookup_us - self._policies_us >= POLICIES_EVERY_US:
             topics, self._policies_us = {source.topic for source in self.sources}, progress.lookup_us

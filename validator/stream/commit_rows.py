@@ -217,10 +217,7 @@ def frontier_from(row: Mapping[str, object]) -> tuple[PartitionId, Frontier]:
     value = row["frontier"]
     assert isinstance(value, dict)
     kept = {name: value[name] for name in value if name != "watermark_us"}
-    # Absent or null in a row of an earlier version, which did not count them.
-    kept |= {"compacted": kept.get("compacted") or 0, "markers": kept.get("markers")}
-    kept["unowed"] = kept.get("unowed")
-    kept["unread_since_us"] = kept.pop("gone_us", None)
+    kept["unread_since_us"] = kept.pop("gone_us")
     place = PartitionId(str(row["topic"]), int(str(row["partition"])))
     return place, Frontier(side=str(row["side"]), topic=place.topic, partition=place.partition, **kept)
 

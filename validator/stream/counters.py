@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -74,28 +74,24 @@ class _Kept:
     batches: int
     read_twice: ReadTwice
     tallies: dict[str, Tally]
-    measured_batch: int | None
+    measured_batch: int
     latency_resolution_us: int
-    knows_phases: bool
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:
         """The content of parsed JSON. Raises one of `DAMAGED` if `write` did not write it."""
         moves = {str(move).partition(">")[::2]: int(count) for move, count in plain["moves"].items()}
-        measured = plain.get("measured_batch")
         return cls(
             classified=_counts(plain["classified"]),
             moves=moves,
             counts=_counts(plain["counts"]),
-            # A file of an earlier version has neither: both begin at the current values.
-            results_most=_counts(plain.get("results_most", {})),
-            processed_most=int(plain.get("processed_most", 0)),
+            results_most=_counts(plain["results_most"]),
+            processed_most=int(plain["processed_most"]),
             batches=int(plain["batches"]),
-            read_twice=ReadTwice(**_counts(plain.get("read_twice", {}))),
-            tallies={str(name): _tally(kept) for name, kept in plain.get("tallies", {}).items()},
-            measured_batch=None if measured is None else int(measured),
-            latency_resolution_us=int(plain.get("latency_resolution_us", 0)),
-            knows_phases="measured_batch" in plain,
+            read_twice=ReadTwice(**_counts(plain["read_twice"])),
+            tallies={str(name): _tally(kept) for name, kept in plain["tallies"].items()},
+            measured_batch=int(plain["measured_batch"]),
+            latency_resolution_us=int(plain["latency_resolution_us"]),
         )
 
     def give_to(self, record: RunRecord) -> None:
@@ -112,11 +108,6 @@ class _Kept:
                 record.latency_by_phase[(definition, phase)] = Tally()
         for name, tally in _tallies(record).items():
             _restore_tally(tally, self.tallies.get(name))
-        if not self.knows_phases:
-            # A file of an earlier version has no phases: its counts were published as control.
-            record.latency_by_phase = {
-                (name, "control"): replace(tally, counts=list(tally.counts)) for name, tally in record.latency.items()
-            }
 
 
 def _counts(plain: Mapping[str, Any]) -> dict[str, int]:

@@ -13,8 +13,8 @@ from validator.model.frontier import Frontier, PartitionId
 from validator.model.progress import IngestProgress
 from validator.model.wording import plural
 
-Accounted = dict[str, int | None]
-"""What became of records -> their number; ``read``: how many were read. None: an earlier version kept no count."""
+Accounted = dict[str, int]
+"""What became of records -> their number; ``read``: how many were read."""
 
 _ANSWERS = ("output", "late", "rejected")
 
@@ -35,16 +35,15 @@ def answers_of(progress: IngestProgress, sums: CellTotals) -> Accounted:
     """Return the terms of the sum over results, late and rejected records."""
     return {
         "read": sum(map(progress.records, _ANSWERS)),
-        "in_cells": None if progress.unowed() is None else sums.answers,
+        "in_cells": sums.answers,
         "undecodable": sum(map(progress.undecodable, _ANSWERS)),
         "tombstone": progress.tombstones,
     }
 
 
-def balances(terms: Mapping[str, int | None]) -> bool:
-    """Return whether all records that were read are found again. A sum with a term that is not known balances."""
-    found = [count for name, count in terms.items() if name != "read"]
-    return None in found or sum(count or 0 for count in found) == terms["read"]
+def balances(terms: Mapping[str, int]) -> bool:
+    """Return whether all records that were read are found again."""
+    return sum(count for name, count in terms.items() if name != "read") == terms["read"]
 
 
 def failed_sums(progress: IngestProgress, sums: CellTotals) -> Iterator[str]:
@@ -66,6 +65,6 @@ def _of_partition(place: PartitionId, it: Frontier, spanned: int) -> str:
     )
 
 
-def _of_records(name: str, terms: Mapping[str, int | None]) -> str:
-    found = " + ".join(f"{count or 0:,} {term.replace('_', ' ')}" for term, count in terms.items() if term != "read")
-    return f"the coverage sum over {name} does not hold: {found} is not {terms['read'] or 0:,} read"
+def _of_records(name: str, terms: Mapping[str, int]) -> str:
+    found = " + ".join(f"{count:,} {term.replace('_', ' ')}" for term, count in terms.items() if term != "read")
+    return f"the coverage sum over {name} does not hold: {found} is not {terms['read']:,} read"

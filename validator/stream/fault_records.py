@@ -54,17 +54,15 @@ class FaultRecords:
 
 
 def recorded(tables: StateTables) -> list[Row]:
-    """The rows of the faults table. Of several rows of one record, the row with ``expects`` is last."""
-    # All columns are read: a table of an earlier version has no column `expects`.
-    rows = [{"expects": None, **row} for part in tables.scan(Table.FAULTS) for row in part.to_pylist()]
-    return sorted(rows, key=lambda row: row["expects"] is not None)
+    """The rows of the faults table."""
+    return [row for part in tables.scan(Table.FAULTS) for row in part.to_pylist()]
 
 
 def record(tables: StateTables, rows: Iterable[Row], batch: int) -> None:
     """Append the records that the faults table lacks: each start of the sidecar reads the topic from its beginning."""
     stored = recorded(tables)
-    whole = {_record_key(row) for row in stored if row["expects"] is not None}
-    new = [{**row, "batch": batch} for row in rows if _record_key(row) not in whole]
+    known = {_record_key(row) for row in stored}
+    new = [{**row, "batch": batch} for row in rows if _record_key(row) not in known]
     if new:
         tables.append(rows_of(Table.FAULTS, new), Table.FAULTS, writer="topic", version=len(stored) + len(new))
 

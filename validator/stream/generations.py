@@ -32,10 +32,11 @@ from validator.reconcile.facts import Side
 from validator.reconcile.judge import Rules
 from validator.state import identity
 from validator.state.acknowledgements import AcknowledgementJournal
+from validator.state.folder import SCHEMA
 from validator.state.known_facts import KnownFacts
 from validator.state.positions import Positions
 from validator.state.sizes import TableSizes
-from validator.state.tables import SCHEMA_VERSION, StateTables, StateTaken, Table, rows_of
+from validator.state.tables import StateTables, StateTaken, Table, rows_of
 from validator.stream import counters, settling
 from validator.stream.batch import BatchRunner, ContinuityBroken, NewGenerationWanted, TopicsChanged
 from validator.stream.brokers import Brokers, BrokersUnreachable, Topic
@@ -457,7 +458,7 @@ class Generations:
             "generation": generation,
             "started_us": self._now_us(),
             "version": validator.__version__,
-            "schema": SCHEMA_VERSION,
+            "schema": SCHEMA,
             "configuration": json.dumps(identity.identity_of(self._config), sort_keys=True),
         }
 

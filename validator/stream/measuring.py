@@ -82,8 +82,6 @@ class LedgerWriter:
 def catch_up(tables: StateTables, recovered: Recovered, record: RunRecord) -> None:
     """Measure the results of committed batches that the files of measurements lack after a kill."""
     progress = recovered.progress
-    if record.measured_batch is None:
-        record.measured_batch = progress.batch
     known = record.measured_batch if record.ledger is None else min(record.measured_batch, record.ledger.batch)
     if progress.batch > known:
         since = (

@@ -378,8 +378,6 @@ def _restore_violations(cells: Cells, name: str, parts: Iterable[pa.Table]) -> N
     # If a cell has several rows, the last assignment, of the newest row, wins.
     cells.put(f"recorded_{name}", rows, count)
     cells.put(f"began_{name}", rows[began], lookup_us[began])
-    # An earlier version may have retracted violations that it never confirmed.
-    cells[f"confirmed_{name}"] = np.maximum(cells[f"confirmed_{name}"], 0)
 
 
 def rows_of_derived(cells: Cells, derived: pa.Table) -> Ints:

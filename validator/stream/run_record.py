@@ -61,8 +61,8 @@ class RunRecord:
     again may lower the current numbers.
 
     Measures: ``latency_by_phase``: (definition, phase as known when the result was read) -> latencies.
-    ``measured_batch``: the newest batch whose results are in the latencies (None: unknown, from a file of an earlier
-    version). ``ledger``: output over time and the cost of faults; None if no faults topic is configured.
+    ``measured_batch``: the newest batch whose results are in the latencies. ``ledger``: output over time and the cost
+    of faults; None if no faults topic is configured.
 
     ``read_twice``: how much was read a second time.
 
@@ -82,7 +82,7 @@ class RunRecord:
     record_times: RecordTimes = field(default_factory=RecordTimes)
     latency: dict[str, Tally] = field(default_factory=lambda: {name: Tally() for name in DEFINITIONS})
     latency_by_phase: dict[tuple[str, str], Tally] = field(default_factory=dict)
-    measured_batch: int | None = -1
+    measured_batch: int = -1
     ledger: Ledger | None = None
     detection: Tally = field(default_factory=Tally)
     durations: Tally = field(default_factory=Tally)
@@ -149,10 +149,9 @@ class RunRecord:
         ``resolution_us``: resolution of the instants of their results, in microseconds (None: not known).
         """
         found = list(rows)
-        counted = -1 if self.measured_batch is None else self.measured_batch
         phases = self.phases_at(row["second"] * SECOND_US for row in found)
         for row in found:
-            if row["definition"] == EVERY_RESULT or row["batch"] <= counted:
+            if row["definition"] == EVERY_RESULT or row["batch"] <= self.measured_batch:
                 continue
             place = (row["definition"], phases[row["second"] * SECOND_US])
             of_phase = self.latency_by_phase.setdefault(place, Tally())
@@ -166,7 +165,7 @@ class RunRecord:
 
     def measured_through(self, batch: int) -> None:
         """Note that the results of all batches up to ``batch`` are counted."""
-        self.measured_batch = max(batch, -1 if self.measured_batch is None else self.measured_batch)
+        self.measured_batch = max(batch, self.measured_batch)
         if self.ledger is not None:
             self.ledger.batch = max(batch, self.ledger.batch)
 

@@ -197,7 +197,7 @@ def _saved(body: memoryview, rules: Rules, time_rules: TimeRules) -> SavedCells 
         replaced=frozenset(PartitionId(*place) for place in plain["replaced"]),
         cut_back=frozenset(PartitionId(*place) for place in plain["cut_back"]),
         faults_topics=frozenset(plain["faults_topics"]),
-        former_ids=frozenset(plain.get("former_ids", ())),
+        former_ids=frozenset(plain["former_ids"]),
         outages=tuple((began, ended) for began, ended in plain["outages"]),
         differences=tuple(Difference(*found) for found in plain["differences"]),
         retired=Retired.from_mark(plain["retired"]),
