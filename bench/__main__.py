@@ -4,8 +4,7 @@ Prints tables and writes docs/bench/PART.json and docs/bench/README.md.
 
 once: a plain read of the topics, then `validate --once` on them, in one run. flat: the same from 3 M to 30 M events.
 live: the live sidecar at a constant rate, with losses and duplicates to find. keys: a million keys per window.
-shapes: as once, for each way in which topics write ids, times and names (``--shape``); ``--before CHECKOUT`` validates
-the same topics with another version, too.
+shapes: as once, for each way in which topics write ids, times and names (``--shape``).
 restart: time and memory of a start with ``--cells`` settled cells (repeatable); idle: CPU of a batch without records.
 day: memory over 24 hours of event time with 100,000 keys a minute, and a start with their 144 M cells (half an hour).
 disk: bytes per event on disk, by the kind of its id.
@@ -34,7 +33,7 @@ from bench.measuring import Sampler
 from bench.restart import day, idle, restart
 from bench.writer import Load
 from testbed.broker import EmbeddedBroker
-from testbed.checkout import commit_of, machine
+from testbed.checkout import machine
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CONFIG: Final = """
@@ -74,14 +73,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--batch", type=int, default=2_000_000)
     parser.add_argument("--shape", action="append", choices=list(SHAPES), help="only this shape (repeatable)")
-    parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="validate the shapes with its code, too")
     parser.add_argument("--cells", action="append", type=int, metavar="N", help="settled cells of `restart` and `idle`")
     given = parser.parse_args()
     print(machine())
     for part in given.parts:
         found = _PARTS[part](given)
-        asked = vars(given) | {"before": None if given.before is None else commit_of(given.before)}
-        kept = {"machine": machine(), "part": part, "asked": asked, "rows": found}
+        kept = {"machine": machine(), "part": part, "asked": vars(given), "rows": found}
         folder = ROOT / "docs" / "bench"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{part}.json").write_text(json.dumps(kept, indent=1, default=str) + "\n")
@@ -116,18 +113,12 @@ def keys(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def shapes(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """As `once`, for each shape. With ``--before``, the other version validates the same topics, too."""
+    """As `once`, for each shape."""
     rows = []
     for name in given.shape or SHAPES:
         shape = SHAPES[name]
         with EmbeddedBroker(heap_mb=1024) as broker:
-            plain = _written(broker, shape.events, shape)
-            now = _validated(broker, shape.events, given.batch, shape, plain)
-            row = {"shape": name, **now}
-            if given.before is not None:
-                before = _validated(broker, shape.events, given.batch, shape, plain, given.before.resolve())
-                row |= {f"before_{name}": before[name] for name in _BESIDE}
-                row["ratio_to_before"] = round(before["validate_query_seconds"] / now["validate_query_seconds"], 2)
+            row = {"shape": name, **_once(broker, shape.events, given.batch, shape)}
         rows.append(row)
         _print([row])
     return rows
@@ -158,13 +149,6 @@ def away(given: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-_BESIDE: Final = ("outcome", "validate_events_per_second", "ratio_to_plain_read", "all_cpu_seconds")
-
-
-def _once(broker: EmbeddedBroker, events: int, batch: int, shape: Load) -> dict[str, Any]:
-    return _validated(broker, events, batch, shape, _written(broker, events, shape))
-
-
 def _written(broker: EmbeddedBroker, events: int, shape: Load) -> Mapping[str, float]:
     """Write the topics, then read them plainly; the seconds of each."""
     broker.create_topics({"click": 3, "output": 3})
@@ -174,20 +158,14 @@ def _written(broker: EmbeddedBroker, events: int, shape: Load) -> Mapping[str, f
     return {"writing": written["seconds"], "reading": plain["seconds"]}
 
 
-def _validated(
-    broker: EmbeddedBroker,
-    events: int,
-    batch: int,
-    shape: Load,
-    plain: Mapping[str, float],
-    checkout: Path = ROOT,
-) -> dict[str, Any]:
-    """`validate --once` with the code of ``checkout``, on topics that exist. ``plain``: the result of `_written`."""
+def _once(broker: EmbeddedBroker, events: int, batch: int, shape: Load) -> dict[str, Any]:
+    """Write the topics, read them plainly, then `validate --once`."""
+    plain = _written(broker, events, shape)
     with tempfile.TemporaryDirectory() as folder:
         config = _config(folder, broker, batch, shape)
         began = time.monotonic()
         command = [sys.executable, "-m", "validator.cli.main", "validate", str(config), "--once"]
-        process = subprocess.Popen(command, cwd=checkout)
+        process = subprocess.Popen(command, cwd=ROOT)
         with Sampler(process.pid) as sampler:
             status = process.wait()
         whole = time.monotonic() - began

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
+
+from testbed.demo.memory import memory_usage_of, tree_of
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -14,42 +16,11 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass
 class Usage:
-    """Largest and last resident size (bytes) and CPU seconds of one process."""
+    """Largest resident size (bytes) and CPU seconds of one process."""
 
     name: str
     resident_max: int = 0
-    resident_last: int = 0
     cpu_seconds: float = 0.0
-    samples: list[int] = field(default_factory=list)
-
-
-def children_of(pid: int) -> list[int]:
-    """Process ids of all descendants."""
-    found = []
-    try:
-        tasks = list(Path(f"/proc/{pid}/task").glob("*/children"))
-    except OSError:  # the process has ended since its parent was read
-        return []
-    for task in tasks:
-        try:
-            found += [int(child) for child in task.read_text().split()]
-        except OSError:
-            continue
-    return [*found, *[below for child in found for below in children_of(child)]]
-
-
-def pss_of(pid: int) -> int:
-    """Resident memory of a process in bytes, in which a page that n processes share counts as 1/n; 0 after its end."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:")), 0)
-
-
-def tree_pss_of(pid: int) -> int:
-    """The sum of `pss_of` over a process and its descendants."""
-    return sum(map(pss_of, (pid, *children_of(pid))))
 
 
 class Sampler:
@@ -62,22 +33,21 @@ class Sampler:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.usage: dict[str, Usage] = {}
         self.together_max = 0
-        """Largest total of `pss_of` over all processes in one sample, in bytes."""
+        """Largest `memory_usage_of` in one sample, in bytes."""
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end.set()
         self._thread.join()
 
     def _run(self) -> None:
         while not self._end.wait(self._every):
-            pids = (self._pid, *children_of(self._pid))
-            for pid in pids:
+            for pid in tree_of(self._pid):
                 self._sample(pid)
-            self.together_max = max(self.together_max, sum(map(pss_of, pids)))
+            self.together_max = max(self.together_max, memory_usage_of(self._pid).bytes)
 
     def _sample(self, pid: int) -> None:
         try:
@@ -88,10 +58,8 @@ class Sampler:
         program = stat[stat.index("(") + 1 : stat.rindex(")")]
         fields = stat[stat.rindex(")") + 2 :].split()
         usage = self.usage.setdefault(f"{program}-{pid}", Usage(program))
-        usage.resident_last = resident
         usage.resident_max = max(usage.resident_max, resident)
         usage.cpu_seconds = (int(fields[11]) + int(fields[12])) / _TICKS
-        usage.samples.append(resident)
 
     def busiest(self, program: str) -> Usage:
         """The process named ``program`` that used the most CPU."""

@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from confluent_kafka import Producer
 
-from bench.measuring import Sampler, tree_pss_of
+from bench.measuring import Sampler
 from testbed.broker import EmbeddedBroker
+from testbed.demo.memory import memory_usage_of
 
 MISSING_SECONDS: Final = 60
 _WINDOW_SECONDS: Final = 60
@@ -39,14 +40,14 @@ def outage(config: Path, broker: EmbeddedBroker, seconds: float) -> dict[str, An
         try:
             with Sampler(sidecar.pid) as sampler:
                 report = _until(sidecar, state, lambda report: report["cells"]["closed"] == 1)
-                lines, before = _lines(log), tree_pss_of(sidecar.pid)
+                lines, before = _lines(log), memory_usage_of(sidecar.pid).bytes
                 broker.kill()
                 killed, used = time.monotonic(), sampler.cpu_seconds
                 while time.monotonic() - killed < seconds:
                     time.sleep(min(10.0, seconds))
                     if sidecar.poll() is not None:
                         raise SystemExit(f"bench: the sidecar ended in the outage: {log.read_text()[-1000:]}")
-                ready, during = _ready(state), tree_pss_of(sidecar.pid)
+                ready, during = _ready(state), memory_usage_of(sidecar.pid).bytes
                 used, printed = sampler.cpu_seconds - used, _lines(log) - lines
                 away = time.monotonic() - killed
                 broker.restart()

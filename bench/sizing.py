@@ -22,8 +22,9 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from bench.measuring import Sampler, tree_pss_of
+from bench.measuring import Sampler
 from bench.writer import Load, uuid
+from testbed.demo.memory import memory_usage_of
 from validator.config.load import loads
 from validator.reconcile.facts import Side, completed
 from validator.state.tables import COMPACTED_BYTES, StateTables, Table, path_of
@@ -150,7 +151,7 @@ def many(servers: str, config: str, number: int, way: str) -> dict[str, Any]:
         used = sum(sampler.cpu_seconds for sampler in samplers) - cpu
         _alive(processes)
         batches = sum(map(_batches, states)) - sum(before)
-        pss = sum(tree_pss_of(process.pid) for process in processes)
+        pss = sum(memory_usage_of(process.pid).bytes for process in processes)
         return {
             "sidecars": number,
             "as": way,

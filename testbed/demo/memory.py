@@ -60,8 +60,8 @@ class MemoryPeak:
                 self.peak = taken
 
 
-def memory_usage_of(root: int) -> MemoryUsage:
-    """Return the memory of the process ``root`` and its descendants."""
+def tree_of(root: int) -> set[int]:
+    """Return the process ids of ``root`` and its descendants."""
     parents: dict[int, int] = {}
     for folder in _PROC.glob("[0-9]*"):
         with suppress(OSError):
@@ -71,7 +71,12 @@ def memory_usage_of(root: int) -> MemoryUsage:
     while newest:
         newest = {pid for pid, parent in parents.items() if parent in newest} - tree
         tree |= newest
-    found = [size for pid in tree if (size := _size(pid)) is not None]
+    return tree
+
+
+def memory_usage_of(root: int) -> MemoryUsage:
+    """Return the memory of the process ``root`` and its descendants."""
+    found = [size for pid in tree_of(root) if (size := _size(pid)) is not None]
     return MemoryUsage(sum(size for size, _ in found), len(found), all(is_pss for _, is_pss in found))
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import subprocess
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
-from confluent_kafka import Producer
-
+from faults.backends.processes import status_of
+from faults.config import KafkaSection
+from faults.fault import State, new_id, record
+from faults.topic import FaultsTopicWriter
 from testbed.demo.files import TOPICS
 from testbed.demo.options import DemoPlan
 from testbed.demo.result_counter import ResultCounter
@@ -33,7 +32,7 @@ _NAMES: Final = {"kill": ("kill-the-engine", "process_kill"), "pause": ("pause-t
 
 
 class FaultFailed(Exception):
-    """The fault could not be injected, verified or published; one sentence."""
+    """The fault could not be injected or verified; one sentence."""
 
     exit_status = 3
 
@@ -53,18 +52,18 @@ class DemoFault:
         self._engine = engine
         self._stop = stop
         self._say = say
-        self._id = str(uuid.uuid4())
+        self._id = new_id()
         self._bootstrap_servers = bootstrap_servers
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap_servers, "acks": "all", "linger.ms": 0, "log_level": 0}
-        )
+        self._topic = FaultsTopicWriter(KafkaSection(bootstrap_servers=bootstrap_servers, topic="faults"))
 
     def run(self) -> None:
-        """Inject, verify, heal, verify. Raises FaultFailed, EngineError."""
+        """Inject, verify, heal, verify. Raises FaultFailed, EngineError, NotPublished."""
         if self._plan.fault == "kill":
             self._kill()
         elif self._plan.fault == "pause":
             self._pause()
+        if not self._stop.is_set():
+            self._topic.flush()
 
     def _kill(self) -> None:
         self._await_result()
@@ -114,24 +113,12 @@ class DemoFault:
                 raise FaultFailed(f"Process {pid} did not {'stop' if stopped else 'continue'} after the signal.")
             self._stop.wait(_POLL_SECONDS)
 
-    def _publish(self, state: str) -> None:
+    def _publish(self, state: State) -> None:
         name, kind = _NAMES[self._plan.fault]
-        record = {
-            "id": self._id,
-            "name": name,
-            "kind": kind,
-            "target": f"{self._engine.name}-0",
-            "state": state,
-            "time": datetime.now(UTC).isoformat(),
-            "plan": "demo",
-            "seed": self._plan.seed,
-            "parameters": {},
-        }
-        self._producer.produce("faults", json.dumps(record), key=self._id)
-        if self._producer.flush(_VERIFY_SECONDS_MAX) and not self._stop.is_set():
-            raise FaultFailed("The faults topic accepted no record: the broker does not answer.")
+        now, target = datetime.now(UTC), f"{self._engine.name}-0"
+        self._topic.write(self._id, record(self._id, name, kind, target, state, now, "demo", self._plan.seed))
 
 
 def _is_stopped(pid: int) -> bool:
-    answer = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], check=False, capture_output=True, text=True)
-    return answer.stdout.strip().startswith("T")
+    status = status_of(pid)
+    return status is not None and status.is_stopped
