@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +12,6 @@ from typing import Final
 from confluent_kafka import KafkaException
 
 from generator import journal, shapes
-from generator.clock import Clock
 from generator.config import GeneratorConfig
 from generator.outcomes import Ledger
 from generator.sender import Sender, Target
@@ -101,7 +101,6 @@ def produce(
     producer: int,
     start_ms: int,
     target: Target,
-    clock: Clock,
     stopped: Callable[[], bool],
     counters: Counters,
 ) -> Totals:
@@ -118,13 +117,13 @@ def produce(
             path = config.journal / f"{name}{journal.SUFFIX}"
             return journals.enter_context(journal.JournalWriter(path, journal_header(config, of, producer)))
 
-        sender = Sender(config, target, clock, writer(target, name))
+        sender = Sender(config, target, writer(target, name))
         updates = None
         if target.updates is not None:
             per_window = mst.updates_per_window(config.events_per_window, config.update_percent)
-            following = Sender(config, target.updates, clock, writer(target.updates, f"{name}-updates"))
+            following = Sender(config, target.updates, writer(target.updates, f"{name}-updates"))
             updates = _UpdateStream(mst.Updates(mst.UpdatePlan(plan, config.window, per_window)), following)
-        totals = _produce(config, producer, sst.ClickSequence(plan), sender, clock, stopped, counters, updates)
+        totals = _produce(config, producer, sst.ClickSequence(plan), sender, stopped, counters, updates)
         sender.finish(asdict(totals))
         return totals if updates is None else updates.added_to(totals)
 
@@ -178,19 +177,18 @@ def _produce(
     producer: int,
     sequence: sst.ClickSequence,
     sender: Sender,
-    clock: Clock,
     stopped: Callable[[], bool],
     counters: Counters,
     updates: _UpdateStream | None,
 ) -> Totals:
     shape = config.rate.build(config.events_per_event_second)
     tally = _Tally()
-    started = clock.monotonic_seconds()
+    started = time.monotonic()
     duration = None if config.limit.duration is None else config.limit.duration / 1000
     fatal = None
     try:
         while not stopped():
-            elapsed = clock.monotonic_seconds() - started
+            elapsed = time.monotonic() - started
             if duration is not None and elapsed >= duration:
                 break
             due = shapes.share_of(shape.events_by(elapsed), producer, config.producers) - tally.sends
@@ -248,9 +246,7 @@ class _Tally:
         )
 
 
-def flush_windows(
-    config: GeneratorConfig, target: Target, clock: Clock, newest_time_ms: int, first_number: int
-) -> Totals:
+def flush_windows(config: GeneratorConfig, target: Target, newest_time_ms: int, first_number: int) -> Totals:
     """Send one event per key, far enough ahead in event time to close all earlier windows."""
     window_end_ms = (newest_time_ms // config.window + 1) * config.window
     time_ms = window_end_ms + config.disorder.within + config.lateness.beyond + config.window
@@ -263,17 +259,17 @@ def flush_windows(
     name = "flush-updates" if target.is_updates else "flush"
     path: Path | None = None if config.journal is None else config.journal / f"{name}{journal.SUFFIX}"
     if path is None:
-        return _flush(config, target, clock, batch, None)
+        return _flush(config, target, batch, None)
     with journal.JournalWriter(path, journal_header(config, target, None)) as writer:
-        totals = _flush(config, target, clock, batch, writer)
+        totals = _flush(config, target, batch, writer)
         writer.finish(asdict(totals))
         return totals
 
 
 def _flush(
-    config: GeneratorConfig, target: Target, clock: Clock, batch: sst.SendBatch, writer: journal.JournalWriter | None
+    config: GeneratorConfig, target: Target, batch: sst.SendBatch, writer: journal.JournalWriter | None
 ) -> Totals:
-    sender, tally, fatal = Sender(config, target, clock, writer), _Tally(), None
+    sender, tally, fatal = Sender(config, target, writer), _Tally(), None
     tally.add(batch)
     try:
         sender.send(batch)

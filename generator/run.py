@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -18,7 +19,6 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from generator import journal, wire
-from generator.clock import Clock, SystemClock
 from generator.config import GeneratorConfig, GeneratorConfigError
 from generator.producer import Counters, Totals, flush_windows, produce
 from generator.sender import Target
@@ -76,39 +76,37 @@ def generate(
     *,
     stop: threading.Event | None = None,
     on_progress: OnProgress | None = None,
-    clock: Clock | None = None,
 ) -> GenerationSummary:
     """Send the configured load until its limit is reached or ``stop`` is set; blocking.
 
     Writes ``summary.json`` into the journal folder. Calls ``on_progress`` about twice per second from the calling
     thread. Raises GeneratorRunError.
     """
-    clock = clock or SystemClock()
     stop = stop or threading.Event()
-    start_ms = _start_ms(config, clock)
+    start_ms = _start_ms(config)
     target = _target(config)
     if config.journal is not None:
         _clear(config)
-    started = clock.monotonic_seconds()
+    started = time.monotonic()
     run = _in_threads if config.processes == 1 else _in_processes
-    totals = run(config, start_ms, target, clock, stop, on_progress)
+    totals = run(config, start_ms, target, stop, on_progress)
     if config.flush_windows and any(t.sends for t in totals):
         newest = max(t.newest_time_ms for t in totals)
         numbers = max(t.next_number for t in totals), max(t.next_update_number for t in totals)
-        totals.append(flush_windows(config, target, clock, newest, numbers[0]))
+        totals.append(flush_windows(config, target, newest, numbers[0]))
         if target.updates is not None:
-            totals.append(flush_windows(config, target.updates, clock, newest, numbers[1]))
-    summary = _summarise(config, start_ms, totals, clock.monotonic_seconds() - started)
+            totals.append(flush_windows(config, target.updates, newest, numbers[1]))
+    summary = _summarise(config, start_ms, totals, time.monotonic() - started)
     if config.journal is not None:
         (config.journal / "summary.json").write_text(json.dumps(asdict(summary), indent=1) + "\n", encoding="utf-8")
     return summary
 
 
-def _start_ms(config: GeneratorConfig, clock: Clock) -> int:
+def _start_ms(config: GeneratorConfig) -> int:
     if config.start == "epoch":
         return 0
     if config.start == "now":
-        return clock.now_ms() // config.window * config.window
+        return time.time_ns() // 1_000_000 // config.window * config.window
     return config.start
 
 
@@ -170,19 +168,18 @@ def _in_threads(
     config: GeneratorConfig,
     start_ms: int,
     target: Target,
-    clock: Clock,
     stop: threading.Event,
     on_progress: OnProgress | None,
 ) -> list[Totals]:
     counters = [Counters() for _ in range(config.producers)]
-    started = clock.monotonic_seconds()
+    started = time.monotonic()
 
     def show() -> None:
         if on_progress is not None:
             sent, acknowledged = sum(c.sent for c in counters), sum(c.acknowledged for c in counters)
-            on_progress(GenerationProgress(clock.monotonic_seconds() - started, sent, acknowledged))
+            on_progress(GenerationProgress(time.monotonic() - started, sent, acknowledged))
 
-    return _threads(config, range(config.producers), start_ms, target, clock, stop.is_set, counters, show)
+    return _threads(config, range(config.producers), start_ms, target, stop.is_set, counters, show)
 
 
 def _threads(
@@ -190,7 +187,6 @@ def _threads(
     producers: Iterable[int],
     start_ms: int,
     target: Target,
-    clock: Clock,
     asked_to_stop: Callable[[], bool],
     counters: list[Counters],
     show: Callable[[], None],
@@ -204,7 +200,7 @@ def _threads(
 
     with ThreadPoolExecutor(len(numbers), thread_name_prefix="producer") as pool:
         futures: list[Future[Totals]] = [
-            pool.submit(produce, config, number, start_ms, target, clock, stopped, counters[i])
+            pool.submit(produce, config, number, start_ms, target, stopped, counters[i])
             for i, number in enumerate(numbers)
         ]
         try:
@@ -221,14 +217,13 @@ def _in_processes(
     config: GeneratorConfig,
     start_ms: int,
     target: Target,
-    clock: Clock,
     stop: threading.Event,
     on_progress: OnProgress | None,
 ) -> list[Totals]:
     context = multiprocessing.get_context("spawn")
     stop_all = context.Event()
     shown = [(context.Value("q", 0), context.Value("q", 0)) for _ in range(config.processes)]
-    started = clock.monotonic_seconds()
+    started = time.monotonic()
     children, pipes = [], []
     for i in range(config.processes):
         reading, writing = context.Pipe(duplex=False)
@@ -246,7 +241,7 @@ def _in_processes(
                     stop_all.set()
                 if on_progress is not None:
                     sent, acknowledged = (sum(pair[side].value for pair in shown) for side in (0, 1))
-                    on_progress(GenerationProgress(clock.monotonic_seconds() - started, sent, acknowledged))
+                    on_progress(GenerationProgress(time.monotonic() - started, sent, acknowledged))
             try:
                 totals.extend(pipe.recv())
             except EOFError as error:
@@ -281,7 +276,7 @@ def _child(
         shown[0].value = sum(c.sent for c in counters)
         shown[1].value = sum(c.acknowledged for c in counters)
 
-    result.send(_threads(config, producers, start_ms, target, SystemClock(), asked_to_stop, counters, show))
+    result.send(_threads(config, producers, start_ms, target, asked_to_stop, counters, show))
 
 
 def _summarise(config: GeneratorConfig, start_ms: int, totals: list[Totals], seconds: float) -> GenerationSummary:

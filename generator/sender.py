@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -9,7 +10,6 @@ from typing import Final
 from confluent_kafka import Producer
 
 from generator import journal, wire
-from generator.clock import Clock
 from generator.config import GeneratorConfig
 from generator.outcomes import Ledger
 from generator.partitioning import partition_of
@@ -68,12 +68,9 @@ def client_options(config: GeneratorConfig) -> dict[str, str | int | float | boo
 class Sender:
     """Sends batches through one client and keeps the ledger of their outcomes."""
 
-    def __init__(
-        self, config: GeneratorConfig, target: Target, clock: Clock, writer: journal.JournalWriter | None
-    ) -> None:
+    def __init__(self, config: GeneratorConfig, target: Target, writer: journal.JournalWriter | None) -> None:
         self._config = config
         self._target = target
-        self._clock = clock
         rendered = wire.UpdateWire if target.is_updates else wire.ClickWire
         self._wire = rendered(target.all_keys, target.id_prefix(config))
         self._client = Producer(client_options(config))
@@ -85,7 +82,7 @@ class Sender:
         failed.
         """
         event_time = self._config.creation_timestamp == "event_time"
-        created_ms = -1 if event_time else self._clock.now_ms()
+        created_ms = -1 if event_time else time.time_ns() // 1_000_000
         if len(batch) == 0:
             return
         values = self._wire.render(batch.numbers, batch.keys, batch.times_ms, created_ms)
@@ -116,8 +113,8 @@ class Sender:
 
     def close(self) -> None:
         """Wait for outstanding reports until the flush deadline; sends without a report are then indeterminate."""
-        deadline = self._clock.monotonic_seconds() + self._config.delivery.flush_deadline / 1000
-        while self._client.flush(CLOSE_SLICE_SECONDS) > 0 and self._clock.monotonic_seconds() < deadline:
+        deadline = time.monotonic() + self._config.delivery.flush_deadline / 1000
+        while self._client.flush(CLOSE_SLICE_SECONDS) > 0 and time.monotonic() < deadline:
             self.ledger.settle()
         if len(self._client) > 0:
             self._client.purge()

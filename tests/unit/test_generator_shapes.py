@@ -1,23 +1,19 @@
-"""Rate shapes as integrals, driven by a manual clock."""
+"""Rate shapes as integrals over time."""
 
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 
 import pytest
 
-from generator.clock import ManualClock
 from generator.shapes import Burst, Constant, Max, Ramp, RateShape, share_of
 
 pytestmark = pytest.mark.unit
 
 
 def due_after(shape: RateShape, *steps_ms: int) -> list[float]:
-    clock, due = ManualClock(), []
-    for step in steps_ms:
-        clock.advance(step)
-        due.append(shape.events_by(clock.monotonic_seconds()))
-    return due
+    return [shape.events_by(elapsed_ms / 1000) for elapsed_ms in accumulate(steps_ms)]
 
 
 def test_a_constant_rate_is_linear() -> None:
