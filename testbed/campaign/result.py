@@ -63,16 +63,8 @@ class ReadBack(_Record):
     @classmethod
     def of(cls, effective: Effective, asked: Guarantee) -> ReadBack:
         """The read-back ``effective``, compared with the configured guarantee ``asked``."""
-        return cls(
-            guarantee=effective.guarantee,
-            evidence=effective.evidence,
-            commit_interval_seconds=effective.commit_interval_seconds,
-            transaction_timeout_seconds=effective.transaction_timeout_seconds,
-            checkpoint_mode=effective.checkpoint_mode,
-            session_timeout_seconds=effective.session_timeout_seconds,
-            heartbeat_interval_seconds=effective.heartbeat_interval_seconds,
-            mismatch=effective.mismatch(asked),
-        )
+        read = {name: getattr(effective, name) for name in cls.model_fields if name != "mismatch"}
+        return cls(**read, mismatch=effective.mismatch(asked))
 
 
 class RunResult(_Record):

@@ -27,6 +27,8 @@ from testbed.engines.sinks import Output, RetryFromCommitted, from_offset, open_
 OutputPlanner = Callable[[Sequence[Result | LateEvent]], Iterable[EmittedResult | LateEvent]]
 """Correct results -> the results to produce. The reference engine produces all of them, the mutant does not."""
 
+POLL_RECORDS_MAX = 2000
+POLL_SECONDS = 0.05
 READY = "ready"
 """A log line that begins with this word means that partitions are assigned and their state is restored."""
 _CALL_TIMEOUT_SECONDS = 60.0
@@ -142,14 +144,13 @@ class Job:
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": 50,
             "fetch.error.backoff.ms": 50,
-            **settings.consumer_options,
         }
 
     def _read(self) -> None:
         by_partition: dict[PartitionId, list[Record]] = {}
         ends: list[tuple[PartitionId, int]] = []
         ends_of_left_out: dict[PartitionId, int] = {}
-        for message in self._consumer.consume(self._settings.poll_records_max, self._settings.poll_seconds):
+        for message in self._consumer.consume(POLL_RECORDS_MAX, POLL_SECONDS):
             error, offset = message.error(), message.offset()
             partition = (message.topic() or "", message.partition() or 0)
             if error is not None:
@@ -250,16 +251,16 @@ class Job:
                 Output(
                     settings.output,
                     wire.key_bytes(result.key),
-                    wire.event_bytes(event_id, result.key, time_ms, settings.key_fields),
+                    wire.event_bytes(event_id, result.key, time_ms),
                     time_ms,
                 )
                 for event_id, time_ms in zip(result.ids, result.times_ms, strict=True)
             ]
         key = wire.key_bytes(result.key)
         if settings.operator == "running_aggregate":
-            whole = Output(settings.output, key, wire.running_bytes(result, settings.key_fields))
+            whole = Output(settings.output, key, wire.running_bytes(result))
             return [self._withdrawal(result), whole] if settings.emission == "cumulative" else [whole]
-        return [Output(settings.output, key, wire.result_bytes(result, settings.key_fields, settings.right_prefix))]
+        return [Output(settings.output, key, wire.result_bytes(result, settings.right_prefix))]
 
     def _withdrawal(self, result: Result) -> Output:
         return Output(self._settings.output, wire.key_bytes(result.key), None)
@@ -268,7 +269,7 @@ class Job:
         settings = self._settings
         prefix = settings.right_prefix
         topic = settings.late_updates if prefix is not None and is_right(event.id, prefix) else settings.late
-        return Output(topic, wire.key_bytes(event.key), wire.late_bytes(event, settings.key_fields, prefix))
+        return Output(topic, wire.key_bytes(event.key), wire.late_bytes(event, prefix))
 
     def _commit(self) -> None:
         if not self._decoders:
@@ -326,7 +327,7 @@ class Job:
             self._core.assign(partition, progress)
             is_left = self._settings.join is None or partition[0] == self._settings.inputs[0]
             prefix = None if is_left else self._settings.right_prefix
-            self._decoders[partition] = wire.Decoder(self._settings.key_fields, prefix, self._settings.where)
+            self._decoders[partition] = wire.Decoder(prefix, self._settings.where)
             starts.append(TopicPartition(*partition, progress.rebuild_from))
         self._consumer.assign(starts)
 

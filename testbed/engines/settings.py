@@ -91,8 +91,6 @@ class EngineSettings(BaseModel):
     """Topic to which undecodable input is copied unchanged; None: it is only logged."""
     group: str = "engine"
     guarantee: Guarantee = "exactly_once"
-    key_fields: tuple[str, ...] = ("page",)
-    """The fields by which events are grouped. Results have them under the same names."""
     operator: Operator = "tumbling"
     """The operation on events. A passthrough produces a result with id, key and time for each event; none is late."""
     emission: Emission = "final"
@@ -118,12 +116,6 @@ class EngineSettings(BaseModel):
     static_membership: bool = True
     """Whether a restarted instance gets its partitions at once (KIP-345). Otherwise the session of the dead member must
     time out first."""
-    poll_records_max: int = Field(default=2000, gt=0)
-    poll_seconds: float = Field(default=0.05, gt=0)
-    message_bytes_max: int = Field(default=8_000_000, gt=0)
-    """Size of the largest result; the broker's ``message.max.bytes`` must allow it."""
-    consumer_options: dict[str, str | int | float | bool] = {}
-    producer_options: dict[str, str | int | float | bool] = {}
 
     mutations: dict[Mutation, float] = {}
     """The mutant only: mutation -> share of results or ids."""

@@ -124,8 +124,8 @@ def producer_options(settings: EngineSettings) -> dict[str, Any]:
         "partitioner": "murmur2_random",
         "compression.type": "lz4",
         "linger.ms": 5,
-        "message.max.bytes": settings.message_bytes_max,
-        **settings.producer_options,
+        # The size of the largest result; the broker's `message.max.bytes` must allow it.
+        "message.max.bytes": 8_000_000,
     }
 
 
@@ -153,7 +153,7 @@ class _ExactlyOnce:
                 **producer_options(settings),
                 "transactional.id": name,
                 "transaction.timeout.ms": timeout_ms,
-                **({} if "message.timeout.ms" in settings.producer_options else {"message.timeout.ms": timeout_ms}),
+                "message.timeout.ms": timeout_ms,
             }
         )
         self._open = False

@@ -164,8 +164,6 @@ def start_query(session: SparkSession, settings: SparkSettings, checkpoint: Path
         # A start outside the log means lost input: fail instead of skipping it.
         "failOnDataLoss": "true",
     }
-    if settings.batch_records_max is not None:
-        source["maxOffsetsPerTrigger"] = str(settings.batch_records_max)
     sink = {
         "kafka.bootstrap.servers": settings.bootstrap_servers,
         "kafka.compression.type": "lz4",

@@ -31,8 +31,6 @@ class SparkSettings(RealEngineSettings):
 
     driver_memory_mb: int = Field(default=768, ge=512)
     state_store: StateStore = "memory"
-    batch_records_max: int | None = Field(default=None, gt=0)
-    """Maximum number of records in a micro-batch; None: no limit."""
 
     @classmethod
     def of(cls, settings: RealEngineSettings) -> Self:

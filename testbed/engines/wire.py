@@ -8,7 +8,6 @@ there are several.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -31,13 +30,11 @@ class FilteredOut(NamedTuple):
 class Decoder:
     """Decodes click events. One per partition, since consecutive events often share their time."""
 
-    def __init__(self, key_fields: Sequence[str], prefix: str | None = None, where: EventFilter | None = None) -> None:
+    def __init__(self, prefix: str | None = None, where: EventFilter | None = None) -> None:
         """``prefix``: added to every id, which then is a string."""
         self._field = None if where is None else where.field
         self._accepted_values = frozenset(() if where is None else map(_comparable, where.one_of))
         self._prefix = prefix
-        self._key_fields = tuple(key_fields)
-        self._single = self._key_fields[0] if len(self._key_fields) == 1 else None
         self._text = ""
         self._ms = 0
 
@@ -52,7 +49,7 @@ class Decoder:
                 self._ms = time_ms(text)
                 self._text = text
             event_id = event["id"]
-            key = (event[self._single],) if self._single else tuple(event[name] for name in self._key_fields)
+            key = (event["page"],)
         except (ValueError, KeyError, TypeError):
             return None
         if type(event_id) is not int and type(event_id) is not str:
@@ -73,10 +70,10 @@ def time_ms(text: str) -> int:
 
 def key_bytes(key: tuple[str, ...]) -> bytes:
     """Return the Kafka key of a cell."""
-    return json_bytes(key[0] if len(key) == 1 else list(key))
+    return json_bytes(key[0])
 
 
-def result_bytes(result: Result, key_fields: Sequence[str], right_prefix: str | None = None) -> bytes:
+def result_bytes(result: Result, right_prefix: str | None = None) -> bytes:
     """Return a ``PageStatistics`` record. Ids with the prefix ``right_prefix`` are those of updates."""
     clicks: tuple[EventId, ...] = result.ids
     updates: list[EventId] = []
@@ -84,7 +81,7 @@ def result_bytes(result: Result, key_fields: Sequence[str], right_prefix: str | 
         clicks = tuple(event_id for event_id in result.ids if not is_right(event_id, right_prefix))
         updates = [_bare(event_id, right_prefix) for event_id in result.ids if is_right(event_id, right_prefix)]
     return b'{%b,"windowStart":"%b","windowEnd":"%b","clickIds":[%b],"updateIds":[%b]}' % (
-        _fields(result.key, key_fields),
+        _page(result.key),
         timestamp_text(result.window_start_ms),
         timestamp_text(result.window_end_ms),
         _ids(clicks),
@@ -92,30 +89,30 @@ def result_bytes(result: Result, key_fields: Sequence[str], right_prefix: str | 
     )
 
 
-def running_bytes(result: Result, key_fields: Sequence[str]) -> bytes:
+def running_bytes(result: Result) -> bytes:
     """Return a result without a window: its key and ids."""
-    return b'{%b,"clickIds":[%b]}' % (_fields(result.key, key_fields), _ids(result.ids))
+    return b'{%b,"clickIds":[%b]}' % (_page(result.key), _ids(result.ids))
 
 
-def event_bytes(event_id: EventId, key: tuple[str, ...], time_ms: int, key_fields: Sequence[str]) -> bytes:
+def event_bytes(event_id: EventId, key: tuple[str, ...], time_ms: int) -> bytes:
     """Return a passthrough's result for an event: its id, time and key only."""
     return b'{"id":%b,"timestamp":"%b",%b}' % (
         json_bytes(event_id),
         timestamp_text(time_ms),
-        _fields(key, key_fields),
+        _page(key),
     )
 
 
-def late_bytes(event: LateEvent, key_fields: Sequence[str], right_prefix: str | None = None) -> bytes:
+def late_bytes(event: LateEvent, right_prefix: str | None = None) -> bytes:
     """Return a ``ClickUpdateEvent`` record of a late click, or of a late update."""
     if right_prefix is not None and is_right(event.id, right_prefix):
         return b'{%b,"clickId":0,"clickTimestamp":"1970-01-01T00:00:00.000","updateId":%b,"updateTimestamp":"%b"}' % (
-            _fields(event.key, key_fields),
+            _page(event.key),
             json_bytes(_bare(event.id, right_prefix)),
             timestamp_text(event.time_ms),
         )
     return b'{%b,"clickId":%b,"clickTimestamp":"%b","updateId":0,"updateTimestamp":"1970-01-01T00:00:00.000"}' % (
-        _fields(event.key, key_fields),
+        _page(event.key),
         json_bytes(event.id),
         timestamp_text(event.time_ms),
     )
@@ -135,8 +132,8 @@ def _comparable(value: object) -> object:
     return value if isinstance(value, str | int | float) else None
 
 
-def _fields(key: tuple[str, ...], key_fields: Sequence[str]) -> bytes:
-    return b",".join(b"%b:%b" % (json_bytes(n), json_bytes(v)) for n, v in zip(key_fields, key, strict=True))
+def _page(key: tuple[str, ...]) -> bytes:
+    return b'"page":%b' % json_bytes(key[0])
 
 
 def _ids(ids: tuple[EventId, ...]) -> bytes:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.unit
 
 def test_a_result_is_pgvals_page_statistics() -> None:
     result = Result(0, 60_000, ("/help",), (1, 7), (1, 13))
-    assert wire.result_bytes(result, ["page"]) == (
+    assert wire.result_bytes(result) == (
         b'{"page":"/help","windowStart":"1970-01-01T00:00:00.000","windowEnd":"1970-01-01T00:01:00.000",'
         b'"clickIds":[1,7],"updateIds":[]}'
     )
@@ -24,7 +24,7 @@ def test_a_result_is_pgvals_page_statistics() -> None:
 
 
 def test_a_late_event_is_pgvals_click_update_event() -> None:
-    assert wire.late_bytes(LateEvent(("/help",), 7, 13), ["page"]) == (
+    assert wire.late_bytes(LateEvent(("/help",), 7, 13)) == (
         b'{"page":"/help","clickId":7,"clickTimestamp":"1970-01-01T00:00:00.013","updateId":0,'
         b'"updateTimestamp":"1970-01-01T00:00:00.000"}'
     )
@@ -32,7 +32,7 @@ def test_a_late_event_is_pgvals_click_update_event() -> None:
 
 def test_a_joined_result_has_the_ids_of_both_under_their_own_names() -> None:
     result = Result(0, 60_000, ("/help",), (1, "update/1", 7, "update/invented-ff"), (1, 13, 14, 15))
-    assert json.loads(wire.result_bytes(result, ["page"], "update/")) == {
+    assert json.loads(wire.result_bytes(result, "update/")) == {
         "page": "/help",
         "windowStart": "1970-01-01T00:00:00.000",
         "windowEnd": "1970-01-01T00:01:00.000",
@@ -42,7 +42,7 @@ def test_a_joined_result_has_the_ids_of_both_under_their_own_names() -> None:
 
 
 def test_a_late_update_has_no_click() -> None:
-    assert wire.late_bytes(LateEvent(("/help",), "update/7", 13), ["page"], "update/") == (
+    assert wire.late_bytes(LateEvent(("/help",), "update/7", 13), "update/") == (
         b'{"page":"/help","clickId":0,"clickTimestamp":"1970-01-01T00:00:00.000","updateId":7,'
         b'"updateTimestamp":"1970-01-01T00:00:00.013"}'
     )
@@ -50,21 +50,20 @@ def test_a_late_update_has_no_click() -> None:
 
 def test_an_update_is_decoded_with_its_input_in_its_id() -> None:
     value = b'{"id":7,"timestamp":"1970-01-01T00:00:00.013","page":"/help","updatedBy":""}'
-    assert wire.Decoder(["page"], "update/").decode(3, value) == (3, ("/help",), 13, "update/7")
-    assert wire.Decoder(["page"]).decode(3, value) == (3, ("/help",), 13, 7)
+    assert wire.Decoder("update/").decode(3, value) == (3, ("/help",), 13, "update/7")
+    assert wire.Decoder().decode(3, value) == (3, ("/help",), 13, 7)
 
 
-def test_composite_keys_text_ids_and_empty_results() -> None:
-    result = Result(0, 60_000, ("/a", "eu"), ('e"1',), (1,))
-    assert json.loads(wire.result_bytes(result, ["page", "region"]))["clickIds"] == ['e"1']
-    assert wire.result_bytes(result, ["page", "region"]).startswith(b'{"page":"/a","region":"eu",')
-    assert wire.key_bytes(result.key) == b'["/a","eu"]'
-    assert b'"clickIds":[],' in wire.result_bytes(Result(0, 1, ("/a",), (), ()), ["page"])
+def test_text_ids_and_empty_results() -> None:
+    result = Result(0, 60_000, ("/a",), ('e"1',), (1,))
+    assert json.loads(wire.result_bytes(result))["clickIds"] == ['e"1']
+    assert wire.key_bytes(result.key) == b'"/a"'
+    assert b'"clickIds":[],' in wire.result_bytes(Result(0, 1, ("/a",), (), ()))
 
 
 def test_a_click_is_decoded() -> None:
     value = b'{"id":9223372036854775807,"timestamp":"1970-01-01T00:01:00.001","page":"/help","creationTimestamp":"x"}'
-    assert wire.Decoder(["page"]).decode(5, value) == (5, ("/help",), 60_001, 9223372036854775807)
+    assert wire.Decoder().decode(5, value) == (5, ("/help",), 60_001, 9223372036854775807)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +73,7 @@ def test_a_click_is_decoded() -> None:
      b'{"id":true,"timestamp":"1970-01-01T00:00:00","page":"/a"}', b"\xff"],
 )  # fmt: skip
 def test_an_undecodable_event_is_none(value: bytes | None) -> None:
-    assert wire.Decoder(["page"]).decode(0, value) is None
+    assert wire.Decoder().decode(0, value) is None
 
 
 @pytest.mark.parametrize(
