@@ -103,8 +103,7 @@ def _report(browser: Browser, state: Path, out: Path) -> None:
     file.write_text(page, encoding="utf-8")
     browser.window(1000, 1000)
     browser.open(file.as_uri())
-    _picture(browser, out / "report.png", 1400)
-    _picture(browser, out / "report-plots.png", 1300, "figure")
+    _picture(browser, out / "report.png", 1290)
 
 
 def _picture(browser: Browser, file: Path, height_max: int, beginning: str = "body") -> None:

@@ -123,8 +123,8 @@ def outputs_without_ids(progress: IngestProgress, outputs: Mapping[str, TopicCou
     """Return the output topics that have decoded results, none of which carries an id. Their configured field may name
     another list than that of the ids.
 
-    ``outputs``: counts of each output topic, if there are several. ``listed``: contributions in all results. If an
-    earlier version retired totals without the counts of outputs, a topic is returned only if no result has an id.
+    ``outputs``: counts of each output topic, if there are several. ``listed``: contributions in all results. If
+    ``outputs`` does not cover them, a topic is returned only if no result has an id.
     """
     having = {topic: it.read + it.outside for topic, it in outputs.items()}
     # SEMANTICS 4.22: with one output, or without counts by output, an id in any result ends the doubt.
@@ -175,11 +175,7 @@ def unmatched_outputs(
     outputs: Mapping[str, TopicCounts], counts: Mapping[str, int], matched: int, carried: int
 ) -> tuple[str, ...]:
     """Return the output topics in doubt: their results carry contributions, but (nearly) none of these is proven to
-    match an event, while contributions of other outputs are.
-
-    Totals that an earlier version retired lack the counts of outputs. A topic whose results matched only there is in
-    doubt until one of them matches again.
-    """
+    match an event, while contributions of other outputs are."""
     if matches_nothing(counts, matched, carried):
         return ()
     # SEMANTICS 4.23: copies of results of other topics are duplicates.
@@ -219,7 +215,7 @@ def set_aside_matched_by_chance(set_aside: Mapping[str, TopicCounts]) -> int:
 
 
 def _are_counted(inputs: Mapping[str, TopicCounts], counts: Mapping[str, int]) -> bool:
-    """Return whether the counts of the inputs cover all events. They lack events that an earlier version retired."""
+    """Return whether the counts of the inputs cover all events."""
     return sum(it.read for it in inputs.values()) >= counts.get("expected", 0)
 
 
@@ -348,8 +344,8 @@ def refuted_outputs(
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Return the output topics of which no contribution matches, and those of which nearly none does.
 
-    Contributions that are not compared yet count as right, as in `withdrawn`. Totals that an earlier version retired
-    lack the counts of outputs: then no topic is returned.
+    Contributions that are not compared yet count as right, as in `withdrawn`. If the counts of outputs do not cover all
+    contributions in results, no topic is returned.
     """
     if sum(it.read for it in outputs.values()) < carried:
         return frozenset(), frozenset()
