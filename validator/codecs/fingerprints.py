@@ -1,4 +1,4 @@
-"""The fingerprint terms of an id: Spark's ``xxhash64``, and a square. Facts of earlier versions have the same terms.
+"""The fingerprint terms of an id: Spark's ``xxhash64``, and a square. Stored facts hold them.
 
 XXH64 is specified at https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md.
 """

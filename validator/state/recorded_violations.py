@@ -6,11 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from validator.model.arrays import Ints, ints, is_one_of
+from validator.model.arrays import Ints, ints
 from validator.state.tables import StateTables, Table
 
 SUMMED_BY: Final = ("lookup_us", "class", "phase", "fault", "state", "provable_us")
@@ -46,15 +45,14 @@ class ViolationChange(NamedTuple):
     confirmed_now: int
 
 
-def confirmed_by(rows: pa.Table) -> Ints:
-    """Contributions confirmed by each row. A suspected row confirms none, even if an earlier version wrote a number."""
-    return np.where(is_one_of(rows["state"], "suspected"), 0, ints(rows["confirmed"], 0))
+def growth_of(rows: pa.Table) -> Ints:
+    """Contributions that each row confirms, less those that it retracts."""
+    return ints(rows["confirmed"], 0) - ints(rows["retracted"], 0)
 
 
 def summed(rows: pa.Table) -> list[dict[str, Any]]:
     """Sums of ``confirmed`` and ``retracted`` and the number of rows (``rows``), grouped by `SUMMED_BY`."""
-    sure = rows.set_column(rows.schema.get_field_index("confirmed"), "confirmed", pa.array(confirmed_by(rows)))
-    sums = sure.group_by(list(SUMMED_BY)).aggregate(
+    sums = rows.group_by(list(SUMMED_BY)).aggregate(
         [("confirmed", "sum"), ("retracted", "sum"), ("violation", "count")]
     )
     found: list[dict[str, Any]] = sums.rename_columns([*SUMMED_BY, "confirmed", "retracted", "rows"]).to_pylist()
@@ -65,14 +63,13 @@ def confirmed_since(tables: StateTables, since_us: int) -> list[ViolationChange]
     """The confirmations since an instant (microseconds), in time order. ``confirmed_now``: the value after the
     violation's last row."""
     rows: list[tuple[int, str, str, int]] = []
-    columns = ("lookup_us", "violation", "class", "state", "confirmed")
+    columns = ("lookup_us", "violation", "class", "confirmed")
     for part in tables.scan(Table.VIOLATIONS, columns, ds.field("lookup_us") >= since_us):
-        names = (part[name].to_pylist() for name in columns[:3])
-        rows += [row for row in zip(*names, confirmed_by(part).tolist(), strict=True) if row[3]]
+        rows += [row for row in zip(*(part[name].to_pylist() for name in columns), strict=True) if row[3]]
     confirmed_now: dict[str, int] = {}
     which = named({violation for _, violation, _, _ in rows})
-    for part in tables.scan(Table.VIOLATIONS, ("violation", "state", "confirmed", "retracted"), which) if rows else ():
-        grown = (confirmed_by(part) - ints(part["retracted"], 0)).tolist()
+    for part in tables.scan(Table.VIOLATIONS, ("violation", "confirmed", "retracted"), which) if rows else ():
+        grown = growth_of(part).tolist()
         for violation, growth in zip(part["violation"].to_pylist(), grown, strict=True):
             confirmed_now[violation] = confirmed_now.get(violation, 0) + growth
     return [
@@ -88,7 +85,7 @@ def newest_by_violation(tables: StateTables, where: ds.Expression | None = None)
     found: dict[str, RecordedViolation] = {}
     sums: dict[str, dict[str | None, int]] = {}
     for part in tables.scan(Table.VIOLATIONS, [*_COLUMNS, "confirmed", "retracted"], where):
-        grown = (confirmed_by(part) - ints(part["retracted"], 0)).tolist()
+        grown = growth_of(part).tolist()
         rows = zip(*(part[name].to_pylist() for name in _COLUMNS), grown, strict=True)
         for violation, batch, of_class, state, count, fault, growth in rows:
             of_faults = sums.setdefault(violation, {})

@@ -43,7 +43,7 @@ from validator.reconcile.lateness import Lateness
 from validator.state.acknowledgements import Acknowledgement
 from validator.state.known_facts import KnownFacts
 from validator.state.positions import MARK, REREAD, Positions, positions_of
-from validator.state.recorded_violations import began_us, confirmed_by, confirmed_since, summed
+from validator.state.recorded_violations import began_us, confirmed_since, growth_of, summed
 from validator.state.tables import StateTables, Table
 from validator.stream import unexamined
 from validator.stream.commit_rows import (
@@ -66,7 +66,7 @@ from validator.stream.void_facts import Rereads, marks_of, rereads_of, without_v
 LATEST_KEPT = 100
 """Number of latest violations that a restart restores."""
 
-_VIOLATION_COLUMNS: Final = ("batch", "lookup_us", "window_start_us", "key", "state", "count", "confirmed", "retracted")
+_VIOLATION_COLUMNS: Final = ("batch", "lookup_us", "window_start_us", "key", "count", "confirmed", "retracted")
 
 Mark = tuple[str, int, int]
 """Text, batch, and lookup instant of the batch (microseconds)."""
@@ -365,7 +365,7 @@ def _restore_violations(cells: Cells, name: str, parts: Iterable[pa.Table]) -> N
     for part in parts:
         rows = rows_of_derived(cells, part)
         columns = (rows, *(ints(part[column]) for column in ("batch", "lookup_us", "count")))
-        grown = confirmed_by(part) - ints(part["retracted"], 0)
+        grown = growth_of(part)
         found.append(tuple(column[rows >= 0] for column in (*columns, grown)))
     rows, batch, lookup_us, count, grown = (np.concatenate(columns) for columns in zip(*found, strict=True))
     np.add.at(cells.array(f"confirmed_{name}"), rows, grown)

@@ -15,14 +15,13 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from validator.config.model import Config
-from validator.model.arrays import ints
 from validator.model.frontier import Frontier
 from validator.model.progress import IngestProgress
 from validator.reconcile.cells import Cells
 from validator.reconcile.judge import VIOLATIONS
 from validator.state import identity
 from validator.state.positions import reread_mark
-from validator.state.recorded_violations import confirmed_by
+from validator.state.recorded_violations import growth_of
 from validator.state.tables import StateTables, Table
 from validator.stream.commit_rows import frontier_rows, mark_row
 from validator.stream.recovery import Recovered, recover, rows_of_derived, time_rules_of
@@ -72,9 +71,9 @@ def _recovered(tables: StateTables, config: Config) -> Recovered:
 def _confirmed_of_retired(tables: StateTables, cells: Cells) -> dict[Violation, int]:
     """Violation of a retired cell -> confirmed contributions, if any."""
     found: dict[Violation, int] = {}
-    columns = ("class", "window_start_us", "key", "lookup_us", "state", "confirmed", "retracted")
+    columns = ("class", "window_start_us", "key", "lookup_us", "confirmed", "retracted")
     for part in tables.scan(Table.VIOLATIONS, columns, ds.field("class").isin(list(VIOLATIONS))):
-        grown = (confirmed_by(part) - ints(part["retracted"], 0)).tolist()
+        grown = growth_of(part).tolist()
         named = zip(*(part[name].to_pylist() for name in columns[:3]), strict=True)
         for row, violation, growth in zip(rows_of_derived(cells, part).tolist(), named, grown, strict=True):
             if row < 0:

@@ -15,13 +15,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from validator.codecs.columns import UNDECODABLE
-from validator.model.arrays import ints
 from validator.model.classes import ViolationClass
 from validator.model.progress import IngestProgress
 from validator.model.wording import plural
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.violations import violation_id
-from validator.state.recorded_violations import confirmed_by
+from validator.state.recorded_violations import growth_of
 from validator.state.tables import StateTables, Table
 
 _CLASS: Final = ViolationClass.UNDECODABLE.value
@@ -89,9 +88,9 @@ class UnreadableResults:
         rows: dict[str, list[tuple[int, int, int, int]]] = {}
         columns = ("key", "batch", "count", "lookup_us")
         for part in self._tables.scan(
-            Table.VIOLATIONS, (*columns, "state", "confirmed", "retracted"), ds.field("class") == _CLASS
+            Table.VIOLATIONS, (*columns, "confirmed", "retracted"), ds.field("class") == _CLASS
         ):
-            grown = (confirmed_by(part) - ints(part["retracted"], 0)).tolist()
+            grown = growth_of(part).tolist()
             for name, *row in zip(*(part[column].to_pylist() for column in columns), grown, strict=True):
                 rows.setdefault(name, []).append(tuple(row))
         recorded = {}
