@@ -173,9 +173,6 @@ def test_an_acknowledgement_keeps_the_fault(tmp_path: Path) -> None:
     StateTables(tmp_path).append(rows_of(Table.VIOLATIONS, [row]), Table.VIOLATIONS, writer="test", version=1)
     acknowledge(tmp_path, "v", "seen")
     assert read(tmp_path)["v"] == Acknowledgement("v", "duplicate", 3, "seen", {"kill": 3}, batch=1)
-    old = {"violation": "w", "class": "missing", "count": 1, "reason": "before faults were kept"}
-    (tmp_path / "acknowledgements.jsonl").write_text(json.dumps(old) + "\n")
-    assert read(tmp_path)["w"].by_fault == {}
 
 
 def test_a_violation_of_an_unknown_minute_is_expected() -> None:
