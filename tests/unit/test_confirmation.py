@@ -11,7 +11,7 @@ from tests.unit.judged_run import JudgedRun
 from tests.unit.reconcile_rows import fact
 from validator.model.snapshot import FaultWindow
 from validator.state.acknowledgements import UnknownViolation, acknowledge
-from validator.state.tables import Table, rows_of
+from validator.state.tables import Table
 
 MINUTE = 60_000_000
 MISSING = frozenset({"missing"})
@@ -188,20 +188,6 @@ def test_a_retraction_reduces_the_hour_of_the_confirmation(
     assert run.record.recent.since(60, 86 * MINUTE) == ({"missing": 1} if taken_back == "old" else {})
     assert run.record.recent.since(24 * 60, 86 * MINUTE) == {"missing": 1}
     assert run.record.recent.since(24 * 60, 25 * 60 * MINUTE) == ({"missing": 1} if taken_back == "old" else {})
-
-
-def test_a_state_of_an_earlier_version_reports_suspected_violations_again(run: JudgedRun) -> None:
-    """In its rows of suspected violations, `confirmed` is not 0 but the number of suspected contributions."""
-    suspect(run, 10, "a", 1, 2)
-    [row] = [row for part in run.tables.scan(Table.VIOLATIONS) for row in part.to_pylist()]
-    before = JudgedRun(run.state.parent / "before")
-    before.judging.cells = run.judging.cells
-    table = rows_of(Table.VIOLATIONS, [{**row, "confirmed": 2}])
-    before.tables.append(table, Table.VIOLATIONS, writer="test", version=15)
-    before.restarted()
-    assert totals(before) == ({}, {}, {})
-    before.after(20)
-    assert totals(before) == ({CONTROL: 2}, {}, {"missing": 2})
 
 
 def test_only_missing_events_are_confirmed(run: JudgedRun, go_on: Callable[[JudgedRun], None]) -> None:

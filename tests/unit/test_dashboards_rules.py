@@ -164,7 +164,7 @@ def test_an_unpublished_runbook_links_to_the_page_of_the_sidecar() -> None:
     rules = yaml.safe_load(site.files(SETTINGS)[site.RULES_FILE])["groups"][1]["rules"]
     assert rules[0]["annotations"]["runbook_url"] == (
         '{{ with query (printf `streamproof_build_info{pipeline=%q,instance!=""}` .Labels.pipeline) }}'
-        '{{ with . | first }}{{ or .Labels.scheme "http" }}://{{ .Labels.instance }}'
+        "{{ with . | first }}{{ .Labels.scheme }}://{{ .Labels.instance }}"
         "/runbooks/StreamproofGuaranteeViolated{{ end }}"
         "{{ else }}docs/runbooks/StreamproofGuaranteeViolated.md{{ end }}"
     )
