@@ -24,7 +24,6 @@ from validator.stream.unexamined import Unexamined
 
 DAY_US = 86_400_000_000
 IN, OUT = PartitionId("in", 0), PartitionId("out", 0)
-COUNTS = ("cleanup_policy", "compacted_below", "compacted", "markers")
 
 
 def lookups(end: int) -> dict[PartitionId, Lookup]:

@@ -211,10 +211,10 @@ class Snapshot:
     settled_positions: tuple[SettledPositions, ...] = ()  # undecodable records that hide nothing
     unconsumed_overdue: int = 0  # as in `CellTotals`
     unconsumed_due_us: int | None = None  # instant since which the first of them is due
-    events_accounted: Mapping[str, int | None] = field(
+    events_accounted: Mapping[str, int] = field(
         default_factory=dict
     )  # what became of the events that were read; ``read``: their number. None: not known
-    answers_accounted: Mapping[str, int | None] = field(default_factory=dict)  # the same for all other records
+    answers_accounted: Mapping[str, int] = field(default_factory=dict)  # the same for all other records
     read_twice: ReadTwice = field(default_factory=ReadTwice)  # how much was read a second time
     coverage_differences: tuple[str, ...] = ()  # sums that do not hold, and second readings that differ
     processed_total: int | None = None  # largest number of processed contributions so far; None: not kept

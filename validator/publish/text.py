@@ -7,7 +7,7 @@ records are escaped (:mod:`validator.model.terminal`).
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from validator.model.snapshot import ViolationRecord

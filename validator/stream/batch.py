@@ -310,7 +310,7 @@ class BatchRunner:
         differs = progress.differences != self.progress.differences
         if moved or end is not None or differs or self._tick_is_due(lookup_us):
             found = summaries(facts) if moved and facts is not None else []
-            progress, offset_gaps = self._accounted(progress, lookups, found, counts)
+            progress, offset_gaps = self._accounted(progress, lookups, counts)
             offset_gaps = (*known.offset_gaps, *offset_gaps)
             # If no topic was recreated since the lookups, lookups and records are of the same topic.
             self._check_topics(self.brokers.topics(topics))
@@ -333,7 +333,6 @@ class BatchRunner:
         self,
         progress: IngestProgress,
         lookups: Mapping[PartitionId, Lookup],
-        found: Sequence[PartitionSummary],
         counts: Sequence[RangeCount],
     ) -> tuple[IngestProgress, tuple[OffsetGap, ...]]:
         """Account for offsets without a visible record. ``counts``: what the reader counted.
