@@ -1,5 +1,8 @@
 """Runs the parts of the test suite, each in its own pytest and within its time budget, and adds up their counts.
 
+There are two tiers. The first one has all tests that are not marked ``full``, and half of the random histories. ``all``
+before the parts asks for the second one, which has everything. A file or a test that is named runs whatever its tier.
+
 The last line is ``N passed, N failed, N skipped``. The exit status is 1 if a test failed or none ran.
 """
 
@@ -18,26 +21,40 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "build" / "test-results"
 
-# Seconds for each part, in the order in which they run: the fastest feedback first.
-BUDGET_SECONDS = {
-    "unit": 720,
-    "property": 1500,
-    "contract": 360,
-    "crash": 480,
-    "integration": 1500,
-    "e2e": 660,
-    "faults": 900,
-    "engines": 720,
-    "pages": 720,
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Seconds after which a part is stopped, in the first tier and with all its tests: about three times what it takes
+    on two quiet cores, for a busy machine."""
+
+    first_seconds: int
+    all_seconds: int
+
+
+# In the order in which they run: the fastest feedback first.
+PARTS = {
+    "unit": Part(540, 720),
+    "property": Part(480, 3600),
+    "contract": Part(240, 600),
+    "crash": Part(240, 1800),
+    "integration": Part(480, 3600),
+    "e2e": Part(240, 5400),
+    "faults": Part(240, 3600),
+    "engines": Part(240, 3600),
+    "pages": Part(240, 720),
 }
+# What the first tier is allowed to take on two quiet cores. A busy machine takes longer, so it is only reported.
+FIRST_TIER_SECONDS = 900
 # Parts that run in two processes, each with one file at a time: unit and property are bound by the CPU, and the tests
 # of integration mostly wait. A process that dies counts as a failure.
 SPLIT = {"unit", "property", "integration"}
 SPLIT_ARGUMENTS = ["-n", "2", "--dist", "loadfile", "--max-worker-restart", "0"]
 # A file that takes as long as a third of its part begins first. By default it would run last, beside an idle process.
 LONGEST = {"property": "tests/property/test_spark_core.py"}
-EXTENDED = "extended"
-EXTENDED_SECONDS = 9000  # on request only: long tests, and those not yet seen to pass on a quiet machine
+SEED = "STREAMPROOF_TEST_SEED"  # of the first random history; see tests/property/worlds.py
+WORLDS = "STREAMPROOF_WORLDS"  # size of a run of random histories; 2000 is the full one
 SELECTION_SECONDS = 900  # for files and tests named on the command line
 WIND_UP_SECONDS = 30  # for fixtures to stop their processes after their part exceeded its budget
 NO_TESTS_COLLECTED = 5
@@ -59,23 +76,20 @@ class Counts:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the parts that ``arguments`` begin with. Without parts, run the files and tests that they name, or else all
-    parts. Returns the exit status."""
-    if arguments[:1] == [EXTENDED]:
-        counts = run_part(EXTENDED, ["tests"], ["-m", EXTENDED, *arguments[1:]], EXTENDED_SECONDS)
-        print(counts, flush=True)
-        return int(counts.failed > 0 or counts == Counts())
-    parts, rest = split(arguments)
+    """Run the parts that ``arguments`` begin with, after ``all`` with all their tests. Without parts, run the files and
+    tests that they name, or else all parts. Returns the exit status."""
+    everything = arguments[:1] == [ALL]
+    parts, rest = split(arguments[1:] if everything else arguments)
+    histories = seeded(halved=bool(parts) and not everything)
+    started = time.monotonic()
     total = Counts()
     for part in parts:
-        paths, split_up = [f"tests/{part}"], SPLIT_ARGUMENTS if part in SPLIT else []
-        if part in LONGEST:
-            paths, split_up = [LONGEST[part], *paths], [*split_up, "--no-loadscope-reorder"]
-        total += run_part(part, paths, ["-m", f"not {EXTENDED}", *split_up, *rest], BUDGET_SECONDS[part])
-    if parts == list(BUDGET_SECONDS):
-        print(f"==> {EXTENDED}: not run; `scripts/test {EXTENDED}` runs the long tests that are marked so.", flush=True)
+        budget = PARTS[part].all_seconds if everything else PARTS[part].first_seconds
+        total += run_part(part, paths_of(part), [*selection(part, everything=everything), *rest], histories, budget)
     if not parts:
-        total += run_part("selection", [], rest, SELECTION_SECONDS)
+        total += run_part("selection", [], rest, histories, SELECTION_SECONDS)
+    if parts == list(PARTS) and not everything:
+        print(closing(time.monotonic() - started), flush=True)
     nothing_ran = total == Counts()
     if nothing_ran:
         print("No test ran, which counts as a failure.")
@@ -85,14 +99,56 @@ def main(arguments: list[str]) -> int:
 
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:
     """The parts to run, and the arguments for pytest. Without part names and paths, all parts run."""
-    count = next((i for i, argument in enumerate(arguments) if argument not in BUDGET_SECONDS), len(arguments))
+    count = next((i for i, argument in enumerate(arguments) if argument not in PARTS), len(arguments))
     parts, rest = arguments[:count], arguments[count:]
     if not parts and not any((ROOT / argument.partition("::")[0]).exists() for argument in rest if argument[:1] != "-"):
-        parts = list(BUDGET_SECONDS)
+        parts = list(PARTS)
     return parts, rest
 
 
-def run_part(name: str, paths: list[str], arguments: list[str], budget_seconds: int) -> Counts:
+def paths_of(part: str) -> list[str]:
+    """The folder of a part, after the file that begins first."""
+    return [*([LONGEST[part]] if part in LONGEST else []), f"tests/{part}"]
+
+
+def selection(part: str, *, everything: bool) -> list[str]:
+    """The arguments for pytest that choose the tests of a part, and the processes that they run in."""
+    tier = [] if everything else ["-m", "not full"]
+    order = ["--no-loadscope-reorder"] if part in LONGEST else []
+    return [*tier, *(SPLIT_ARGUMENTS if part in SPLIT else []), *order]
+
+
+def seeded(*, halved: bool) -> dict[str, str]:
+    """The variables that choose the random histories: those of the environment, else a seed from the commit."""
+    chosen = {SEED: commit_seed(), **({WORLDS: "1000"} if halved else {})}
+    chosen |= {name: os.environ[name] for name in (SEED, WORLDS) if name in os.environ}
+    print(f"==> random histories: {' '.join(f'{name}={chosen[name]}' for name in chosen)} repeats them", flush=True)
+    return chosen
+
+
+def commit_seed() -> str:
+    """A number from the commit's hash; 0 without git."""
+    try:
+        found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "0"
+    return str(int(found.stdout[:6], 16)) if found.returncode == 0 else "0"
+
+
+def closing(took_seconds: float) -> str:
+    """How long the first tier took, and what it has left out."""
+    text = f"==> first tier: {took_seconds:.0f} s. `scripts/test {ALL}` has the other tests and histories."
+    if took_seconds > FIRST_TIER_SECONDS:
+        text += (
+            f"\n==> WARNING: the first tier may take {FIRST_TIER_SECONDS} s on two quiet cores. If this machine is"
+            " quiet, mark its longest tests `full`."
+        )
+    return text
+
+
+def run_part(
+    name: str, paths: list[str], arguments: list[str], histories: dict[str, str], budget_seconds: int
+) -> Counts:
     """Run one part, print how it went, and count its tests."""
     if paths and not any(ROOT.joinpath(paths[-1]).rglob("test_*.py")):
         print(f"==> {name}: skipped, because there is no test in {paths[-1]} yet.", flush=True)
@@ -102,7 +158,7 @@ def run_part(name: str, paths: list[str], arguments: list[str], budget_seconds: 
     report.unlink(missing_ok=True)
     print(f"==> {name}: pytest {' '.join([*paths, *arguments])} (at most {budget_seconds} s)", flush=True)
     started = time.monotonic()
-    status = run_pytest([*paths, *arguments, f"--junit-xml={report}"], budget_seconds)
+    status = run_pytest([*paths, *arguments, f"--junit-xml={report}"], histories, budget_seconds)
     took = f"{time.monotonic() - started:.0f} s"
     counts = read_counts(report)
     if status is None:
@@ -117,10 +173,11 @@ def run_part(name: str, paths: list[str], arguments: list[str], budget_seconds: 
     return counts
 
 
-def run_pytest(arguments: list[str], budget_seconds: float) -> int | None:
+def run_pytest(arguments: list[str], histories: dict[str, str], budget_seconds: float) -> int | None:
     """The exit status of pytest, ``None`` if it exceeded its budget. All processes of its group have ended."""
     command = [sys.executable, "-m", "pytest", "-q", "-rs", *arguments]
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True)
+    environment = {**os.environ, **histories}
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         return process.wait(budget_seconds)
     except subprocess.TimeoutExpired:

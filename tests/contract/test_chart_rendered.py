@@ -80,9 +80,9 @@ def problems(manifests: str, release: str, schemas: Path) -> str:
     return subprocess.run(command, check=False, input=manifests, capture_output=True, text=True, timeout=300).stdout
 
 
-# A release takes some seconds of processor time: the default run checks the newest, `scripts/test extended` all.
+# A release takes some seconds of processor time: the default run checks the newest, `scripts/test all` all.
 @pytest.mark.parametrize(
-    "release", [*(pytest.param(r, marks=pytest.mark.extended) for r in RELEASES[:-1]), RELEASES[-1]]
+    "release", [*(pytest.param(r, marks=pytest.mark.full) for r in RELEASES[:-1]), RELEASES[-1]]
 )
 def test_manifests_are_valid(release: str, schemas: Path) -> None:
     assert problems("\n---\n".join(map(rendered, VALUES)), release, schemas) == ""

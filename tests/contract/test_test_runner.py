@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +25,7 @@ def broken(): raise RuntimeError
 def test_error(broken): pass
 """
 
+FIELDS = ("NAME", "EMAIL")
 Suite = Callable[..., ModuleType]
 
 
@@ -38,7 +41,9 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Suite:
         script = tmp_path / "scripts" / "lib" / "run_tests.py"
         script.parent.mkdir(parents=True)
         script.write_bytes(SOURCE.read_bytes())
-        (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider\n")
+        (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider\nmarkers = full: not in tier 1\n")
+        monkeypatch.setenv("STREAMPROOF_TEST_SEED", "1")
+        monkeypatch.delenv("STREAMPROOF_WORLDS", raising=False)
         spec = importlib.util.spec_from_file_location("run_tests", script)
         assert spec is not None
         assert spec.loader is not None
@@ -65,30 +70,71 @@ def test_outcomes_are_totalled_over_the_parts(suite: Suite, capfd: pytest.Captur
 
 
 def test_passed_tests_are_a_success(suite: Suite, capfd: pytest.CaptureFixture[str]) -> None:
-    assert suite(unit="def test_good(): pass").main([]) == 0
+    assert suite(crash="def test_good(): pass").main([]) == 0
     assert closing_line(capfd) == "1 passed, 0 failed, 0 skipped"
 
 
 @pytest.mark.parametrize(
     ("arguments", "passed"),
-    [(["unit"], 2), (["unit", "-k", "one"], 1), (["-k", "one"], 2), (["tests/unit/test_unit.py::test_one"], 1)],
+    [(["crash"], 2), (["crash", "-k", "one"], 1), (["-k", "one"], 2), (["tests/crash/test_crash.py::test_one"], 1)],
 )
 def test_arguments_select(suite: Suite, capfd: pytest.CaptureFixture[str], arguments: list[str], passed: int) -> None:
     text = "def test_one(): pass\ndef test_two(): pass"
-    assert suite(unit=text, crash=text).main(arguments) == 0
+    assert suite(contract=text, crash=text).main(arguments) == 0
     assert closing_line(capfd) == f"{passed} passed, 0 failed, 0 skipped"
 
 
-@pytest.mark.parametrize("arguments", [[], ["unit", "-k", "no_such_test"]])
+@pytest.mark.parametrize(
+    ("arguments", "passed"),
+    [([], 1), (["all"], 2), (["all", "crash"], 2), (["tests/crash/test_crash.py::test_long"], 1)],
+)
+def test_full_tests_run_only_in_the_second_tier_or_by_name(
+    suite: Suite, capfd: pytest.CaptureFixture[str], arguments: list[str], passed: int
+) -> None:
+    text = "import pytest\ndef test_short(): pass\n@pytest.mark.full\ndef test_long(): pass"
+    assert suite(crash=text).main(arguments) == 0
+    assert closing_line(capfd) == f"{passed} passed, 0 failed, 0 skipped"
+
+
+@pytest.mark.parametrize(("arguments", "worlds"), [([], "1000"), (["all"], None)])
+def test_the_first_tier_has_half_of_the_histories_and_their_seed_is_printed(
+    suite: Suite, capfd: pytest.CaptureFixture[str], arguments: list[str], worlds: str | None
+) -> None:
+    text = f"import os\ndef test_it(): assert os.environ.get('STREAMPROOF_WORLDS') == {worlds!r}"
+    assert suite(crash=text).main(arguments) == 0
+    assert "STREAMPROOF_TEST_SEED=1" in capfd.readouterr().out
+
+
+def test_the_seed_is_taken_from_the_commit(
+    suite: Suite, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    runner = suite(crash="import os\ndef test_it(): assert os.environ['STREAMPROOF_TEST_SEED'] != '1'")
+    monkeypatch.delenv("STREAMPROOF_TEST_SEED")
+    environment = {**os.environ, **{f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in FIELDS}}
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run(["git", "-C", tmp_path, *command], env=environment, check=True)
+    found = subprocess.run(["git", "-C", tmp_path, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    assert runner.main([]) == 0
+    assert f"STREAMPROOF_TEST_SEED={int(found.stdout[:6], 16)} " in capfd.readouterr().out
+
+
+def test_a_first_tier_above_its_time_is_reported(suite: Suite, capfd: pytest.CaptureFixture[str]) -> None:
+    runner = suite(crash="def test_one(): pass")
+    runner.FIRST_TIER_SECONDS = 0
+    assert runner.main([]) == 0
+    assert "WARNING: the first tier may take 0 s" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [[], ["crash", "-k", "no_such_test"]])
 def test_a_run_without_tests_is_a_failure(
     suite: Suite, capfd: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
-    assert suite(**({"unit": "def test_one(): pass"} if arguments else {})).main(arguments) == 1
+    assert suite(**({"crash": "def test_one(): pass"} if arguments else {})).main(arguments) == 1
     assert closing_line(capfd) == "0 passed, 0 failed, 0 skipped"
 
 
 def test_a_part_that_aborts_counts_as_failed(suite: Suite, capfd: pytest.CaptureFixture[str]) -> None:
-    assert suite(unit="import os\ndef test_exit(): os._exit(3)").main([]) == 1
+    assert suite(crash="import os\ndef test_exit(): os._exit(3)").main([]) == 1
     assert closing_line(capfd) == "0 passed, 1 failed, 0 skipped"
 
 
@@ -97,14 +143,14 @@ def test_a_part_over_its_budget_is_stopped_with_its_processes(
     suite: Suite, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     runner = suite(
-        unit="def test_good(): pass\n"
+        crash="def test_good(): pass\n"
         "def test_endless():\n"
         "    import pathlib, subprocess\n"
         "    process = subprocess.Popen(['sleep', '600'])\n"
         f"    pathlib.Path({str(tmp_path)!r}, 'pid').write_text(str(process.pid))\n"
         "    process.wait()\n"
     )
-    runner.BUDGET_SECONDS = {"unit": 3}
+    runner.PARTS = {"crash": runner.Part(3, 3)}
     assert runner.main([]) == 1
     said = capfd.readouterr().out
     assert "budget of 3 s" in said

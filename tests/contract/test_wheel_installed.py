@@ -16,7 +16,7 @@ from validator import __version__
 __all__ = ["pipeline", "spark"]
 ROOT = Path(__file__).parents[2]
 pytestmark = [
-    pytest.mark.extended,  # 16 packages are installed: minutes
+    pytest.mark.full,  # 16 packages are installed: minutes
     pytest.mark.timeout(1200),
 ]
 USERS_TEST = """

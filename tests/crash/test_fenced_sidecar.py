@@ -107,7 +107,7 @@ StateTables(pathlib.Path(sys.argv[1])).take_over()
 
 
 @needs_namespaces
-@pytest.mark.extended  # five starts of a sidecar: a minute and a half; the tests above cover the fence itself
+@pytest.mark.full  # five starts of a sidecar: a minute and a half; the tests above cover the fence itself
 @pytest.mark.timeout(900)
 def test_the_second_of_two_hosts_on_one_folder_is_refused(sidecars: Sidecars) -> None:
     state, view, other_lock = sidecars.state("shared"), sidecars.state("view"), sidecars.folder / "other-lock"

@@ -38,7 +38,7 @@ def test_the_sequence_has_every_failpoint() -> None:
     assert {step.split(":")[0] for step in (*STEPS, *AT_REST, *RETIRING)} == set(NAMES)
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.timeout(3000)
 def test_kills_at_every_step_leave_the_counts_of_an_undisturbed_run(sidecars: Sidecars) -> None:
     state, scraper = sidecars.state("killed"), Scraper()

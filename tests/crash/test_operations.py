@@ -77,7 +77,7 @@ def _same_as_undisturbed(sidecars: Sidecars, state: str) -> None:
     assert sidecars.report(state)["coverage"]["complete"]
 
 
-@pytest.mark.extended  # as above
+@pytest.mark.full  # as above
 def test_a_backup_of_a_running_sidecar_is_restored(sidecars: Sidecars, tmp_path: Path) -> None:
     """Copies are taken at several moments of a running sidecar. Each continues as if undisturbed."""
     load, copies = Load(sidecars), [f"copy-{number}" for number in range(3)]

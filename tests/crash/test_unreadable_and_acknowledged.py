@@ -13,7 +13,7 @@ from tests.crash.test_kill_at_every_step import killed
 from validator.cli.main import main
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.timeout(1200)
 def test_undecodable_results_are_reported_once_and_stay_acknowledged(sidecars: Sidecars) -> None:
     state = sidecars.state("killed")

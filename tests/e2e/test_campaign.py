@@ -54,7 +54,7 @@ def left(scratch: Path) -> list[tuple[int, str]]:
     return list(marked(str(scratch)))
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.timeout(1200)
 def test_a_killed_campaign_is_resumed_and_its_table_shows_the_cost_of_the_crash(tmp_path: Path) -> None:
     plan, scratch = tmp_path / "two.yaml", tmp_path / "scratch"

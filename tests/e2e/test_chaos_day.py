@@ -60,7 +60,7 @@ def test_two_faults_of_a_file_are_injected_healed_and_reported(tmp_path: Path) -
     assert re.match(r"process_pause on reference-worker-0\), from .* healed .* no violation after it", paused)
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_a_named_plan_is_injected_healed_and_reported(tmp_path: Path) -> None:
     # 95 s of control, 90 of failure and 90 of recovery.
@@ -72,7 +72,7 @@ def test_a_named_plan_is_injected_healed_and_reported(tmp_path: Path) -> None:
     assert re.match(r"process_kill on reference-worker-\d\), from .* healed .* no violation after it", told_line)
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(node.why_not_here() is not None, reason=f"networks of their own: {node.why_not_here()}")
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_the_packets_of_one_worker_are_delayed_by_a_named_plan(
     assert f"healed: {plan} on {name}-worker-0-node has ended" in running.said()
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_one_fault_of_the_catalogue_needs_no_file(tmp_path: Path) -> None:
     arguments = ("--engine", "reference:exactly_once", "--fault", "net_partition", "--seconds", "18")
@@ -113,7 +113,7 @@ def test_leaders_move_to_a_second_broker_and_back(tmp_path: Path) -> None:
     assert "no violation after it" in line_of("leader-move", running)
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_each_of_two_brokers_is_killed_and_started_again(tmp_path: Path) -> None:
     kills = [{"kind": "broker_kill", "target": name, "name": f"kill-{name}"} for name in ("broker-2", "broker")]
@@ -125,7 +125,7 @@ def test_each_of_two_brokers_is_killed_and_started_again(tmp_path: Path) -> None
         assert f"healed: kill-{name} on {name} has ended" in running.said()
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(disk.why_not_here() is not None, reason=f"disks of their own: {disk.why_not_here()}")
 def test_a_full_disk_stops_the_results_of_flink_until_it_is_healed(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_full_disk_stops_the_results_of_flink_until_it_is_healed(tmp_path: Pat
     assert not mounted_disks()
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(disk.why_not_here() is not None, reason=f"disks of their own: {disk.why_not_here()}")
 def test_a_demo_that_is_killed_during_a_full_disk_leaves_no_mount(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def mounted_disks() -> list[str]:
     return [line for line in Path("/proc/mounts").read_text().splitlines() if line.startswith("streamproof-demo ")]
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_a_plan_that_kills_two_workers_leaves_one_of_three(tmp_path: Path) -> None:
     # Ten kills, each 300 s after the start of the previous one.
@@ -173,7 +173,7 @@ def test_a_plan_that_kills_two_workers_leaves_one_of_three(tmp_path: Path) -> No
     assert re.search(r"FAULT failure: vogel-kill-2-10 on reference-worker-\d,reference-worker-\d", running.said())
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_a_demo_that_is_interrupted_during_a_fault_heals_it_and_leaves_nothing(tmp_path: Path) -> None:
     partition = {"kind": "net_partition", "target": "reference-link", "for": "10m"}
@@ -184,7 +184,7 @@ def test_a_demo_that_is_interrupted_during_a_fault_heals_it_and_leaves_nothing(t
         assert_nothing_left(running)
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_a_killed_broker_is_started_again_and_nothing_is_lost(tmp_path: Path) -> None:
     kill = {"kind": "broker_kill", "target": "broker"}
@@ -194,7 +194,7 @@ def test_a_killed_broker_is_started_again_and_nothing_is_lost(tmp_path: Path) ->
     assert "no violation after it" in line_of("broker-kill", running)
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_kafka_streams_survives_a_killed_worker_and_then_a_slow_link(tmp_path: Path) -> None:
     skip_without("kafka_streams")
@@ -215,7 +215,7 @@ def test_kafka_streams_survives_a_killed_worker_and_then_a_slow_link(tmp_path: P
     assert float(slow[1]) > 0.5
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_spark_pauses_for_as_long_as_its_clock_steps_back(tmp_path: Path) -> None:
     """Expectation: Spark waits for the time of day of its next batch, and loses nothing."""
@@ -228,7 +228,7 @@ def test_spark_pauses_for_as_long_as_its_clock_steps_back(tmp_path: Path) -> Non
     assert 15 < float(stopped[1]) < 60, told_line
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", ["kill", "pause", "none"])
 @pytest.mark.parametrize("engine", REGISTRY)

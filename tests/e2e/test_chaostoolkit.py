@@ -30,7 +30,7 @@ def answer_twice(servers, topic, value):
     assert producer.flush(30) == 0
 """
 
-pytestmark = [pytest.mark.extended, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

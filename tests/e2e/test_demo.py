@@ -126,7 +126,7 @@ def test_the_demo_reports_the_violations_of_its_kill(tmp_path: Path) -> None:
         assert_nothing_left(running)
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("hears_hangups")
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_killed_demo_leaves_no_process_and_the_next_one_removes_its_folder(tmp
         assert_nothing_left(second)
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_jvms_of_the_demo_unpack_into_its_folder(tmp_path: Path) -> None:
     with demo(tmp_path / "demo", "--seconds", "10") as running:

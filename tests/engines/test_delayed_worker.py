@@ -55,7 +55,7 @@ def listening(relay: NodeRelay) -> Iterator[EmbeddedBroker]:
     [
         ("kafka_streams", "exactly_once"),
         *(
-            pytest.param(name, guarantee, marks=pytest.mark.extended)
+            pytest.param(name, guarantee, marks=pytest.mark.full)
             for name, guarantee in [
                 ("kafka_streams", "at_least_once"),
                 ("flink", "exactly_once"),

@@ -26,7 +26,7 @@ from tests.engines.late_by_hand import LateByHand
 
 
 @pytest.mark.timeout(800)
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.parametrize(("join", "parallelism"), [("inner", 2), ("left", 3)])
 @pytest.mark.parametrize("name", ["spark", "storm"])
 def test_a_killed_join_loses_nothing(

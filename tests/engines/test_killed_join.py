@@ -39,7 +39,7 @@ BY_DEFAULT = ("kafka_streams", "left", 3, "exactly_once")
 @pytest.mark.parametrize(
     ("name", "join", "parallelism", "guarantee"),
     [
-        pytest.param(*case, marks=() if case == BY_DEFAULT else pytest.mark.extended)
+        pytest.param(*case, marks=() if case == BY_DEFAULT else pytest.mark.full)
         for name in ("kafka_streams", "flink")
         for case in ((name, *join) for join in JOINS)
     ],

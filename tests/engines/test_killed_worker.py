@@ -28,10 +28,10 @@ from tests.engines.killed_run import FLUSHING_EVENTS, KilledRun
     ("name", "guarantee"),
     [
         # The default run covers Kafka Streams with a join (test_killed_join.py) and a delayed worker.
-        pytest.param("kafka_streams", "exactly_once", marks=pytest.mark.extended),
-        pytest.param("kafka_streams", "at_least_once", marks=pytest.mark.extended),
+        pytest.param("kafka_streams", "exactly_once", marks=pytest.mark.full),
+        pytest.param("kafka_streams", "at_least_once", marks=pytest.mark.full),
         ("flink", "exactly_once"),
-        pytest.param("flink", "at_least_once", marks=pytest.mark.extended),
+        pytest.param("flink", "at_least_once", marks=pytest.mark.full),
     ],
 )
 def test_a_killed_worker_costs_what_the_guarantee_allows(

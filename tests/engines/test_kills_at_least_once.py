@@ -26,7 +26,7 @@ from tests.engines.judged import assert_sidecar_agrees
 from tests.engines.test_spark_engine import last_commit_seconds
 from tests.engines.topics import Answer, PacedLoad, Topics, now_ms, until
 
-pytestmark = [pytest.mark.extended, pytest.mark.timeout(1100)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1100)]
 KILLS = 5
 WINDOW_MS = 2_000
 COMMIT_SECONDS = 1.0

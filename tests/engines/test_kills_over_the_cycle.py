@@ -15,7 +15,7 @@ from testbed.engines.real import LOCAL
 from testbed.engines.settings import Guarantee
 from tests.engines.killed_run import FLUSHING_EVENTS, READY_SECONDS_MAX, KilledRun
 
-pytestmark = [pytest.mark.extended, pytest.mark.timeout(800)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(800)]
 KILLS = 5
 LOAD_SECONDS_MAX = 500
 """The load ends with the last kill, however slow the machine is."""

@@ -26,7 +26,7 @@ from testbed.engines.flink import FlinkEngine
 from testbed.engines.real import RealEngine
 from tests.engines.killed_run import FLUSHING_EVENTS, READY_SECONDS_MAX, SETTLE_SECONDS_MAX, KilledRun
 
-pytestmark = [pytest.mark.extended, pytest.mark.timeout(700)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(700)]
 
 
 @pytest.fixture

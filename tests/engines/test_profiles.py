@@ -16,7 +16,7 @@ from testbed.engines.real import timeouts
 from tests.engines.killed_run import READY_SECONDS_MAX, KilledRun
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("profile", "name", "commits_seconds", "logged"),

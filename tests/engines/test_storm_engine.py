@@ -82,7 +82,7 @@ def test_a_killed_worker_repeats_exactly_the_uncommitted_events(broker: Embedded
     assert (counted.missing, counted.duplicates) == (0, len(handled & again))
 
 
-@pytest.mark.extended
+@pytest.mark.full
 def test_a_late_click_goes_to_its_topic_and_nowhere_else(broker: EmbeddedBroker, tmp_path: Path) -> None:
     topics = Topics(broker, "storm-late", input_partitions=1)
     with StormEngine(settings_for(topics, "at_most_once"), tmp_path / "engine") as engine:

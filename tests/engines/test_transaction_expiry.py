@@ -20,7 +20,7 @@ from testbed.engines.flink import FlinkEngine
 from testbed.engines.real import Timeouts
 from tests.engines.killed_run import READY_SECONDS_MAX, SETTLE_SECONDS_MAX, KilledRun
 
-pytestmark = [pytest.mark.extended, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(420)]
 ATTEMPTS_MAX = 5
 LOAD_SECONDS = 100
 """An attempt takes up to 20 s."""

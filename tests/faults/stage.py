@@ -200,7 +200,7 @@ class Runner:
         return self.process.communicate(timeout=WITHIN_SECONDS)[0]
 
 
-KILLED = ("watchdog", pytest.param("heal", marks=pytest.mark.extended))
+KILLED = ("watchdog", pytest.param("heal", marks=pytest.mark.full))
 """What heals after a killed runner: its watchdog, or ``faults heal`` if the watchdog was killed too."""
 HEALERS = (*KILLED, "stopped")
 """The same, and a runner that is stopped by SIGTERM, which heals its own faults."""

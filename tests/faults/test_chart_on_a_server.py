@@ -15,7 +15,7 @@ from tests.faults.stage import wait_until
 from tests.kubernetes_tools import CHART, helm, needed
 
 pytestmark = [
-    pytest.mark.extended,
+    pytest.mark.full,
     pytest.mark.timeout(900),
     pytest.mark.skipif(
         not (API_SERVER and ETCD), reason="scripts/kubernetes-tools has built no kube-apiserver and etcd"

@@ -99,7 +99,7 @@ def test_no_connection_leaves_a_partitioned_namespace(stage: Stage, name: str) -
 
 @pytest.mark.parametrize(
     ("direction", "reaches_us"),
-    [("from", True), ("to", False), pytest.param("both", False, marks=pytest.mark.extended)],
+    [("from", True), ("to", False), pytest.param("both", False, marks=pytest.mark.full)],
 )
 def test_a_partition_one_way_lets_the_other_pass(stage: Stage, name: str, direction: str, reaches_us: bool) -> None:
     """A connection fails in both cases. Whether a datagram from inside arrives shows the direction."""
@@ -115,7 +115,7 @@ def test_a_partition_one_way_lets_the_other_pass(stage: Stage, name: str, direct
 @needs_peers
 @pytest.mark.parametrize(
     "direction",
-    ["to", pytest.param("from", marks=pytest.mark.extended), pytest.param("both", marks=pytest.mark.extended)],
+    ["to", pytest.param("from", marks=pytest.mark.full), pytest.param("both", marks=pytest.mark.full)],
 )
 def test_a_partial_partition_blocks_its_peers_only(stage: Stage, name: str, direction: str) -> None:
     with socket.create_server((_HOST, 0), backlog=100) as other:
@@ -182,9 +182,9 @@ LEFT = [
         ("partition", "namespace_partition", {}, "pfifo", []),
         ("partition-both", "namespace_partition", {"direction": "both"}, "pfifo", []),
         ("partition-peers", "namespace_partition", {"direction": "from", **_PEERS}, "htb", []),
-        ("partition-from", "namespace_partition", {"direction": "from"}, "pfifo", [pytest.mark.extended]),
-        ("partition-to-peers", "namespace_partition", _PEERS, "htb", [pytest.mark.extended]),
-        ("partition-both-peers", "namespace_partition", {"direction": "both", **_PEERS}, "htb", [pytest.mark.extended]),
+        ("partition-from", "namespace_partition", {"direction": "from"}, "pfifo", [pytest.mark.full]),
+        ("partition-to-peers", "namespace_partition", _PEERS, "htb", [pytest.mark.full]),
+        ("partition-both-peers", "namespace_partition", {"direction": "both", **_PEERS}, "htb", [pytest.mark.full]),
         ("bandwidth", "namespace_bandwidth", {"bytes_per_second": "50KB"}, "tbf", []),
         ("delay", "namespace_delay", {"delay": "500ms"}, "netem", []),
         ("loss", "namespace_loss", {"percent": 50}, LOST_BY, []),

@@ -19,7 +19,7 @@ from tests.faults.stage import HEALERS, Runner, Stage, abandoned, heal, wait_unt
 from tests.faults.test_pods import fault
 
 pytestmark = [
-    pytest.mark.extended,
+    pytest.mark.full,
     pytest.mark.timeout(300),
     pytest.mark.skipif(
         not (API_SERVER and ETCD), reason="scripts/kubernetes-tools has built no kube-apiserver and etcd"

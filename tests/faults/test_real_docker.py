@@ -25,7 +25,7 @@ from tests.faults.web_container import (
     WEB_BACK,
     answers,
     during,
-    extended,
+    full,
     log,
     target,
 )
@@ -81,9 +81,9 @@ def _endpoints(inspected: Any) -> dict[str, dict[str, Any]]:
     [
         ("container_disconnect", "watchdog"),
         ("container_pause", "heal"),
-        *(extended(kind, "watchdog") for kind in KINDS[:-1]),
-        *(extended(kind, "heal") for kind in KINDS if kind != "container_pause"),
-        *(extended(kind, "stopped") for kind in KINDS),
+        *(full(kind, "watchdog") for kind in KINDS[:-1]),
+        *(full(kind, "heal") for kind in KINDS if kind != "container_pause"),
+        *(full(kind, "stopped") for kind in KINDS),
     ],
 )
 def test_the_container_of_a_killed_runner_is_healed(docker: RealDocker, stage: Stage, kind: str, healer: str) -> None:
@@ -102,7 +102,7 @@ def test_only_the_named_network_is_disconnected(docker: RealDocker, stage: Stage
     wait_until(lambda: answers(docker), "it answers on both")
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.parametrize("policy", ["always", "unless-stopped", "on-failure"])
 def test_docker_does_not_restart_a_killed_container_before_healing(
     docker: RealDocker, stage: Stage, policy: str
@@ -114,7 +114,7 @@ def test_docker_does_not_restart_a_killed_container_before_healing(
     assert docker.inspect(NAME)["RestartCount"] == 0
 
 
-@pytest.mark.extended
+@pytest.mark.full
 def test_a_killed_container_is_healed_only_when_its_health_check_passes(docker: RealDocker, stage: Stage) -> None:
     ready = "rm -f /ready; busybox httpd -p 80 -h /; busybox sleep 1; echo > /ready; while :; do busybox sleep 9; done"
     check = {"Test": ["CMD-SHELL", "test -e /ready"], "Interval": 100_000_000, "Timeout": 10**9, "Retries": 1000}

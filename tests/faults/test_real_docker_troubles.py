@@ -15,7 +15,7 @@ from faults.errors import FaultRefused, NotHealed
 from faults.journal import read
 from tests.faults.real_docker import SERVER, RealDocker
 from tests.faults.stage import ROOT, STREAMPROOF, Stage, heal, wait_until
-from tests.faults.web_container import KINDS, NAME, SHOP, WEB_BACK, answers, during, extended, log, target
+from tests.faults.web_container import KINDS, NAME, SHOP, WEB_BACK, answers, during, full, log, target
 
 REFUSED_MAKES: dict[str, dict[str, Any]] = {
     "ended": {},
@@ -65,13 +65,13 @@ def test_a_container_that_is_named_twice_is_affected_once(docker: RealDocker, st
     assert log(docker) == ["start"]
 
 
-@pytest.mark.parametrize("kind", ["container_pause", extended("container_disconnect")])
+@pytest.mark.parametrize("kind", ["container_pause", full("container_disconnect")])
 def test_a_container_that_was_removed_needs_no_healing(docker: RealDocker, stage: Stage, kind: str) -> None:
     during(stage, {"kind": kind, "target": "web"}, lambda: docker.ask("DELETE", f"/containers/{NAME}?force=1"))
     assert stage.unhealed() == []
 
 
-@pytest.mark.extended
+@pytest.mark.full
 def test_a_paused_container_that_was_killed_needs_no_healing(docker: RealDocker, stage: Stage) -> None:
     during(stage, {"kind": "container_pause", "target": "web"}, lambda: docker.ask("POST", f"/containers/{NAME}/kill"))
     assert stage.unhealed() == []
@@ -87,7 +87,7 @@ def test_a_removed_container_is_reported_and_the_others_are_started(docker: Real
     wait_until(lambda: log(docker, "10.213.1.10") == ["start", "start"], "the other one was started")
 
 
-@pytest.mark.parametrize("kind", ["container_kill", extended("container_pause"), extended("container_disconnect")])
+@pytest.mark.parametrize("kind", ["container_kill", full("container_pause"), full("container_disconnect")])
 def test_containers_are_healed_when_docker_runs_again(docker: RealDocker, stage: Stage, kind: str) -> None:
     with pytest.raises(NotHealed) as caught:
         during(stage, {"kind": kind, "target": "web"}, docker.stop, limits={"healed_within": "100ms"})
@@ -101,7 +101,7 @@ def test_containers_are_healed_when_docker_runs_again(docker: RealDocker, stage:
     wait_until(lambda: answers(docker) and answers(docker, WEB_BACK), "it answers again at both addresses")
 
 
-@pytest.mark.parametrize("kind", [*map(extended, KINDS[:-1]), KINDS[-1]])
+@pytest.mark.parametrize("kind", [*map(full, KINDS[:-1]), KINDS[-1]])
 def test_a_restart_of_docker_during_a_fault_does_not_prevent_healing(
     docker: RealDocker, stage: Stage, kind: str
 ) -> None:
@@ -114,7 +114,7 @@ def test_a_restart_of_docker_during_a_fault_does_not_prevent_healing(
     wait_until(lambda: answers(docker) and answers(docker, WEB_BACK), "it answers again at both addresses")
 
 
-@pytest.mark.extended
+@pytest.mark.full
 def test_healing_waits_for_a_docker_that_is_being_started(docker: RealDocker, stage: Stage) -> None:
     def later() -> None:
         wait_until(lambda: any("heal_started" in e.states for e in read(stage.folder / "st").values()), "it heals")
@@ -132,10 +132,10 @@ def test_healing_waits_for_a_docker_that_is_being_started(docker: RealDocker, st
 @pytest.mark.parametrize(
     ("network", "hit", "more"),
     [
-        extended(SHOP, "runner", {"Hostname": "web"}),
-        extended("host", "runner", {}),
+        full(SHOP, "runner", {"Hostname": "web"}),
+        full("host", "runner", {}),
         (f"container:{NAME}", "runner", {"host": {"CgroupnsMode": "private"}}),
-        extended(f"container:{NAME}", NAME, {"host": {"CgroupnsMode": "private"}}),
+        full(f"container:{NAME}", NAME, {"host": {"CgroupnsMode": "private"}}),
     ],
     ids=["named", "on-host", "beside", "network-of"],
 )

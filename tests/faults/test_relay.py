@@ -106,7 +106,7 @@ def test_the_kernel_can_partition_a_relay(stage: Stage, name: str) -> None:
 
 
 @pytest.mark.parametrize("healer", HEALERS)
-@pytest.mark.parametrize("fault", [DELAY, pytest.param(_LOSS, marks=pytest.mark.extended)], ids=["delay", "loss"])
+@pytest.mark.parametrize("fault", [DELAY, pytest.param(_LOSS, marks=pytest.mark.full)], ids=["delay", "loss"])
 def test_the_relay_of_a_killed_runner_is_healed(stage: Stage, name: str, fault: dict[str, object], healer: str) -> None:
     def is_in() -> bool:
         return connect_seconds(stage) >= 0.3 if fault is DELAY else len(datagrams(stage)) < 300

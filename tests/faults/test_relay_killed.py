@@ -81,7 +81,7 @@ def test_a_fault_whose_relay_was_started_again_ends_there(stage: Stage, empty: s
         assert connect_seconds(stage) < 0.15
 
 
-@pytest.mark.parametrize("fault", [DELAY, pytest.param(CUT, marks=pytest.mark.extended)], ids=["delay", "cut"])
+@pytest.mark.parametrize("fault", [DELAY, pytest.param(CUT, marks=pytest.mark.full)], ids=["delay", "cut"])
 def test_a_run_whose_relay_was_killed_ends_with_the_next_one(
     stage: Stage, empty: str, fault: dict[str, object]
 ) -> None:

@@ -149,10 +149,10 @@ def test_a_runner_that_is_killed_at_any_step_leaves_no_fault_active(full: Stage,
 
 
 _SHORT = ("process_kill", "process_pause", "net_partition", "disk_full")
-MOST_EXTENDED = [kind if kind in _SHORT else pytest.param(kind, marks=pytest.mark.extended) for kind in FAULTS]
+MOST_FULL = [kind if kind in _SHORT else pytest.param(kind, marks=pytest.mark.full) for kind in FAULTS]
 
 
-@pytest.mark.parametrize("kind", MOST_EXTENDED)
+@pytest.mark.parametrize("kind", MOST_FULL)
 def test_a_stopped_runner_heals_its_faults(full: Stage, run: Run, kind: str) -> None:
     is_healthy = signs_of_health(full)[kind]
     runner = run(kind)
@@ -174,7 +174,7 @@ def test_a_stopped_runner_heals_before_it_ends(full: Stage, run: Run, number: si
     assert full.unhealed() == []
 
 
-@pytest.mark.parametrize("kind", MOST_EXTENDED)
+@pytest.mark.parametrize("kind", MOST_FULL)
 def test_heal_heals_faults_without_runner_and_watchdog(full: Stage, run: Run, kind: str) -> None:
     is_healthy = signs_of_health(full)[kind]
     runner = run(kind)

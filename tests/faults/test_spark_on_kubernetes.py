@@ -23,7 +23,7 @@ from tests.faults.test_chart_on_a_server import kubeconfig, may, release
 from tests.kubernetes_tools import CHART
 
 pytestmark = [
-    pytest.mark.extended,
+    pytest.mark.full,
     pytest.mark.timeout(600),
     pytest.mark.skipif(
         not (API_SERVER and ETCD), reason="scripts/kubernetes-tools has built no kube-apiserver and etcd"

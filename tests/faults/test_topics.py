@@ -242,7 +242,7 @@ def test_the_paused_broker_of_a_killed_runner_is_continued(
         (stage.folder / "broker.pid").unlink()  # the stage ends the processes of pid files
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.parametrize("healer", HEALERS)
 def test_the_killed_broker_of_a_killed_runner_is_started_again(stage: Stage, tmp_path: Path, healer: str) -> None:
     with EmbeddedBroker(folder=tmp_path / "broker") as broker:

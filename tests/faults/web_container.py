@@ -24,9 +24,9 @@ LINKED = {"IPAMConfig": {"IPv4Address": WEB_BACK}, "Aliases": ["web-back"], "Lin
 KINDS = ("container_kill", "container_pause", "container_restart", "container_disconnect")
 
 
-def extended(*values: Any) -> Any:
-    """Return a parameter that only `scripts/test extended` runs: the usual run covers another of its kind."""
-    return pytest.param(*values, marks=pytest.mark.extended)
+def full(*values: Any) -> Any:
+    """Return a parameter that only `scripts/test all` runs: the usual run covers another of its kind."""
+    return pytest.param(*values, marks=pytest.mark.full)
 
 
 def make_networks(docker: RealDocker) -> None:

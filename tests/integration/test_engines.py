@@ -147,7 +147,7 @@ def killed_under_load(bench: Bench, settings: EngineSettings, kills: int, instan
     return events + 6
 
 
-@pytest.mark.parametrize("instances", [pytest.param(1, marks=pytest.mark.extended), 2])
+@pytest.mark.parametrize("instances", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_exactly_once_through_kills(bench: Bench, instances: int) -> None:
     settings = bench.settings(guarantee="exactly_once", max_disorder_ms=1000)
     events = killed_under_load(bench, settings, 5, instances)

@@ -24,7 +24,7 @@ from tests.integration.sidecar_fixtures import answer, click
 from tests.kubernetes_tools import rendered
 
 pytestmark = [
-    pytest.mark.extended,  # Debian and 16 packages are downloaded and installed: minutes the first time
+    pytest.mark.full,  # Debian and 16 packages are downloaded and installed: minutes the first time
     pytest.mark.timeout(1500),
     pytest.mark.skipif(bool(image_tree.missing_tools()), reason=image_tree.missing_tools() or "-"),
 ]

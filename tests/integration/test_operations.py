@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(900)
 _HOUR_NS = 3_600_000_000_000
 
 
-@pytest.mark.extended  # the clock has its own tests: tests/unit/test_clock_of_a_run.py
+@pytest.mark.full  # the clock has its own tests: tests/unit/test_clock_of_a_run.py
 def test_a_step_of_the_clock_proves_no_loss(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock jumps an hour ahead while a result is due, and back: the result is not overdue."""
     wall = time.time_ns
@@ -35,7 +35,7 @@ def test_a_step_of_the_clock_proves_no_loss(pipeline: Pipeline, monkeypatch: pyt
     assert live.status == 0
 
 
-@pytest.mark.extended
+@pytest.mark.full
 def test_a_past_interval_is_verified_in_a_state_of_its_own(pipeline: Pipeline) -> None:
     """Verification from an instant on. Earlier results cause no violation. One of them may contain a missing id, so
     no loss is confirmed."""
@@ -80,7 +80,7 @@ def test_a_past_interval_is_verified_in_a_state_of_its_own(pipeline: Pipeline) -
         assert done.stdout.strip() == printed
 
 
-@pytest.mark.extended
+@pytest.mark.full
 def test_a_result_that_became_due_in_an_outage_is_not_missing(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

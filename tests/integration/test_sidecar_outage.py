@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(900)
 MISSING_SECONDS = 30.0
 
 
-@pytest.mark.extended
+@pytest.mark.full
 def test_a_sidecar_outlives_an_outage_of_its_brokers(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,7 +61,7 @@ def test_a_sidecar_outlives_an_outage_of_its_brokers(
         assert live.status == 0
 
 
-@pytest.mark.extended
+@pytest.mark.full
 def test_results_due_in_an_outage_get_their_time_afterwards(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +98,7 @@ def test_results_due_in_an_outage_get_their_time_afterwards(
     assert not (pipeline.state() / FILE).exists()
 
 
-@pytest.mark.extended
+@pytest.mark.full
 def test_an_outage_in_which_no_request_fails_proves_no_loss(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +129,7 @@ def test_an_outage_in_which_no_request_fails_proves_no_loss(
     assert not (pipeline.state() / FILE).exists()
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_brokers_that_fall_silent_are_named(
     how: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -125,7 +125,7 @@ def test_a_filling_disk_is_reported_with_its_free_bytes(pipeline: Pipeline, tmp_
     assert " bytes are free " in str(refused.value)
 
 
-@pytest.mark.extended
+@pytest.mark.full
 @pytest.mark.skipif(
     os.geteuid() != 0 or not Path("/sys/fs/ext4").is_dir() or shutil.which("mkfs.ext4") is None,
     reason="a file system of its own needs root, ext4 and mkfs.ext4",
@@ -179,7 +179,7 @@ def _live_until_it_ends(pipeline: Pipeline, act: Callable[[], object], state: st
         assert not any("start the sidecar again" in line for line in live.said)
 
 
-@pytest.mark.extended
+@pytest.mark.full
 def test_a_stop_does_not_wait_for_unreachable_brokers(spark: SparkSession, tmp_path: Path) -> None:
     """Spark's Kafka client waits a minute for brokers. After SIGTERM the sidecar must end within 30 s."""
     with EmbeddedBroker() as broker:

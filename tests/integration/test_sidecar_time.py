@@ -22,7 +22,7 @@ from tests.integration.sidecar_fixtures import (
     verdicts,
 )
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.extended]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.full]
 
 _FUTURE_SECONDS = 4_102_444_800
 

@@ -1,4 +1,4 @@
-"""Topics that are created, extended, deleted and truncated while a sidecar reads them."""
+"""Topics that are created, full, deleted and truncated while a sidecar reads them."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_retention_that_overtakes_a_running_reader_makes_the_verdict_unknown(
     assert live.status == 3
 
 
-@pytest.mark.extended
+@pytest.mark.full
 def test_output_that_expired_between_two_runs_proves_no_loss(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1))
@@ -197,7 +197,7 @@ def listed(pipeline: Pipeline) -> list[Report]:
     return found
 
 
-@pytest.mark.extended
+@pytest.mark.full
 def test_only_consecutive_failures_count(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sidecar runs for months: an old failure that was followed by successful batches must not end it."""
     monkeypatch.setattr(generations, "_TROUBLES_MAX", 1)
@@ -240,7 +240,7 @@ def _outcome(report: Report) -> dict[str, object]:
     return {name: report[name] for name in ("contributions", "results", "inputs", "cells", "verdicts", "reliability")}
 
 
-@pytest.mark.extended
+@pytest.mark.full
 def test_successive_runs_equal_one_run_over_all_records(pipeline: Pipeline) -> None:
     pipeline.create(inputs=2, outputs=2)
     for window in range(3):

@@ -161,7 +161,7 @@ UNUSABLE_SPARK = {
 """A fault of the section `spark` -> master, options, exit status, text."""
 
 
-@pytest.mark.extended  # Spark asks an absent master three times, for 20 s each
+@pytest.mark.full  # Spark asks an absent master three times, for 20 s each
 @pytest.mark.parametrize("fault", UNUSABLE_SPARK)
 def test_spark_that_cannot_start_on_a_cluster_is_explained(fault: str, pipeline: Pipeline, tmp_path: Path) -> None:
     master, options, status, expected = UNUSABLE_SPARK[fault]

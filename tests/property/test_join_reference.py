@@ -7,7 +7,6 @@ closes window 0.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -23,10 +22,11 @@ from tests.property.join_worlds import correct_join_history, faulty_join_history
 from tests.property.reference import Judgement, Violation
 from tests.property.strategies import PLAIN
 from tests.property.tiny import CLICKS, COUNTS, LATE, REJECTED, TIMING, UPDATES, Story, event, late, rejected, result
+from tests.property.worlds import seeds
 
 pytestmark = pytest.mark.property
 
-WORLDS = int(os.environ.get("STREAMPROOF_WORLDS", "2000")) // 8
+WORLDS = 250
 PLACES = (CLICKS, UPDATES, COUNTS, LATE, REJECTED)
 DROP = replace(TIMING, late_policy="drop")
 JOINS: tuple[Join, ...] = ("inner", "left")
@@ -209,7 +209,7 @@ def adds_up(judgement: Judgement) -> bool:
 @pytest.mark.parametrize("join", JOINS)
 def test_a_correct_join_is_never_accused_after_any_step(join: Join) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(WORLDS):
+    for seed in seeds(WORLDS):
         history = correct_join_history(Random(seed), join)
         assert not flaws(history), seed
         for judgement in each(history, join):
@@ -230,7 +230,7 @@ def test_a_correct_join_is_never_accused_in_generated_histories(rng: Random, joi
 @pytest.mark.parametrize("join", JOINS)
 def test_each_kind_of_broken_join_is_found(join: Join) -> None:
     found: Counter[str] = Counter()
-    for seed in range(WORLDS // 2):
+    for seed in seeds(WORLDS // 2):
         history = faulty_join_history(Random(seed), join, PLAIN)
         *_, last = each(history, join)
         assert adds_up(last), seed

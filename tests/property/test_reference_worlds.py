@@ -7,7 +7,6 @@ runs on the wall clock and has no batches. The reference reads its world in arbi
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -21,11 +20,12 @@ from tests.property.history import History, InputEvent, flaws
 from tests.property.packing import namespace_of, pack_histories, packed_cells, packed_counts
 from tests.property.reference import Judgement, Reference, classify_all, conclude
 from tests.property.strategies import PLAIN, PROMPT, causal_correct_history, compacted, drawn, faulty_history
+from tests.property.worlds import seeds
 
 pytestmark = pytest.mark.property
 
-WORLDS = int(os.environ.get("STREAMPROOF_WORLDS", "2000"))
-"""Number of random worlds. World n is generated from seed n."""
+WORLDS = 2000
+"""Number of random worlds. A world is generated from its seed."""
 KNOWN = {
     "processed", "late", "rejected", "duplicate", "misplaced", "unknown_id", "unresolved", "pending", "overdue",
     "blocked", "unconsumed", "dropped_late", "missing", "out_of_scope", "expected",
@@ -48,7 +48,7 @@ def holds_together(judgement: Judgement) -> bool:
 @pytest.mark.timeout(600)
 def test_a_correct_engine_is_never_accused_after_any_step() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(WORLDS):
+    for seed in seeds(WORLDS):
         history = causal_correct_history(Random(seed))
         assert not flaws(history), seed
         for judgement in classify_all(history):
@@ -119,7 +119,7 @@ def test_a_correct_engine_is_never_accused_in_generated_histories(history: Histo
 @pytest.mark.timeout(600)
 def test_each_kind_of_broken_engine_is_found() -> None:
     found: Counter[str] = Counter()
-    for seed in range(WORLDS // 4):
+    for seed in seeds(WORLDS // 4):
         history = faulty_history(Random(seed))
         assert not flaws(history), seed
         for judgement in classify_all(history):
@@ -131,7 +131,7 @@ def test_each_kind_of_broken_engine_is_found() -> None:
 @pytest.mark.timeout(600)
 def test_the_counts_of_a_run_read_to_its_end_do_not_depend_on_the_batches() -> None:
     """ "Another batch size or another order of arrival give the same final class counts": one batch, or many."""
-    for seed in range(WORLDS // 4):
+    for seed in seeds(WORLDS // 4):
         history = faulty_history(Random(seed), PLAIN)
         last = history.steps[-1]
         if any(at.next_offset < at.high_watermark for at in last.partitions):

@@ -17,6 +17,7 @@ from tests.property.sessions import session_case
 from tests.property.sliding import sliding_case
 from tests.property.spark_core import Judged, Run, time_rules_of
 from tests.property.spark_histories import Case, case
+from tests.property.worlds import seeds
 from tests.unit.memory_tables import MemoryTables
 from validator.core.totals import CellTotals
 from validator.state.tables import Table
@@ -39,7 +40,7 @@ class _Forgetful(Run):
 def cases() -> list[Case]:
     """Correct and broken engines, for each kind of oracle whose cells leave memory."""
     found: list[Case] = []
-    for seed in range(WORLDS):
+    for seed in seeds(WORLDS):
         causal = seed % 3 == 0
         found.append(case(seed, causal=causal, steps_most=STEPS_MOST))
         if seed % 3 == 1:
@@ -54,7 +55,7 @@ def cases() -> list[Case]:
 def cases_of_all() -> list[Case]:
     """A third of `cases`, and cases of sessions, of cells with one id each, and of compacted topics."""
     found = cases()[::3]
-    for seed in range(SAVED):
+    for seed in seeds(SAVED):
         causal = seed % 3 == 0
         found.append(session_case(seed, causal=causal, steps_most=STEPS_MOST))
         found.append(running_case(seed, causal=causal, steps_most=STEPS_MOST, cumulative=seed % 2 == 0))

@@ -23,6 +23,7 @@ from tests.property.persisted_violations import persisted, totals, wrongly_persi
 from tests.property.spark_agreement import Row, Tally, closing_differences, compare, unpersisted
 from tests.property.spark_core import Judged, rows_of
 from tests.property.spark_histories import Opinion, all_opinions, case
+from tests.property.worlds import scaled, seeds
 from validator.reconcile.judge import VIOLATIONS
 from validator.state.tables import StateTables
 from validator.stream import jars, session
@@ -82,9 +83,9 @@ def spark() -> SparkSession:
 @pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Group:
     """Every step of every history, judged by both."""
-    cases = [case(seed, causal=False, steps_most=STEPS_MOST) for seed in range(FAULTY)]
-    cases += [case(seed, causal=True, steps_most=STEPS_MOST) for seed in range(CAUSAL)]
-    cases += [case(seed, causal=seed % 2 == 0, steps_most=STEPS_MOST, compacts=True) for seed in range(COMPACTED)]
+    cases = [case(seed, causal=False, steps_most=STEPS_MOST) for seed in seeds(FAULTY)]
+    cases += [case(seed, causal=True, steps_most=STEPS_MOST) for seed in seeds(CAUSAL)]
+    cases += [case(seed, causal=seed % 2 == 0, steps_most=STEPS_MOST, compacts=True) for seed in seeds(COMPACTED)]
     # The reference runs in another process while the core works.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:
         opinions = beside.submit(all_opinions, cases)
@@ -98,7 +99,7 @@ def test_the_core_agrees_with_the_reference_after_every_step(group: Group, capsy
     with capsys.disabled():
         print(f"\n{tally}")
     assert tally.differences[:SHOWN] == [], tally.differences[:SHOWN]
-    assert tally.histories >= 2000
+    assert tally.histories >= scaled(2000)
     assert tally.exact > 5 * tally.provisional
     assert {name: tally.classes[name] for name in EXPECTED_CLASSES if tally.classes[name] < 10} == {}
 
@@ -129,7 +130,7 @@ def test_persisted_confirmed_violations_are_those_of_the_reference(
     broken = [number for number, opinions in enumerate(group.opinions) if any(found.confirmed for found in opinions)]
     differences: list[str] = []
     late = 0
-    for number in rng.sample(broken, REPLAYED):
+    for number in rng.sample(broken, scaled(REPLAYED)):
         steps = len(judged.cases[number].history.steps)
         since, until = sorted(rng.sample(range(steps + 1), 2))
         absent = dict.fromkeys(range(since, until), frozenset({"missing", "unknown_id"}))
@@ -151,16 +152,16 @@ def test_persisted_confirmed_violations_are_those_of_the_reference(
             late += step == until and (now - before).total() > 0
             before = now
     with capsys.disabled():
-        print(f"\n{REPLAYED} histories told, {late} with something confirmed as its suspicion ended")
+        print(f"\n{scaled(REPLAYED)} histories told, {late} with something confirmed as its suspicion ended")
     assert differences[:SHOWN] == []
-    assert late >= REPLAYED // 4
+    assert late >= scaled(REPLAYED) // 4
 
 
 def test_a_restart_restores_the_same_state(group: Group, capsys: pytest.CaptureFixture[str]) -> None:
     """Restart from the tables of a state folder, at random steps of random histories."""
     rng, judged = Random(7), group.judged
     differences: list[str] = []
-    numbers = rng.sample(range(len(judged.cases)), RESTARTS)
+    numbers = rng.sample(range(len(judged.cases)), scaled(RESTARTS))
     for number in numbers:
         upto = rng.randrange(len(judged.cases[number].history.steps))
         before, after = judged.restarted(number, upto)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -19,15 +18,16 @@ from tests.property.join_reference import Join
 from tests.property.spark_agreement import Tally, closing_differences, unpersisted
 from tests.property.spark_core import Judged, Row
 from tests.property.spark_histories import Opinion
+from tests.property.worlds import scaled, seeds
 from validator.reconcile.judge import VIOLATIONS
 
 pytestmark = [pytest.mark.property, pytest.mark.timeout(600)]
 
-MORE: Final = int(os.environ.get("STREAMPROOF_WORLDS", "2000")) // 2000
-CAUSAL: Final = 50 * MORE
-FAULTY: Final = 150 * MORE
+CAUSAL: Final = 50
+FAULTY: Final = 150
 """Histories per kind of join."""
 STEPS_MOST: Final = 5
+RESTARTS: Final = 10
 SHOWN: Final = 20
 EXPECTED_CLASSES: Final = (
     *("processed", "late", "rejected", "duplicate", "misplaced", "unknown_id", "overdue", "blocked", "pending"),
@@ -54,7 +54,7 @@ def joins(tmp_path_factory: pytest.TempPathFactory) -> Joins:
         join_case(seed, join, causal=causal, steps_most=STEPS_MOST)
         for join in kinds
         for causal, number in ((True, CAUSAL), (False, FAULTY))
-        for seed in range(number)
+        for seed in seeds(number)
     ]
     # The referees run in another process while the core works.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:
@@ -90,7 +90,7 @@ def test_a_correct_join_is_never_accused_after_any_step(joins: Joins) -> None:
 def test_a_restart_restores_the_same_state(joins: Joins) -> None:
     rng = Random(11)
     differences: list[str] = []
-    for number in rng.sample(range(len(joins.cases)), 10):
+    for number in rng.sample(range(len(joins.cases)), scaled(RESTARTS)):
         upto = rng.randrange(len(joins.rows[number]))
         before, after = joins.judged.restarted(number, upto)
         differences += closing_differences(joins.cases[number], before, after) + unpersisted(before, after)

@@ -7,7 +7,6 @@ a case.
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +24,7 @@ from tests.property.sliding import sliding_case
 from tests.property.spark_agreement import Tally, closing_differences, compare, unpersisted
 from tests.property.spark_core import Judged, Row
 from tests.property.spark_histories import Case, Opinion, all_opinions
+from tests.property.worlds import scaled, seeds
 from validator.reconcile.judge import VIOLATIONS
 
 pytestmark = [pytest.mark.property, pytest.mark.timeout(600)]
@@ -44,9 +44,8 @@ TWINS: Final[dict[str, Twin]] = {
     "session_window": session_case,
     "sliding_window": sliding_case,
 }
-MORE: Final = int(os.environ.get("STREAMPROOF_WORLDS", "2000")) / 2000
-CAUSAL: Final = int(60 * MORE)
-FAULTY: Final = int(120 * MORE)
+CAUSAL: Final = 60
+FAULTY: Final = 120
 STEPS_MOST: Final = 6
 RESTARTS: Final = 10
 SHOWN: Final = 20
@@ -74,7 +73,7 @@ def worlds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     cases = [
         twin(seed, causal=causal, steps_most=STEPS_MOST)
         for causal, number in ((True, CAUSAL), (False, FAULTY))
-        for seed in range(number)
+        for seed in seeds(number)
     ]
     # The referees run in another process while the core works.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:
@@ -111,7 +110,7 @@ def test_a_correct_engine_is_never_accused_after_any_step(worlds: Worlds) -> Non
 def test_a_restart_restores_the_same_state(worlds: Worlds) -> None:
     rng = Random(11)
     differences: list[str] = []
-    for number in rng.sample(range(len(worlds.cases)), RESTARTS):
+    for number in rng.sample(range(len(worlds.cases)), scaled(RESTARTS)):
         upto = rng.randrange(len(worlds.rows[number]))
         before, after = worlds.judged.restarted(number, upto)
         differences += closing_differences(worlds.cases[number], before, after) + unpersisted(before, after)

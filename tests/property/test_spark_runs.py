@@ -8,7 +8,6 @@ facts.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +27,7 @@ from tests.property.spark_core import Judged, Run, time_rules_of
 from tests.property.spark_histories import Case, Opinion, case, in_runs, opinions
 from tests.property.strategies import PAUSING
 from tests.property.test_settled_cells import persisted, totals
+from tests.property.worlds import seeds
 from tests.unit.memory_tables import MemoryTables
 from validator.core.totals import CellTotals
 from validator.reconcile.judge import VIOLATIONS
@@ -44,7 +44,7 @@ TWINS: Final[dict[str, Callable[..., Case]]] = {
 }
 WORLDS: Final = 6
 """Histories per twin."""
-MORE_WORLDS: Final = int(os.environ.get("STREAMPROOF_WORLDS", "2000")) // 40
+MORE_WORLDS: Final = 50
 STEPS_MOST: Final = 14
 SECOND_US: Final = 1_000_000
 SLOWER: Final = SECOND_US // 64
@@ -203,11 +203,12 @@ def played(name: str, seeds: Sequence[int], folder: Path) -> Seen:
 
 
 @pytest.mark.parametrize("name", sorted(TWINS))
-@pytest.mark.parametrize("number", [WORLDS, pytest.param(MORE_WORLDS, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("number", [WORLDS, pytest.param(MORE_WORLDS, marks=pytest.mark.full)])
 def test_later_runs_and_retired_cells(
     name: str, number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen = played(name, range(number), tmp_path)
+    seen = played(name, seeds(number), tmp_path)
+    number = seen.histories
     with capsys.disabled():
         print(f"\n{name}: {seen}")
     assert seen.differences[:SHOWN] == []
