@@ -81,9 +81,7 @@ def problems(manifests: str, release: str, schemas: Path) -> str:
 
 
 # A release takes some seconds of processor time: the default run checks the newest, `scripts/test all` all.
-@pytest.mark.parametrize(
-    "release", [*(pytest.param(r, marks=pytest.mark.full) for r in RELEASES[:-1]), RELEASES[-1]]
-)
+@pytest.mark.parametrize("release", [*(pytest.param(r, marks=pytest.mark.full) for r in RELEASES[:-1]), RELEASES[-1]])
 def test_manifests_are_valid(release: str, schemas: Path) -> None:
     assert problems("\n---\n".join(map(rendered, VALUES)), release, schemas) == ""
 

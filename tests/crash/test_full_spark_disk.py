@@ -12,6 +12,7 @@ import pytest
 from tests.crash.sidecars import PROCESS_SECONDS_MAX, Sidecars
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="a small file system needs root on Linux")
 def test_the_full_disk_is_named_in_the_last_line(sidecars: Sidecars, tmp_path: Path) -> None:
     disk = tmp_path / "disk"

@@ -15,6 +15,7 @@ import pytest
 from testbed.processes import OwnedProcess
 from tests.crash import history
 from tests.crash.sidecars import PROCESS_SECONDS_MAX, Sidecars, await_no_orphan, jvm_of, until
+from tests.tiers import full
 
 ROOT = Path(__file__).parents[2]
 TRACES = ("Exception", "Traceback", "py4j", "ERROR", "Error", "\tat ")
@@ -44,10 +45,10 @@ def has_child(process: OwnedProcess, what: str) -> bool:
 @pytest.mark.parametrize(
     ("number", "moment"),
     [
-        (signal.SIGTERM, "the JVM starts"),
-        (signal.SIGTERM, "the first batch"),
+        full(signal.SIGTERM, "the JVM starts"),
+        full(signal.SIGTERM, "the first batch"),
         (signal.SIGTERM, "a report is there"),
-        (signal.SIGINT, "the first batch"),
+        full(signal.SIGINT, "the first batch"),
     ],
 )
 def test_a_signal_to_all_processes_ends_the_sidecar_with_its_verdict(
@@ -77,6 +78,7 @@ def test_a_signal_to_all_processes_ends_the_sidecar_with_its_verdict(
     assert not (sidecars.state("interrupted") / "endpoint.json").exists()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 def test_spark_does_not_take_ctrl_c_from_the_sidecar() -> None:
     """PySpark's context sets a handler that raises KeyboardInterrupt. The session starts with that of the sidecar."""
@@ -97,6 +99,7 @@ session.start("handler", "local[1]", jars.resolve(pathlib.Path(jars.__file__).wi
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "launch",
@@ -135,6 +138,7 @@ def is_alive(pid: int) -> bool:
     return answer.stdout.strip()[:1] not in ("", "Z")
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_ctrl_c_or_a_closed_terminal_ends_the_sidecar_with_its_verdict(
@@ -155,6 +159,7 @@ def test_ctrl_c_or_a_closed_terminal_ends_the_sidecar_with_its_verdict(
     assert not (sidecars.state("interrupted") / "endpoint.json").exists()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_a_killed_jvm_is_reported_in_one_sentence(sidecars: Sidecars) -> None:
     history.append(sidecars.servers, history.clicks(sidecars.name, range(2)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from random import Random
@@ -19,7 +20,6 @@ STEPS = (
     "before_facts:1",
     "after_judging:1",
     "after_facts:1",
-    "after_facts:1:jvm",
     "after_violations:1:jvm",
     "after_verdicts:1",
     "before_publishing:1",
@@ -38,19 +38,42 @@ def test_the_sequence_has_every_failpoint() -> None:
     assert {step.split(":")[0] for step in (*STEPS, *AT_REST, *RETIRING)} == set(NAMES)
 
 
-@pytest.mark.full
-@pytest.mark.timeout(3000)
+@pytest.mark.timeout(1200)
 def test_kills_at_every_step_leave_the_counts_of_an_undisturbed_run(sidecars: Sidecars) -> None:
+    """One state is killed in its batches, another one at the end of its run and in retirements, side by side."""
+    append(sidecars, range(12))
+    with ThreadPoolExecutor(1) as beside:
+        in_batches = beside.submit(killed_in_batches, sidecars)
+        assert sidecars.once("undisturbed") == 1
+        for step in AT_REST:
+            killed(sidecars, "rested", step)
+        for step in RETIRING:
+            killed(sidecars, "rested", step, *RETENTION)
+        assert sidecars.once("rested", *RETENTION) == 1
+        in_batches.result()
+    assert totals_of(sidecars, "rested") == totals_of(sidecars, "undisturbed")
+    assert_same(sidecars, "batches", "undisturbed")
+
+
+def killed_in_batches(sidecars: Sidecars) -> None:
+    for step in STEPS:
+        killed(sidecars, "batches", step)
+    assert sidecars.once("batches") == 1
+
+
+@pytest.mark.full  # the test above has a kill at every step
+@pytest.mark.timeout(3000)
+def test_random_kills_and_a_retraction_leave_the_counts_of_an_undisturbed_run(sidecars: Sidecars) -> None:
     state, scraper = sidecars.state("killed"), Scraper()
     append(sidecars, range(12))
     with scraper.watching(state):
-        for step in STEPS:
-            killed(sidecars, step)
+        for step in (*STEPS, "after_facts:1:jvm"):
+            killed(sidecars, "killed", step)
         append(sidecars, range(12, 24))
         for seed in (1, 2):
             killed_at_random(sidecars, state, Random(seed))
         for step in AT_REST:
-            killed(sidecars, step)
+            killed(sidecars, "killed", step)
         # The next run confirms contributions of window 24 as missing. The results appended after it retract them.
         append(sidecars, range(24, 26), answered=range(25, 26))
         sidecars.once("killed")
@@ -58,21 +81,19 @@ def test_kills_at_every_step_leave_the_counts_of_an_undisturbed_run(sidecars: Si
         status = sidecars.once("killed")
     assert scraper.scrapes > 0
     assert scraper.falls == []
-
     assert sidecars.once("undisturbed") == status == 1
-    assert sidecars.verdicts("killed") == sidecars.verdicts("undisturbed")
-    assert sidecars.violations("killed") == sidecars.violations("undisturbed")
-    totals = totals_of(sidecars, "killed")
-    assert totals == totals_of(sidecars, "undisturbed")
-    facts = sidecars.facts("killed")
-    assert facts == sidecars.facts("undisturbed")
-    assert sum(count for (side, *_), count in facts.items() if side == "input") == totals["inputs"]["read"]
-    assert sidecars.report("killed")["coverage"]["complete"]
+    assert_same(sidecars, "killed", "undisturbed")
 
-    for step in RETIRING:
-        killed(sidecars, step, *RETENTION)
-    assert sidecars.once("killed", *RETENTION) == 1
-    assert totals_of(sidecars, "killed") == totals
+
+def assert_same(sidecars: Sidecars, one: str, other: str) -> None:
+    assert sidecars.verdicts(one) == sidecars.verdicts(other)
+    assert sidecars.violations(one) == sidecars.violations(other)
+    totals = totals_of(sidecars, one)
+    assert totals == totals_of(sidecars, other)
+    facts = sidecars.facts(one)
+    assert facts == sidecars.facts(other)
+    assert sum(count for (side, *_), count in facts.items() if side == "input") == totals["inputs"]["read"]
+    assert sidecars.report(one)["coverage"]["complete"]
 
 
 def append(sidecars: Sidecars, windows: range, answered: range | None = None) -> None:
@@ -83,10 +104,10 @@ def append(sidecars: Sidecars, windows: range, answered: range | None = None) ->
     history.append(sidecars.servers, both)
 
 
-def killed(sidecars: Sidecars, step: str, *arguments: str) -> None:
-    status = sidecars.once("killed", *arguments, failpoint=step)
+def killed(sidecars: Sidecars, state: str, step: str, *arguments: str) -> None:
+    status = sidecars.once(state, *arguments, failpoint=step)
     expected = JVM_ENDED if step.endswith(":jvm") else KILLED
-    assert status == expected, f"{step}: {(sidecars.folder / 'killed.log').read_text()[-2000:]}"
+    assert status == expected, f"{step}: {(sidecars.folder / f'{state}.log').read_text()[-2000:]}"
 
 
 def killed_at_random(sidecars: Sidecars, state: Path, random: Random) -> None:

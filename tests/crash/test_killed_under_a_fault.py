@@ -20,6 +20,7 @@ TICK_SECONDS = 0.5
 WINDOW = "250ms"
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_a_sidecar_killed_during_a_fault_reports_it_as_an_undisturbed_one(pipeline: Pipeline) -> None:
     faults = f"{pipeline.name}-faults"

@@ -22,6 +22,7 @@ from tests.crash.sidecars import (
 from validator.state.lock import StateLocked, acquire
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_a_second_sidecar_is_refused_until_driver_and_jvm_have_ended(sidecars: Sidecars) -> None:
     state = sidecars.state("one")

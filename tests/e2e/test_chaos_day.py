@@ -45,6 +45,7 @@ def line_of(name: str, running: Demo) -> str:
     return found[1]
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_two_faults_of_a_file_are_injected_healed_and_reported(tmp_path: Path) -> None:
     # Exactly once, so that neither fault may cause violations.
@@ -103,6 +104,7 @@ def test_one_fault_of_the_catalogue_needs_no_file(tmp_path: Path) -> None:
     assert "no violation after it" in line_of("net-partition", running)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_leaders_move_to_a_second_broker_and_back(tmp_path: Path) -> None:
     arguments = ("--engine", "reference:exactly_once", "--fault", "leader_move", "--seconds", "15")

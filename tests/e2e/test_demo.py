@@ -147,6 +147,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, line: str, number: s
         assert_nothing_left(running)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_a_killed_demo_leaves_no_process_and_the_next_one_removes_its_folder(tmp_path: Path) -> None:
     with demo(tmp_path / "demo", "--seconds", "10") as first:

@@ -35,6 +35,7 @@ from testbed.engines.base import MutantEngine
 from testbed.engines.mutations import OF_A_RESULT, AppliedMutation, Mutation
 from testbed.engines.settings import EngineSettings
 from tests.integration.sidecar_fixtures import Pipeline, Run
+from tests.tiers import full
 from validator.reconcile.compare import IDS_KEPT
 from validator.state.tables import StateTables, Table
 
@@ -277,6 +278,8 @@ TRIALS: Final = {
 Case = tuple[str, Deeds]
 """Name of the trial, and the mutations of the mutant."""
 CASES: Final = [(name, deeds) for name, trial in TRIALS.items() for deeds in trial.rows]
+FIRST_TIER: Final = "tumbling"
+"""The trial that the first tier runs; it has a mutant for each mutation."""
 
 
 def name_of(deeds: Deeds) -> str:
@@ -426,7 +429,10 @@ def case(laboratory: Laboratory, request: pytest.FixtureRequest) -> Judged:
 
 
 every_case = pytest.mark.parametrize(
-    "case", CASES, indirect=True, ids=[f"{name}-{name_of(deeds)}" for name, deeds in CASES]
+    "case",
+    [case if case[0] == FIRST_TIER else full(case) for case in CASES],
+    indirect=True,
+    ids=[f"{name}-{name_of(deeds)}" for name, deeds in CASES],
 )
 
 
@@ -516,6 +522,7 @@ def test_a_mutation_is_found_in_its_cells_and_ids_and_nowhere_else(case: Judged)
         assert set(ids) <= due
 
 
+@pytest.mark.full
 def test_the_load_has_sessions_that_a_correct_engine_emits_in_parts(laboratory: Laboratory) -> None:
     case = laboratory.judged("session")[HONEST]
     by_page = case.load.times_ms.items()
@@ -523,7 +530,7 @@ def test_the_load_has_sessions_that_a_correct_engine_emits_in_parts(laboratory: 
     assert case.run.report["results"]["correct"] > len(sessions) + 10
 
 
-@pytest.mark.parametrize("name", TRIALS)
+@pytest.mark.parametrize("name", [name if name == FIRST_TIER else full(name) for name in TRIALS])
 def test_the_page_of_mutations_is_current(
     name: str, laboratory: Laboratory, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -49,21 +49,17 @@ def listening(relay: NodeRelay) -> Iterator[EmbeddedBroker]:
         yield broker
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("name", "guarantee"),
     [
         ("kafka_streams", "exactly_once"),
-        *(
-            pytest.param(name, guarantee, marks=pytest.mark.full)
-            for name, guarantee in [
-                ("kafka_streams", "at_least_once"),
-                ("flink", "exactly_once"),
-                ("flink", "at_least_once"),
-                ("storm", "at_least_once"),
-                ("spark", "at_least_once"),
-            ]
-        ),
+        ("kafka_streams", "at_least_once"),
+        ("flink", "exactly_once"),
+        ("flink", "at_least_once"),
+        ("storm", "at_least_once"),
+        ("spark", "at_least_once"),
     ],
 )
 def test_a_delayed_worker_loses_nothing(

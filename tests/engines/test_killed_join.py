@@ -31,18 +31,13 @@ JOINS: list[tuple[Join, int, Guarantee]] = [
     ("left", 1, "at_least_once"),
 ]
 """Join, parallelism, guarantee."""
-BY_DEFAULT = ("kafka_streams", "left", 3, "exactly_once")
-"""The engine tests have 400 s in total, and each of these takes 75 to 125 s on two busy cores."""
 
 
+@pytest.mark.full
 @pytest.mark.timeout(800)
 @pytest.mark.parametrize(
     ("name", "join", "parallelism", "guarantee"),
-    [
-        pytest.param(*case, marks=() if case == BY_DEFAULT else pytest.mark.full)
-        for name in ("kafka_streams", "flink")
-        for case in ((name, *join) for join in JOINS)
-    ],
+    [(name, *join) for name in ("kafka_streams", "flink") for join in JOINS],
 )
 def test_a_killed_join_costs_what_the_guarantee_allows(
     broker: EmbeddedBroker,

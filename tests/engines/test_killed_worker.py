@@ -23,15 +23,15 @@ from testbed.engines.settings import Guarantee
 from tests.engines.killed_run import FLUSHING_EVENTS, KilledRun
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("name", "guarantee"),
     [
-        # The default run covers Kafka Streams with a join (test_killed_join.py) and a delayed worker.
-        pytest.param("kafka_streams", "exactly_once", marks=pytest.mark.full),
-        pytest.param("kafka_streams", "at_least_once", marks=pytest.mark.full),
+        ("kafka_streams", "exactly_once"),
+        ("kafka_streams", "at_least_once"),
         ("flink", "exactly_once"),
-        pytest.param("flink", "at_least_once", marks=pytest.mark.full),
+        ("flink", "at_least_once"),
     ],
 )
 def test_a_killed_worker_costs_what_the_guarantee_allows(

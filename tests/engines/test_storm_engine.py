@@ -30,6 +30,7 @@ GROUP = "storm-test"
 LATE_IDS = (10_000_001, 10_000_002, 10_000_003)
 
 
+@pytest.mark.full
 def test_a_killed_worker_repeats_exactly_the_uncommitted_events(broker: EmbeddedBroker, tmp_path: Path) -> None:
     topics = Topics(broker, "storm", input_partitions=1)
     with StormEngine(settings_for(topics, "at_least_once"), tmp_path / "engine") as engine:

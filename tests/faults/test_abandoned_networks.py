@@ -36,6 +36,7 @@ def the_next_demo_starts() -> None:
         pass
 
 
+@pytest.mark.full
 def test_the_next_demo_removes_the_network_of_a_killed_one(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _OWNER, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
@@ -80,6 +81,7 @@ def test_an_owner_is_identified_by_its_id_and_start_time() -> None:
         assert (mine.exists(), others.exists()) == (True, False)
 
 
+@pytest.mark.full
 def test_an_abandoned_network_stays_while_a_process_is_in_it() -> None:
     with made(f"streamproof-{os.getpid()}-1") as path:
         with ExitStack() as inside:

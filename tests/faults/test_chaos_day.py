@@ -88,6 +88,7 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
+@pytest.mark.full
 def test_faults_of_workers_links_and_broker_are_injected_in_turn_and_healed(tmp_path: Path, stack: ExitStack) -> None:
     worker = {"labels": {"role": "worker"}}
     scene = Scene(
@@ -119,6 +120,7 @@ def test_faults_of_workers_links_and_broker_are_injected_in_turn_and_healed(tmp_
     ]
 
 
+@pytest.mark.full
 def test_a_stopped_run_heals_its_fault(tmp_path: Path, stack: ExitStack) -> None:
     pause = {"kind": "process_pause", "target": "reference-worker-1", "for": "1h"}
     scene = Scene(tmp_path, stack, pause)

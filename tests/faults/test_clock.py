@@ -60,6 +60,7 @@ def test_a_process_sees_a_shifted_time_until_the_fault_is_healed(stage: Stage, o
     clock.process.wait()
 
 
+@pytest.mark.full
 @needs_library
 @pytest.mark.parametrize("healer", HEALERS)
 def test_the_clock_fault_of_a_killed_runner_is_healed(stage: Stage, healer: str) -> None:

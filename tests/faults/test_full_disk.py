@@ -66,6 +66,7 @@ def test_without_a_reserve_no_byte_can_be_written_until_it_is_healed(stage: Stag
     assert names(small) == ["data"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("healer", HEALERS)
 def test_the_disk_that_a_killed_runner_filled_is_freed(stage: Stage, small: Path, healer: str) -> None:
     before = free_bytes(small)
@@ -74,6 +75,7 @@ def test_the_disk_that_a_killed_runner_filled_is_freed(stage: Stage, small: Path
     assert refusal_of_a_write(small) is None
 
 
+@pytest.mark.full
 def test_a_reserve_is_kept(stage: Stage, small: Path) -> None:
     fault = {**FULL, "parameters": {"bytes": "1GiB", "reserve": 1}}
     with pytest.raises(FaultRefused, match=r"small: .* 0 bytes of .*small .*reserve is 1"):
@@ -81,6 +83,7 @@ def test_a_reserve_is_kept(stage: Stage, small: Path) -> None:
     assert names(small) == ["data"]
 
 
+@pytest.mark.full
 def test_the_file_system_of_the_journal_is_not_filled(stage: Stage, small: Path) -> None:
     config = stage.write(FULL, state="small/st")
     with pytest.raises(FaultRefused, match=r"small: the journal in .*small/st "):

@@ -56,6 +56,7 @@ def test_faults_of_a_group_are_active_together_and_healed_in_reverse_order(pair:
     assert pause.states["heal_started"] <= min(kill.states["healed"], pause.states["healed"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("pause", "kill", "first"), [("100ms", "1s", "process_pause"), ("2s", "100ms", "process_kill")]
 )
@@ -75,6 +76,7 @@ def test_a_fault_with_its_own_duration_is_healed_while_the_other_stays_active(
     assert is_alive(pair.pid("w1"))
 
 
+@pytest.mark.full
 def test_a_fault_without_its_own_duration_ends_with_the_group(pair: Stage) -> None:
     during(pair, {"together": [{**PAUSE, "for": "2s"}, KILL], "for": "100ms"})
     pause, kill = entries(pair)
@@ -82,6 +84,7 @@ def test_a_fault_without_its_own_duration_ends_with_the_group(pair: Stage) -> No
     assert pair.unhealed() == []
 
 
+@pytest.mark.full
 def test_the_next_step_waits_until_all_of_a_group_are_healed(pair: Stage) -> None:
     during(pair, {"together": [PAUSE, KILL]}, PAUSE)
     *group, after = entries(pair)
@@ -89,6 +92,7 @@ def test_the_next_step_waits_until_all_of_a_group_are_healed(pair: Stage) -> Non
     assert after.states["injected"] > max(entry.states["healed"] for entry in group)
 
 
+@pytest.mark.full
 def test_a_loop_of_a_group_continues_while_others_are_injected(pair: Stage) -> None:
     loop = {"kind": "restart_loop", "target": "w1", "parameters": {"interval": "50ms"}}
     pids: set[int] = set()
@@ -105,6 +109,7 @@ def test_a_loop_of_a_group_continues_while_others_are_injected(pair: Stage) -> N
     assert pair.unhealed() == []
 
 
+@pytest.mark.full
 def test_an_unverified_fault_ends_the_run_with_all_healed(pair: Stage) -> None:
     first = pair.pid("w1")
     with pytest.MonkeyPatch.context() as patch:
@@ -116,6 +121,7 @@ def test_an_unverified_fault_ends_the_run_with_all_healed(pair: Stage) -> None:
     assert pair.unhealed() == []
 
 
+@pytest.mark.full
 def test_a_process_that_does_not_return_does_not_prevent_healing_the_others(pair: Stage) -> None:
     pair.targets["w1"]["ready"] = "127.0.0.1:1"
     with pytest.raises(NotHealed, match=r"^process-kill on w1 .*CONFIG`\.$"):
@@ -139,6 +145,7 @@ def group(pair: Stage) -> Iterator[Callable[[str, str], Runner]]:
         runner.stop()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("who", KILLED)
 @pytest.mark.parametrize(
     ("after", "until", "kinds"),

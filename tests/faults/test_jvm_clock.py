@@ -105,6 +105,7 @@ def skew(offset: str) -> dict[str, Any]:
     return {"kind": "clock_skew", "target": "c", "parameters": {"offset": offset}}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("offset", "seconds"), [("10m", 600), ("-1h", -3600)])
 def test_every_java_clock_call_is_shifted_until_the_fault_is_healed(
     stage: Stage, program: Program, offset: str, seconds: float
@@ -116,6 +117,7 @@ def test_every_java_clock_call_is_shifted_until_the_fault_is_healed(
     assert program.process.is_running
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("java", ["beside"], indirect=True)
 @pytest.mark.parametrize(("offset", "seconds"), [("10m", 600), ("-1h", -3600)])
 def test_every_clock_call_is_shifted_in_another_java(
@@ -127,6 +129,7 @@ def test_every_clock_call_is_shifted_in_another_java(
     assert seen == [[pytest.approx(seconds, abs=5)] * 6]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("variable", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"])
 def test_a_file_may_have_any_name(variable: str, tmp_path: Path) -> None:
     file = tmp_path / "a clock's =file"
@@ -144,6 +147,7 @@ def test_a_file_may_have_any_name(variable: str, tmp_path: Path) -> None:
     assert int(said) / 1000 == pytest.approx(time.time() - 3600, abs=30)
 
 
+@pytest.mark.full
 def test_the_clock_report_of_a_program_that_ends_at_once_is_removed(tmp_path: Path) -> None:
     """Spark's launcher may end at once. The agent's thread would then print an error, as it cannot remove the file."""
     file = tmp_path / "clock"
@@ -175,17 +179,20 @@ def test_the_agent_without_its_file_prints_its_usage(rest: str) -> None:
     assert "-javaagent:JAR=FILE" in ran.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("healer", HEALERS)
 def test_the_clock_fault_of_a_killed_runner_is_healed(stage: Stage, program: Program, healer: str) -> None:
     abandoned(stage, skew("10m"), healer, lambda: program.off_by()[0] > 500)
     assert program.off_by() == [pytest.approx(0, abs=5)] * 6
 
 
+@pytest.mark.full
 def test_a_jvm_that_was_killed_has_no_shifted_clock(stage: Stage, program: Program) -> None:
     stage.during(skew("10m"), program.process.kill)
     assert stage.unhealed() == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("is_left", [False, True])
 def test_without_its_folder_only_a_live_jvm_has_a_shifted_clock(
     stage: Stage, program: Program, *, is_left: bool
@@ -205,6 +212,7 @@ def test_without_its_folder_only_a_live_jvm_has_a_shifted_clock(
         stage.during(skew("10m"), lose)
 
 
+@pytest.mark.full
 def test_a_jvm_of_another_user_can_read_the_clock_file(stage: Stage, program: Program) -> None:
     before = os.umask(0o077)
     try:
@@ -214,6 +222,7 @@ def test_a_jvm_of_another_user_can_read_the_clock_file(stage: Stage, program: Pr
     assert program.clock_file.stat().st_mode & 0o444 == 0o444
 
 
+@pytest.mark.full
 def test_a_jvm_that_does_not_report_its_clock_is_refused(stage: Stage, program: Program) -> None:
     report_file = Path(f"{program.clock_file}.{program.process.pid}")
     wait_until(report_file.exists, "the agent reports")

@@ -36,6 +36,7 @@ def delivery_seconds(producer: Producer) -> float:
     return time.monotonic() - started
 
 
+@pytest.mark.full
 def test_a_delayed_link_delays_acknowledgements(kafka: tuple[Stage, Producer]) -> None:
     stage, producer = kafka
     times: list[float] = []
@@ -63,6 +64,7 @@ def test_a_partition_holds_records_until_it_is_healed(kafka: tuple[Stage, Produc
     assert delivered == [None]
 
 
+@pytest.mark.full
 def test_a_reset_link_breaks_connections_and_the_client_reconnects(kafka: tuple[Stage, Producer]) -> None:
     stage, producer = kafka
     stage.during({"kind": "net_reset", "target": "link"}, lambda: None)

@@ -57,6 +57,7 @@ def takes_a_record(cluster: Cluster, topic: str, partition: int) -> bool:
     return producer.flush(WITHIN_SECONDS) == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "target", "parameters", "meanwhile"),
     [
@@ -84,6 +85,7 @@ def test_other_brokers_lead_until_the_fault_is_healed(
     assert are_as(cluster, topic, before)
 
 
+@pytest.mark.full
 def test_a_leader_that_was_not_preferred_is_restored(stage: Stage, cluster: Cluster, topic: str) -> None:
     kafka_protocol.alter(cluster.bootstrap_servers, {(topic, 0): [2, 1]})
     before = cluster.led(topic) | {0: PartitionLeadership(1, (2, 1), frozenset({1, 2}))}
@@ -96,6 +98,7 @@ def test_a_leader_that_was_not_preferred_is_restored(stage: Stage, cluster: Clus
     assert are_as(cluster, topic, before)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("healer", HEALERS)
 @pytest.mark.parametrize(
     ("kind", "target", "meanwhile"), [("leader_move", "events", [2, 1, 2]), ("broker_demote", "broker-1", [2, 2, 2])]
@@ -108,6 +111,7 @@ def test_leaders_moved_by_a_killed_runner_are_restored(
     assert are_as(cluster, topic, before)
 
 
+@pytest.mark.full
 def test_a_previous_leader_that_was_down_leads_again(stage: Stage, cluster: Cluster, topic: str) -> None:
     """It is not in sync yet when healing starts, so one election is not enough."""
     fault = {"kind": "leader_move", "target": "events", "parameters": {"partition": 1}}
@@ -122,6 +126,7 @@ def test_a_previous_leader_that_was_down_leads_again(stage: Stage, cluster: Clus
     assert are_as(cluster, topic, before)
 
 
+@pytest.mark.full
 def test_the_end_of_a_transaction_is_seen_after_a_leader_move(stage: Stage, cluster: Cluster, topic: str) -> None:
     def look() -> None:
         for order in ([2, 1], [1, 2]):
@@ -132,6 +137,7 @@ def test_the_end_of_a_transaction_is_seen_after_a_leader_move(stage: Stage, clus
     stage.during({"kind": "transaction_hang", "target": "events"}, look, limits={"healed_within": "20s"})
 
 
+@pytest.mark.full
 def test_a_partition_without_another_replica_in_sync_is_refused(
     stage: Stage, cluster: Cluster, topic: str, topic_names: Names
 ) -> None:
@@ -148,6 +154,7 @@ def test_a_partition_without_another_replica_in_sync_is_refused(
     assert [led.replicas for led in cluster.led(topic).values()] == [(1, 2), (2, 1), (1, 2)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
@@ -163,6 +170,7 @@ def test_an_impossible_move_is_refused(
     assert read(stage.folder / "st") == {}
 
 
+@pytest.mark.full
 def test_a_listener_that_is_not_plain_is_refused(stage: Stage, cluster: Cluster, topic: str) -> None:
     (stage.folder / "secret").write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=u\nsasl.password=p\n"

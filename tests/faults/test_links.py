@@ -38,6 +38,7 @@ def test_bytes_pass_unchanged_in_both_directions(linked: Stage) -> None:
     wait_until(lambda: ProxyControl(linked.folder / "st").status()["link"].connections == 0, "connections end")
 
 
+@pytest.mark.full
 def test_a_state_folder_may_have_a_longer_path_than_a_socket(tmp_path: Path) -> None:
     folder = tmp_path / ("deep" * 30)
     folder.mkdir()
@@ -73,6 +74,7 @@ def test_a_delayed_link_is_slower_by_the_delay(
     assert echo_seconds(linked.link_port) < least / 2
 
 
+@pytest.mark.full
 def test_an_open_connection_is_delayed_and_released(linked: Stage) -> None:
     with socket.create_connection(("127.0.0.1", linked.link_port), WITHIN_SECONDS) as connection:
         connection.sendall(b"before")
@@ -107,6 +109,7 @@ def test_no_byte_passes_a_partition_and_all_arrive_after_it(linked: Stage, direc
     assert echo_seconds(linked.link_port) < 1
 
 
+@pytest.mark.full
 def test_a_narrow_link_passes_no_more_than_its_rate(linked: Stage) -> None:
     content = bytes(100_000)
     times: list[float] = []
@@ -137,6 +140,7 @@ def test_a_link_without_its_proxy_is_refused(stage: Stage) -> None:
         stage.during({"kind": "net_reset", "target": "link"}, lambda: None)
 
 
+@pytest.mark.full
 def test_a_second_proxy_is_refused(linked: Stage) -> None:
     second = subprocess.run(
         [*STREAMPROOF, "proxy", linked.file],
@@ -151,6 +155,7 @@ def test_a_second_proxy_is_refused(linked: Stage) -> None:
     assert echo_seconds(linked.link_port) < 1
 
 
+@pytest.mark.full
 def test_a_link_whose_proxy_died_stays_open_until_one_serves_it_again(stage: Stage) -> None:
     with stage.link():
 
@@ -171,6 +176,7 @@ def test_a_link_whose_proxy_died_stays_open_until_one_serves_it_again(stage: Sta
         assert stage.unhealed() == []
 
 
+@pytest.mark.full
 def test_a_run_whose_proxy_was_killed_reports_it_and_ends_with_the_next_proxy(stage: Stage) -> None:
     with stage.link(), ExitStack() as again:
         stage.write({"kind": "net_delay", "target": "link", "for": "60s", "parameters": {"delay": "300ms"}})
@@ -195,6 +201,7 @@ def test_a_run_whose_proxy_was_killed_reports_it_and_ends_with_the_next_proxy(st
         assert "proxy does not answer" in entry.over_because
 
 
+@pytest.mark.full
 def test_healing_waits_for_the_proxy_that_a_killed_run_lacks(stage: Stage) -> None:
     """Runner, watchdog and proxy are killed. ``faults heal`` starts before a new proxy does."""
     with stage.link(), ExitStack() as again:
@@ -215,6 +222,7 @@ def test_healing_waits_for_the_proxy_that_a_killed_run_lacks(stage: Stage) -> No
         assert stage.unhealed() == []
 
 
+@pytest.mark.full
 def test_a_fault_whose_proxy_was_started_again_ends_there(stage: Stage) -> None:
     with stage.link(), ExitStack() as again:
 

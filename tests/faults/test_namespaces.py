@@ -97,9 +97,10 @@ def test_no_connection_leaves_a_partitioned_namespace(stage: Stage, name: str) -
     assert connects(stage)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("direction", "reaches_us"),
-    [("from", True), ("to", False), pytest.param("both", False, marks=pytest.mark.full)],
+    [("from", True), ("to", False), ("both", False)],
 )
 def test_a_partition_one_way_lets_the_other_pass(stage: Stage, name: str, direction: str, reaches_us: bool) -> None:
     """A connection fails in both cases. Whether a datagram from inside arrives shows the direction."""
@@ -112,10 +113,11 @@ def test_a_partition_one_way_lets_the_other_pass(stage: Stage, name: str, direct
     assert datagrams(stage) == 400
 
 
+@pytest.mark.full
 @needs_peers
 @pytest.mark.parametrize(
     "direction",
-    ["to", pytest.param("from", marks=pytest.mark.full), pytest.param("both", marks=pytest.mark.full)],
+    ["to", "from", "both"],
 )
 def test_a_partial_partition_blocks_its_peers_only(stage: Stage, name: str, direction: str) -> None:
     with socket.create_server((_HOST, 0), backlog=100) as other:
@@ -133,6 +135,7 @@ def test_a_partial_partition_blocks_its_peers_only(stage: Stage, name: str, dire
         assert seen == [(True, False), (False, False)]
 
 
+@pytest.mark.full
 def test_a_peer_that_accepts_no_connection_before_the_fault_is_refused(stage: Stage, name: str) -> None:
     before = rule(name)
     fault = {"kind": "namespace_partition", "target": "node", "parameters": {"peers": [f"{_HOST}:1"]}}
@@ -141,6 +144,7 @@ def test_a_peer_that_accepts_no_connection_before_the_fault_is_refused(stage: St
     assert rule(name) == before
 
 
+@pytest.mark.full
 def test_a_device_without_an_end_on_this_host_is_refused(stage: Stage, name: str) -> None:
     stage.targets["node"] |= {"device": "lo"}
     with pytest.raises(FaultRefused, match="lo is not a veth"):
@@ -149,6 +153,7 @@ def test_a_device_without_an_end_on_this_host_is_refused(stage: Stage, name: str
         )
 
 
+@pytest.mark.full
 def test_a_stranger_with_the_same_interface_numbers_is_not_the_other_end(stage: Stage, name: str) -> None:
     """The device leads to a second namespace. A veth pair between this host and a third namespace has the same
     interface numbers."""
@@ -182,9 +187,9 @@ LEFT = [
         ("partition", "namespace_partition", {}, "pfifo", []),
         ("partition-both", "namespace_partition", {"direction": "both"}, "pfifo", []),
         ("partition-peers", "namespace_partition", {"direction": "from", **_PEERS}, "htb", []),
-        ("partition-from", "namespace_partition", {"direction": "from"}, "pfifo", [pytest.mark.full]),
-        ("partition-to-peers", "namespace_partition", _PEERS, "htb", [pytest.mark.full]),
-        ("partition-both-peers", "namespace_partition", {"direction": "both", **_PEERS}, "htb", [pytest.mark.full]),
+        ("partition-from", "namespace_partition", {"direction": "from"}, "pfifo", []),
+        ("partition-to-peers", "namespace_partition", _PEERS, "htb", []),
+        ("partition-both-peers", "namespace_partition", {"direction": "both", **_PEERS}, "htb", []),
         ("bandwidth", "namespace_bandwidth", {"bytes_per_second": "50KB"}, "tbf", []),
         ("delay", "namespace_delay", {"delay": "500ms"}, "netem", []),
         ("loss", "namespace_loss", {"percent": 50}, LOST_BY, []),
@@ -193,6 +198,7 @@ LEFT = [
 """Kind, parameters, and the queueing discipline or rule that it installs."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("healer", HEALERS)
 @pytest.mark.parametrize(("kind", "parameters", "ours"), LEFT)
 def test_the_namespace_of_a_killed_runner_is_healed(
@@ -211,6 +217,7 @@ def test_the_namespace_of_a_killed_runner_is_healed(
     assert connects(stage)
 
 
+@pytest.mark.full
 def test_a_device_with_a_rule_of_its_own_is_refused_and_keeps_it(stage: Stage, name: str) -> None:
     subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", "e0", "root", "pfifo", "limit", "7"], check=True)
     with pytest.raises(FaultRefused, match=r"e0 has .* pfifo already"):
@@ -225,6 +232,7 @@ def test_a_namespace_that_does_not_exist_is_refused(stage: Stage, name: str) -> 
         stage.during({"kind": "namespace_partition", "target": "node"}, lambda: None)
 
 
+@pytest.mark.full
 @needs_tbf
 def test_a_slow_namespace_limits_the_bytes_that_leave_it(stage: Stage, name: str) -> None:
     taken: list[float] = []
@@ -256,6 +264,7 @@ def test_a_slow_namespace_limits_the_bytes_that_leave_it(stage: Stage, name: str
     assert free < limited / 2
 
 
+@pytest.mark.full
 @needs_netem
 def test_packets_leave_a_delayed_namespace_later(stage: Stage, name: str) -> None:
     times: list[float | None] = []
@@ -266,6 +275,7 @@ def test_packets_leave_a_delayed_namespace_later(stage: Stage, name: str) -> Non
     assert times[0] >= 0.3
 
 
+@pytest.mark.full
 @needs_loss
 def test_packets_that_leave_are_lost(stage: Stage, name: str) -> None:
     """With netem or the packet filter. About half of many datagrams arrive; before and after, all arrive."""
@@ -294,6 +304,7 @@ def datagrams(stage: Stage) -> int:
         return count
 
 
+@pytest.mark.full
 @pytest.mark.skipif(namespaces.why_no_netem() is None, reason="this kernel has netem")
 def test_a_delay_without_netem_and_relay_is_refused_with_the_reason(stage: Stage, name: str) -> None:
     with pytest.raises(FaultRefused, match=r"netem.*relay"):

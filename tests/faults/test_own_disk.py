@@ -49,6 +49,7 @@ def test_processes_of_the_owner_see_a_small_disk_until_it_is_unmounted(tmp_path:
     assert said.split() == [str(disk.SIZE_BYTES), str(disk.SIZE_BYTES), "False"]
 
 
+@pytest.mark.full
 def test_no_other_process_sees_the_disk_and_it_ends_with_a_killed_owner(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     with owner(folder, "stay") as running:

@@ -20,6 +20,7 @@ from tests.faults.stage import Stage, heal, wait_until
 from tests.faults.test_pods import during, fault, planned
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("method", "status"), [("GET", 503), ("PATCH", 503), ("DELETE", 503), ("PATCH", 403)])
 def test_healing_is_retried_while_the_server_is_unreachable(
     stage: Stage, cluster: Cluster, method: str, status: int
@@ -64,6 +65,7 @@ def test_an_unreachable_server_leaves_the_state_of_a_fault_unknown(stage: Stage,
     injection.maintain()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("who", ["deletes", "pauses"])
 def test_a_fault_that_was_ended_by_another_client_is_no_longer_active(stage: Stage, cluster: Cluster, who: str) -> None:
     def look() -> None:
@@ -82,6 +84,7 @@ def test_a_fault_that_was_ended_by_another_client_is_no_longer_active(stage: Sta
     assert cluster.objects == {}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("operation", ["Apply", "Recover"])
 def test_the_reason_of_chaos_mesh_is_reported(stage: Stage, cluster: Cluster, operation: str) -> None:
     cluster.failing[operation] = "rpc error: code = Unavailable\n desc = no chaos-daemon on node-2"
@@ -97,6 +100,7 @@ def test_the_reason_of_chaos_mesh_is_reported(stage: Stage, cluster: Cluster, op
     assert cluster.objects == {}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("refusing", [0, 1])
 def test_a_refusing_cluster_does_not_prevent_healing_on_another(stage: Stage, cluster: Cluster, refusing: int) -> None:
     clusters = (cluster, Cluster())
@@ -115,6 +119,7 @@ def test_a_refusing_cluster_does_not_prevent_healing_on_another(stage: Stage, cl
     assert seen["metadata"]["annotations"] == {PAUSE: "true"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("why", [{"forbidden": frozenset({"watch"})}, {"is_forgetful": True}])
 def test_an_object_that_cannot_be_watched_is_polled(cluster: Cluster, stage: Stage, why: dict[str, Any]) -> None:
     for name, value in why.items():

@@ -23,6 +23,7 @@ def usage_of(stage: Stage) -> list[tuple[int, float]]:
     return [(int(line.split()[0]), float(line.split()[1])) for line in answer.stdout.splitlines()]
 
 
+@pytest.mark.full
 @linux_only
 def test_processors_are_kept_busy(stage: Stage) -> None:
     during: list[tuple[int, float]] = []
@@ -50,6 +51,7 @@ def test_more_memory_than_is_available_is_refused(stage: Stage) -> None:
         stage.during(fault, lambda: None)
 
 
+@pytest.mark.full
 def test_a_folder_is_filled_until_the_fault_is_healed(stage: Stage) -> None:
     sizes: list[int] = []
 

@@ -25,7 +25,6 @@ from tests.faults.web_container import (
     WEB_BACK,
     answers,
     during,
-    full,
     log,
     target,
 )
@@ -44,6 +43,7 @@ LIFE = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_container_is_as_before_after_the_fault(docker: RealDocker, stage: Stage, kind: str) -> None:
     before = docker.inspect(NAME)
@@ -76,14 +76,15 @@ def _endpoints(inspected: Any) -> dict[str, dict[str, Any]]:
     }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "healer"),
     [
         ("container_disconnect", "watchdog"),
         ("container_pause", "heal"),
-        *(full(kind, "watchdog") for kind in KINDS[:-1]),
-        *(full(kind, "heal") for kind in KINDS if kind != "container_pause"),
-        *(full(kind, "stopped") for kind in KINDS),
+        *((kind, "watchdog") for kind in KINDS[:-1]),
+        *((kind, "heal") for kind in KINDS if kind != "container_pause"),
+        *((kind, "stopped") for kind in KINDS),
     ],
 )
 def test_the_container_of_a_killed_runner_is_healed(docker: RealDocker, stage: Stage, kind: str, healer: str) -> None:
@@ -91,6 +92,7 @@ def test_the_container_of_a_killed_runner_is_healed(docker: RealDocker, stage: S
     wait_until(lambda: log(docker) == LIFE[kind] == log(docker, WEB_BACK), "it answers as it did")
 
 
+@pytest.mark.full
 def test_only_the_named_network_is_disconnected(docker: RealDocker, stage: Stage) -> None:
     fault = {"kind": "container_disconnect", "target": "web", "parameters": {"network": SHOP}}
 

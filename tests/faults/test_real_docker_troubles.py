@@ -15,7 +15,7 @@ from faults.errors import FaultRefused, NotHealed
 from faults.journal import read
 from tests.faults.real_docker import SERVER, RealDocker
 from tests.faults.stage import ROOT, STREAMPROOF, Stage, heal, wait_until
-from tests.faults.web_container import KINDS, NAME, SHOP, WEB_BACK, answers, during, full, log, target
+from tests.faults.web_container import KINDS, NAME, SHOP, WEB_BACK, answers, during, log, target
 
 REFUSED_MAKES: dict[str, dict[str, Any]] = {
     "ended": {},
@@ -39,6 +39,7 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.full
 def test_a_fault_that_cannot_be_injected_is_refused_before_any_change(docker: RealDocker, stage: Stage) -> None:
     for name, more in REFUSED_MAKES.items():
         docker.run(name, "busybox", "sleep", "600", **more)
@@ -56,6 +57,7 @@ def test_a_fault_that_cannot_be_injected_is_refused_before_any_change(docker: Re
     assert read(stage.folder / "st") == {}
 
 
+@pytest.mark.full
 def test_a_container_that_is_named_twice_is_affected_once(docker: RealDocker, stage: Stage) -> None:
     known, seen = docker.inspect(NAME), Docker(docker.socket)
     assert seen.inspect(known["Name"]) == seen.inspect(NAME) == seen.inspect(known["Id"][:12])
@@ -65,7 +67,8 @@ def test_a_container_that_is_named_twice_is_affected_once(docker: RealDocker, st
     assert log(docker) == ["start"]
 
 
-@pytest.mark.parametrize("kind", ["container_pause", full("container_disconnect")])
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["container_pause", "container_disconnect"])
 def test_a_container_that_was_removed_needs_no_healing(docker: RealDocker, stage: Stage, kind: str) -> None:
     during(stage, {"kind": kind, "target": "web"}, lambda: docker.ask("DELETE", f"/containers/{NAME}?force=1"))
     assert stage.unhealed() == []
@@ -78,6 +81,7 @@ def test_a_paused_container_that_was_killed_needs_no_healing(docker: RealDocker,
     assert docker.inspect(NAME)["State"]["Status"] == "exited"
 
 
+@pytest.mark.full
 def test_a_removed_container_is_reported_and_the_others_are_started(docker: RealDocker, stage: Stage) -> None:
     docker.run("worker", *SERVER, network=SHOP, endpoint={"IPAMConfig": {"IPv4Address": "10.213.1.10"}})
     target(stage, docker, "worker", "worker")
@@ -87,7 +91,8 @@ def test_a_removed_container_is_reported_and_the_others_are_started(docker: Real
     wait_until(lambda: log(docker, "10.213.1.10") == ["start", "start"], "the other one was started")
 
 
-@pytest.mark.parametrize("kind", ["container_kill", full("container_pause"), full("container_disconnect")])
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["container_kill", "container_pause", "container_disconnect"])
 def test_containers_are_healed_when_docker_runs_again(docker: RealDocker, stage: Stage, kind: str) -> None:
     with pytest.raises(NotHealed) as caught:
         during(stage, {"kind": kind, "target": "web"}, docker.stop, limits={"healed_within": "100ms"})
@@ -101,7 +106,8 @@ def test_containers_are_healed_when_docker_runs_again(docker: RealDocker, stage:
     wait_until(lambda: answers(docker) and answers(docker, WEB_BACK), "it answers again at both addresses")
 
 
-@pytest.mark.parametrize("kind", [*map(full, KINDS[:-1]), KINDS[-1]])
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_restart_of_docker_during_a_fault_does_not_prevent_healing(
     docker: RealDocker, stage: Stage, kind: str
 ) -> None:
@@ -129,13 +135,14 @@ def test_healing_waits_for_a_docker_that_is_being_started(docker: RealDocker, st
     wait_until(lambda: log(docker) == ["start", "start"], "it was started once")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("network", "hit", "more"),
     [
-        full(SHOP, "runner", {"Hostname": "web"}),
-        full("host", "runner", {}),
+        (SHOP, "runner", {"Hostname": "web"}),
+        ("host", "runner", {}),
         (f"container:{NAME}", "runner", {"host": {"CgroupnsMode": "private"}}),
-        full(f"container:{NAME}", NAME, {"host": {"CgroupnsMode": "private"}}),
+        (f"container:{NAME}", NAME, {"host": {"CgroupnsMode": "private"}}),
     ],
     ids=["named", "on-host", "beside", "network-of"],
 )

@@ -63,6 +63,7 @@ def test_packets_are_delayed_only_while_the_fault_is_active(stage: Stage, name: 
     assert max(before, after) < 0.15
 
 
+@pytest.mark.full
 def test_a_delay_keeps_the_order_and_jitter_lets_packets_overtake(stage: Stage, name: str) -> None:
     arrived: list[list[int]] = []
     stage.during(DELAY, lambda: arrived.append(datagrams(stage)))
@@ -73,6 +74,7 @@ def test_a_delay_keeps_the_order_and_jitter_lets_packets_overtake(stage: Stage, 
     assert sorted(shaken) == late != shaken
 
 
+@pytest.mark.full
 def test_the_share_of_lost_packets_is_about_the_configured_one(stage: Stage, name: str) -> None:
     arrived = [len(datagrams(stage))]
     stage.during(_LOSS, lambda: arrived.append(len(datagrams(stage))))
@@ -82,6 +84,7 @@ def test_the_share_of_lost_packets_is_about_the_configured_one(stage: Stage, nam
     assert 120 <= meanwhile <= 280
 
 
+@pytest.mark.full
 def test_waiting_packets_arrive_when_the_delay_is_healed(stage: Stage, name: str) -> None:
     """The healing releases a datagram long before its delay is over."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
@@ -97,6 +100,7 @@ def test_waiting_packets_arrive_when_the_delay_is_healed(stage: Stage, name: str
         assert receiver.recv(8) == b"0"
 
 
+@pytest.mark.full
 def test_the_kernel_can_partition_a_relay(stage: Stage, name: str) -> None:
     seen: list[float | None] = []
     address = stage.targets["node"]["probe"]
@@ -105,8 +109,9 @@ def test_the_kernel_can_partition_a_relay(stage: Stage, name: str) -> None:
     assert connect_seconds(stage) < 0.15
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("healer", HEALERS)
-@pytest.mark.parametrize("fault", [DELAY, pytest.param(_LOSS, marks=pytest.mark.full)], ids=["delay", "loss"])
+@pytest.mark.parametrize("fault", [DELAY, _LOSS], ids=["delay", "loss"])
 def test_the_relay_of_a_killed_runner_is_healed(stage: Stage, name: str, fault: dict[str, object], healer: str) -> None:
     def is_in() -> bool:
         return connect_seconds(stage) >= 0.3 if fault is DELAY else len(datagrams(stage)) < 300
@@ -122,6 +127,7 @@ def test_without_a_proxy_the_fault_is_refused(stage: Stage) -> None:
         stage.during(DELAY, lambda: None)
 
 
+@pytest.mark.full
 def test_a_second_relay_of_the_same_network_is_refused(stage: Stage, name: str) -> None:
     mine = dict(stage.targets["node"])
     stage.targets["node"]["namespace"] = "spother"
@@ -134,6 +140,7 @@ def test_a_second_relay_of_the_same_network_is_refused(stage: Stage, name: str) 
     assert connect_seconds(stage) < 0.15
 
 
+@pytest.mark.full
 def test_a_run_whose_relay_lost_its_device_reports_it(stage: Stage, name: str) -> None:
     stage.write({**DELAY, "for": "60s"}, limits={"healed_within": "200ms"})
     runner = Runner(stage)
@@ -147,6 +154,7 @@ def test_a_run_whose_relay_lost_its_device_reports_it(stage: Stage, name: str) -
     assert stage.unhealed() == ["namespace-delay"]
 
 
+@pytest.mark.full
 def test_a_network_with_a_route_on_this_host_is_refused(stage: Stage) -> None:
     stage.targets["node"] = {**node("sptaken"), "relay": "127.0.0.0/30"}
     stage.write()

@@ -32,6 +32,7 @@ def empty(stage: Stage) -> Iterator[str]:
     assert not is_left
 
 
+@pytest.mark.full
 def test_the_last_proxy_removes_the_namespace_of_a_killed_one(stage: Stage, empty: str) -> None:
     with served(stage) as proxy:
         kill(proxy)
@@ -48,6 +49,7 @@ def test_the_last_proxy_removes_the_namespace_of_a_killed_one(stage: Stage, empt
     assert not Path("/run/netns", empty).exists()
 
 
+@pytest.mark.full
 def test_healing_removes_the_empty_namespace_of_a_killed_proxy(stage: Stage, empty: str) -> None:
     with served(stage) as proxy:
         assert main(["faults", "heal", str(stage.file)]) == 0
@@ -57,6 +59,7 @@ def test_healing_removes_the_empty_namespace_of_a_killed_proxy(stage: Stage, emp
         assert not Path("/run/netns", empty).exists()
 
 
+@pytest.mark.full
 def test_a_foreign_namespace_stays(stage: Stage, empty: str) -> None:
     subprocess.run(["ip", "netns", "add", empty], check=True)
     with served(stage):
@@ -65,6 +68,7 @@ def test_a_foreign_namespace_stays(stage: Stage, empty: str) -> None:
     subprocess.run(["ip", "netns", "del", empty], check=True)
 
 
+@pytest.mark.full
 def test_a_fault_whose_relay_was_started_again_ends_there(stage: Stage, empty: str) -> None:
     with ExitStack() as proxies:
         proxy = proxies.enter_context(served(stage))
@@ -81,7 +85,8 @@ def test_a_fault_whose_relay_was_started_again_ends_there(stage: Stage, empty: s
         assert connect_seconds(stage) < 0.15
 
 
-@pytest.mark.parametrize("fault", [DELAY, pytest.param(CUT, marks=pytest.mark.full)], ids=["delay", "cut"])
+@pytest.mark.full
+@pytest.mark.parametrize("fault", [DELAY, CUT], ids=["delay", "cut"])
 def test_a_run_whose_relay_was_killed_ends_with_the_next_one(
     stage: Stage, empty: str, fault: dict[str, object]
 ) -> None:

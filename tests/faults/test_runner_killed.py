@@ -27,6 +27,7 @@ from tests.faults.stage import (
     state_of,
     wait_until,
 )
+from tests.tiers import full as in_second_tier
 
 LONG = "600s"
 FAULTS: dict[str, dict[str, Any]] = {
@@ -46,6 +47,8 @@ if sys.platform == "linux":
         "memory_pressure": {"target": "here", "parameters": {"bytes": "16MiB"}},
     }
 
+_SHORT = ("process_kill", "process_pause", "net_partition", "disk_full")
+MOST_FULL = [kind if kind in _SHORT else in_second_tier(kind) for kind in FAULTS]
 
 Run = Callable[[str], Runner]
 
@@ -108,7 +111,7 @@ def run(full: Stage) -> Iterator[Callable[[str], Runner]]:
         yield start
 
 
-@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("kind", MOST_FULL)
 def test_the_watchdog_heals_the_faults_of_a_killed_runner(full: Stage, run: Run, kind: str) -> None:
     is_healthy = signs_of_health(full)[kind]
     runner = run(kind)
@@ -148,11 +151,8 @@ def test_a_runner_that_is_killed_at_any_step_leaves_no_fault_active(full: Stage,
     assert full.states()[-1] == "healed"
 
 
-_SHORT = ("process_kill", "process_pause", "net_partition", "disk_full")
-MOST_FULL = [kind if kind in _SHORT else pytest.param(kind, marks=pytest.mark.full) for kind in FAULTS]
-
-
-@pytest.mark.parametrize("kind", MOST_FULL)
+@pytest.mark.full
+@pytest.mark.parametrize("kind", FAULTS)
 def test_a_stopped_runner_heals_its_faults(full: Stage, run: Run, kind: str) -> None:
     is_healthy = signs_of_health(full)[kind]
     runner = run(kind)
@@ -174,7 +174,8 @@ def test_a_stopped_runner_heals_before_it_ends(full: Stage, run: Run, number: si
     assert full.unhealed() == []
 
 
-@pytest.mark.parametrize("kind", MOST_FULL)
+@pytest.mark.full
+@pytest.mark.parametrize("kind", FAULTS)
 def test_heal_heals_faults_without_runner_and_watchdog(full: Stage, run: Run, kind: str) -> None:
     is_healthy = signs_of_health(full)[kind]
     runner = run(kind)
@@ -190,6 +191,7 @@ def test_heal_heals_faults_without_runner_and_watchdog(full: Stage, run: Run, ki
     assert "Nothing is broken" in faults(full.file, "heal", status=0)
 
 
+@pytest.mark.full
 def test_heal_leaves_a_running_run_alone(full: Stage, run: Run) -> None:
     run("process_pause")
     assert "uses this folder" in faults(full.file, "heal", status=2)
@@ -223,6 +225,7 @@ def test_an_unexpected_error_leaves_no_fault_active(pair: Stage) -> None:
     assert state_of(pair.pid("w0")) != "T"
 
 
+@pytest.mark.full
 def test_a_watchdog_without_a_writable_log_heals(full: Stage, run: Run) -> None:
     (full.folder / "st").mkdir()
     (full.folder / "st" / LOG_FILE).symlink_to("/dev/full")
@@ -231,6 +234,7 @@ def test_a_watchdog_without_a_writable_log_heals(full: Stage, run: Run) -> None:
     wait_until(lambda: full.unhealed() == [], "the journal knows it")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("hears_hangups")
 def test_a_runner_whose_terminal_hangs_up_heals_to_the_end(pair: Stage) -> None:
     both = [{"kind": "process_pause", "target": name} for name in ("w0", "w1")]
@@ -248,6 +252,7 @@ def test_a_runner_whose_terminal_hangs_up_heals_to_the_end(pair: Stage) -> None:
     assert pair.unhealed() == []
 
 
+@pytest.mark.full
 def test_a_runner_with_nohup_outlives_its_terminal(pair: Stage) -> None:
     """As with nohup, which ignores the signal."""
     pair.write({"kind": "process_pause", "target": "w0", "for": "1s"})

@@ -50,6 +50,7 @@ def sidecar(stage: Stage) -> Iterator[Callable[[], int]]:
         process.wait()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["sidecar_kill", "sidecar_restart"])
 def test_a_sidecar_is_killed_and_its_successor_holds_the_lock(
     stage: Stage, sidecar: Callable[[], int], kind: str
@@ -72,6 +73,7 @@ def test_a_paused_sidecar_is_stopped_until_the_fault_is_healed(stage: Stage, sid
     assert state_of(sidecar()) != "T"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("healer", HEALERS)
 @pytest.mark.parametrize("kind", ["sidecar_kill", "sidecar_pause", "sidecar_restart"])
 def test_the_paused_sidecar_of_a_killed_runner_is_continued(
@@ -90,6 +92,7 @@ def test_the_paused_sidecar_of_a_killed_runner_is_continued(
     assert state_of(sidecar()) != "T"
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the locks that are held")
 def test_the_id_of_an_ended_sidecar_is_not_a_process(stage: Stage) -> None:
     stage.add_worker("w0")  # another process with the ended sidecar's id

@@ -97,6 +97,7 @@ def groups() -> set[str]:
     return {group.name for group in Path(root).glob("streamproof-*")}
 
 
+@pytest.mark.full
 def test_the_writes_of_one_process_are_slow_until_it_is_healed(stage: Stage, writer: Writer) -> None:
     seen: list[tuple[float, float]] = []
     home = block_throttle.group_of(writer.process.pid)
@@ -112,12 +113,14 @@ def test_the_writes_of_one_process_are_slow_until_it_is_healed(stage: Stage, wri
     assert block_throttle.group_of(writer.process.pid) == home
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("healer", HEALERS)
 def test_the_disk_of_a_killed_runner_is_fast_again(stage: Stage, writer: Writer, healer: str) -> None:
     abandoned(stage, FAULT, healer, lambda: writer.seconds() >= 0.4)
     assert writer.seconds() < 0.4
 
 
+@pytest.mark.full
 def test_a_disk_fault_is_healed_after_its_process_ended(stage: Stage, writer: Writer) -> None:
     def end() -> None:
         writer.process.kill()
@@ -126,6 +129,7 @@ def test_a_disk_fault_is_healed_after_its_process_ended(stage: Stage, writer: Wr
     stage.during(FAULT, end)
 
 
+@pytest.mark.full
 def test_a_process_that_is_started_again_is_slow_too(stage: Stage, writer: Writer) -> None:
     config = stage.write({**FAULT, "for": "600s"})
     is_in, stop, ended = threading.Event(), threading.Event(), threading.Event()

@@ -84,6 +84,7 @@ def test_a_window_has_its_four_instants(
         assert round(entry.states["healed"].timestamp() * 1e6) == window.healed_us
 
 
+@pytest.mark.full
 def test_each_fault_of_a_group_has_a_window_of_its_own(
     stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -103,6 +104,7 @@ def test_each_fault_of_a_group_has_a_window_of_its_own(
         assert [entry.is_published for entry in journal.entries.values()] == [True, True]
 
 
+@pytest.mark.full
 def test_the_window_of_a_paused_broker_is_published_when_it_answers(
     stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -126,6 +128,7 @@ def test_the_window_of_a_paused_broker_is_published_when_it_answers(
     assert window.heal_started_us - window.verified_us >= 200_000
 
 
+@pytest.mark.full
 def test_an_absent_topic_is_refused_before_any_change(
     stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str]
 ) -> None:
@@ -137,6 +140,7 @@ def test_an_absent_topic_is_refused_before_any_change(
         assert journal.entries == {}
 
 
+@pytest.mark.full
 def test_heal_publishes_unpublished_windows(
     stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -156,6 +160,7 @@ def test_heal_publishes_unpublished_windows(
     assert (window.id, window.healed_us) == (entry.fault.id, round(entry.states["healed"].timestamp() * 1e6))
 
 
+@pytest.mark.full
 def test_the_watchdog_publishes_the_window_of_a_killed_runner(
     stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -177,6 +182,7 @@ def test_the_watchdog_publishes_the_window_of_a_killed_runner(
 
 
 # The last test of this file: the restarted broker is not a child of the fixture's process.
+@pytest.mark.full
 def test_a_killed_broker_is_started_again_and_its_window_published(
     stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
 ) -> None:

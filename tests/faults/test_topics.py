@@ -109,6 +109,7 @@ def test_a_hanging_transaction_stops_readers_of_committed_records(
     assert values(own_broker, topic, "read_committed") == [b"before", b"after"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("healer", HEALERS)
 def test_the_hanging_transaction_of_a_killed_runner_is_ended(
     stage: Stage, own_broker: EmbeddedBroker, topic: str, healer: str
@@ -118,6 +119,7 @@ def test_the_hanging_transaction_of_a_killed_runner_is_ended(
     assert ends(own_broker, topic, "read_committed") == ends(own_broker, topic, "read_uncommitted") == 2
 
 
+@pytest.mark.full
 def test_a_transaction_is_ended_when_the_broker_answers_again(
     stage: Stage, own_broker: EmbeddedBroker, topic: str
 ) -> None:
@@ -139,6 +141,7 @@ def test_a_transaction_is_ended_when_the_broker_answers_again(
     assert ends(own_broker, topic, "read_committed") == ends(own_broker, topic, "read_uncommitted") == 2
 
 
+@pytest.mark.full
 def test_a_transaction_beyond_the_timeout_of_the_broker_is_refused(stage: Stage, topic: str) -> None:
     fault = {"kind": "transaction_hang", "target": "events", "for": "10s", "parameters": {"timeout": "10s"}}
     with pytest.raises(FaultRefused, match=r"transaction .* 10 s"):
@@ -152,6 +155,7 @@ def test_a_partition_that_does_not_exist_is_refused(stage: Stage, own_broker: Em
     assert ends(own_broker, topic, "read_uncommitted") == 0
 
 
+@pytest.mark.full
 def test_poison_is_counted_and_stops_when_it_is_healed(stage: Stage, own_broker: EmbeddedBroker, topic: str) -> None:
     send(own_broker, topic, b"good")
     parameters = {"form": "each", "per_second": 1000, "at_most": 7}
@@ -164,6 +168,7 @@ def test_poison_is_counted_and_stops_when_it_is_healed(stage: Stage, own_broker:
     assert facts.offsets == {f"{topic}/0": 7}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("healer", HEALERS)
 def test_the_poison_of_a_killed_runner_stops_with_it(
     stage: Stage, own_broker: EmbeddedBroker, topic: str, healer: str
@@ -183,6 +188,7 @@ def test_a_topic_that_does_not_exist_is_refused(stage: Stage, topic: str) -> Non
         stage.during({"kind": "poison", "target": "events"}, lambda: None)
 
 
+@pytest.mark.full
 def test_options_are_read_from_their_file(stage: Stage, own_broker: EmbeddedBroker, topic: str) -> None:
     stage.targets["events"]["options_file"] = "client.properties"
     (stage.folder / "client.properties").write_text("# how we reach it\nsecurity.protocol=carrier_pigeon\n")
@@ -217,6 +223,7 @@ def add_broker(stage: Stage, broker: EmbeddedBroker) -> int:
     return pid
 
 
+@pytest.mark.full
 def test_a_paused_broker_does_not_answer_until_it_is_healed(stage: Stage, own_broker: EmbeddedBroker) -> None:
     pid = add_broker(stage, own_broker)
     seen: list[tuple[str, bool]] = []
@@ -230,6 +237,7 @@ def test_a_paused_broker_does_not_answer_until_it_is_healed(stage: Stage, own_br
         (stage.folder / "broker.pid").unlink()  # the stage ends the processes of pid files
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("healer", HEALERS)
 def test_the_paused_broker_of_a_killed_runner_is_continued(
     stage: Stage, own_broker: EmbeddedBroker, healer: str
@@ -256,6 +264,7 @@ def test_the_killed_broker_of_a_killed_runner_is_started_again(stage: Stage, tmp
                 os.kill(stage.pid("broker"), signal.SIGKILL)
 
 
+@pytest.mark.full
 def test_a_broker_that_does_not_answer_before_the_fault_is_refused(stage: Stage, own_broker: EmbeddedBroker) -> None:
     pid = add_broker(stage, own_broker)
     (stage.folder / "broker.pid").rename(stage.folder / "kept")
@@ -266,6 +275,7 @@ def test_a_broker_that_does_not_answer_before_the_fault_is_refused(stage: Stage,
 
 
 # The last test of this file: the restarted broker is not a child of the fixture's process.
+@pytest.mark.full
 def test_a_killed_broker_is_healed_when_it_answers_again(stage: Stage, own_broker: EmbeddedBroker, topic: str) -> None:
     pid = add_broker(stage, own_broker)
     seen: list[bool] = []

@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from faults.runner import run
 from faults.schedule import timeline
 from tests.faults.real_docker import SERVER, RealDocker
@@ -22,11 +20,6 @@ NAME = "shop.web_1-a"
 ENDPOINT = {"IPAMConfig": {"IPv4Address": WEB}, "Aliases": ["web", "shop-front"]}
 LINKED = {"IPAMConfig": {"IPv4Address": WEB_BACK}, "Aliases": ["web-back"], "Links": [f"{NAME}:itself"]}
 KINDS = ("container_kill", "container_pause", "container_restart", "container_disconnect")
-
-
-def full(*values: Any) -> Any:
-    """Return a parameter that only `scripts/test all` runs: the usual run covers another of its kind."""
-    return pytest.param(*values, marks=pytest.mark.full)
 
 
 def make_networks(docker: RealDocker) -> None:

@@ -61,6 +61,7 @@ def test_records_are_read_in_order(broker: EmbeddedBroker, topic_names: Names) -
     assert read(broker, topic) == ["a", "b", "c"]
 
 
+@pytest.mark.full
 def test_the_broker_sets_the_timestamp_by_default(broker: EmbeddedBroker, topic_names: Names) -> None:
     appended, created = topic_names("appended"), topic_names("created")
     broker.create_topics({appended: 1})
@@ -87,6 +88,7 @@ def test_aborted_transactions_are_hidden_from_committed_readers(broker: Embedded
     assert read(broker, topic, "read_uncommitted") == ["aborted", "committed"]
 
 
+@pytest.mark.full
 def test_topics_are_made_only_on_request_and_can_be_deleted(broker: EmbeddedBroker, topic_names: Names) -> None:
     topic = topic_names("input")
     undelivered: list[KafkaError | None] = []
@@ -101,6 +103,7 @@ def test_topics_are_made_only_on_request_and_can_be_deleted(broker: EmbeddedBrok
     broker.create_topics({topic: 2})
 
 
+@pytest.mark.full
 def test_a_restart_keeps_data_and_address() -> None:
     with EmbeddedBroker() as broker:
         address, folder = broker.bootstrap_servers, broker.folder
@@ -119,6 +122,7 @@ def test_a_restart_keeps_data_and_address() -> None:
     assert not folder.exists()
 
 
+@pytest.mark.full
 def test_a_broker_that_cannot_start_quotes_its_log(tmp_path: Path) -> None:
     broker = EmbeddedBroker(folder=tmp_path, settings={"log.message.timestamp.type": "Yesterday"})
     with pytest.raises(BrokerError, match=r"(?s)ended with status 1.*Yesterday"):

@@ -26,6 +26,7 @@ def line(*fields: object, delimiter: str = ",") -> str:
     return file.getvalue()
 
 
+@pytest.mark.full
 def test_csv_lines_are_judged_like_json_objects(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(

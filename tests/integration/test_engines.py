@@ -147,13 +147,15 @@ def killed_under_load(bench: Bench, settings: EngineSettings, kills: int, instan
     return events + 6
 
 
-@pytest.mark.parametrize("instances", [pytest.param(1, marks=pytest.mark.full), 2])
+@pytest.mark.full
+@pytest.mark.parametrize("instances", [1, 2])
 def test_exactly_once_through_kills(bench: Bench, instances: int) -> None:
     settings = bench.settings(guarantee="exactly_once", max_disorder_ms=1000)
     events = killed_under_load(bench, settings, 5, instances)
     assert bench.handled() == Counter(range(1, events + 1))
 
 
+@pytest.mark.full
 def test_exactly_once_through_kills_in_each_sliding_window(bench: Bench) -> None:
     settings = bench.settings(operator="sliding", window_ms=60_000, slide_ms=20_000, max_disorder_ms=1000)
     events = killed_under_load(bench, settings, 2, 2, lateness={"share": 0.01, "beyond": "30s"})
@@ -167,6 +169,7 @@ def test_exactly_once_through_kills_in_each_sliding_window(bench: Bench) -> None
     assert set(windows.values()) == {1, 2, 3}, "late for some of their windows"
 
 
+@pytest.mark.full
 def test_exactly_once_through_kills_in_sessions(bench: Bench) -> None:
     settings = bench.settings(operator="session", gap_ms=200, max_disorder_ms=1000)
     late = {"share": 0.02, "beyond": "100ms"}
@@ -184,6 +187,7 @@ def test_exactly_once_through_kills_in_a_passthrough(bench: Bench) -> None:
     assert Counter(one["id"] for one in found) == Counter(n for n in range(1, events + 1) if n % 6 in (1, 4))
 
 
+@pytest.mark.full
 def test_exactly_once_through_the_death_of_the_broker(tmp_path: Path) -> None:
     with EmbeddedBroker() as mortal:
         bench = Bench(mortal, tmp_path)
@@ -213,6 +217,7 @@ def test_exactly_once_through_the_death_of_the_broker(tmp_path: Path) -> None:
         assert bench.handled() == Counter(range(1, summaries[0].events + 1))
 
 
+@pytest.mark.full
 def test_at_least_once_only_repeats(bench: Bench) -> None:
     # It commits only at a clean shutdown: after a kill, it writes again every result since the start.
     settings = bench.settings(guarantee="at_least_once", max_disorder_ms=1000, commit_interval_seconds=600)
@@ -222,6 +227,7 @@ def test_at_least_once_only_repeats(bench: Bench) -> None:
     assert found.total() > events, "no kill fell between output and commit"
 
 
+@pytest.mark.full
 def test_at_most_once_only_loses(bench: Bench) -> None:
     events = killed_under_load(bench, bench.settings(guarantee="at_most_once", max_disorder_ms=1000), 4)
     found = bench.handled()
@@ -229,6 +235,7 @@ def test_at_most_once_only_loses(bench: Bench) -> None:
     assert set(found) < set(range(1, events + 1))
 
 
+@pytest.mark.full
 def test_an_instance_that_stays_dead_is_replaced(bench: Bench) -> None:
     settings = bench.settings(static_membership=False, idle_after_seconds=None)
     run.generate(bench.load(limit={"events": 12_000}))
@@ -254,6 +261,7 @@ def test_results_are_those_of_the_input(bench: Bench) -> None:
     assert first["windowEnd"] == "1970-01-01T00:01:00.000"
 
 
+@pytest.mark.full
 def test_windows_left_open_are_emitted_by_the_next_run(bench: Bench) -> None:
     settings = bench.settings(idle_after_seconds=None)
     run.generate(bench.load(limit={"events": 6000}))
@@ -287,6 +295,7 @@ def test_an_engine_that_cannot_start_gives_the_reason(bench: Bench) -> None:
 
 
 # Withdrawals need emission `cumulative`; tests/e2e covers them.
+@pytest.mark.full
 @pytest.mark.parametrize("mutation", [mutation for mutation in Mutation if mutation is not Mutation.WITHDRAW])
 def test_the_output_of_the_mutant_agrees_with_its_truth_file(bench: Bench, mutation: Mutation) -> None:
     settings = bench.settings(
@@ -337,6 +346,7 @@ def test_an_aborted_result_is_visible_to_read_uncommitted(bench: Bench) -> None:
     assert truth.summarise(bench.folder / "truth") == {"missing": 600}
 
 
+@pytest.mark.full
 def test_the_truth_file_of_a_killed_mutant_stays_correct(bench: Bench) -> None:
     """If it is killed between writing the truth and committing, it repeats the mutation: repeated lines count once."""
     settings = bench.settings(

@@ -9,6 +9,7 @@ from tests.integration.sidecar_fixtures import Pipeline
 from validator.stream.measuring import FILE
 
 
+@pytest.mark.full
 @pytest.mark.timeout(400)
 def test_a_silent_engine_is_downtime_until_it_has_recovered(pipeline: Pipeline) -> None:
     faults = f"{pipeline.name}-faults"

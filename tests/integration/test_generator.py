@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from generator import config, journal, run
 from generator.workloads import sst
 from testbed.broker import EmbeddedBroker
+from tests.tiers import full
 
 pytestmark = pytest.mark.integration
 
@@ -60,7 +61,7 @@ def configured(broker: EmbeddedBroker, topic: str, folder: Path, **more: object)
     )
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [full(1), 2])
 def test_the_journal_equals_the_records_of_the_topic(
     broker: EmbeddedBroker, topic: str, tmp_path: Path, processes: int
 ) -> None:
@@ -100,6 +101,7 @@ def test_librdkafkas_partitioner_agrees_with_ours(broker: EmbeddedBroker, topic:
     assert {m.key(): m.partition() for m in read_all(broker, topic)} == {k: partition_of(k, 3) for k in keys}
 
 
+@pytest.mark.full
 def test_the_rate_is_kept_and_a_stop_ends_the_load(broker: EmbeddedBroker, topic: str, tmp_path: Path) -> None:
     stop, seen = threading.Event(), []
 
@@ -115,6 +117,7 @@ def test_the_rate_is_kept_and_a_stop_ends_the_load(broker: EmbeddedBroker, topic
     assert summary.acknowledged == summary.sends == len(read_all(broker, topic))
 
 
+@pytest.mark.full
 def test_the_same_seed_sends_the_same_bytes(broker: EmbeddedBroker, tmp_path: Path) -> None:
     broker.create_topics({"same-1": 3, "same-2": 3})
     logs = []
@@ -128,6 +131,7 @@ def test_the_same_seed_sends_the_same_bytes(broker: EmbeddedBroker, tmp_path: Pa
     assert len(logs[0]) > 1200
 
 
+@pytest.mark.full
 def test_text_ids_and_composite_keys(broker: EmbeddedBroker, topic: str, tmp_path: Path) -> None:
     c = configured(broker, topic, tmp_path, keys={"pages": 2, "regions": 2}, id={"kind": "string", "prefix": "e-"},
                    limit={"events": 8})  # fmt: skip
@@ -146,6 +150,7 @@ def test_a_record_that_the_broker_refuses_is_rejected(broker: EmbeddedBroker, tm
     assert summary.errors == {"MSG_SIZE_TOO_LARGE": 10}
 
 
+@pytest.mark.full
 def test_sends_to_an_absent_broker_are_never_acknowledged(tmp_path: Path) -> None:
     with EmbeddedBroker() as doomed:
         doomed.create_topics({"click": 3})
@@ -175,6 +180,7 @@ def test_a_missing_topic_is_one_sentence(broker: EmbeddedBroker, tmp_path: Path)
         run.generate(configured(broker, "nowhere", tmp_path))
 
 
+@pytest.mark.full
 def test_producer_processes_end_with_their_parent(broker: EmbeddedBroker, topic: str, tmp_path: Path) -> None:
     """A run that is killed by SIGKILL leaves journals that are marked incomplete, and no process."""
     script = (

@@ -23,6 +23,7 @@ from testbed.engines.join import Join
 from testbed.engines.mutations import Mutation
 from testbed.engines.settings import EngineSettings
 from tests.integration.sidecar_fixtures import Report, read_report
+from tests.tiers import full
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.reconcile.compare import IDS_KEPT
@@ -223,7 +224,7 @@ class Joined:
         return {place: (count, ids) for place, count, ids in newest.values() if count}
 
 
-@pytest.mark.parametrize("join", ["inner", "left"])
+@pytest.mark.parametrize("join", [full("inner"), "left"])
 def test_a_correct_join_passes_through_kills(
     join: Join, load: Load, broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -253,6 +254,7 @@ def test_a_correct_join_passes_through_kills(
     assert report["coverage"]["complete"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("join", ["inner", "left"])
 def test_every_mutation_of_a_join_is_found_in_exactly_its_cells_and_ids(
     join: Join, load: Load, broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.integration.sidecar_fixtures import Pipeline, Report, click, counts, iso
+from tests.tiers import first_of
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -70,7 +71,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("wrong", first_of(WRONG))
 def test_a_correct_engine_does_not_fail_if_one_output_is_configured_wrongly(pipeline: Pipeline, wrong: str) -> None:
     correct(pipeline)
     fields, none, named = WRONG[wrong]
@@ -106,6 +107,7 @@ def aggregated(emission: str, *outputs: tuple[str, str, str]) -> tuple[str, ...]
     return "oracle={kind: running_aggregate}", f"outputs=[{', '.join(made)}]"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("wrong", "misplaced", "none"),
     [(("site", "clickIds"), 12, "12 ids"), (("page", "updateIds"), 0, "its 4 results")],
@@ -127,6 +129,7 @@ def test_an_output_of_a_running_aggregate_is_doubted_on_its_own(
     assert pipeline.once(*settings, state="right").report["outcome"] == "pass"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("emission", ["incremental", "cumulative"])
 def test_the_only_output_of_a_running_aggregate_is_doubted_if_no_result_has_an_id(
     pipeline: Pipeline, emission: str
@@ -159,6 +162,7 @@ def test_two_right_outputs_confirm_a_loss_and_a_duplicate(pipeline: Pipeline) ->
     assert not any("in doubt" in reason for reason in run.report["reasons"])
 
 
+@pytest.mark.full
 def test_the_first_match_of_the_topic_confirms_violations_also_after_a_restart(pipeline: Pipeline) -> None:
     """The first result of the second topic has an id of no event, and no other event of its page is answered."""
     created(pipeline)

@@ -53,6 +53,7 @@ def said(pipeline: Pipeline, key: str, *ids: Sequence[object] | None) -> None:
     pipeline.put(pipeline.output, *values, key=key, partition=KEYS.index(key) % 2)
 
 
+@pytest.mark.full
 def test_each_event_in_one_list_of_its_key_passes(pipeline: Pipeline) -> None:
     fed(pipeline)
     for key in KEYS:
@@ -64,6 +65,7 @@ def test_each_event_in_one_list_of_its_key_passes(pipeline: Pipeline) -> None:
     assert run.status == 0
 
 
+@pytest.mark.full
 def test_deviations_of_lists_are_counted(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
     fed(pipeline)
     a, b, odd = map(ids_of, KEYS)
@@ -99,6 +101,7 @@ def test_deviations_of_lists_are_counted(pipeline: Pipeline, capsys: pytest.Capt
     assert capsys.readouterr().out.startswith(f'Cell ["a","{a[5]}"]\n')
 
 
+@pytest.mark.full
 def test_lists_that_replace_each_other_pass(pipeline: Pipeline) -> None:
     fed(pipeline)
     for key in KEYS:
@@ -132,6 +135,7 @@ def test_the_newest_list_counts(pipeline: Pipeline) -> None:
     assert run.verdicts == ("pass", "pass", "pass")
 
 
+@pytest.mark.full
 def test_a_key_on_two_partitions_is_in_doubt(pipeline: Pipeline) -> None:
     fed(pipeline)
     for key in KEYS:
@@ -147,6 +151,7 @@ def test_a_key_on_two_partitions_is_in_doubt(pipeline: Pipeline) -> None:
     assert any(reason.startswith("1 key has results ") for reason in run.report["reasons"])
 
 
+@pytest.mark.full
 def test_a_running_aggregate_may_have_a_key_of_two_fields(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(*[click(number, number, "x", user=number % 2) for number in range(6)])
@@ -167,6 +172,7 @@ def test_a_running_aggregate_may_have_a_key_of_two_fields(pipeline: Pipeline) ->
     }
 
 
+@pytest.mark.full
 def test_repeats_in_two_inputs_collapse(pipeline: Pipeline) -> None:
     pipeline.create()
     second = f"{pipeline.name}-more"

@@ -146,6 +146,7 @@ def test_scram_with_acls_once_and_live(cluster: Cluster, spark: SparkSession) ->
         live.until(lambda report: report["contributions"]["processed"] == 4)
 
 
+@pytest.mark.full
 def test_mutual_tls_once_and_live(cluster: Cluster, spark: SparkSession) -> None:
     cluster.pipeline.spark = spark
     made, name = cluster.pipeline, f"client-{cluster.user}"
@@ -176,6 +177,7 @@ def test_mutual_tls_once_and_live(cluster: Cluster, spark: SparkSession) -> None
         live.until(lambda report: report["contributions"]["processed"] == 2)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("py4j_of_its_own")
 def test_doctor_reads_with_both_clients(cluster: Cluster) -> None:
     made = cluster.pipeline
@@ -299,6 +301,7 @@ def refusals(cluster: Cluster) -> dict[str, tuple[Config, str]]:
     }
 
 
+@pytest.mark.full
 def test_each_refusal_has_its_own_sentence(cluster: Cluster) -> None:
     cases = refusals(cluster)
 
@@ -319,6 +322,7 @@ def test_each_refusal_has_its_own_sentence(cluster: Cluster) -> None:
     assert found == expected
 
 
+@pytest.mark.full
 def test_the_java_client_is_refused_with_the_same_sentences(cluster: Cluster, java: Any) -> None:
     # If a listener closes the connection without an error, the Java client keeps waiting. librdkafka reports it.
     silent = ("plaintext to TLS", "no SASL to SASL", "TLS to plaintext")
@@ -327,6 +331,7 @@ def test_the_java_client_is_refused_with_the_same_sentences(cluster: Cluster, ja
     assert found == {name: sentence for name, (_, sentence) in cases.items()}
 
 
+@pytest.mark.full
 def test_a_refused_run_gives_the_reason_before_spark_starts(cluster: Cluster) -> None:
     with pytest.raises(BrokersRefuse, match=rf"the password of user {cluster.user} is wrong"):
         cluster.pipeline.once(*cluster.settings({**cluster.options, "sasl.password": "wrong"}))
@@ -348,6 +353,7 @@ def documented_rights() -> set[tuple[str, str]]:
     return {(cell[0], cell[1].split(":")[0] + " " + cell[1].partition("`")[2].split("`")[0]) for cell in cells[1:]}
 
 
+@pytest.mark.full
 def test_each_documented_right_is_missed_by_name(cluster: Cluster, java: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "_read_by_java", partial(clients.read_by_java, java))
     made, broker, user = cluster.pipeline, cluster.broker, cluster.user
@@ -409,6 +415,7 @@ def test_each_documented_right_is_missed_by_name(cluster: Cluster, java: Any, mo
         broker.allow(user, right, kind, name)
 
 
+@pytest.mark.full
 def test_generator_and_fault_runner_reach_a_secured_cluster(cluster: Cluster, tmp_path: Path) -> None:
     made, user = cluster.pipeline, cluster.user
     kafka = {"bootstrap_servers": cluster.broker.servers_of("SCRAM"), "options": dict(cluster.options)}
@@ -428,6 +435,7 @@ def test_generator_and_fault_runner_reach_a_secured_cluster(cluster: Cluster, tm
         FaultsTopicWriter(KafkaSection.model_validate(wrong)).check()
 
 
+@pytest.mark.full
 def test_no_option_of_the_java_client_is_unknown(java: Any) -> None:
     names = set(java.org.apache.kafka.clients.consumer.ConsumerConfig.configNames())
     translated = {name for name in names if name.startswith(("sasl.", "ssl."))}
@@ -461,6 +469,7 @@ class TokenEndpoint(BaseHTTPRequestHandler):
         del format, args
 
 
+@pytest.mark.full
 def test_both_clients_get_a_token_from_one_set_of_options(java: Any) -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), TokenEndpoint)
     threading.Thread(target=server.serve_forever, daemon=True).start()

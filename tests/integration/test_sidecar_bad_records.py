@@ -68,6 +68,7 @@ BAD_RESULTS: dict[str, str | bytes | None] = {
 BAD_LATE: dict[str, str | bytes | None] = {"no id": '{"page": "a"}', "a null value": None}
 
 
+@pytest.mark.full
 def test_an_event_after_an_undecodable_record_may_be_late(pipeline: Pipeline) -> None:
     """The bad record may be newer than everything read so far. After a restart, the sidecar still assumes this."""
     pipeline.create(inputs=2)
@@ -148,6 +149,7 @@ def test_undecodable_records_are_counted_and_hold_back_what_they_may_hide(pipeli
     assert run.report["reasons"][0].startswith(f"{misplaced} contributions are in a cell ")
 
 
+@pytest.mark.full
 def test_acknowledged_violations_stay_acknowledged_after_a_restart_and_later_ones_are_open(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1))
@@ -164,6 +166,7 @@ def test_acknowledged_violations_stay_acknowledged_after_a_restart_and_later_one
     assert report["verdicts_over"]["1h"]["exactly_once"] == report["outcome"] == "fail"
 
 
+@pytest.mark.full
 def test_unknown_ids_beside_undecodable_input_leave_the_verdict_unknown(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1), "click!")
@@ -178,6 +181,7 @@ def test_unknown_ids_beside_undecodable_input_leave_the_verdict_unknown(pipeline
     assert run.status == 3
 
 
+@pytest.mark.full
 def test_a_run_that_read_nothing_is_unknown(pipeline: Pipeline) -> None:
     pipeline.create()
     run = pipeline.once()

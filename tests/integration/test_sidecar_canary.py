@@ -118,6 +118,7 @@ def test_the_canary_finds_its_violations_until_it_is_blind_and_leaves_the_report
         holding.abort_transaction(30)
 
 
+@pytest.mark.full
 def test_a_topic_of_the_canary_that_is_deleted_stops_the_canary_and_nothing_else(pipeline: Pipeline) -> None:
     pipeline.create()
     create_canary(pipeline)

@@ -24,6 +24,7 @@ COMPACTED: Final = {
 _milliseconds = itertools.count(int(time.time() * 1_000) - 60_000, 10)
 
 
+@pytest.mark.full
 def test_records_removed_by_compaction_confirm_neither_loss_nor_unknown_id(pipeline: Pipeline) -> None:
     clean_often(pipeline)
     pipeline.create(config=COMPACTED)
@@ -57,6 +58,7 @@ def test_records_removed_by_compaction_confirm_neither_loss_nor_unknown_id(pipel
     assert (again.counts(), again.report["reasons"]) == (counts, run.report["reasons"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("role", ["late", "rejected"])
 def test_a_record_that_compaction_removed_from_a_late_topic_may_explain_a_loss(pipeline: Pipeline, role: str) -> None:
     clean_often(pipeline)

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.integration.sidecar_fixtures import Pipeline, answer, aside_topic, click, iso, set_aside
+from tests.tiers import first_of
 from validator.cli.main import main
 from validator.state.identity import StateMismatch
 
@@ -45,7 +46,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("wrong", first_of(WRONG))
 def test_a_wrong_field_is_named_and_confirms_no_violation(pipeline: Pipeline, wrong: str) -> None:
     rejected = perfect(pipeline)
     topic, named = WRONG[wrong]
@@ -62,6 +63,7 @@ def test_a_wrong_field_is_named_and_confirms_no_violation(pipeline: Pipeline, wr
     assert pipeline.once(rejected, state="right").report["outcome"] == "pass"
 
 
+@pytest.mark.full
 def test_a_state_continues_with_corrected_fields(pipeline: Pipeline) -> None:
     """Topics that never decoded are read again. The fields of a topic that did decode cannot change."""
     rejected = perfect(pipeline)
@@ -130,6 +132,7 @@ def test_a_settled_position_ends_the_doubt(pipeline: Pipeline, capsys: pytest.Ca
     assert sizes[1].keys() == sizes[0].keys() > set()
 
 
+@pytest.mark.full
 def test_a_settled_record_makes_no_later_event_late(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1), "click!", click(2, 2), click(3, 21))
@@ -142,6 +145,7 @@ def test_a_settled_record_makes_no_later_event_late(pipeline: Pipeline) -> None:
         assert pipeline.once(drop).counts("missing", "overdue") == {"missing": 1, "overdue": 0}
 
 
+@pytest.mark.full
 def test_a_rejected_record_settles_the_input_that_it_names(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1), "click!", "another", "a third", click(2, 2))

@@ -27,7 +27,6 @@ pytestmark = pytest.mark.timeout(900)
 MISSING_SECONDS = 30.0
 
 
-@pytest.mark.full
 def test_a_sidecar_outlives_an_outage_of_its_brokers(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from testbed.broker import EmbeddedBroker
 from tests.integration.sidecar_fixtures import Pipeline, answer, aside_topic, click, counts
+from tests.tiers import first_of
 from validator.cli.main import main
 from validator.stream import batch
 from validator.stream.batch import BatchRunner
@@ -52,7 +53,7 @@ def test_an_output_recreated_before_the_first_commit_of_facts_proves_no_loss(
     assert recreated(pipeline.output) in again.report["reasons"]
 
 
-@pytest.mark.parametrize("again", [True, False], ids=["recreated", "deleted"])
+@pytest.mark.parametrize("again", first_of([True, False]), ids=["recreated", "deleted"])
 def test_a_topic_that_disappears_after_the_last_batch_of_a_run_proves_nothing(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
@@ -76,6 +77,7 @@ def test_a_topic_that_disappears_after_the_last_batch_of_a_run_proves_nothing(
     assert any(f"topic {pipeline.output} " in reason for reason in run.report["reasons"]), run.report["reasons"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("role", ["output", "late", "rejected"])
 def test_the_records_of_a_topic_recreated_between_two_runs_are_unknown(pipeline: Pipeline, role: str) -> None:
     """A duplicate may have been appended after the last lookup. The new topic has one partition less, and event time
@@ -112,6 +114,7 @@ def test_the_records_of_a_topic_recreated_between_two_runs_are_unknown(pipeline:
     assert again.report["coverage"]["complete"] is False
 
 
+@pytest.mark.full
 def test_a_faults_topic_that_is_recreated_is_read_from_its_start_and_named(pipeline: Pipeline) -> None:
     """Without the expired records of faults, the cause of a violation is unknown."""
     pipeline.create()
@@ -132,6 +135,7 @@ def test_a_faults_topic_that_is_recreated_is_read_from_its_start_and_named(pipel
     assert (again.counts(), again.verdicts) == ({"expected": 1, "processed": 1}, ("unknown",) * 3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("role", ["input", "output"])
 def test_a_truncated_log_confirms_nothing(spark: SparkSession, tmp_path: Path, role: str) -> None:
     """Simulates an unclean leader election: the same topic, without the records that were read last."""

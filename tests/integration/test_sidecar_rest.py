@@ -28,6 +28,7 @@ def during_the_run(monkeypatch: pytest.MonkeyPatch, write: Callable[[], None]) -
     monkeypatch.setattr(batch, "reach", reach)
 
 
+@pytest.mark.full
 def test_once_beside_a_running_pipeline_decides_only_by_elapsed_time(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +82,7 @@ def test_a_pipeline_with_an_open_transaction_is_not_at_rest_unless_declared(pipe
     producer.abort_transaction(30)
 
 
+@pytest.mark.full
 def test_late_input_not_consumed_by_a_dead_engine_is_neither_dropped_nor_a_pass(pipeline: Pipeline) -> None:
     drop = ("timing.late_policy=drop", f"engine.consumer_group={pipeline.name}")
     pipeline.create()
@@ -99,6 +101,7 @@ def test_late_input_not_consumed_by_a_dead_engine_is_neither_dropped_nor_a_pass(
     assert (run.counts(), run.status) == ({"expected": 4, "processed": 3, "dropped_late": 1}, 0)
 
 
+@pytest.mark.full
 def test_a_loss_is_retracted_by_its_answer_although_a_late_event_of_the_cell_is_not_consumed(
     pipeline: Pipeline,
 ) -> None:

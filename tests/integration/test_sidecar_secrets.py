@@ -141,6 +141,7 @@ def test_spark_serves_no_other_user(spark: SparkSession) -> None:
     assert environment.serializerManager().encryptionEnabled()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason="/proc is Linux's")
 def test_no_secret_is_visible_and_no_stranger_is_served(pipeline: Pipeline) -> None:

@@ -52,6 +52,7 @@ def test_records_above_a_limit_are_not_examined_and_confirm_no_violation(pipelin
     assert run.verdicts == ("fail", "unknown", "fail")
 
 
+@pytest.mark.full
 def test_a_record_that_does_not_fit_into_memory_is_skipped(pipeline: Pipeline) -> None:
     """Before the record's size is known, it needs more memory than a worker has. Its neighbours are judged."""
     fill(pipeline)

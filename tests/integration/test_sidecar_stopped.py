@@ -47,6 +47,7 @@ def test_a_stopped_once_never_passes(pipeline: Pipeline, monkeypatch: pytest.Mon
     assert pipeline.once().status == 1
 
 
+@pytest.mark.full
 def test_a_sidecar_stopped_before_its_first_batch_reports_its_state(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 2))
@@ -85,6 +86,7 @@ def test_a_full_disk_is_reported_with_its_state(pipeline: Pipeline, monkeypatch:
     assert pipeline.once().status == 0
 
 
+@pytest.mark.full
 def test_a_topic_deleted_while_it_is_read_is_reported_in_one_sentence(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1))
@@ -98,6 +100,7 @@ def test_a_topic_deleted_while_it_is_read_is_reported_in_one_sentence(pipeline: 
         assert set(ended) <= {gone}
 
 
+@pytest.mark.full
 def test_a_state_deleted_while_the_sidecar_runs_is_named(pipeline: Pipeline) -> None:
     # Files that the sidecar writes meanwhile may remain.
     with pytest.raises(CannotVerify) as refused:
@@ -105,6 +108,7 @@ def test_a_state_deleted_while_the_sidecar_runs_is_named(pipeline: Pipeline) -> 
     assert f"state folder {pipeline.state()} was deleted" in str(refused.value)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="a small file system needs root on Linux")
 def test_a_filling_disk_is_reported_with_its_free_bytes(pipeline: Pipeline, tmp_path: Path) -> None:
     disk = tmp_path / "disk"

@@ -48,6 +48,7 @@ def test_a_sidecar_waits_for_topics_reads_new_partitions_and_is_alone(pipeline: 
     assert live.status == 0
 
 
+@pytest.mark.full
 def test_a_recreated_topic_is_read_from_its_start_and_its_old_records_are_expired(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 11))
@@ -66,6 +67,7 @@ def test_a_recreated_topic_is_read_from_its_start_and_its_old_records_are_expire
         assert report["violations"]["confirmed"]["duplicate"] == 0
 
 
+@pytest.mark.full
 def test_a_recreated_input_may_explain_later_excess(pipeline: Pipeline) -> None:
     """It is unknown how many deleted records were never read. Violations confirmed earlier cannot depend on them."""
     pipeline.create()
@@ -164,6 +166,7 @@ def test_an_absent_topic_confirms_neither_loss_nor_unknown_id(pipeline: Pipeline
     assert (misspelt.verdicts, misspelt.status) == (("unknown",) * 3, 3)
 
 
+@pytest.mark.full
 def test_violations_suspected_while_a_topic_is_absent_are_confirmed_once_it_exists(pipeline: Pipeline) -> None:
     pipeline.broker.create_topics({pipeline.input: 1, pipeline.output: 1})
     pipeline.clicks(click(1, 1), click(2, 2), click(3, 22))
@@ -218,6 +221,7 @@ def test_only_consecutive_failures_count(pipeline: Pipeline, monkeypatch: pytest
         assert live.batches(1)["contributions"]["pending"] == 1
 
 
+@pytest.mark.full
 def test_a_failed_batch_is_not_the_end_of_a_run(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the failed batch ended the run, `--once` would report the events of unread results as missing."""
     pipeline.create()
@@ -279,6 +283,7 @@ def test_successive_runs_equal_one_run_over_all_records(pipeline: Pipeline) -> N
         pipeline.once("outputs.0.fields.key=region", state="continued")
 
 
+@pytest.mark.full
 def test_cells_before_the_start_are_out_of_scope(pipeline: Pipeline) -> None:
     """`start: latest`: windows that began before the first event read are partly hidden, and are not judged."""
     pipeline.create()
@@ -316,6 +321,7 @@ def test_a_partition_cut_before_the_first_run_puts_its_early_cells_out_of_scope(
     assert run.verdicts == ("pass", "fail", "fail")
 
 
+@pytest.mark.full
 def test_once_without_any_topic_replaces_the_earlier_report(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1))
@@ -333,6 +339,7 @@ def test_once_without_any_topic_replaces_the_earlier_report(pipeline: Pipeline) 
     assert json.loads(counters.read_text())["classified"]["processed"] == 1
 
 
+@pytest.mark.full
 def test_runs_that_only_waited_leave_counters_and_no_old_report(pipeline: Pipeline) -> None:
     for _ in range(2):
         with pipeline.live() as live:

@@ -113,6 +113,7 @@ def decided(report: Report | None) -> tuple[object, ...]:
     return report["verdicts"], report["contributions"], report["results"], report["violations"]["confirmed"], coverage
 
 
+@pytest.mark.full
 def test_a_cluster_that_loses_a_worker_decides_as_one_machine(
     pipeline: Pipeline, cluster: Cluster, tmp_path: Path
 ) -> None:

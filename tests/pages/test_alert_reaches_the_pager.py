@@ -85,6 +85,7 @@ def violated(pager: Receiver, status: str) -> list[Received]:
     return [one for one in pager.heard if one.name == "StreamproofGuaranteeViolated" and one.status == status]
 
 
+@pytest.mark.full
 @pytest.mark.timeout(420)
 def test_a_violation_reaches_the_pager_and_a_healthy_run_under_load_does_not(pipeline: Pipeline) -> None:
     tool("prometheus"), alertmanager()  # skips before anything is started

@@ -185,6 +185,7 @@ def until_none_is_empty(url: str, prometheus: OwnedProcess) -> None:
         raise AssertionError(f"without series: {sorted(left)}") from late
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_every_expression_has_series_in_a_run_that_breaks(pipeline: Pipeline) -> None:
     tool("prometheus")  # skips before anything is started

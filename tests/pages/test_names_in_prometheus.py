@@ -22,6 +22,7 @@ def of(name: str) -> str:
     return f"streamproof_build_info{{pipeline={json.dumps(name, ensure_ascii=False)}}}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("match", "chosen"),
     [*((PIPELINE, (name,)) for name in NAMES), *((CHOSEN, (name,)) for name in NAMES), (CHOSEN, NAMES[:3])],

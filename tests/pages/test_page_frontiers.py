@@ -94,6 +94,7 @@ def test_frontiers_are_requested_and_drawn_only_while_unfolded(page: Browser, se
     assert page.complaints == []
 
 
+@pytest.mark.full
 def test_an_update_during_a_request_for_rows_is_not_lost(page: Browser, served: Served) -> None:
     served.publisher.publish(snapshot_of(parts(3), 1))
     open_unfolded(page, served)
@@ -114,6 +115,7 @@ def test_an_update_during_a_request_for_rows_is_not_lost(page: Browser, served: 
     assert asked(page, served) == before + 1, "all that came meanwhile is asked for once"
 
 
+@pytest.mark.full
 def test_rows_that_arrive_after_folding_are_not_drawn(page: Browser, served: Served) -> None:
     served.publisher.publish(snapshot_of(parts(3), 1))
     page.open(served.url)
@@ -131,6 +133,7 @@ def test_rows_that_arrive_after_folding_are_not_drawn(page: Browser, served: Ser
     page.wait_until(f"{ROWS}.length === 3")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
 def test_rows_stay_with_their_batch_after_a_failed_request(page: Browser, served: Served, failure: str) -> None:
     one = parts(1)[0]
@@ -155,6 +158,7 @@ def test_rows_stay_with_their_batch_after_a_failed_request(page: Browser, served
     assert page.complaints == []
 
 
+@pytest.mark.full
 def test_a_request_without_an_answer_is_given_up(page: Browser, served: Served) -> None:
     served.publisher.publish(snapshot_of(parts(3), 1))
     open_unfolded(page, served)
@@ -176,6 +180,7 @@ def test_a_request_without_an_answer_is_given_up(page: Browser, served: Served) 
     assert page.complaints == []
 
 
+@pytest.mark.full
 def test_rows_survive_a_restart_of_the_server(page: Browser, served: Served) -> None:
     served.publisher.publish(snapshot_of(parts(3), 1))
     open_unfolded(page, served)
@@ -199,6 +204,7 @@ def test_rows_survive_a_restart_of_the_server(page: Browser, served: Served) -> 
     assert [said for said in page.complaints if "ERR_" not in said] == []
 
 
+@pytest.mark.full
 def test_a_page_without_a_batch_gets_rows_with_the_first(page: Browser, served: Served) -> None:
     page.open(served.url)
     page.wait_until("document.querySelector('#when').innerText.includes('no batch yet')")
@@ -209,6 +215,7 @@ def test_a_page_without_a_batch_gets_rows_with_the_first(page: Browser, served: 
     assert page.complaints == []
 
 
+@pytest.mark.full
 def test_an_update_keeps_focus_selection_and_scroll_position(page: Browser, served: Served) -> None:
     served.publisher.publish(snapshot_of(parts(30), 1))
     page.open(served.url)

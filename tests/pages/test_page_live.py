@@ -48,6 +48,7 @@ def test_the_page_shows_the_violation_its_start_and_the_next_step(
     assert "37 missing, 112 duplicate" in page.text("#faults")
 
 
+@pytest.mark.full
 def test_the_resolution_is_beside_each_time_of_a_fault(
     page: Browser, served: Served, snapshots: list[Snapshot]
 ) -> None:
@@ -58,6 +59,7 @@ def test_the_resolution_is_beside_each_time_of_a_fault(
     assert "38 ± 1.5\t71.5 ± 1.5" in page.text("#faults")
 
 
+@pytest.mark.full
 def test_the_page_loads_nothing_external_and_logs_nothing(
     page: Browser, served: Served, snapshots: list[Snapshot]
 ) -> None:
@@ -73,6 +75,7 @@ def test_the_page_loads_nothing_external_and_logs_nothing(
     assert page.complaints == []
 
 
+@pytest.mark.full
 def test_a_violation_is_shown_within_three_seconds(page: Browser, served: Served) -> None:
     served.publisher.publish(healthy())
     page.open(served.url)
@@ -135,6 +138,7 @@ def test_an_unknown_verdict_gives_its_reason(page: Browser, served: Served) -> N
     assert page.value("document.querySelector('#topics tr:last-child td:nth-child(2)').textContent") == "does not exist"
 
 
+@pytest.mark.full
 def test_a_stalled_sidecar_is_shown(page: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "HEARTBEAT_SECONDS", 0.2)
     now = [100.0]
@@ -153,6 +157,7 @@ def test_a_stalled_sidecar_is_shown(page: Browser, tmp_path: Path, monkeypatch: 
         still.stop()
 
 
+@pytest.mark.full
 def test_a_selection_survives_an_update(page: Browser, served: Served, snapshots: list[Snapshot]) -> None:
     last = snapshots[-1]
     served.publisher.publish(last)
@@ -174,6 +179,7 @@ def test_a_selection_survives_an_update(page: Browser, served: Served, snapshots
     assert page.value("window.oldest.cells[3].textContent === window.key")
 
 
+@pytest.mark.full
 def test_a_button_beside_a_command_copies_it(page: Browser, served: Served, snapshots: list[Snapshot]) -> None:
     served.publisher.publish(snapshots[-1])
     page.open(served.url)
@@ -191,6 +197,7 @@ def test_a_button_beside_a_command_copies_it(page: Browser, served: Served, snap
     assert page.value("document.querySelector('#copied').textContent") == "Copied."
 
 
+@pytest.mark.full
 def test_the_confirmation_of_a_copy_survives_an_update(
     page: Browser, served: Served, snapshots: list[Snapshot]
 ) -> None:
@@ -214,6 +221,7 @@ def test_the_confirmation_of_a_copy_survives_an_update(
     assert set(page.value(labels)) == {"copy"}
 
 
+@pytest.mark.full
 def test_a_canary_that_is_not_found_is_shown(page: Browser, served: Served) -> None:
     served.publisher.publish(replace(healthy(), canary=SEEN))
     page.open(served.url)
@@ -243,6 +251,7 @@ def test_a_canary_that_is_not_found_is_shown(page: Browser, served: Served) -> N
     page.wait_until("document.querySelector('#notice').hidden && document.querySelector('#lamp').className === 'on'")
 
 
+@pytest.mark.full
 def test_a_new_state_is_shown_as_waiting(page: Browser, tmp_path: Path) -> None:
     fresh = Publisher(config(tmp_path), tmp_path)
     try:
@@ -256,6 +265,7 @@ def test_a_new_state_is_shown_as_waiting(page: Browser, tmp_path: Path) -> None:
         fresh.stop()
 
 
+@pytest.mark.full
 def test_an_engine_weaker_than_declared_is_shown_as_text(page: Browser, tmp_path: Path) -> None:
     evil = "<img src=x onerror=alert(1)>"
     (tmp_path / "engine.json").write_text(json.dumps({"engine": evil, "guarantee": "at_least_once"}))

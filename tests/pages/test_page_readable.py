@@ -15,6 +15,7 @@ from validator.model.snapshot import Snapshot
 pytestmark = needs_chromium
 
 
+@pytest.mark.full
 def test_plots_show_the_whole_history(page: Browser, served: Served, snapshots: list[Snapshot]) -> None:
     served.publisher.publish(snapshots[-1])
     page.open(served.url)
@@ -31,6 +32,7 @@ def test_plots_show_the_whole_history(page: Browser, served: Served, snapshots: 
     assert min(page.value(drawn)) > 1000
 
 
+@pytest.mark.full
 def test_the_keyboard_reaches_and_reads_the_plots(page: Browser, served: Served, snapshots: list[Snapshot]) -> None:
     served.publisher.publish(snapshots[-1])
     page.open(served.url)
@@ -76,6 +78,7 @@ def test_every_control_has_an_accessible_name(page: Browser, served: Served, sna
     assert all(named["columnheader"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (768, "dark"), (1280, "dark"), (1920, "light")])
 def test_no_width_scrolls_sideways(
     page: Browser, served: Served, snapshots: list[Snapshot], width: int, scheme: str
@@ -89,6 +92,7 @@ def test_no_width_scrolls_sideways(
     assert page.value("Math.max(...[...document.querySelectorAll('canvas')].map((c) => c.clientWidth))") < width
 
 
+@pytest.mark.full
 def test_a_wall_display_holds_verdict_findings_and_plots(
     page: Browser, served: Served, snapshots: list[Snapshot]
 ) -> None:
@@ -105,6 +109,7 @@ def test_a_wall_display_holds_verdict_findings_and_plots(
         assert 0 <= place["top"] < place["bottom"] <= 1080, f"{part} ends at {place['bottom']:.0f} px"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_has_enough_contrast(page: Browser, served: Served, snapshots: list[Snapshot], scheme: str) -> None:
     served.publisher.publish(snapshots[-1])

@@ -40,6 +40,7 @@ def page(tmp_path_factory: pytest.TempPathFactory, file: Path) -> Iterator[Brows
         yield browser
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (390, "dark"), (1280, "light"), (1280, "dark")])
 def test_the_report_is_readable_at_every_width_and_in_both_schemes(page: Browser, width: int, scheme: str) -> None:
     page.window(width, 900, scheme)
@@ -47,6 +48,7 @@ def test_the_report_is_readable_at_every_width_and_in_both_schemes(page: Browser
     assert page.value(CONTRAST) == []
 
 
+@pytest.mark.full
 def test_the_plots_of_the_whole_run_are_drawn_with_their_names(page: Browser) -> None:
     page.window(1280, 900, "light")
     labels = page.value("[...document.querySelectorAll('.frame')].map((frame) => frame.getAttribute('aria-label'))")
@@ -56,6 +58,7 @@ def test_the_plots_of_the_whole_run_are_drawn_with_their_names(page: Browser) ->
     assert page.value("document.querySelector('#spans [aria-pressed=true]').innerText") == "2 h"
 
 
+@pytest.mark.full
 def test_windows_with_violations_are_summed_and_listed(page: Browser) -> None:
     assert f"{LOST} missing, {REPEATED} duplicate in 3 of 20 windows" in page.value("document.body.innerText")
     rows = page.value("[...document.querySelectorAll('#windows tbody tr')].map((tr) => tr.innerText)")
@@ -68,6 +71,7 @@ def test_the_report_loads_nothing_and_logs_nothing(page: Browser, file: Path) ->
     assert page.complaints == []
 
 
+@pytest.mark.full
 def test_the_report_prints_dark_on_white_in_the_dark_scheme(page: Browser) -> None:
     page.window(740, 1000, "dark")
     dark = [{"name": "prefers-color-scheme", "value": "dark"}]

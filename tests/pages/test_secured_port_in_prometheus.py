@@ -56,6 +56,7 @@ def port(tmp_path: Path) -> Iterator[int]:
         publisher.stop()
 
 
+@pytest.mark.full
 def test_the_scrape_job_of_the_guide_works_with_certificate_and_token(tmp_path: Path, port: int) -> None:
     target = f"127.0.0.1:{port}"
     scrape_job = job()
@@ -71,6 +72,7 @@ def test_the_scrape_job_of_the_guide_works_with_certificate_and_token(tmp_path: 
     assert schemes == [1, 1, 1, 1]
 
 
+@pytest.mark.full
 def test_without_the_token_the_scrape_fails(tmp_path: Path, port: int) -> None:
     scrape_job = {**job(), "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
     del scrape_job["authorization"], scrape_job["tls_config"]["server_name"]
