@@ -53,7 +53,7 @@ SPLIT = {"unit", "property", "integration"}
 SPLIT_ARGUMENTS = ["-n", "2", "--dist", "loadfile", "--max-worker-restart", "0"]
 # A file that takes as long as a third of its part begins first. By default it would run last, beside an idle process.
 LONGEST = {"property": "tests/property/test_spark_core.py"}
-SEED = "STREAMPROOF_TEST_SEED"  # of the first random history; see tests/property/worlds.py
+SEED = "STREAMPROOF_TEST_SEED"  # of the first random history; see tests/worlds.py
 WORLDS = "STREAMPROOF_WORLDS"  # size of a run of random histories; 2000 is the full one
 SELECTION_SECONDS = 900  # for files and tests named on the command line
 WIND_UP_SECONDS = 30  # for fixtures to stop their processes after their part exceeded its budget

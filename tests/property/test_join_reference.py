@@ -22,7 +22,7 @@ from tests.property.join_worlds import correct_join_history, faulty_join_history
 from tests.property.reference import Judgement, Violation
 from tests.property.strategies import PLAIN
 from tests.property.tiny import CLICKS, COUNTS, LATE, REJECTED, TIMING, UPDATES, Story, event, late, rejected, result
-from tests.property.worlds import seeds
+from tests.worlds import seeds
 
 pytestmark = pytest.mark.property
 

@@ -20,7 +20,7 @@ from tests.property.history import History, InputEvent, flaws
 from tests.property.packing import namespace_of, pack_histories, packed_cells, packed_counts
 from tests.property.reference import Judgement, Reference, classify_all, conclude
 from tests.property.strategies import PLAIN, PROMPT, causal_correct_history, compacted, drawn, faulty_history
-from tests.property.worlds import seeds
+from tests.worlds import seeds
 
 pytestmark = pytest.mark.property
 

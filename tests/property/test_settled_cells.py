@@ -17,8 +17,8 @@ from tests.property.sessions import session_case
 from tests.property.sliding import sliding_case
 from tests.property.spark_core import Judged, Run, time_rules_of
 from tests.property.spark_histories import Case, case
-from tests.property.worlds import seeds
 from tests.unit.memory_tables import MemoryTables
+from tests.worlds import seeds
 from validator.core.totals import CellTotals
 from validator.state.tables import Table
 from validator.stream.saved_cells import Saver

@@ -23,7 +23,7 @@ from tests.property.persisted_violations import persisted, totals, wrongly_persi
 from tests.property.spark_agreement import Row, Tally, closing_differences, compare, unpersisted
 from tests.property.spark_core import Judged, rows_of
 from tests.property.spark_histories import Opinion, all_opinions, case
-from tests.property.worlds import scaled, seeds
+from tests.worlds import scaled, seeds
 from validator.reconcile.judge import VIOLATIONS
 from validator.state.tables import StateTables
 from validator.stream import jars, session

@@ -18,7 +18,7 @@ from tests.property.join_reference import Join
 from tests.property.spark_agreement import Tally, closing_differences, unpersisted
 from tests.property.spark_core import Judged, Row
 from tests.property.spark_histories import Opinion
-from tests.property.worlds import scaled, seeds
+from tests.worlds import scaled, seeds
 from validator.reconcile.judge import VIOLATIONS
 
 pytestmark = [pytest.mark.property, pytest.mark.timeout(600)]

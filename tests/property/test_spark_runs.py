@@ -27,8 +27,8 @@ from tests.property.spark_core import Judged, Run, time_rules_of
 from tests.property.spark_histories import Case, Opinion, case, in_runs, opinions
 from tests.property.strategies import PAUSING
 from tests.property.test_settled_cells import persisted, totals
-from tests.property.worlds import seeds
 from tests.unit.memory_tables import MemoryTables
+from tests.worlds import seeds
 from validator.core.totals import CellTotals
 from validator.reconcile.judge import VIOLATIONS
 from validator.state.tables import Table

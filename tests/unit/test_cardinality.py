@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from prometheus_client import generate_latest
 
 from tests.unit.judged_run import JudgedRun
@@ -38,6 +39,7 @@ def served(folder: Path, keys: int) -> tuple[int, int, dict[str, str]]:
     return len(lines), len(text), dict(line.rsplit(" ", 1) for line in lines)
 
 
+@pytest.mark.full
 def test_a_million_keys_make_no_more_series_than_ten(tmp_path: Path) -> None:
     few, few_bytes, _ = served(tmp_path / "few", 10)
     many, many_bytes, values = served(tmp_path / "many", MANY)

@@ -83,6 +83,7 @@ def test_a_fault_published_too_late_has_unknown_phases_and_no_recovery() -> None
     assert any("per-second output counts" in reason for reason in costs["late"].absent_because)
 
 
+@pytest.mark.full
 def test_the_ledger_is_bounded() -> None:
     ledger = Ledger()
     for hour in range(26):

@@ -35,6 +35,7 @@ def history_of_story() -> History:
     return history
 
 
+@pytest.mark.full
 def test_the_history_of_a_day_stays_bounded_and_dense_where_recent() -> None:
     points: tuple[Point, ...] = ()
     for second in range(0, 90_000, 20):

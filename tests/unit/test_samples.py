@@ -93,6 +93,7 @@ def test_results_of_which_none_has_an_id_are_noted(without: int, noted: bool, tm
     assert all("lists of ids are all empty" in one.text and "outputs[0].fields.ids" in one.text for one in notes)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("memory")
 def test_a_huge_record_is_named_and_the_other_topics_are_read(config: Config) -> None:
     client, *records = samples.check(config, {"huge": (0,), "output": (0,)})
@@ -138,6 +139,7 @@ def test_ids_and_keys_are_shown_only_if_they_are_published_in_plain_form(
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("memory")
 def test_an_example_that_is_huge_says_so(config: Config) -> None:
     found: list[tuple[str, Example]] = []

@@ -20,6 +20,7 @@ import pytest
 from tests.unit.memory_tables import MemoryTables
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from tests.unit.retained_run import RETENTION_US, START_US, Run, clock, progress
+from tests.worlds import scaled, seeds
 from validator.core.judging import Judging
 from validator.core.totals import CellTotals
 from validator.oracles.seam import Reads
@@ -170,24 +171,24 @@ def reloaded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_reloaded_cells_equal_the_settled_ones(reloaded: list[int]) -> None:
     found = []
-    for seed in range(WORLDS):
+    for seed in seeds(WORLDS):
         world = World(seed)
         runs = [WorldRun(MemoryTables(), world.rules, settle_at) for settle_at in (None, 1)]
         found += differences(seed, runs[0], runs[1], world, retires=False)
     assert found == []
-    assert sum(reloaded) > WORLDS
+    assert sum(reloaded) > scaled(WORLDS)
 
 
 def test_retention_retires_settled_cells_with_the_others(reloaded: list[int], tmp_path: Path) -> None:
     found, retired = [], 0
-    for seed in range(WORLDS_WITH_RETENTION):
+    for seed in seeds(WORLDS_WITH_RETENTION):
         world = World(1_000 + seed)
         folders = [tmp_path / f"{seed}-{n}" for n in range(2)]
         runs = [WorldRun(StateTables(folder), world.rules, at) for folder, at in zip(folders, (None, 1), strict=True)]
         found += differences(seed, runs[0], runs[1], world, retires=True)
         retired += runs[1].retired.sums.cells_seen
     assert found == []
-    assert retired > WORLDS_WITH_RETENTION
+    assert retired > scaled(WORLDS_WITH_RETENTION)
     assert reloaded
 
 
