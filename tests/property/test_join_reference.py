@@ -250,6 +250,7 @@ def _aside_is_reason(self: JoinReference, cell: Cell, id_: str, *, waiting: bool
     return any(self.is_sure(cell, copy, waiting=waiting) for copy in self.copies[cell, id_])
 
 
+@pytest.mark.full  # tests the reference, not the product
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("part", "forgetful"),

@@ -59,6 +59,7 @@ def test_a_correct_engine_is_never_accused_after_any_step() -> None:
     assert {"late", "rejected", "overdue", "blocked", "dropped_late", "unresolved", "out_of_scope"} <= set(seen)
 
 
+@pytest.mark.full  # tests the reference, not the product
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("forgotten", ["duplicate", "misplaced"])
 def test_a_rule_without_hidden_copies_accuses_a_correct_engine(forgotten: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,6 +69,7 @@ def test_a_rule_without_hidden_copies_accuses_a_correct_engine(forgotten: str, m
     assert any(judgement.confirmed for history in histories for judgement in classify_all(history))
 
 
+@pytest.mark.full  # tests the reference, not the product
 @pytest.mark.timeout(600)
 def test_a_rule_without_hidden_results_accuses_a_correct_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reference, "hidden_answers", lambda self: 0)
@@ -75,6 +77,7 @@ def test_a_rule_without_hidden_results_accuses_a_correct_engine(monkeypatch: pyt
     assert any(judgement.confirmed for history in histories for judgement in classify_all(history))
 
 
+@pytest.mark.full  # tests the reference, not the product
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("forgotten", ["hidden_before", "ahead_before"])
 def test_a_rule_without_hidden_watermark_moves_accuses_a_correct_engine(
@@ -86,6 +89,7 @@ def test_a_rule_without_hidden_watermark_moves_accuses_a_correct_engine(
     assert any(judgement.confirmed for history in histories for judgement in classify_all(history))
 
 
+@pytest.mark.full  # tests the reference, not the product
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("forgets", [False, True])
 def test_only_a_rule_without_compaction_accuses_a_correct_engine(
