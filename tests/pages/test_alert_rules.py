@@ -93,6 +93,7 @@ def promtool(
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scenario", ALL_LIVES, ids=lambda s: "-".join([s.alert, *(s.labels[x] for x in s.labels)]))
 def test_an_alert_is_silent_then_fires_then_resolves(scenario: Scenario, tmp_path: Path) -> None:
     firing = dict(zip_longest(scenario.fires, scenario.values, fillvalue=""))
@@ -111,6 +112,7 @@ def test_an_alert_is_silent_then_fires_then_resolves(scenario: Scenario, tmp_pat
     promtool(tmp_path, scenario.series, checks, interval=scenario.interval)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("quiet", [*QUIET, *NEW_STATE_QUIET, *TWO_QUIET], ids=lambda quiet: quiet.why)
 def test_an_alert_stays_silent(quiet: Quiet, tmp_path: Path) -> None:
     checks: list[dict[str, object]] = [{"eval_time": at, "alertname": quiet.alert, "exp_alerts": []} for at in quiet.at]
@@ -131,6 +133,7 @@ LOSS = Scenario(
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("owed", "value"),
     [
@@ -153,6 +156,7 @@ def test_the_warning_comes_before_the_loss_is_proven(owed: str, value: str, tmp_
     promtool(tmp_path, series, checks, interval="15s")
 
 
+@pytest.mark.full
 def test_an_expected_pipeline_pages_until_it_is_seen(tmp_path: Path) -> None:
     scenario = next(life for life in LIVES if life.labels.get("scope") == "pipeline")
     rules = tmp_path / "rules.yaml"
@@ -170,6 +174,7 @@ def test_an_expected_pipeline_pages_until_it_is_seen(tmp_path: Path) -> None:
     promtool(tmp_path, {OTHER_ALIVE: "1x2030", ALIVE: "_x2009 1x20"}, checks, rules)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_an_alert_names_the_pages_of_its_own_sidecar(tmp_path: Path, scheme: str) -> None:
     scenario = next(life for life in LIVES if life.labels.get("cause") == "no_batch")
@@ -184,6 +189,7 @@ def test_an_alert_names_the_pages_of_its_own_sidecar(tmp_path: Path, scheme: str
     promtool(tmp_path, {**scenario.series, **seen}, [check], interval=scenario.interval)
 
 
+@pytest.mark.full
 def test_two_alerts_of_one_pipeline_differ_in_their_summary() -> None:
     """A pager shows only the summary."""
     for scenario in ALL_LIVES:

@@ -110,15 +110,18 @@ def answers(url: str) -> list[QueryResult]:
     return list(check(url, SETTINGS))
 
 
+@pytest.mark.full
 def test_prometheus_accepts_every_expression(answers: list[QueryResult]) -> None:
     assert [answer for answer in answers if answer.problem] == []
     assert len(answers) > 60
 
 
+@pytest.mark.full
 def test_every_panel_annotation_and_recording_rule_has_series(answers: list[QueryResult]) -> None:
     assert [a.where for a in answers if not a.series and not a.where.startswith("alert ")] == []
 
 
+@pytest.mark.full
 def test_exactly_the_alerts_of_this_run_have_series(answers: list[QueryResult]) -> None:
     # The output topic is not read through, the input was last read in January, a fault is active, and the canary is
     # missed.
@@ -132,6 +135,7 @@ def test_exactly_the_alerts_of_this_run_have_series(answers: list[QueryResult]) 
     assert firing == fitting
 
 
+@pytest.mark.full
 def test_the_queries_of_the_runbooks_are_accepted_and_give_the_start(url: str) -> None:
     pages = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "runbooks").glob("*.md")}
     asked = [(name, query) for name, text in pages.items() for query in re.findall("promtool query .* '(.+)'", text)]
@@ -144,6 +148,7 @@ def test_the_queries_of_the_runbooks_are_accepted_and_give_the_start(url: str) -
         assert all(0 <= at <= time.time() + 1 for at in instants), (name, instants)
 
 
+@pytest.mark.full
 def test_the_queries_of_the_pages_for_operators_have_series(url: str) -> None:
     """With a shorter range: this Prometheus has scraped for seconds."""
     text = "".join((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("operations", "sizing"))
@@ -156,6 +161,7 @@ def test_the_queries_of_the_pages_for_operators_have_series(url: str) -> None:
         assert [one["metric"] for one in found["data"]["result"]] == [{"pipeline": "clickstream"}], query
 
 
+@pytest.mark.full
 def test_the_rules_run_and_the_violation_fires(url: str) -> None:
     assert not_loaded(url, SETTINGS) == []
     answered = requests.get(f"{url}/api/v1/alerts", timeout=10).json()["data"]["alerts"]
@@ -165,6 +171,7 @@ def test_the_rules_run_and_the_violation_fires(url: str) -> None:
     assert ("StreamproofGuaranteeViolated", "missing") in fired
 
 
+@pytest.mark.full
 def test_the_check_command_finds_no_empty_expression(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dashboards", "check", "--prometheus", url]) == 0
     said = capsys.readouterr().out

@@ -99,6 +99,7 @@ def is_up(page: Browser, seconds: float) -> None:
     page.wait_until(f"document.querySelector('#notice').hidden && {LAMP} === 'on'", seconds)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_the_page_of_a_sidecar_shows_a_violation_at_once_and_outlives_a_kill(
     sidecars: Sidecars, tmp_path: Path
