@@ -66,6 +66,7 @@ def test_a_sidecar_is_killed_and_its_successor_holds_the_lock(
     assert (stage.folder / "state" / "lock").stat().st_ino == inode, "the lock is another file, which lets a second in"
 
 
+@pytest.mark.full
 def test_a_paused_sidecar_is_stopped_until_the_fault_is_healed(stage: Stage, sidecar: Callable[[], int]) -> None:
     seen: list[str] = []
     stage.during({"kind": "sidecar_pause", "target": "sidecar"}, lambda: seen.append(state_of(sidecar())))

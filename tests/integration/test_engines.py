@@ -178,6 +178,7 @@ def test_exactly_once_through_kills_in_sessions(bench: Bench) -> None:
     assert bench.handled() == Counter(range(1, events + 1))
 
 
+@pytest.mark.full
 def test_exactly_once_through_kills_in_a_passthrough(bench: Bench) -> None:
     where = {"field": "page", "one_of": ["/help", "/jobs"]}
     events = killed_under_load(bench, bench.settings(operator="passthrough", where=where), 2, 2)

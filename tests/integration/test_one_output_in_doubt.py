@@ -146,6 +146,7 @@ def test_the_only_output_of_a_running_aggregate_is_doubted_if_no_result_has_an_i
     assert run.report["violations"]["confirmed"]["missing"] == 12, "the other page's results are in another topic"
 
 
+@pytest.mark.full
 def test_two_right_outputs_confirm_a_loss_and_a_duplicate(pipeline: Pipeline) -> None:
     created(pipeline)
     events(pipeline)

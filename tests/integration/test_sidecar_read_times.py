@@ -22,6 +22,7 @@ def write(pipeline: Pipeline, topic: str, *values: str) -> None:
     assert producer.flush(30) == 0
 
 
+@pytest.mark.full
 def test_latency_is_known_to_within_the_stated_resolution(pipeline: Pipeline) -> None:
     pipeline.create(config={"message.timestamp.type": "CreateTime", "retention.ms": "-1"})
     write(pipeline, pipeline.input, click(1, 1), click(2, 11))

@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.timeout(600)]
 BUILD = Path(__file__).parents[2] / "scripts" / "lib" / "wheel.py"
 
 
+@pytest.mark.full
 def test_a_wheel_verifies_a_pipeline(pipeline: Pipeline, tmp_path: Path) -> None:
     pipeline.create()
     pipeline.clicks(*(click(number, number) for number in range(30)))
