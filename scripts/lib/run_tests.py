@@ -48,8 +48,8 @@ PARTS = {
 # What the first tier is allowed to take on two quiet cores. A busy machine takes longer, so it is only reported.
 FIRST_TIER_SECONDS = 900
 # Parts that run in two processes, each with one file at a time: unit and property are bound by the CPU, and the tests
-# of integration mostly wait. A process that dies counts as a failure.
-SPLIT = {"unit", "property", "integration"}
+# of the others mostly wait. Parts that measure times run alone. A process that dies counts as a failure.
+SPLIT = {"unit", "property", "contract", "crash", "integration"}
 SPLIT_ARGUMENTS = ["-n", "2", "--dist", "loadfile", "--max-worker-restart", "0"]
 # A file that takes as long as a third of its part begins first. By default it would run last, beside an idle process.
 LONGEST = {"property": "tests/property/test_spark_core.py"}

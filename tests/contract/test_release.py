@@ -53,6 +53,7 @@ def released(checkout: Path, folder: Path, tag: str = TAG, umask: int = 0o022) -
     return subprocess.run(command, check=False, capture_output=True, text=True, umask=umask)
 
 
+@pytest.mark.full
 def test_two_builds_of_a_tag_under_different_umasks_have_the_same_bytes(tagged: Path, tmp_path: Path) -> None:
     made = []
     for name, umask in (("first", 0o022), ("second", 0o077)):

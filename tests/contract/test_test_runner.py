@@ -60,39 +60,39 @@ def closing_line(capfd: pytest.CaptureFixture[str]) -> str:
 
 
 def test_outcomes_are_totalled_over_the_parts(suite: Suite, capfd: pytest.CaptureFixture[str]) -> None:
-    runner = suite(unit=MIXED, contract="def test_good(): pass")
+    runner = suite(e2e=MIXED, faults="def test_good(): pass")
     assert runner.main([]) == 1
     said = capfd.readouterr().out
     assert said.splitlines()[-1] == "2 passed, 2 failed, 1 skipped"
     assert "no such kernel" in said, "a skipped test gives its reason"
     assert "property: skipped, " in said
-    assert said.index("==> unit") < said.index("==> contract")
+    assert said.index("==> e2e") < said.index("==> faults")
 
 
 def test_passed_tests_are_a_success(suite: Suite, capfd: pytest.CaptureFixture[str]) -> None:
-    assert suite(crash="def test_good(): pass").main([]) == 0
+    assert suite(faults="def test_good(): pass").main([]) == 0
     assert closing_line(capfd) == "1 passed, 0 failed, 0 skipped"
 
 
 @pytest.mark.parametrize(
     ("arguments", "passed"),
-    [(["crash"], 2), (["crash", "-k", "one"], 1), (["-k", "one"], 2), (["tests/crash/test_crash.py::test_one"], 1)],
+    [(["faults"], 2), (["faults", "-k", "one"], 1), (["-k", "one"], 2), (["tests/faults/test_faults.py::test_one"], 1)],
 )
 def test_arguments_select(suite: Suite, capfd: pytest.CaptureFixture[str], arguments: list[str], passed: int) -> None:
     text = "def test_one(): pass\ndef test_two(): pass"
-    assert suite(contract=text, crash=text).main(arguments) == 0
+    assert suite(e2e=text, faults=text).main(arguments) == 0
     assert closing_line(capfd) == f"{passed} passed, 0 failed, 0 skipped"
 
 
 @pytest.mark.parametrize(
     ("arguments", "passed"),
-    [([], 1), (["all"], 2), (["all", "crash"], 2), (["tests/crash/test_crash.py::test_long"], 1)],
+    [([], 1), (["all"], 2), (["all", "faults"], 2), (["tests/faults/test_faults.py::test_long"], 1)],
 )
 def test_full_tests_run_only_in_the_second_tier_or_by_name(
     suite: Suite, capfd: pytest.CaptureFixture[str], arguments: list[str], passed: int
 ) -> None:
     text = "import pytest\ndef test_short(): pass\n@pytest.mark.full\ndef test_long(): pass"
-    assert suite(crash=text).main(arguments) == 0
+    assert suite(faults=text).main(arguments) == 0
     assert closing_line(capfd) == f"{passed} passed, 0 failed, 0 skipped"
 
 
@@ -101,14 +101,14 @@ def test_the_first_tier_has_half_of_the_histories_and_their_seed_is_printed(
     suite: Suite, capfd: pytest.CaptureFixture[str], arguments: list[str], worlds: str | None
 ) -> None:
     text = f"import os\ndef test_it(): assert os.environ.get('STREAMPROOF_WORLDS') == {worlds!r}"
-    assert suite(crash=text).main(arguments) == 0
+    assert suite(faults=text).main(arguments) == 0
     assert "STREAMPROOF_TEST_SEED=1" in capfd.readouterr().out
 
 
 def test_the_seed_is_taken_from_the_commit(
     suite: Suite, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    runner = suite(crash="import os\ndef test_it(): assert os.environ['STREAMPROOF_TEST_SEED'] != '1'")
+    runner = suite(faults="import os\ndef test_it(): assert os.environ['STREAMPROOF_TEST_SEED'] != '1'")
     monkeypatch.delenv("STREAMPROOF_TEST_SEED")
     environment = {**os.environ, **{f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in FIELDS}}
     for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
@@ -119,22 +119,22 @@ def test_the_seed_is_taken_from_the_commit(
 
 
 def test_a_first_tier_above_its_time_is_reported(suite: Suite, capfd: pytest.CaptureFixture[str]) -> None:
-    runner = suite(crash="def test_one(): pass")
+    runner = suite(faults="def test_one(): pass")
     runner.FIRST_TIER_SECONDS = 0
     assert runner.main([]) == 0
     assert "WARNING: the first tier may take 0 s" in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [[], ["crash", "-k", "no_such_test"]])
+@pytest.mark.parametrize("arguments", [[], ["faults", "-k", "no_such_test"]])
 def test_a_run_without_tests_is_a_failure(
     suite: Suite, capfd: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
-    assert suite(**({"crash": "def test_one(): pass"} if arguments else {})).main(arguments) == 1
+    assert suite(**({"faults": "def test_one(): pass"} if arguments else {})).main(arguments) == 1
     assert closing_line(capfd) == "0 passed, 0 failed, 0 skipped"
 
 
 def test_a_part_that_aborts_counts_as_failed(suite: Suite, capfd: pytest.CaptureFixture[str]) -> None:
-    assert suite(crash="import os\ndef test_exit(): os._exit(3)").main([]) == 1
+    assert suite(faults="import os\ndef test_exit(): os._exit(3)").main([]) == 1
     assert closing_line(capfd) == "0 passed, 1 failed, 0 skipped"
 
 
@@ -143,14 +143,14 @@ def test_a_part_over_its_budget_is_stopped_with_its_processes(
     suite: Suite, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     runner = suite(
-        crash="def test_good(): pass\n"
+        faults="def test_good(): pass\n"
         "def test_endless():\n"
         "    import pathlib, subprocess\n"
         "    process = subprocess.Popen(['sleep', '600'])\n"
         f"    pathlib.Path({str(tmp_path)!r}, 'pid').write_text(str(process.pid))\n"
         "    process.wait()\n"
     )
-    runner.PARTS = {"crash": runner.Part(3, 3)}
+    runner.PARTS = {"faults": runner.Part(3, 3)}
     assert runner.main([]) == 1
     said = capfd.readouterr().out
     assert "budget of 3 s" in said

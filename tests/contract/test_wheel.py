@@ -69,6 +69,7 @@ def test_the_wheel_has_no_common_top_level_name(wheel: Path) -> None:
     assert wheel.stat().st_size < SIZE_MOST
 
 
+@pytest.mark.full
 def test_a_checkout_and_a_build_under_another_umask_give_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     for name in (*PACKAGES, "chaosstreamproof", "scripts/lib"):

@@ -103,8 +103,8 @@ class Sidecars:
     folder: Path
 
     def __post_init__(self) -> None:
-        self._config = self.folder / "pipeline.yaml"
-        self._config.write_text(_CONFIG.format(name=self.name, servers=self.servers))
+        self.config = self.folder / "pipeline.yaml"
+        self.config.write_text(_CONFIG.format(name=self.name, servers=self.servers))
         (self.folder / "tmp").mkdir()
 
     def state(self, name: str) -> Path:
@@ -121,7 +121,7 @@ class Sidecars:
         if failpoint is not None:
             environment["STREAMPROOF_FAILPOINT"] = failpoint
         return OwnedProcess(
-            [*inside, *streamproof("validate", self._config, *arguments, "--set", f"state.path={self.state(state)}")],
+            [*inside, *streamproof("validate", self.config, *arguments, "--set", f"state.path={self.state(state)}")],
             log=self.folder / f"{state}.log",
             name=f"sidecar on {state}",
             environment=environment,

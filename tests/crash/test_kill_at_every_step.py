@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from random import Random
@@ -12,6 +11,7 @@ from random import Random
 import pytest
 
 from tests.crash import history
+from tests.crash.shared_jvm import shared_jvm
 from tests.crash.sidecars import PROCESS_SECONDS_MAX, Scraper, Sidecars, await_no_orphan, kill_group, until
 from validator.stream.failpoints import NAMES
 
@@ -20,16 +20,15 @@ STEPS = (
     "before_facts:1",
     "after_judging:1",
     "after_facts:1",
-    "after_violations:1:jvm",
+    "after_violations:1",
     "after_verdicts:1",
     "before_publishing:1",
     "after_publishing:1",
 )
 """Each start continues where the previous one was killed."""
 AT_REST = ("before_rest:1", "after_rest:1")
-"""None of these has `:jvm`: the remaining steps do not use the JVM, so the sidecar would continue without it."""
 RETIRING = ("before_retiring:1", "after_retiring:1", "after_saving:1")
-RETENTION = ("--set", "state.retention=5s", "--set", "timing.missing_after=4s")
+RETENTION = ("state.retention=5s", "timing.missing_after=4s")
 KILLED = -signal.SIGKILL
 JVM_ENDED = 3
 
@@ -38,42 +37,38 @@ def test_the_sequence_has_every_failpoint() -> None:
     assert {step.split(":")[0] for step in (*STEPS, *AT_REST, *RETIRING)} == set(NAMES)
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(900)
 def test_kills_at_every_step_leave_the_counts_of_an_undisturbed_run(sidecars: Sidecars) -> None:
-    """One state is killed in its batches, another one at the end of its run and in retirements, side by side."""
     append(sidecars, range(12))
-    with ThreadPoolExecutor(1) as beside:
-        in_batches = beside.submit(killed_in_batches, sidecars)
-        assert sidecars.once("undisturbed") == 1
-        for step in AT_REST:
-            killed(sidecars, "rested", step)
+    with shared_jvm(sidecars.folder) as jvm:
+
+        def once(state: str, *settings: str, failpoint: str | None = None) -> int:
+            log = sidecars.folder / f"{state}.log"
+            return jvm.once(sidecars.config, log, f"state.path={sidecars.state(state)}", *settings, failpoint=failpoint)
+
+        for step in (*STEPS, *AT_REST):
+            assert once("killed", failpoint=step) == KILLED, step
+        assert once("killed") == once("undisturbed") == 1
+        assert_same(sidecars, "killed", "undisturbed")
         for step in RETIRING:
-            killed(sidecars, "rested", step, *RETENTION)
-        assert sidecars.once("rested", *RETENTION) == 1
-        in_batches.result()
-    assert totals_of(sidecars, "rested") == totals_of(sidecars, "undisturbed")
-    assert_same(sidecars, "batches", "undisturbed")
+            assert once("killed", *RETENTION, failpoint=step) == KILLED, step
+        assert once("killed", *RETENTION) == 1
+    assert totals_of(sidecars, "killed") == totals_of(sidecars, "undisturbed")
 
 
-def killed_in_batches(sidecars: Sidecars) -> None:
-    for step in STEPS:
-        killed(sidecars, "batches", step)
-    assert sidecars.once("batches") == 1
-
-
-@pytest.mark.full  # the test above has a kill at every step
+@pytest.mark.full  # the test above has a kill at every step, of the driver only
 @pytest.mark.timeout(3000)
-def test_random_kills_and_a_retraction_leave_the_counts_of_an_undisturbed_run(sidecars: Sidecars) -> None:
+def test_kills_of_whole_sidecars_and_a_retraction_leave_the_counts_of_an_undisturbed_run(sidecars: Sidecars) -> None:
     state, scraper = sidecars.state("killed"), Scraper()
     append(sidecars, range(12))
     with scraper.watching(state):
-        for step in (*STEPS, "after_facts:1:jvm"):
-            killed(sidecars, "killed", step)
+        for step in (*STEPS[:-1], "after_facts:1:jvm", "after_violations:1:jvm"):
+            killed(sidecars, step)
         append(sidecars, range(12, 24))
         for seed in (1, 2):
             killed_at_random(sidecars, state, Random(seed))
         for step in AT_REST:
-            killed(sidecars, "killed", step)
+            killed(sidecars, step)
         # The next run confirms contributions of window 24 as missing. The results appended after it retract them.
         append(sidecars, range(24, 26), answered=range(25, 26))
         sidecars.once("killed")
@@ -104,10 +99,10 @@ def append(sidecars: Sidecars, windows: range, answered: range | None = None) ->
     history.append(sidecars.servers, both)
 
 
-def killed(sidecars: Sidecars, state: str, step: str, *arguments: str) -> None:
-    status = sidecars.once(state, *arguments, failpoint=step)
+def killed(sidecars: Sidecars, step: str) -> None:
+    status = sidecars.once("killed", failpoint=step)
     expected = JVM_ENDED if step.endswith(":jvm") else KILLED
-    assert status == expected, f"{step}: {(sidecars.folder / f'{state}.log').read_text()[-2000:]}"
+    assert status == expected, f"{step}: {(sidecars.folder / 'killed.log').read_text()[-2000:]}"
 
 
 def killed_at_random(sidecars: Sidecars, state: Path, random: Random) -> None:
