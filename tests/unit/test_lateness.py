@@ -208,6 +208,8 @@ def test_a_start_reports_expired_inputs_until_a_batch_has_recorded_them() -> Non
     )
     found = topics_of(Lookup("one", 15, 20, 20), Lookup("one", 0, 12, 12), progress=before)
     assert (found.offset_gaps, found.replaced) == ((OffsetGap(INPUT, 15),), frozenset())
+    read, first = before.frontiers[INPUT], found.frontiers[INPUT]
+    assert (first.next_offset, first.expired) == (15, read.expired + 15 - read.next_offset)
     again = topics_of(Lookup("one", 15, 20, 20), Lookup("one", 11, 12, 12), progress=found)
     assert again.offset_gaps == (OffsetGap(INPUT, 15), OffsetGap(second, 11))
     assert again.looked_up(1, 10, {}, {}).offset_gaps == ()
