@@ -1,6 +1,6 @@
 """Which random histories a run has: their number and the seed of the first one.
 
-``STREAMPROOF_TEST_SEED`` is the seed of the first history, 0 by default. `scripts/test` takes it from the commit and
+``STREAMPROOF_TEST_SEED`` is the seed of the first history, 0 by default. The first tier takes it from the commit and
 prints it, so each commit tries other histories. ``STREAMPROOF_WORLDS`` scales the numbers: 2000 by default, 1000 for
 half of them.
 """
@@ -12,6 +12,8 @@ from typing import Final
 
 FIRST: Final = int(os.environ.get("STREAMPROOF_TEST_SEED", "0"))
 SHARE: Final = int(os.environ.get("STREAMPROOF_WORLDS", "2000")) / 2000
+IS_STANDING: Final = FIRST == 0 and SHARE >= 1
+"""Whether these are the standing histories. Tests assert of these that they contain every class and event."""
 
 
 def seeds(number: int) -> range:

@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> int:
     tests that they name, or else all parts. Returns the exit status."""
     everything = arguments[:1] == [ALL]
     parts, rest = split(arguments[1:] if everything else arguments)
-    histories = seeded(halved=bool(parts) and not everything)
+    histories = chosen_histories(first_tier=bool(parts) and not everything)
     started = time.monotonic()
     total = Counts()
     for part in parts:
@@ -118,9 +118,12 @@ def selection(part: str, *, everything: bool) -> list[str]:
     return [*tier, *(SPLIT_ARGUMENTS if part in SPLIT else []), *order]
 
 
-def seeded(*, halved: bool) -> dict[str, str]:
-    """The variables that choose the random histories: those of the environment, else a seed from the commit."""
-    chosen = {SEED: commit_seed(), **({WORLDS: "1000"} if halved else {})}
+def chosen_histories(*, first_tier: bool) -> dict[str, str]:
+    """The variables that choose the random histories, unless the environment has them.
+
+    The first tier has half as many, with a seed from the commit. Else these are the standing histories.
+    """
+    chosen = {SEED: commit_seed(), WORLDS: "1000"} if first_tier else {SEED: "0"}
     chosen |= {name: os.environ[name] for name in (SEED, WORLDS) if name in os.environ}
     print(f"==> random histories: {' '.join(f'{name}={chosen[name]}' for name in chosen)} repeats them", flush=True)
     return chosen

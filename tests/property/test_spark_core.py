@@ -23,7 +23,7 @@ from tests.property.persisted_violations import persisted, totals, wrongly_persi
 from tests.property.spark_agreement import Row, Tally, closing_differences, compare, unpersisted
 from tests.property.spark_core import Judged, rows_of
 from tests.property.spark_histories import Opinion, all_opinions, case
-from tests.worlds import scaled, seeds
+from tests.worlds import IS_STANDING, scaled, seeds
 from validator.reconcile.judge import VIOLATIONS
 from validator.state.tables import StateTables
 from validator.stream import jars, session
@@ -100,8 +100,10 @@ def test_the_core_agrees_with_the_reference_after_every_step(group: Group, capsy
         print(f"\n{tally}")
     assert tally.differences[:SHOWN] == [], tally.differences[:SHOWN]
     assert tally.histories >= scaled(2000)
-    assert tally.exact > 5 * tally.provisional
-    assert {name: tally.classes[name] for name in EXPECTED_CLASSES if tally.classes[name] < 10} == {}
+    assert not IS_STANDING or (tally.exact > 5 * tally.provisional)
+    assert not IS_STANDING or (
+        {name: tally.classes[name] for name in EXPECTED_CLASSES if tally.classes[name] < 10} == {}
+    )
 
 
 def test_a_correct_engine_is_never_accused_after_any_step(group: Group) -> None:
@@ -154,7 +156,7 @@ def test_persisted_confirmed_violations_are_those_of_the_reference(
     with capsys.disabled():
         print(f"\n{scaled(REPLAYED)} histories told, {late} with something confirmed as its suspicion ended")
     assert differences[:SHOWN] == []
-    assert late >= scaled(REPLAYED) // 4
+    assert not IS_STANDING or (late >= scaled(REPLAYED) // 4)
 
 
 def test_a_restart_restores_the_same_state(group: Group, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from tests.property.join_reference import Join
 from tests.property.spark_agreement import Tally, closing_differences, unpersisted
 from tests.property.spark_core import Judged, Row
 from tests.property.spark_histories import Opinion
-from tests.worlds import scaled, seeds
+from tests.worlds import IS_STANDING, scaled, seeds
 from validator.reconcile.judge import VIOLATIONS
 
 pytestmark = [pytest.mark.property, pytest.mark.timeout(600)]
@@ -73,8 +73,8 @@ def test_the_core_agrees_with_the_reference_after_every_step(joins: Joins, capsy
     with capsys.disabled():
         print(f"\njoins: {tally}")
     assert tally.differences[:SHOWN] == []
-    assert tally.exact > tally.provisional // 2
-    assert [name for name in EXPECTED_CLASSES if not tally.classes[name]] == []
+    assert not IS_STANDING or (tally.exact > tally.provisional // 2)
+    assert not IS_STANDING or ([name for name in EXPECTED_CLASSES if not tally.classes[name]] == [])
 
 
 def test_a_correct_join_is_never_accused_after_any_step(joins: Joins) -> None:

@@ -24,7 +24,7 @@ from tests.property.sliding import sliding_case
 from tests.property.spark_agreement import Tally, closing_differences, compare, unpersisted
 from tests.property.spark_core import Judged, Row
 from tests.property.spark_histories import Case, Opinion, all_opinions
-from tests.worlds import scaled, seeds
+from tests.worlds import IS_STANDING, scaled, seeds
 from validator.reconcile.judge import VIOLATIONS
 
 pytestmark = [pytest.mark.property, pytest.mark.timeout(600)]
@@ -93,8 +93,8 @@ def test_the_core_agrees_with_its_reference_twin_after_every_step(
     with capsys.disabled():
         print(f"\n{worlds.twin}: {tally}")
     assert tally.differences[:SHOWN] == []
-    assert tally.exact > tally.provisional
-    assert [name for name in EXPECTED_CLASSES if not tally.classes[name]] == []
+    assert not IS_STANDING or (tally.exact > tally.provisional)
+    assert not IS_STANDING or ([name for name in EXPECTED_CLASSES if not tally.classes[name]] == [])
 
 
 def test_a_correct_engine_is_never_accused_after_any_step(worlds: Worlds) -> None:

@@ -28,7 +28,7 @@ from tests.property.spark_histories import Case, Opinion, case, in_runs, opinion
 from tests.property.strategies import PAUSING
 from tests.property.test_settled_cells import persisted, totals
 from tests.unit.memory_tables import MemoryTables
-from tests.worlds import seeds
+from tests.worlds import IS_STANDING, seeds
 from validator.core.totals import CellTotals
 from validator.reconcile.judge import VIOLATIONS
 from validator.state.tables import Table
@@ -212,6 +212,6 @@ def test_later_runs_and_retired_cells(
     with capsys.disabled():
         print(f"\n{name}: {seen}")
     assert seen.differences[:SHOWN] == []
-    assert seen.ended.total() >= number // 2
-    assert seen.retirements >= number // 2
-    assert seen.restarts > number
+    assert not IS_STANDING or (seen.ended.total() >= number // 2)
+    assert not IS_STANDING or (seen.retirements >= number // 2)
+    assert not IS_STANDING or (seen.restarts > number)

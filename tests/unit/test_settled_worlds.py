@@ -20,7 +20,7 @@ import pytest
 from tests.unit.memory_tables import MemoryTables
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from tests.unit.retained_run import RETENTION_US, START_US, Run, clock, progress
-from tests.worlds import scaled, seeds
+from tests.worlds import IS_STANDING, scaled, seeds
 from validator.core.judging import Judging
 from validator.core.totals import CellTotals
 from validator.oracles.seam import Reads
@@ -176,7 +176,7 @@ def test_reloaded_cells_equal_the_settled_ones(reloaded: list[int]) -> None:
         runs = [WorldRun(MemoryTables(), world.rules, settle_at) for settle_at in (None, 1)]
         found += differences(seed, runs[0], runs[1], world, retires=False)
     assert found == []
-    assert sum(reloaded) > scaled(WORLDS)
+    assert not IS_STANDING or (sum(reloaded) > scaled(WORLDS))
 
 
 def test_retention_retires_settled_cells_with_the_others(reloaded: list[int], tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_retention_retires_settled_cells_with_the_others(reloaded: list[int], tm
         found += differences(seed, runs[0], runs[1], world, retires=True)
         retired += runs[1].retired.sums.cells_seen
     assert found == []
-    assert retired > scaled(WORLDS_WITH_RETENTION)
+    assert not IS_STANDING or (retired > scaled(WORLDS_WITH_RETENTION))
     assert reloaded
 
 
