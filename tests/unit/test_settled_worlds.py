@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.tiers import full
 from tests.unit.memory_tables import MemoryTables
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from tests.unit.retained_run import RETENTION_US, START_US, Run, clock, progress
@@ -214,7 +215,7 @@ def landed(rows: Iterable[Mapping[str, Any]], *, collapse: bool) -> dict[str, tu
     return found
 
 
-@pytest.mark.parametrize("settle_at", [None, 1])
+@pytest.mark.parametrize("settle_at", [None, full(1)])
 def test_the_counts_of_outputs_are_those_of_a_definition_record_by_record(settle_at: int | None) -> None:
     differences, compared, several = [], 0, 0
     for seed in range(8):
