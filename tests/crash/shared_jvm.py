@@ -20,7 +20,6 @@ from pyspark import SparkContext
 
 from testbed.checkout import ROOT, python_path
 from validator.config.load import load
-from validator.state.tables import FOR_SPARK
 from validator.stream import jars, session
 from validator.stream.sidecar import Sidecar
 
@@ -64,8 +63,7 @@ def shared_jvm(folder: Path) -> Iterator[SharedJvm]:
 
 def serve() -> None:
     """Start Spark, then fork a driver for each line of stdin."""
-    options = {**FOR_SPARK, "spark.driver.memory": "1g"}
-    spark = session.start("tests", "local[2]", jars.resolve(jars.SIDECAR_LOCK), options)
+    spark = session.start("tests", "local[2]", jars.resolve(jars.SIDECAR_LOCK), {"spark.driver.memory": "1g"})
     for line in sys.stdin:
         driver = os.fork()
         if driver == 0:
