@@ -1,24 +1,27 @@
-"""Which random histories a run has: their number and the seed of the first one.
+"""Which random histories a run has.
 
-``STREAMPROOF_TEST_SEED`` is the seed of the first history, 0 by default. The first tier takes it from the commit and
-prints it, so each commit tries other histories. ``STREAMPROOF_WORLDS`` scales the numbers: 2000 by default, 1000 for
-half of them.
+``STREAMPROOF_WORLDS`` scales their numbers: 2000 for all, by default; 1000 for half of them, and more for a hunt. If a
+run has only some of the histories, ``STREAMPROOF_TEST_SEED`` chooses which. The first tier takes it from the commit.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from random import Random
 from typing import Final
 
-FIRST: Final = int(os.environ.get("STREAMPROOF_TEST_SEED", "0"))
 SHARE: Final = int(os.environ.get("STREAMPROOF_WORLDS", "2000")) / 2000
-IS_STANDING: Final = FIRST == 0 and SHARE >= 1
-"""Whether these are the standing histories. Tests assert of these that they contain every class and event."""
+IS_STANDING: Final = SHARE >= 1
+"""Whether the run has all histories. Tests assert of these that they contain every class and event."""
+_CHOICE: Final = os.environ.get("STREAMPROOF_TEST_SEED", "0")
 
 
-def seeds(number: int) -> range:
-    """The seeds of ``number`` histories, or of the share of them that this run has."""
-    return range(FIRST, FIRST + scaled(number))
+def seeds(number: int) -> Sequence[int]:
+    """The seeds of this run's share of ``number`` histories."""
+    if IS_STANDING:
+        return range(scaled(number))
+    return sorted(Random(_CHOICE).sample(range(number), scaled(number)))
 
 
 def scaled(number: int) -> int:

@@ -53,7 +53,7 @@ SPLIT = {"unit", "property", "contract", "crash", "integration"}
 SPLIT_ARGUMENTS = ["-n", "2", "--dist", "loadfile", "--max-worker-restart", "0"]
 # A file that takes as long as a third of its part begins first. By default it would run last, beside an idle process.
 LONGEST = {"property": "tests/property/test_spark_core.py"}
-SEED = "STREAMPROOF_TEST_SEED"  # of the first random history; see tests/worlds.py
+SEED = "STREAMPROOF_TEST_SEED"  # chooses half of the random histories: tests/worlds.py
 WORLDS = "STREAMPROOF_WORLDS"  # size of a run of random histories; 2000 is the full one
 SELECTION_SECONDS = 900  # for files and tests named on the command line
 WIND_UP_SECONDS = 30  # for fixtures to stop their processes after their part exceeded its budget
@@ -121,11 +121,12 @@ def selection(part: str, *, everything: bool) -> list[str]:
 def chosen_histories(*, first_tier: bool) -> dict[str, str]:
     """The variables that choose the random histories, unless the environment has them.
 
-    The first tier has half as many, with a seed from the commit. Else these are the standing histories.
+    The first tier has half of them, chosen by the commit.
     """
-    chosen = {SEED: commit_seed(), WORLDS: "1000"} if first_tier else {SEED: "0"}
+    chosen = {SEED: commit_seed(), WORLDS: "1000"} if first_tier else {}
     chosen |= {name: os.environ[name] for name in (SEED, WORLDS) if name in os.environ}
-    print(f"==> random histories: {' '.join(f'{name}={chosen[name]}' for name in chosen)} repeats them", flush=True)
+    if chosen:
+        print(f"==> random histories: {' '.join(f'{name}={chosen[name]}' for name in chosen)} repeats them", flush=True)
     return chosen
 
 
