@@ -110,6 +110,7 @@ class BatchRunner:
     ``second``: reads some of them again; None: nothing is read again.
     ``has_outage``: returns whether a request to the brokers has failed since this generation began. The next generation
     commits that outage.
+    ``has_read``: whether a batch of the query was completed.
     ``is_ahead``: the memory may be ahead of the committed tables, since a batch is being committed or did not complete.
     After such a batch there is no further one: its facts would be folded twice.
     """
@@ -135,6 +136,7 @@ class BatchRunner:
     committed_us: int = 0
     opened_batch: int = -1
     is_ahead: bool = False
+    has_read: bool = False
     retired: Retired = field(default_factory=Retired)
     ends_of_batch: Mapping[PartitionId, int] = field(default_factory=dict)
     positions: Positions = field(default_factory=Positions)
@@ -145,6 +147,7 @@ class BatchRunner:
     _saved: int = -1
     _batch_lock: threading.Lock = field(default_factory=threading.Lock)
     _closed: bool = False
+    _advanced_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self._unreadable = UnreadableResults(self.tables)
@@ -195,6 +198,20 @@ class BatchRunner:
         with self._batch_lock:
             if not self._closed:
                 self._process(spark_batch)
+                self.has_read = True
+                self._advanced_at = time.monotonic()
+
+    def tick(self, after_seconds: float) -> None:
+        """Let time pass without records (SEMANTICS 3, Tick), if no batch is running and none has ended within the last
+        ``after_seconds``. Does nothing after `close`."""
+        if not self._batch_lock.acquire(blocking=False):
+            return
+        try:
+            if not self._closed and not self.is_ahead and time.monotonic() - self._advanced_at >= after_seconds:
+                self.advance({})
+                self._advanced_at = time.monotonic()
+        finally:
+            self._batch_lock.release()
 
     def close(self, seconds: float) -> None:
         """Wait at most ``seconds`` for the current batch to complete, and accept no further one."""

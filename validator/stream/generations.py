@@ -239,8 +239,9 @@ class Generations:
                 continue
             if is_outage(outcome):
                 self._outage_note.note()
-            # Only consecutive failures count: a batch that was committed in between resets the count.
-            troubles = 1 if runner.progress.batch > runner.opened_batch else troubles + 1
+            # Only consecutive failures count: a batch that was read and committed in between resets the count. A tick
+            # does not: it succeeds although the query fails.
+            troubles = 1 if runner.has_read else troubles + 1
             if (why := why_state_lost(self._state) or why_jvm_ended()) is not None:
                 # A retry cannot succeed.
                 raise CannotVerify(why) from outcome
@@ -364,7 +365,6 @@ class Generations:
             sources,
             {**runner.starts, **(canary.starts if canary is not None else {})},
             shares=limits,
-            ticking=not self._once,
             canary=of_canary,
         )
         if is_first and self._once:

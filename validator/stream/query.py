@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -16,8 +17,12 @@ from validator.stream.brokers import BrokersUnreachable
 from validator.stream.failures import first_line
 
 _POLL_SECONDS: Final = 0.2
+_TICK_SECONDS: Final = 1.0
+"""Time without a batch after which the sidecar's time advances without records, if `timing.tick` allows it."""
 _BATCH_END_SECONDS: Final = 20.0
 """Time for the current batch to complete when the run is stopped. SIGTERM ends the sidecar within 30 s."""
+_POLLING_DELAY: Final = "spark.sql.streaming.pollingDelay"
+"""Milliseconds between two of Spark's looks for new offsets while there are none."""
 
 
 def run_query(
@@ -33,11 +38,18 @@ def run_query(
 
     ``trigger_us``: trigger interval in microseconds. ``meanwhile`` is called every `_POLL_SECONDS`.
     Returns None after an orderly end, else the exception that ended the query.
+
+    Spark waits for a trigger, and makes the rows of its rate source, by the wall clock of its JVM: a step of that clock
+    backwards would stop both for as long as the step. So Spark plans each batch as soon as the one before it has ended,
+    and everything that waits here waits by a monotonic clock: a batch until it has taken the trigger interval, and a
+    tick until there was no batch for a second.
     """
     problems: list[BaseException] = []
+    ended = threading.Event()
 
     def take(batch_frame: DataFrame, spark_batch: int) -> None:
         del batch_frame  # the records of its offsets are read by the workers
+        began = time.monotonic()
         try:
             runner.process(spark_batch)
         except BaseException as error:  # noqa: BLE001 - raised again, with a short text
@@ -45,20 +57,33 @@ def run_query(
             problems.append(error)
             # A long text (with a JVM stack trace) overflows the stack of Spark's thread, which then ends silently.
             raise RuntimeError(first_line(error)) from None
+        if not once:
+            ended.wait(max(0.0, trigger_us / 1e6 - (time.monotonic() - began)))
 
+    def tick() -> None:
+        while not ended.wait(_POLL_SECONDS):
+            try:
+                runner.tick(_TICK_SECONDS)
+            except BaseException as error:  # noqa: BLE001 - it ends the query, as the failure of a batch does
+                problems.append(error)
+                return
+
+    frame.sparkSession.conf.set(_POLLING_DELAY, str(max(1, trigger_us // 1000)))
     writer = (
         frame.writeStream.foreachBatch(take)
         .option("checkpointLocation", str(runner.checkpoint))
         .queryName(f"streamproof {runner.tables.state} {runner.generation}")
     )
-    every = f"{trigger_us} microseconds"
-    query = (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)).start()
+    query = (writer.trigger(availableNow=True) if once else writer.trigger(processingTime="0 seconds")).start()
+    if not once:
+        threading.Thread(target=tick, name="streamproof-tick", daemon=True).start()
     wanted: NewGenerationWanted | None = None
-    while _runs(query) and wanted is None and not stop.is_set():
+    while _runs(query) and wanted is None and not problems and not stop.is_set():
         if _missing_topic_appeared(runner):
             wanted = NewGenerationWanted("a topic appeared")
         meanwhile()
         stop.wait(_POLL_SECONDS)
+    ended.set()
     runner.close(_BATCH_END_SECONDS)
     try:
         if _runs(query):
@@ -68,7 +93,7 @@ def run_query(
     except StreamingQueryException as error:
         # A requested new generation is not a failure. Otherwise the cause is the exception that `take` kept.
         return wanted or (problems[-1] if problems else error)
-    return wanted
+    return wanted or (problems[-1] if problems else None)
 
 
 def _missing_topic_appeared(runner: BatchRunner) -> bool:

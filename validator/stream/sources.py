@@ -9,7 +9,6 @@ from functools import reduce
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from validator.config.model import Config, Input, Late, Output
 from validator.model.frontier import PartitionId
@@ -76,20 +75,16 @@ def planning_frame(
     starts: Mapping[PartitionId, int],
     *,
     shares: Mapping[str, int],
-    ticking: bool,
     canary: Sequence[Source] = (),
 ) -> DataFrame:
     """The streaming frame with which Spark plans batches and finds new partitions.
 
     Only the planned offsets are used: `validator.stream.workers` reads the records.
 
-    ``starts``: next offset of every existing partition. ``shares``: topic -> most records per batch. ``ticking``: a
-    rate source triggers batches even if no topic has new records.
+    ``starts``: next offset of every existing partition. ``shares``: topic -> most records per batch.
     """
     frames = [_kafka(spark, config, source.topic, starts, shares[source.topic]) for source in sources]
     frames += [_kafka(spark, config, source.topic, starts, _CANARY_SHARE, may_miss=True) for source in canary]
-    if ticking:
-        frames.append(_tick(spark))
     return reduce(DataFrame.union, frames)
 
 
@@ -136,9 +131,3 @@ def _kafka(
         }
     )
     return reader.load().select("offset")
-
-
-def _tick(spark: SparkSession) -> DataFrame:
-    """A rate source with one partition and one row per second. Its rows are never read."""
-    rate = spark.readStream.format("rate").option("rowsPerSecond", "1").option("numPartitions", "1").load()
-    return rate.select(F.col("value").alias("offset"))
