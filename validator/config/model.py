@@ -163,6 +163,8 @@ class Timing(Frozen):
     """Whether an event that the engine drops as late is missing (`report`) or tolerated (`drop`)."""
     tick: PositiveDuration = 1_000_000
     """Interval at which the sidecar's time advances if no records arrive."""
+    blind_after: PositiveDuration = 60_000_000
+    """Time without a completed batch after which the verdict is `unknown`, because nothing is verified meanwhile."""
 
     @model_validator(mode="after")
     def _overdue_before_missing(self) -> Timing:

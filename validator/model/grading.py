@@ -38,6 +38,11 @@ def grade(confirmed: Mapping[str, int], doubts: Sequence[Doubt]) -> dict[Guarant
     return verdicts
 
 
+def doubted(verdicts: Mapping[Guarantee, Verdict]) -> dict[Guarantee, Verdict]:
+    """Return verdicts after a doubt that concerns every guarantee: a failure stays, and nothing passes."""
+    return {name: verdict if verdict is Verdict.FAIL else Verdict.UNKNOWN for name, verdict in verdicts.items()}
+
+
 _SENTENCES: Final = {
     ViolationClass.MISSING: (
         "expected contribution is missing: it is in no result and no late record",

@@ -30,10 +30,11 @@ class Notices:
         """Treat ``report`` of an earlier process as known: only later changes are reported."""
         self._verdict, self._classes = report["outcome"], _confirmed(report)
 
-    def update(self, report: Report) -> None:
-        """Report what is new in the report of the newest batch. After the first report, also write the status."""
+    def update(self, report: Report, *, age_seconds: float = 0.0) -> None:
+        """Report what is new in the report of the newest batch, which is ``age_seconds`` old. After the first report,
+        also write the status."""
         first = self._report is None
-        self._report, self._read_at = report, self._clock()
+        self._report, self._read_at = report, self._clock() - age_seconds
         if report["outcome"] != self._verdict:
             change = report["outcome"] if self._verdict is None else f"{self._verdict} -> {report['outcome']}"
             self._say(f"{when(report)} {report['guarantee']}: {change}: {_why(report)}")

@@ -185,8 +185,11 @@ class Publisher:
         with self._lock:
             return self._plain
 
-    def publish(self, snapshot: Snapshot) -> Report:
-        """Show ``snapshot`` in files, metrics and page. Returns the report. Raises OSError."""
+    def publish(self, snapshot: Snapshot, *, age_seconds: float = 0.0) -> Report:
+        """Show ``snapshot`` in files, metrics and page. Returns the report. Raises OSError.
+
+        ``age_seconds``: time since its batch was committed, if it is published again because no batch follows.
+        """
         if self._redaction is None:
             self._redaction = Redaction(self._config.publish, self._state)
         snapshot = self._redaction.redacted(snapshot)
@@ -198,7 +201,7 @@ class Publisher:
             self._frontiers = Frontiers(report)
             self._violations = build_violations(snapshot)
             self._canary = canary_status(snapshot.canary, snapshot.taken_us)
-            self._published_at = self._clock()
+            self._published_at = self._clock() - age_seconds
             self._restoring = False
             self._history = self._history.add(snapshot)
         self._feed.publish(self._update)

@@ -22,14 +22,17 @@ from validator.core.judging import Judging
 from validator.core.totals import CellTotals
 from validator.model.classes import Verdict
 from validator.model.frontier import UNREADABLE_POLICY, Lookup, PartitionId
+from validator.model.grading import doubted
 from validator.model.progress import IngestProgress
 from validator.model.snapshot import Snapshot
 from validator.model.wording import plural
 from validator.publish.notices import Notices
 from validator.publish.publisher import Publisher
 from validator.publish.report import REPORT_FILE
+from validator.publish.times import rfc3339
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import Rules
+from validator.settings.durations import format_duration
 from validator.state import identity
 from validator.state.acknowledgements import AcknowledgementJournal
 from validator.state.folder import SCHEMA
@@ -123,6 +126,8 @@ class Generations:
         self._sizes = TableSizes(self._state)
         self._runner: BatchRunner | None = None
         self._shown: Snapshot | None = None
+        self._seen_at = time.monotonic()
+        self._show_lock = threading.Lock()
         self._noting: threading.Thread | None = None
         self._warned: set[tuple[str, str]] = set()
         self._ledger_writer = LedgerWriter(self._state)
@@ -403,6 +408,8 @@ class Generations:
 
     def _ended(self, runner: BatchRunner) -> Verdict:
         self.cut_short = self._once and self._stop.is_set()
+        if not self._once and (unread := _unread(runner.progress)):
+            self._say(f"not read before the stop: {unread}; the next start continues from here")
         if self._once and not self.cut_short:
             self._examples.wait(self._stop)
             runner.conclude(self._begun, leave_open=self._leave_open, at_rest=self._at_rest)
@@ -501,17 +508,49 @@ class Generations:
     def _show(self, snapshot: Snapshot) -> None:
         """Publish the snapshot, with the sizes of the tables."""
         snapshot = replace(snapshot, state_bytes=self._sizes.recent())
-        report = self._publisher.publish(snapshot)
+        with self._show_lock:
+            self._seen_at = time.monotonic()
+            self._publish_snapshot(snapshot)
+
+    def _show_blindness(self) -> None:
+        """Publish the last snapshot again, without a pass, if no batch was completed for too long."""
+        with self._show_lock:
+            shown, why = self._shown, self._why_blind()
+            if shown is None or why is None or why in shown.reasons:
+                return
+            over = {span: doubted(verdicts) for span, verdicts in shown.verdicts_over.items()}
+            reasons = (*shown.reasons, why)
+            self._publish_snapshot(
+                replace(shown, verdicts=doubted(shown.verdicts), verdicts_over=over, reasons=reasons)
+            )
+
+    def _publish_snapshot(self, snapshot: Snapshot) -> None:
+        age_seconds = time.monotonic() - self._seen_at
+        report = self._publisher.publish(snapshot, age_seconds=age_seconds)
         self._shown = snapshot
         if self._notices is not None:
-            self._notices.update(report)
+            self._notices.update(report, age_seconds=age_seconds)
 
     def _meanwhile(self) -> None:
         self._watch.look()
         if self._watch.problem is not None:
             self._outage_note.note()
+        self._show_blindness()
         if self._notices is not None:
             self._notices.write_status(because=self._watch.problem)
+
+    def _why_blind(self) -> str | None:
+        """Return why nothing vouches for the pipeline now: no batch was completed for `timing.blind_after`. None while
+        batches are completed, and in a run with `--once`, whose end says what it read."""
+        blind_after_us = self._config.timing.blind_after
+        silent_us = round((time.monotonic() - self._seen_at) * 1e6)
+        if self._once or silent_us < blind_after_us:
+            return None
+        since = self._shown.taken_us if self._shown is not None else self._now_us() - silent_us
+        return (
+            f"no batch was completed since {rfc3339(since)}: nothing after it is verified (timing.blind_after is "
+            f"{format_duration(blind_after_us)})"
+        )
 
     def _found_example(self, topic: str, example: Example) -> None:
         self._record.examples[topic] = example
@@ -538,7 +577,8 @@ class Generations:
             snapshot = snapshot_of(self._config, progress, judging.sums, self._record)
         else:
             snapshot = self._shown
-        return snapshot.verdicts[self._config.guarantee]
+        verdicts = snapshot.verdicts if self._why_blind() is None else doubted(snapshot.verdicts)
+        return verdicts[self._config.guarantee]
 
 
 def _rules_of(config: Config) -> Rules:
@@ -551,6 +591,14 @@ def _rules_of(config: Config) -> Rules:
         reports_unconsumed=config.engine.consumer_group is not None,
         several_inputs=len(config.inputs) > 1,
     )
+
+
+def _unread(progress: IngestProgress) -> str:
+    """Return the records that the last lookup showed and no batch has read, by topic; empty if there are none."""
+    counts: dict[str, int] = {}
+    for place, frontier in progress.frontiers.items():
+        counts[place.topic] = counts.get(place.topic, 0) + frontier.lag_events
+    return ", ".join(f"{plural(count, 'offset')} of {topic}" for topic, count in sorted(counts.items()) if count)
 
 
 def _resumes(progress: IngestProgress) -> str:

@@ -9,7 +9,6 @@ import re
 import shlex
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from pyspark.version import __version__ as spark_version
 
 from validator.config.options import secret_property
 from validator.state.folder import open_new
-from validator.stream import python_daemon, shipping
+from validator.stream import python_daemon, scratch, shipping
 from validator.stream.jars import user_cache
 from validator.stream.jvm_output import OUTPUT
 
@@ -55,6 +54,9 @@ TUNED: Final[dict[str, str]] = {
 """Settings for one small machine. `spark.options` of the configuration may change them."""
 
 GUARDED: Final[dict[str, str]] = {
+    # PySpark's daemon forks a worker for each connection before it checks a secret. Other users can connect to a port
+    # of this host, but not to a socket in a folder of this user.
+    "spark.python.unix.domain.socket.enabled": "true",
     # With a local master Spark generates its own secret.
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
@@ -110,18 +112,24 @@ def start(
     inherit: Sequence[int] = (),
     withheld: Collection[str] = (),
     crash_folder: Path | None = None,
+    folder: Path | None = None,
 ) -> SparkSession:
     """Start a Spark session.
 
     ``inherit``: file descriptors that the JVM inherits (the state's lock). ``withheld``: environment variables that it
-    does not inherit. ``crash_folder``: where it writes crash reports. Settings are not passed on the JVM's command
-    line, which every user of the host may read.
+    does not inherit. ``crash_folder``: where it writes crash reports. ``folder``: for sockets, blocks and temporary
+    files (`validator.stream.scratch`); None: one that is removed when this process ends. Settings are not passed on the
+    JVM's command line, which every user of the host may read.
 
     Raises `MasterUnreached`, `SessionUnfit` if Spark cannot start with ``options`` on a cluster, or Java options in
     them cannot be parsed, and OSError if the disk of `spark.local.dir` is full.
     """
     local = master.startswith("local")
     settings = {**TUNED, **(GUARDED if local else {}), **options}
+    folder = folder or scratch.of_this_process()
+    settings.setdefault("spark.python.unix.domain.socket.dir", str(folder))
+    if not scratch.chooses_elsewhere(options):
+        settings["spark.local.dir"] = str(folder)
     if local:
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
         settings.setdefault("spark.driver.host", "127.0.0.1")
@@ -141,13 +149,14 @@ def start(
         settings.get("spark.driver.defaultJavaOptions", ""),
         *[os.environ.get(name, "") for name in _JAVA_VARIABLES],
     ]
-    java_options = f"{_crash_options(crash_folder)} {for_a_small_jvm(java_options, elsewhere)}".strip()
+    temporary = shlex.join([f"-Djava.io.tmpdir={folder}"])
+    java_options = f"{temporary} {_crash_options(crash_folder)} {for_a_small_jvm(java_options, elsewhere)}".strip()
     settings["spark.driver.extraJavaOptions"] = f"{log_option} {java_options}".strip()
     silence_py4j()
     for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
         server.handle_error = _ignore  # type: ignore[method-assign, assignment]
     if SparkContext._gateway is None:
-        gateway = _launched(settings, inherit, withheld)
+        gateway = _launched(settings, inherit, withheld, folder)
         for key, value in properties.items():
             gateway.jvm.java.lang.System.setProperty(key, value)
         _guard_callbacks(gateway)
@@ -166,7 +175,7 @@ def start(
         if local:
             _mute(SparkContext._jvm)
             if os.strerror(errno.ENOSPC) in cause:
-                local_dir = os.environ.get("SPARK_LOCAL_DIRS") or settings.get("spark.local.dir", tempfile.gettempdir())
+                local_dir = os.environ.get("SPARK_LOCAL_DIRS") or str(scratch.parent(options))
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), local_dir.partition(",")[0]) from error
             raise
         if any(text in cause for text in _OF_A_SETTING):
@@ -264,31 +273,31 @@ def _crash_options(folder: Path | None) -> str:
     return shlex.join(options)
 
 
-def _launched(settings: Mapping[str, str], inherit: Sequence[int], withheld: Collection[str]) -> Any:
-    """The gateway to a new JVM. It reads its settings from a temporary file that only this user may read."""
+def _launched(settings: Mapping[str, str], inherit: Sequence[int], withheld: Collection[str], folder: Path) -> Any:
+    """The gateway to a new JVM. It reads its settings from a file in ``folder``, which only this user may read."""
     from pyspark.java_gateway import launch_gateway
 
     kept = {name: os.environ.pop(name) for name in withheld if name in os.environ}
     arguments = os.environ.get(_ARGUMENTS)
-    with tempfile.TemporaryDirectory(prefix="streamproof-spark-") as folder:
-        file = Path(folder, "spark.properties")
-        with open_new(file) as written:
-            written.writelines(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items())
-        own = f"--load-spark-defaults --properties-file {shlex.quote(str(file))}"
-        os.environ[_ARGUMENTS] = f"{own} {arguments or 'pyspark-shell'}"
-        try:
-            with _ctrl_c_delayed(), OUTPUT.sink() as sink:
-                return launch_gateway(popen_kwargs=_Launch(pass_fds=tuple(inherit), stdout=sink, stderr=sink))
-        except PySparkRuntimeError:
-            # The JVM did not start. Its lines say why, and precede the sentence about it.
-            OUTPUT.drain()
-            raise
-        finally:
-            os.environ.update(kept)
-            if arguments is None:
-                del os.environ[_ARGUMENTS]
-            else:
-                os.environ[_ARGUMENTS] = arguments
+    file = folder / "spark.properties"
+    with open_new(file) as written:
+        written.writelines(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items())
+    own = f"--load-spark-defaults --properties-file {shlex.quote(str(file))}"
+    os.environ[_ARGUMENTS] = f"{own} {arguments or 'pyspark-shell'}"
+    try:
+        with _ctrl_c_delayed(), OUTPUT.sink() as sink:
+            return launch_gateway(popen_kwargs=_Launch(pass_fds=tuple(inherit), stdout=sink, stderr=sink))
+    except PySparkRuntimeError:
+        # The JVM did not start. Its lines say why, and precede the sentence about it.
+        OUTPUT.drain()
+        raise
+    finally:
+        file.unlink(missing_ok=True)
+        os.environ.update(kept)
+        if arguments is None:
+            del os.environ[_ARGUMENTS]
+        else:
+            os.environ[_ARGUMENTS] = arguments
 
 
 @contextmanager

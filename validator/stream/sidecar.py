@@ -24,7 +24,7 @@ from validator.publish.stderr import to_stderr
 from validator.state import folder, identity
 from validator.state.lock import StateLock, acquire
 from validator.state.tables import StateTables
-from validator.stream import jars, rereading
+from validator.stream import jars, rereading, scratch
 from validator.stream.brokers import Brokers, BrokersUnreachable
 from validator.stream.clients import for_java
 from validator.stream.failures import CannotVerify, known_sentence, no_room
@@ -153,7 +153,7 @@ class Sidecar:
         publisher = Publisher(config, self._state, say=self._say)
         endpoint = publisher.start()
         self._say(f"streamproof {validator.__version__}: {config.pipeline}, status page and metrics at {endpoint.url}")
-        spark = self._borrowed
+        spark, temporary = self._borrowed, None
         faults = FaultsTopicReader(config, self._say) if config.faults is not None else None
         generations = Generations(
             config,
@@ -169,15 +169,19 @@ class Sidecar:
             notices=self._notices,
         )
         try:
-            spark = spark or start(
-                config.pipeline,
-                config.spark.master,
-                jvm_jars,
-                {str(k): str(v) for k, v in config.spark.options.items()},
-                inherit=(lock.descriptor,),
-                withheld=config.secret_variables,
-                crash_folder=self._state.absolute(),
-            )
+            if spark is None:
+                options = {str(k): str(v) for k, v in config.spark.options.items()}
+                temporary = scratch.emptied(self._state, options)
+                spark = start(
+                    config.pipeline,
+                    config.spark.master,
+                    jvm_jars,
+                    options,
+                    inherit=(lock.descriptor,),
+                    withheld=config.secret_variables,
+                    crash_folder=self._state.absolute(),
+                    folder=temporary,
+                )
             verdict = generations.run(spark)
         finally:
             generations.close()
@@ -185,6 +189,8 @@ class Sidecar:
             publisher.stop()
             if spark is not None and self._borrowed is None:
                 _stop_spark(spark)
+            if temporary is not None:
+                scratch.removed(temporary)
         if generations.cut_short and verdict is not Verdict.FAIL:
             # Unread records may still violate the guarantee, so an interrupted run never passes.
             self._say("interrupted before the ends of the topics; the next start continues from here")
