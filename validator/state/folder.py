@@ -26,6 +26,8 @@ _LEFT_OVER: Final = re.compile(rf"{re.escape(MARK)}\.\d+\.tmp")
 _LOST_AND_FOUND: Final = "lost+found"
 _SMALL_BYTES: Final = 16 * 1024 * 1024
 _SHOWN_MAX: Final = 3
+PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+"""Errors of the disk, which may pass without a change of the configuration: a supervisor starts the sidecar again."""
 
 
 class StateRefused(Exception):
@@ -109,7 +111,7 @@ def take(state: Path) -> None:
     """Create or recognise the state folder and mark it. Only its owner may access it from then on.
 
     The permissions are set only when the folder is marked, so later changes by the operator stay. Raises
-    `StateRefused`, or OSError if the disk or the quota is full.
+    `StateRefused`, or OSError if the disk or the quota is full, or the file system is read-only.
     """
     check(state)
     if is_state(state):
@@ -118,7 +120,7 @@ def take(state: Path) -> None:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(state / MARK, json.dumps({"streamproof": "state", "schema": SCHEMA}) + "\n")
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in PASSING:
             raise
         raise StateRefused(
             f"state.path {state} cannot be written ({error.strerror}): change its permissions, or name another folder"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from validator.state.folder import LOCK, StateRefused, take
+from validator.state.folder import LOCK, PASSING, StateRefused, take
 
 REFUSED_OPTIONS: Final = frozenset(
     {"nolock", "local_lock=all", "local_lock=flock", "nobrl", "localflock", "localflocks"}
@@ -44,7 +44,8 @@ class StateLock:
 
 
 def acquire(state: Path, *, wait: Callable[[], bool] | None = None) -> StateLock:
-    """Lock ``state``, which is created and marked if absent. Raises `StateLocked` and `StateRefused`.
+    """Lock ``state``, which is created and marked if absent. Raises `StateLocked`, `StateRefused`, and
+    OSError if the disk is full or read-only.
 
     ``wait`` is called after each failed attempt and returns whether to retry: a JVM may outlive its killed driver for a
     moment.
@@ -110,6 +111,8 @@ def _open_lock_file(path: Path) -> int:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except OSError as error:
+        if error.errno in PASSING:
+            raise
         raise StateRefused(
             f"{path} cannot be opened ({error.strerror}): remove it, or change its permissions"
         ) from None

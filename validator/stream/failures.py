@@ -148,6 +148,11 @@ def while_it_retries(sentence: str) -> str:
     return sentence.removesuffix(f" and {_GOES_ON}").removesuffix(",")
 
 
+def why_unwritable(error: OSError, state: Path) -> str:
+    """The sentence for one of the errors `validator.state.folder.PASSING` while the state is opened."""
+    return _read_only(state, state) if error.errno == errno.EROFS else no_room(state)
+
+
 def no_room(state: Path) -> str:
     """The sentence for a full disk, with the free bytes and the size of the state."""
     try:

@@ -406,6 +406,20 @@ class Generations:
                 "as consumed (is engine.consumer_group right?)"
             )
 
+    @property
+    def shown_verdict(self) -> Verdict:
+        """The declared guarantee's verdict in the last published snapshot; UNKNOWN before the first one."""
+        shown = self._shown
+        return Verdict.UNKNOWN if shown is None else shown.verdicts[self._config.guarantee]
+
+    @property
+    def doing(self) -> str:
+        """What a stop waits for, as a clause."""
+        runner = self._runner
+        if runner is None:
+            return "the state was being recovered"
+        return "a batch was being read or judged" if runner.is_running else "the state was being saved, or Spark ended"
+
     def _ended(self, runner: BatchRunner) -> Verdict:
         self.cut_short = self._once and self._stop.is_set()
         if not self._once and (unread := _unread(runner.progress)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import errno
+import os
 import signal
 import threading
 import time
@@ -27,7 +27,7 @@ from validator.state.tables import StateTables
 from validator.stream import jars, rereading, scratch
 from validator.stream.brokers import Brokers, BrokersUnreachable
 from validator.stream.clients import for_java
-from validator.stream.failures import CannotVerify, known_sentence, no_room
+from validator.stream.failures import CannotVerify, known_sentence, why_unwritable
 from validator.stream.faults_topic import FaultsTopicReader
 from validator.stream.generations import Generations
 from validator.stream.outage import OutageNote
@@ -38,6 +38,8 @@ from validator.stream.sources import sources_of
 EXIT_STATUS: Final = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
 INTERRUPTED: Final = 130
 _LOCK_WAIT_SECONDS: Final = 5.0
+_STOP_SECONDS: Final = 28.0
+"""Longest time from the first signal to the end of the process. 30 s are promised, after which a supervisor kills it."""
 
 
 def run(
@@ -88,6 +90,8 @@ class Sidecar:
         self._at_rest = at_rest
         self._say = say or to_stderr
         self._stop = threading.Event()
+        self._stopping: threading.Timer | None = None
+        self._generations: Generations | None = None
         self._state: Path = config.state.path
         self._tables = StateTables(self._state)
 
@@ -107,9 +111,9 @@ class Sidecar:
         try:
             lock = acquire(self._state, wait=_patience(_LOCK_WAIT_SECONDS))
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in folder.PASSING:
                 raise
-            raise CannotVerify(no_room(self._state)) from error
+            raise CannotVerify(why_unwritable(error, self._state)) from error
         previous = self._take_signals()
         try:
             identity.check_or_write(self._state, self._config)
@@ -128,6 +132,8 @@ class Sidecar:
             for name, handler in previous.items():
                 signal.signal(name, handler)
             lock.release()
+            if self._stopping is not None:
+                self._stopping.cancel()
 
     def _take_signals(self) -> dict[signal.Signals, Any]:
         """Make SIGTERM, SIGINT and SIGHUP request an orderly end of the run. Returns the previous handlers.
@@ -147,6 +153,19 @@ class Sidecar:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del number, frame
         set_from_handler(self._stop)
+        if self._stopping is None:
+            self._stopping = threading.Timer(_STOP_SECONDS, self._end_at_once)
+            self._stopping.daemon = True
+            self._stopping.start()
+
+    def _end_at_once(self) -> None:
+        """End the process although the stop is not complete: on a busy machine a batch, or the end of Spark, can take
+        longer than a supervisor waits. A process may end at any instruction, so nothing is lost."""
+        generations = self._generations
+        verdict = Verdict.UNKNOWN if generations is None else generations.shown_verdict
+        doing = "Spark was starting or ending" if generations is None else generations.doing
+        self._say(f"the stop was not complete after {_STOP_SECONDS:.0f} s: {doing}; the next start recovers the state")
+        os._exit(EXIT_STATUS[verdict])
 
     def _run_locked(self, brokers: Brokers, jvm_jars: list[Path], lock: StateLock) -> int:
         config = self._config
@@ -168,6 +187,7 @@ class Sidecar:
             stop=self._stop,
             notices=self._notices,
         )
+        self._generations = generations
         try:
             if spark is None:
                 options = {str(k): str(v) for k, v in config.spark.options.items()}
