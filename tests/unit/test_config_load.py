@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,33 @@ def test_an_unresolved_reference_names_file_field_and_fix(tmp_path: Path) -> Non
     assert caught.value.problems == (
         "payments.yaml: kafka.options.sasl.password: environment variable KAFKA_PASSWORD is not set; set it.",
     )
+
+
+def test_a_reference_to_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "password")
+    text = EXAMPLES["minimal"].replace("pipeline: orders", 'pipeline: "${file:password}"')
+    with pytest.raises(ExpansionError, match="file password is not a regular file; name one"):
+        loads(text, tmp_path, environment={})
+
+
+@pytest.mark.parametrize(
+    ("setting", "place"),
+    [
+        ("guarantee: ${file:secret}", "guarantee"),
+        ("start: ${file:secret}", "start"),
+        ("oracle: {kind: tumbling_window, size: 60s, time_zone: '${file:secret}'}", "oracle.time_zone"),
+    ],
+)
+def test_an_error_does_not_show_the_content_of_a_file(tmp_path: Path, setting: str, place: str) -> None:
+    (tmp_path / "secret").write_text("hunter2\n", encoding="utf-8")
+    name = setting.partition(":")[0]
+    lines = [line for line in EXAMPLES["minimal"].splitlines() if not line.startswith(f"{name}:")]
+    with pytest.raises(ConfigError) as caught:
+        loads("\n".join([*lines, setting]), tmp_path, environment={}, source="orders.yaml")
+    said = str(caught.value)
+    assert f"orders.yaml: {place}: " in said
+    assert "hunter2" not in said
+    assert "${file:secret}" in said
 
 
 def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:

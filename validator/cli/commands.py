@@ -232,7 +232,7 @@ def config(given: argparse.Namespace) -> int:
 
         loaded = load(given.config, given.assignments)
         topics = f"{plural(len(loaded.inputs), 'input topic')} and {plural(len(loaded.outputs), 'output topic')}"
-        print(f"{given.config}: valid; pipeline {loaded.pipeline}, {loaded.guarantee.value}, {topics}.")
+        print(plain(f"{given.config}: valid; pipeline {loaded.pipeline}, {loaded.guarantee.value}, {topics}."))
     elif given.action == "schema":
         from validator.config.schema import json_schema
 

@@ -63,7 +63,7 @@ def _build(
         config = Config.model_validate(whole, context={"folder": folder})
     except ValidationError as error:
         origins = {tuple(int(s) if s.isdigit() else s for s in o.place): o.origin for o in applied}
-        raise InvalidConfigError(sentences(error.errors(include_url=False), source, origins)) from None
+        raise InvalidConfigError(sentences(error.errors(include_url=False), source, origins, document, whole)) from None
     config._secret_variables = _secret_variables(document, variables)  # noqa: SLF001 - frozen for all others
     return config
 

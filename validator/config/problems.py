@@ -10,6 +10,7 @@ from typing import Any, Final
 from pydantic_core import ErrorDetails
 
 from validator.config.schema import LISTS_OF_ONE, SHORT_FORMS, keys_at
+from validator.model.references import value_at
 from validator.oracles.kinds import built, unbuilt
 from validator.settings.built import NOT_BUILT
 
@@ -29,24 +30,33 @@ TYPES: Final[dict[str, str]] = {
 """pydantic's type errors -> how to fix them."""
 
 
-def sentences(errors: Iterable[ErrorDetails], source: str, origins: Mapping[Location, str]) -> list[str]:
-    """One sentence for each of ``errors``. ``source``: name of the file. ``origins``: place -> override that set it."""
+def sentences(
+    errors: Iterable[ErrorDetails], source: str, origins: Mapping[Location, str], written: Any = None, whole: Any = None
+) -> list[str]:
+    """One sentence for each of ``errors``. ``source``: name of the file. ``origins``: place -> override that set it.
+
+    ``written``, ``whole``: the document before and after its references were expanded. A value that has a reference may
+    be a secret, so it is quoted as it is written.
+    """
     details = list(errors)
     kept = details
     # If pydantic rejects entries of a list, it also reports that the list is too short.
     places = [_location(d) for d in kept]
     kept = [d for d in kept if not (d["type"] == "too_short" and any(_below(p, _location(d)) for p in places))]
-    return [_sentence(detail, source, origins) for detail in kept]
+    return [_sentence(detail, source, origins, written, whole) for detail in kept]
 
 
 def _below(location: Location, above: Location) -> bool:
     return len(location) > len(above) and location[: len(above)] == above
 
 
-def _sentence(detail: ErrorDetails, source: str, origins: Mapping[Location, str]) -> str:
+def _sentence(detail: ErrorDetails, source: str, origins: Mapping[Location, str], written: Any, whole: Any) -> str:
     location = _location(detail)
     problem, fix = _finding(detail, location)
     at = location + _parsed(str((detail.get("ctx") or {}).get("place", "")))
+    text, value = value_at(written, at), value_at(whole, at)
+    if isinstance(text, str) and isinstance(value, str) and value and text != value:
+        problem = problem.replace(repr(value), repr(text)).replace(value, text)
     origin = next((origins[at[:n]] for n in range(len(at), 0, -1) if at[:n] in origins), None)
     start = f"{source}: {spell(at)}" if origin is None else f"{source}: {spell(at)} (from {origin})"
     return f"{start}: {problem}; {fix}."

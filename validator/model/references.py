@@ -6,7 +6,9 @@ for a literal ``${``.
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -41,6 +43,16 @@ def _texts(node: Any) -> Iterator[str]:
     elif isinstance(node, dict | list):
         for item in node.values() if isinstance(node, dict) else node:
             yield from _texts(item)
+
+
+def value_at(document: Any, place: Iterable[str | int]) -> Any:
+    """Return the value at ``place`` of a document; None if the document has no such place."""
+    for step in place:
+        try:
+            document = document[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return document
 
 
 def expanded(document: Any, environment: Mapping[str, str], folder: Path) -> Any:
@@ -99,7 +111,11 @@ class _Expansion:
 
     def _content(self, path: Path) -> str:
         try:
-            with (self._folder / path.expanduser()).open("rb") as file:
+            # Not blocking: opening a named pipe that nobody writes to would wait for ever.
+            descriptor = os.open(self._folder / path.expanduser(), os.O_RDONLY | os.O_NONBLOCK)
+            with os.fdopen(descriptor, "rb") as file:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise ValueError(f"file {path} is not a regular file; name one.")
                 content = file.read(FILE_BYTES_MAX + 1)
             if len(content) > FILE_BYTES_MAX:
                 raise ValueError(f"file {path} has more than {FILE_BYTES_MAX:,} bytes; name another.")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import binascii
 import ipaddress
+import re
 import socket
 import ssl
 from hmac import compare_digest
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from validator.config.model import TOKEN_MIN, Authorization, Metrics, TlsServer
 from validator.publish.published_files import Say
@@ -26,6 +26,10 @@ class AccessError(Exception):
     """A file that `metrics` names cannot be used."""
 
     exit_status = 2
+
+
+_AUTHORITY: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{0,5})?")
+"""A host and perhaps a port (RFC 9110, 7.2); no user: `evil@127.0.0.1` names 127.0.0.1 to some readers only."""
 
 
 class Access:
@@ -48,10 +52,10 @@ class Access:
         An IP address is always accepted: in a DNS rebinding attack, the browser sends the host name of the attacker's
         page, never an address.
         """
-        try:
-            host = (urlsplit(f"//{authority}").hostname or "").removesuffix(".")  # a final dot names the same host
-        except ValueError:
+        found = _AUTHORITY.fullmatch(authority)
+        if found is None:
             return False
+        host = found["host"].strip("[]").lower().removesuffix(".")  # a final dot names the same host
         if host == "localhost" or host == socket.gethostname().lower() or _is_address(host):
             return True
         return any(_fits(host, allowed) for allowed in self._allowed)

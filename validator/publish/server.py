@@ -328,7 +328,8 @@ async def _read_request(reader: asyncio.StreamReader, first: bytes) -> _ParsedRe
         name, colon, value = text.partition(":")
         name = name.lower()
         # Servers in a chain differ in how they read a repeated or folded header, or one with a space before its colon.
-        if not colon or not _TOKEN.fullmatch(name) or "\n" in value or (name in headers and name in _NOT_REPEATABLE):
+        is_whole = colon and _TOKEN.fullmatch(name) and not _ENDS_A_LINE.search(value)
+        if not is_whole or (name in headers and name in _NOT_REPEATABLE):
             raise RequestRefused(HTTPStatus.BAD_REQUEST, "A header is malformed or repeated.\n")
         headers[name] = value.strip(" \t")
     await _read_body(reader, headers)
@@ -351,6 +352,8 @@ async def _read_request(reader: asyncio.StreamReader, first: bytes) -> _ParsedRe
     )
 
 
+_ENDS_A_LINE: Final = re.compile("[\r\n\0]")
+"""What another server may read as the end of a header (RFC 9110, 5.5)."""
 _NOT_REPEATABLE: Final = frozenset({"host", "content-length", "transfer-encoding", "authorization"})
 
 

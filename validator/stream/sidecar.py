@@ -39,7 +39,7 @@ EXIT_STATUS: Final = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
 INTERRUPTED: Final = 130
 _LOCK_WAIT_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 28.0
-"""Longest time from the first signal to the end of the process. 30 s are promised, after which a supervisor kills it."""
+"""Longest time from the first signal to the end of the process. 30 s are promised: a supervisor then kills it."""
 
 
 def run(
