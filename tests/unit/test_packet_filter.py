@@ -159,15 +159,6 @@ def test_a_rule_is_removed_by_the_program_that_added_it(
     assert done()[-1].endswith(removal)
 
 
-def test_a_rule_without_a_recorded_program_is_removed_by_the_chosen_one(
-    tmp_path: Path, install: Install, fault: Fault
-) -> None:
-    done = install("iptables")
-    facts = injected(fault, tmp_path).model_copy(update={"loss_by": None})
-    injection(fault, tmp_path, facts).heal()
-    assert done()[-1].endswith("iptables -w 5 -D OUTPUT 3")
-
-
 def test_a_netem_rule_is_removed_if_netem_no_longer_works(
     tmp_path: Path, install: Install, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.fed_run import FedRun
+from tests.unit.range_counts import counted
 from tests.unit.retained_run import CUMULATIVE, LATER_US, START_US, ListRun, events, results
 from validator.codecs.columns import DECODED, TOMBSTONE
 from validator.codecs.one_record import joined
@@ -22,6 +24,8 @@ from validator.model.progress import IngestProgress
 from validator.reconcile.by_id import OF_KEY, cell_keys, key_texts, keys_of_cells
 from validator.reconcile.cells import Cells
 from validator.reconcile.judge import close
+from validator.stream.kafka_reading import Range
+from validator.stream.workers import FactsRead
 
 ODD = ["", "a", '"', "\\", '\\"', ',"', '","', '"]', "]", "[", "ü\u2028😀", "\n\t\x00\x1f\x7f", "a,b", '["x"]', "0"]
 
@@ -159,9 +163,10 @@ def test_a_null_value_whose_key_is_not_known_is_a_doubt_about_losses(key: str, t
     run = FedRun(tmp_path, ("inputs.0.topic=in", output, "late=[]", "oracle={kind: running_aggregate}"))
     withdrawn = ("a" if key == "$key" else None, None)
 
-    def of_batch(_: object, progress: IngestProgress) -> pa.Table:
+    def of_batch(ranges: Sequence[Range], progress: IngestProgress) -> FactsRead:
         given = progress.batch, progress.lookup_us
-        return pa.concat_tables([events(*given, (1, "a", 3)), results(*given, ("a", [1]), withdrawn)])
+        facts = pa.concat_tables([events(*given, (1, "a", 3)), results(*given, ("a", [1]), withdrawn)])
+        return FactsRead(facts, counted(ranges, facts))
 
     run.runner._facts = of_batch  # type: ignore[method-assign, assignment]
     run.logs.ends.update({"in": 1, "out": 2})

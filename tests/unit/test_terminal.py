@@ -26,7 +26,6 @@ from validator.model.snapshot import FaultWindow, Snapshot
 from validator.model.terminal import OBEYED, plain, plain_json, shell_word
 from validator.publish import html, junit, live_table, notices, stderr, text
 from validator.publish.feed import event
-from validator.publish.history import History
 from validator.publish.metrics import SnapshotCollector, registry
 from validator.publish.publisher import Publisher
 from validator.publish.report import build, build_violations
@@ -96,7 +95,7 @@ def test_every_form_escapes_control_and_direction_characters(
     notices.Notices(stderr.to_stderr).update(report)
     shown = {
         "text": text.render(report, violations, state=LONG_STATE),
-        "summary": text.summary(report, violations, History(), LONG_STATE),
+        "summary": text.summary(report, violations, LONG_STATE),
         "live": live_table.render(report),
         "line": stream.getvalue() + capsys.readouterr().err,
         "html": html.render(report, violations),
