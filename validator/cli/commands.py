@@ -208,7 +208,7 @@ def _settle(state: Path, position: str, reason: str) -> int:
     one = settling.settle(state, settling.known_positions(state), position, reason)
     many = plural(one.records, "undecodable record")
     print(
-        f"Settled: {many} of {plain(one.place.topic)}-{one.place.partition}. The sidecar applies this in its next "
+        f"Settled: {many} of {plain(str(one.partition_id))}. The sidecar applies this in its next "
         f"batch. Then {'the record' if one.records == 1 else 'the records'} can no longer make a verdict unknown or "
         "keep a violation suspected."
     )

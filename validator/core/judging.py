@@ -103,11 +103,11 @@ def partition_offsets_of(
 ) -> dict[TopicPartition, PartitionOffsets]:
     """Return the offsets of the input partitions that a comparison of ids needs."""
     return {
-        (place.topic, place.partition): PartitionOffsets(
+        (partition.topic, partition.partition): PartitionOffsets(
             committed_offset=frontier.consumed_below if reports_unconsumed else None,
             unprovable_below=frontier.unprovable_below,
         )
-        for place, frontier in progress.frontiers.items()
+        for partition, frontier in progress.frontiers.items()
         if frontier.side == Side.INPUT.value
     }
 
@@ -118,8 +118,8 @@ def _went_back(
     """Return whether the engine has consumed less of a partition than before: its group was reset, or its offsets
     expired."""
     return any(
-        place in now and (now[place].committed_offset or 0) < (offsets.committed_offset or 0)
-        for place, offsets in before.items()
+        partition in now and (now[partition].committed_offset or 0) < (offsets.committed_offset or 0)
+        for partition, offsets in before.items()
     )
 
 

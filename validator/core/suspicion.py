@@ -175,7 +175,9 @@ def withdrawn_outputs(progress: IngestProgress, sums: CellTotals, withdrawn: fro
     # SEMANTICS 4.24: a wrong field may be absent in some records, so undecodable results of a doubted topic prove
     # nothing.
     if "undecodable" in withdrawn:
-        return frozenset(place.topic for place, frontier in progress.frontiers.items() if frontier.side == "output")
+        return frozenset(
+            partition.topic for partition, frontier in progress.frontiers.items() if frontier.side == "output"
+        )
     none, nearly_none = configuration_doubt.refuted_outputs(sums.outputs, sums.counts, sums.carried)
     return none | nearly_none | outputs_without_ids(progress, sums)
 

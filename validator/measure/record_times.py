@@ -39,25 +39,25 @@ class RecordTimes:
 
         ``progress``: the progress after the batch.
         """
-        places = [place for place in progress.frontiers if place.topic in self.topics]
-        resolutions = [self._reached(place, progress) for place in places]
+        partitions = [partition for partition in progress.frontiers if partition.topic in self.topics]
+        resolutions = [self._reached(partition, progress) for partition in partitions]
         known = [one for one in resolutions if one is not None and one <= RESOLUTION_MAX_US]
-        if len(known) < len(places):
+        if len(known) < len(partitions):
             self.since_us = progress.lookup_us
             return None
         coarsest = max(known, default=0)
         self.resolution_us = max(self.resolution_us, coarsest)
         return coarsest
 
-    def _reached(self, place: PartitionId, progress: IngestProgress) -> int | None:
+    def _reached(self, partition: PartitionId, progress: IngestProgress) -> int | None:
         """Return the time since the newest earlier lookup whose last stable offset had been reached, until this batch's
         lookup; None if there is no such lookup."""
-        frontier = progress.frontiers[place]
-        before = self._through_us.get(place)
-        unreached = self._unreached.setdefault(place, [])
+        frontier = progress.frontiers[partition]
+        before = self._through_us.get(partition)
+        unreached = self._unreached.setdefault(partition, [])
         unreached.append((progress.lookup_us, frontier.last_stable_offset))
         while unreached and frontier.next_offset >= unreached[0][1]:
-            self._through_us[place] = unreached.pop(0)[0]
+            self._through_us[partition] = unreached.pop(0)[0]
         # Until the oldest lookup is reached, the others have no effect. Under a backlog, later ones may be dropped.
         del unreached[64:]
         return None if before is None else progress.lookup_us - before

@@ -95,11 +95,11 @@ class TopicInDoubt:
 def topics_in_doubt(progress: IngestProgress) -> tuple[TopicInDoubt, ...]:
     """Return the topics in doubt, by name."""
     sums: dict[tuple[str, str], tuple[int, int]] = {}
-    for place, frontier in progress.frontiers.items():
-        settled = progress.settled.get(place, 0)
-        read, undecodable = sums.get((place.topic, frontier.side), (0, 0))
+    for partition, frontier in progress.frontiers.items():
+        settled = progress.settled.get(partition, 0)
+        read, undecodable = sums.get((partition.topic, frontier.side), (0, 0))
         read += frontier.records - frontier.tombstones - settled
-        sums[place.topic, frontier.side] = read, undecodable + frontier.undecodable - settled
+        sums[partition.topic, frontier.side] = read, undecodable + frontier.undecodable - settled
     found = (TopicInDoubt(side, topic, *counts) for (topic, side), counts in sorted(sums.items()))
     return tuple(
         one
@@ -114,8 +114,8 @@ def decoded_results(progress: IngestProgress, topic: str | None = None) -> int:
     """Return the number of results read so far that decoded: of one topic, or of all outputs."""
     return sum(
         it.records - it.undecodable - it.tombstones
-        for place, it in progress.frontiers.items()
-        if it.side == "output" and topic in (None, place.topic)
+        for partition, it in progress.frontiers.items()
+        if it.side == "output" and topic in (None, partition.topic)
     )
 
 
@@ -130,7 +130,7 @@ def outputs_without_ids(progress: IngestProgress, outputs: Mapping[str, TopicCou
     # SEMANTICS 4.22: with one output, or without counts by output, an id in any result ends the doubt.
     if listed > 0 and (not having or sum(having.values()) < listed):
         return frozenset()
-    topics = {place.topic for place, it in progress.frontiers.items() if it.side == "output"} - {
+    topics = {partition.topic for partition, it in progress.frontiers.items() if it.side == "output"} - {
         topic for topic, count in having.items() if count
     }
     return frozenset(topic for topic in topics if decoded_results(progress, topic) > 0)
@@ -296,7 +296,9 @@ def outputs_in_doubt(
 ) -> frozenset[str]:
     """Return the output topics whose undecodable results are only suspected. ``outputs``: as in `suspected`."""
     found = topics_in_doubt(progress)
-    topics = frozenset(place.topic for place, frontier in progress.frontiers.items() if frontier.side == "output")
+    topics = frozenset(
+        partition.topic for partition, frontier in progress.frontiers.items() if frontier.side == "output"
+    )
     if progress.cut_back or matches_nothing(counts, matched, carried) or any(one.decoded for one in found):
         return topics
     return topics & {*(one.topic for one in found), *unmatched_outputs(outputs, counts, matched, carried)}

@@ -37,7 +37,7 @@ class RangeCount(NamedTuple):
     gaps: tuple[tuple[int, int], ...] = ()
 
     @property
-    def place(self) -> PartitionId:
+    def partition_id(self) -> PartitionId:
         """The partition."""
         return PartitionId(self.topic, self.partition)
 
@@ -76,7 +76,7 @@ def skipped_of(counts: Iterable[RangeCount]) -> dict[PartitionId, int]:
     """Return partition -> offsets that the reader passed without a record."""
     found: dict[PartitionId, int] = {}
     for count in counts:
-        found[count.place] = found.get(count.place, 0) + count.skipped
+        found[count.partition_id] = found.get(count.partition_id, 0) + count.skipped
     return found
 
 

@@ -55,6 +55,9 @@ class PartitionId:
     topic: str
     partition: int
 
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
 
 @dataclass(frozen=True)
 class Lookup:
@@ -79,7 +82,7 @@ class PartitionSummary:
     events that decoded and belong to no cell.
     """
 
-    place: PartitionId
+    partition_id: PartitionId
     records: int
     undecodable: int
     tombstones: int

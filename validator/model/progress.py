@@ -54,7 +54,7 @@ class Retirement:
 class OffsetGap:
     """Offsets of an input partition, all of them before ``before_offset``, that expired before they were read."""
 
-    place: PartitionId
+    partition_id: PartitionId
     before_offset: int
 
 
@@ -100,15 +100,15 @@ class IngestProgress:
         """Return the progress after a batch was planned to ``ends`` and the brokers were looked up at ``lookup_us``."""
         assert lookup_us > self.lookup_us, "each lookup is later than the one before it"
         frontiers = dict(self.frontiers)
-        for place, frontier in self.frontiers.items():
-            if place in lookups:
+        for partition, frontier in self.frontiers.items():
+            if partition in lookups:
                 # SEMANTICS 3.3: the planned end, since transaction markers make `last offset + 1` too small.
-                end = max(ends.get(place, frontier.next_offset), frontier.next_offset)
-                frontiers[place] = frontier.looked_up(lookup_us, lookups[place], end)
+                end = max(ends.get(partition, frontier.next_offset), frontier.next_offset)
+                frontiers[partition] = frontier.looked_up(lookup_us, lookups[partition], end)
         if self.results_expired:
             # SEMANTICS 3.24: answers expired, and may have been those of any event so far, also of a topic that does
             # not exist now.
-            frontiers = {place: _unprovable(frontier) for place, frontier in frontiers.items()}
+            frontiers = {partition: _unprovable(frontier) for partition, frontier in frontiers.items()}
         return replace(
             self, batch=batch, lookup_us=lookup_us, frontiers=frontiers, results_expired=False, offset_gaps=()
         )
@@ -122,8 +122,8 @@ class IngestProgress:
         if lookup_us <= self.lookup_us:
             return self
         frontiers = {
-            place: frontier.with_lookup(lookup_us, lookups[place]) if place in lookups else frontier
-            for place, frontier in self.frontiers.items()
+            partition: frontier.with_lookup(lookup_us, lookups[partition]) if partition in lookups else frontier
+            for partition, frontier in self.frontiers.items()
         }
         return replace(self, lookup_us=lookup_us, frontiers=frontiers)
 
@@ -144,17 +144,21 @@ class IngestProgress:
     def with_policies(self, policies: Mapping[str, str], lookups: Mapping[PartitionId, Lookup]) -> IngestProgress:
         """Return the progress with the `cleanup.policy` of some topics, looked up later than ``lookups``."""
         frontiers = {
-            place: frontier.with_policy(policies[place.topic], lookups[place])
-            if place.topic in policies and place in lookups
+            partition: frontier.with_policy(policies[partition.topic], lookups[partition])
+            if partition.topic in policies and partition in lookups
             else frontier
-            for place, frontier in self.frontiers.items()
+            for partition, frontier in self.frontiers.items()
         }
         return replace(self, frontiers=frontiers)
 
     def unaccounted(self, skipped: Mapping[PartitionId, int]) -> dict[PartitionId, int]:
         """Return, for each partition, how many offsets have no visible record and are not accounted for yet.
         ``skipped``: the offsets that the reader of the newest batch passed without a record."""
-        return {place: count for place, count in sorted(skipped.items()) if place in self.frontiers and count > 0}
+        return {
+            partition: count
+            for partition, count in sorted(skipped.items())
+            if partition in self.frontiers and count > 0
+        }
 
     def account_for(
         self, unaccounted: Mapping[PartitionId, int], before: IngestProgress
@@ -166,27 +170,27 @@ class IngestProgress:
         was appended before the lookup.
         """
         frontiers, offset_gaps, results_removed = dict(self.frontiers), [], False
-        for place, count in unaccounted.items():
-            frontier, known = frontiers[place], before.frontiers.get(place)
+        for partition, count in unaccounted.items():
+            frontier, known = frontiers[partition], before.frontiers.get(partition)
             began = frontier.first_offset if known is None else known.next_offset
             # SEMANTICS 4.6: only where the topic may be compacted is an offset without a visible record a hidden one.
             if frontier.compacted_below is None or began >= frontier.compacted_below:
-                frontiers[place] = replace(frontier, markers=frontier.markers + count)
+                frontiers[partition] = replace(frontier, markers=frontier.markers + count)
                 continue
             found = replace(frontier, compacted=frontier.compacted + count)
             if frontier.side == "input":
                 # SEMANTICS 3.7: they may have held the partition's newest record, so the partition counts as active.
                 found = replace(found, last_data_us=self.lookup_us)
-                offset_gaps.append(OffsetGap(place, began + 1))
+                offset_gaps.append(OffsetGap(partition, began + 1))
             else:
                 through_us = frontier.read_through_before_us or 0
                 unread_since_us = (
                     through_us if frontier.unread_since_us is None else min(through_us, frontier.unread_since_us)
                 )
                 found, results_removed = replace(found, unread_since_us=unread_since_us), True
-            frontiers[place] = found
+            frontiers[partition] = found
         if results_removed:
-            frontiers = {place: _unprovable(frontier) for place, frontier in frontiers.items()}
+            frontiers = {partition: _unprovable(frontier) for partition, frontier in frontiers.items()}
         return replace(self, frontiers=frontiers), tuple(offset_gaps)
 
     def with_facts(self, summaries: Iterable[PartitionSummary]) -> IngestProgress:
@@ -195,17 +199,17 @@ class IngestProgress:
         unexamined = False
         for summary in summaries:
             unexamined |= summary.unexamined > 0
-            frontier = frontiers[summary.place]
+            frontier = frontiers[summary.partition_id]
             moved = frontier.with_data(self.lookup_us, summary)
             if frontier.hidden_start and frontier.horizon_us is None and summary.first_event_time_us is not None:
                 # SEMANTICS 3.19: a hidden event may have exactly this time and begin its window there, so `+ 1`: that
                 # cell is out of scope, too.
                 moved = replace(moved, horizon_us=summary.first_event_time_us + self.rules.max_disorder_us + 1)
-            frontiers[summary.place] = moved
+            frontiers[summary.partition_id] = moved
         if unexamined:
             # SEMANTICS 4.10, 3.24: answers that were not examined existed at the lookup, and so did the events that
             # they answer.
-            frontiers = {place: _unprovable(frontier) for place, frontier in frontiers.items()}
+            frontiers = {partition: _unprovable(frontier) for partition, frontier in frontiers.items()}
         inputs = [frontier for frontier in frontiers.values() if frontier.side == "input"]
         watermark = input_watermark_us(
             inputs,
@@ -231,15 +235,15 @@ class IngestProgress:
     def partitions_with_hidden_start(self) -> tuple[PartitionId, ...]:
         """Input partitions with a hidden start of which no event was read yet."""
         return tuple(
-            place
-            for place, frontier in sorted(self.frontiers.items())
+            partition
+            for partition, frontier in sorted(self.frontiers.items())
             if frontier.side == "input" and frontier.hidden_start and frontier.horizon_us is None
         )
 
     @property
     def inputs_replaced(self) -> bool:
         """Whether an input topic was deleted and recreated."""
-        frontiers = [self.frontiers.get(place) for place in self.replaced]
+        frontiers = [self.frontiers.get(partition) for partition in self.replaced]
         return any(frontier is None or frontier.side == "input" for frontier in frontiers)
 
     def records(self, side: str) -> int:
@@ -255,8 +259,8 @@ class IngestProgress:
         # SEMANTICS 4.12: a settled record hides nothing.
         return self.undecodable(side) - sum(
             count
-            for place, count in self.settled.items()
-            if place in self.frontiers and self.frontiers[place].side == side
+            for partition, count in self.settled.items()
+            if partition in self.frontiers and self.frontiers[partition].side == side
         )
 
     def expired_of(self, side: str) -> int:

@@ -71,23 +71,25 @@ class Compared:
 
 @dataclass(frozen=True)
 class _Items:
-    """Contributions, one entry each: cell (number among the compared cells), side, place, offset, whether the id is a
-    text, and the id or the text's number."""
+    """Contributions, one entry each: cell and partition (by number), side, offset, whether the id is a text, and
+    the id or the text's number."""
 
     cell: Ints
     side: Ints
-    place: Ints
+    partition: Ints
     offset: Ints
     is_text: Ints
     id: Ints
 
     def sorted(self) -> _Items:
-        """Return the contributions by cell and id, and within these in the order of (place, offset)."""
-        return self.of(np.lexsort((self.offset, self.place, self.id, self.is_text, self.cell)))
+        """Return the contributions by cell and id, and within these in the order of (partition, offset)."""
+        return self.of(np.lexsort((self.offset, self.partition, self.id, self.is_text, self.cell)))
 
     def of(self, chosen: Ints | Bools) -> _Items:
         """Return the chosen contributions."""
-        return _Items(*(getattr(self, name)[chosen] for name in ("cell", "side", "place", "offset", "is_text", "id")))
+        return _Items(
+            *(getattr(self, name)[chosen] for name in ("cell", "side", "partition", "offset", "is_text", "id"))
+        )
 
 
 def compare(
@@ -200,16 +202,16 @@ def _kept(facts: pa.Table, cell: Ints, batches: Ints) -> tuple[pa.Table, Ints]:
 
 
 def _items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str], list[TopicPartition]]:
-    """Return all contributions of the facts, the texts by number, and the places by number (sorted)."""
-    places = sorted({place for facts, _ in gathered for place in _topic_partitions(facts)})
-    number = {place: i for i, place in enumerate(places)}
+    """Return all contributions of the facts, the texts by number, and the partitions by number (sorted)."""
+    partitions = sorted({partition for facts, _ in gathered for partition in _topic_partitions(facts)})
+    number = {partition: i for i, partition in enumerate(partitions)}
     parts: list[tuple[Ints, Ints, Ints, Ints, Ints, Ints]] = []
     texts: list[pa.Array] = []
     waiting: list[tuple[Ints, Ints, Ints, Ints]] = []
     for facts, cell in gathered:
         side = np.select([arrays.is_one_of(facts["side"], name.value) for name in _SIDES], range(4), -1)
         side[ints(facts["status"]) == UNOWED] = _OWES_NOTHING
-        place = np.array([number[it] for it in _topic_partitions(facts)], dtype=np.int64)
+        partition = np.array([number[it] for it in _topic_partitions(facts)], dtype=np.int64)
 
         parents, events = listed(facts["ids"])
         of_numbers = [(parents, ints(arrays.field(events, "offset")), ints(arrays.field(events, "id")))]
@@ -222,17 +224,17 @@ def _items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str]
         of_result, ids = listed(arrays.field(results, "text_ids"))
         of_texts.append((parents[of_result], offsets[of_result], ids))
         for rows, offset, numbers in of_numbers:
-            parts.append((cell[rows], side[rows], place[rows], offset, np.zeros_like(numbers), numbers))
+            parts.append((cell[rows], side[rows], partition[rows], offset, np.zeros_like(numbers), numbers))
         for rows, offset, names in of_texts:
             texts.append(names)
-            waiting.append((cell[rows], side[rows], place[rows], offset))
+            waiting.append((cell[rows], side[rows], partition[rows], offset))
     codes, named = coded(texts)
     parts += [
-        (cell, side, place, offset, np.ones(len(code), dtype=np.int64), code)
-        for (cell, side, place, offset), code in zip(waiting, codes, strict=True)
+        (cell, side, partition, offset, np.ones(len(code), dtype=np.int64), code)
+        for (cell, side, partition, offset), code in zip(waiting, codes, strict=True)
     ]
     whole = [np.concatenate([part[i] for part in parts]) if parts else np.empty(0, np.int64) for i in range(6)]
-    return _Items(*(np.asarray(column, dtype=np.int64) for column in whole)), named, places
+    return _Items(*(np.asarray(column, dtype=np.int64) for column in whole)), named, partitions
 
 
 def _topic_partitions(facts: pa.Table) -> list[TopicPartition]:
@@ -274,9 +276,9 @@ def _flags(
         if rules.collapse:
             # SEMANTICS 2.10: the engine has read the first copy before, and must answer it if it was on time.
             late, doubtful = _of_first_copies(late, items), _of_first_copies(doubtful, items)
-    for number, place in enumerate(named):
-        offsets = partition_offsets.get(place, PartitionOffsets())
-        mine = items.place == number
+    for number, partition in enumerate(named):
+        offsets = partition_offsets.get(partition, PartitionOffsets())
+        mine = items.partition == number
         # SEMANTICS 2.8: at or past the committed offset the engine has read nothing.
         if offsets.committed_offset is not None:
             unread |= mine & (items.offset >= offsets.committed_offset)
@@ -290,7 +292,7 @@ def _of_first_copies(condition: Bools, items: _Items) -> Bools:
     """Return, for each event, whether ``condition`` holds for the first copy of its id in its cell and partition. An
     engine that drops repeats has read this copy before the later ones. ``items``: sorted."""
     events = np.flatnonzero(items.side == _INPUT)
-    is_first = run_starts(items.cell[events], items.is_text[events], items.id[events], items.place[events])
+    is_first = run_starts(items.cell[events], items.is_text[events], items.id[events], items.partition[events])
     found = np.zeros(len(items.cell), dtype=np.bool_)
     found[events] = condition[events[is_first]][np.cumsum(is_first) - 1]
     return found
@@ -300,8 +302,8 @@ def _past(reaches: Reaches, ends: Ints, items: _Items, named: Sequence[TopicPart
     """Return which events follow a record of their own partition that passed the end of their window. ``ends``: those
     of the compared cells."""
     found = np.zeros(len(items.cell), dtype=np.bool_)
-    for number, place in enumerate(named):
-        reached = sorted(reaches.get(place, {}).items())
+    for number, partition in enumerate(named):
+        reached = sorted(reaches.get(partition, {}).items())
         if not reached:
             continue
         ends_past = np.array([end for end, _ in reached], dtype=np.int64)
@@ -309,7 +311,7 @@ def _past(reaches: Reaches, ends: Ints, items: _Items, named: Sequence[TopicPart
         past_from = np.minimum.accumulate(np.array([offset for _, offset in reached], dtype=np.int64)[::-1])[::-1]
         first = np.searchsorted(ends_past, ends)
         from_offset = np.where(first < len(past_from), past_from[np.minimum(first, len(past_from) - 1)], arrays.NEVER)
-        mine = items.place == number
+        mine = items.partition == number
         # Strictly later: an event does not make itself late.
         found[mine] = items.offset[mine] > from_offset[items.cell[mine]]
     return found
@@ -351,10 +353,10 @@ def _results(
     # one too many. So the same result has the same class at any cut into batches.
     foreign = (expected == 0) & is_known[groups]
     surplus = nth > expected
-    cell, place, offset = items.cell[carried], items.place[carried], items.offset[carried]
-    order = np.lexsort((offset, place, cell))
-    cell, place, offset = cell[order], place[order], offset[order]
-    new = np.ones(len(cell), dtype=np.bool_) if by_id else run_starts(cell, place, offset)
+    cell, partition, offset = items.cell[carried], items.partition[carried], items.offset[carried]
+    order = np.lexsort((offset, partition, cell))
+    cell, partition, offset = cell[order], partition[order], offset[order]
+    new = np.ones(len(cell), dtype=np.bool_) if by_id else run_starts(cell, partition, offset)
     record = np.cumsum(new) - 1
     cell_of = cell[new]
     any_foreign = counts(record, foreign[order], len(cell_of)) > 0
@@ -364,7 +366,7 @@ def _results(
 
 def _is_of(topic: str, items: _Items, named: Sequence[TopicPartition]) -> Bools:
     """Return which items are from the topic."""
-    found: Bools = np.array([place[0] == topic for place in named], dtype=np.bool_)[items.place]
+    found: Bools = np.array([partition[0] == topic for partition in named], dtype=np.bool_)[items.partition]
     return found
 
 

@@ -44,27 +44,27 @@ class Lateness:
         reaching = _reaching(facts.select(_COLUMNS))
         for row in reaching.group_by(list(_GROUPED_BY)).aggregate([("first_offset", "min")]).to_pylist():
             reaches = self.possible if row["status"] == UNDECODABLE else self.proven
-            of_place = reaches.setdefault((row["topic"], row["partition"]), {})
+            of_partition = reaches.setdefault((row["topic"], row["partition"]), {})
             reach_us, offset = row["reach_us"], row["first_offset_min"]
             # SEMANTICS 2.9: the first record that passed the end; all later ones of the partition come after it.
-            of_place[reach_us] = min(offset, of_place.get(reach_us, offset))
-        for place, of_place in self.possible.items():
-            if len(of_place) > POSSIBLE_MAX:
-                self.possible[place] = _coarser(of_place)
+            of_partition[reach_us] = min(offset, of_partition.get(reach_us, offset))
+        for partition, of_partition in self.possible.items():
+            if len(of_partition) > POSSIBLE_MAX:
+                self.possible[partition] = _coarser(of_partition)
 
     def forget(self, until_us: int) -> None:
         """Drop window ends up to ``until_us``, which no remaining cell needs."""
         for reaches in (self.proven, self.possible):
-            for place, of_place in reaches.items():
-                reaches[place] = {end: offset for end, offset in of_place.items() if end > until_us}
+            for partition, of_partition in reaches.items():
+                reaches[partition] = {end: offset for end, offset in of_partition.items() if end > until_us}
 
 
-def _coarser(of_place: dict[int, int]) -> dict[int, int]:
+def _coarser(of_partition: dict[int, int]) -> dict[int, int]:
     """Merge the later half of the window ends into the latest one, with the smallest of their offsets. More events are
     doubtful then, and no violation is confirmed wrongly."""
-    ends = sorted(of_place)
+    ends = sorted(of_partition)
     kept_apart, later = ends[: len(ends) // 2], ends[len(ends) // 2 :]
-    return {end: of_place[end] for end in kept_apart} | {later[-1]: min(of_place[end] for end in later)}
+    return {end: of_partition[end] for end in kept_apart} | {later[-1]: min(of_partition[end] for end in later)}
 
 
 def with_possible_reaches(facts: pa.Table, hidden_us: int, latest_us: Callable[[Ints], Ints]) -> pa.Table:
@@ -117,11 +117,11 @@ def lateness_rows(facts: pa.Table, until_us: int) -> Iterable[dict[str, Any]]:
     folds = [("first_offset", "min"), ("last_offset", "max"), ("batch", "max"), ("lookup_us", "max")]
     for row in reaching.group_by([*_GROUPED_BY, "was_read", "has_positions"]).aggregate(folds).to_pylist():
         is_undecodable = row["status"] == UNDECODABLE
-        of_place = (row["topic"], row["partition"], row["reach_us"])
+        key = (row["topic"], row["partition"], row["reach_us"])
         yield {
             **offset_gap_row(row["topic"], row["partition"], row["first_offset_min"] + 1, row["reach_us"]),
             "status": UNDECODABLE if is_undecodable else REACH,
-            "stretches": stretches[of_place] if row["has_positions"] else None,
+            "stretches": stretches[key] if row["has_positions"] else None,
             "last_offset": row["last_offset_max"],
             "batch": row["batch_max"],
             "lookup_us": row["lookup_us_max"],
@@ -134,9 +134,9 @@ def _stretches(facts: pa.Table) -> dict[tuple[str, int, int], list[dict[str, int
     columns = ("topic", "partition", "reach_us", "first_offset", "last_offset", "records", "stretches")
     for row in facts.select(columns).to_pylist():
         whole = [{"first": row["first_offset"], "last": row["last_offset"], "records": row["records"]}]
-        of_place = found.setdefault((row["topic"], row["partition"], row["reach_us"]), [])
-        of_place += row["stretches"] or whole
-    return {place: sorted(of_place, key=lambda one: one["first"]) for place, of_place in found.items()}
+        stretches = found.setdefault((row["topic"], row["partition"], row["reach_us"]), [])
+        stretches += row["stretches"] or whole
+    return {key: sorted(stretches, key=lambda one: one["first"]) for key, stretches in found.items()}
 
 
 def _reaching(facts: pa.Table) -> pa.Table:

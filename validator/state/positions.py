@@ -72,7 +72,7 @@ HIDDEN: Final = None
 class Settlement:
     """Records of a partition that an operator settled. ``batch``: the newest batch at the time of the `ack`."""
 
-    place: PartitionId
+    partition_id: PartitionId
     stretches: Stretches
     reason: str
     batch: int = -1
@@ -84,15 +84,19 @@ class Settlement:
 
     def to_json(self) -> dict[str, Any]:
         """JSON values for a mark or for a line of the journal."""
-        where = {"topic": self.place.topic, "partition": self.place.partition, "stretches": self.stretches}
+        where = {
+            "topic": self.partition_id.topic,
+            "partition": self.partition_id.partition,
+            "stretches": self.stretches,
+        }
         return {**where, "batch": self.batch, "reason": self.reason}
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Settlement:
         """The settlement from the values of `to_json`. Raises KeyError, TypeError or ValueError."""
         stretches = tuple(Stretch(*map(int, stretch)) for stretch in kept["stretches"])
-        place = PartitionId(str(kept["topic"]), int(kept["partition"]))
-        return cls(place, stretches, str(kept["reason"]), int(kept["batch"]))
+        partition = PartitionId(str(kept["topic"]), int(kept["partition"]))
+        return cls(partition, stretches, str(kept["reason"]), int(kept["batch"]))
 
     def to_mark(self) -> str:
         """The text of a mark row."""
@@ -127,9 +131,9 @@ class Positions:
     _considered: int = field(default=0, compare=False)
     """Lines of the operators' journal that `settle` has seen."""
 
-    def hidden(self, place: PartitionId) -> Stretches:
+    def hidden(self, partition: PartitionId) -> Stretches:
         """The records of a partition that are not settled."""
-        return self.by_cause.get(place, {}).get(HIDDEN, ())
+        return self.by_cause.get(partition, {}).get(HIDDEN, ())
 
     def absorb(self, facts: pa.Table) -> None:
         """Add the undecodable records of all fact rows of a batch."""
@@ -137,21 +141,21 @@ class Positions:
         found: dict[PartitionId, list[Stretch]] = {}
         letters: dict[Position, Position] = {}
         for row in _undecodable(facts):
-            place = PartitionId(row["topic"], row["partition"])
+            partition = PartitionId(row["topic"], row["partition"])
             if row["key"] is None:
                 # A row's key is the reason why its record was not examined. Such a record is too large for an example.
-                examples[place] = min(examples.get(place, FOREVER_OFFSET), row["first_offset"])
+                examples[partition] = min(examples.get(partition, FOREVER_OFFSET), row["first_offset"])
             if row["side"] == Side.OUTPUT.value:
                 continue
             if row["side"] != Side.INPUT.value:
-                self.answers.add(place)
-            found.setdefault(place, []).extend(_stretches(row))
+                self.answers.add(partition)
+            found.setdefault(partition, []).extend(_stretches(row))
             for naming in row["text_ids"] or () if row["side"] == Side.REJECTED.value else ():
-                topic, partition, offset = naming["id"].rsplit("/", 2)
-                letters[place, naming["offset"]] = (PartitionId(topic, int(partition)), int(offset))
+                topic, number, offset = naming["id"].rsplit("/", 2)
+                letters[partition, naming["offset"]] = (PartitionId(topic, int(number)), int(offset))
         self.examples |= examples
-        for place, stretches in found.items():
-            self._add(place, HIDDEN, stretches)
+        for partition, stretches in found.items():
+            self._add(partition, HIDDEN, stretches)
         # The order of rows is not that of a restart.
         self._letters |= {letter: letters[letter] for letter in sorted(letters)}
         self.waiting |= self._letters
@@ -162,11 +166,13 @@ class Positions:
         """Settle what the operators' journal and dead letters state. Returns the new settlements by operators."""
         done = []
         new, self._considered = self._considered, len(journal)
-        for line in [line for number, line in enumerate(journal) if number >= new or line.place in self._changed]:
+        for line in [
+            line for number, line in enumerate(journal) if number >= new or line.partition_id in self._changed
+        ]:
             # Offsets of a log that was recreated or cut back after the `ack` belong to other records.
-            void = [offset for batch, offset in self.log_resets.get(line.place, ()) if batch > line.batch]
+            void = [offset for batch, offset in self.log_resets.get(line.partition_id, ()) if batch > line.batch]
             chosen = split(line.stretches, _from(min(void)))[1] if void else line.stretches
-            part = replace(line, stretches=split(self.hidden(line.place), chosen)[0])
+            part = replace(line, stretches=split(self.hidden(line.partition_id), chosen)[0])
             if part.stretches:
                 self.apply(part)
                 done.append(part)
@@ -175,11 +181,11 @@ class Positions:
 
     def apply(self, one: Settlement) -> None:
         """Apply the settlement of a mark."""
-        self._settle(one.place, one.stretches, Cause(None, one.reason))
-        of_place = self.by_cause[one.place]
-        reasons = [cause for cause in of_place if cause and cause.topic is None and cause.reason != EARLIER]
+        self._settle(one.partition_id, one.stretches, Cause(None, one.reason))
+        of_partition = self.by_cause[one.partition_id]
+        reasons = [cause for cause in of_partition if cause and cause.topic is None and cause.reason != EARLIER]
         if len(reasons) > REASONS_MAX:
-            self._add(one.place, Cause(None, EARLIER), of_place.pop(reasons[0]))
+            self._add(one.partition_id, Cause(None, EARLIER), of_partition.pop(reasons[0]))
 
     def answer(self) -> None:
         """Settle the undecodable input records that dead letters name, and those dead letters.
@@ -191,17 +197,17 @@ class Positions:
             self._letters, self._changed = {}, set()
             named |= {letter: position for letter, position in self.waiting.items() if position[0] in changed}
             found: dict[tuple[PartitionId, Cause], list[Stretch]] = {}
-            for (letter, at), (place, offset) in named.items():
+            for (letter, at), (partition, offset) in named.items():
                 # A late or rejected record may answer an event, also if a dead letter names it.
-                kinds = self.by_cause.get(place, {}).items()
-                if not any(_holds(it, offset) for cause, it in kinds if cause or place not in self.answers):
+                kinds = self.by_cause.get(partition, {}).items()
+                if not any(_holds(it, offset) for cause, it in kinds if cause or partition not in self.answers):
                     continue
                 self.waiting.pop((letter, at), None)
                 of_record, of_letter = f"named by a record on {letter.topic}", "it names an undecodable record"
-                found.setdefault((place, Cause(letter.topic, of_record)), []).append(Stretch(offset, offset, 1))
-                found.setdefault((letter, Cause(place.topic, of_letter)), []).append(Stretch(at, at, 1))
-            for (place, cause), stretches in found.items():
-                self._settle(place, split(self.hidden(place), sorted(set(stretches)))[0], cause)
+                found.setdefault((partition, Cause(letter.topic, of_record)), []).append(Stretch(offset, offset, 1))
+                found.setdefault((letter, Cause(partition.topic, of_letter)), []).append(Stretch(at, at, 1))
+            for (partition, cause), stretches in found.items():
+                self._settle(partition, split(self.hidden(partition), sorted(set(stretches)))[0], cause)
 
     def forget(self, topics: Iterable[str]) -> None:
         """Remove the positions of topics that are read again from their start.
@@ -209,30 +215,30 @@ class Positions:
         Records that are settled because of a record on these topics are hidden again: that record may decode now.
         """
         again = set(topics)
-        for of_place in (self.by_cause, self.settled, self.examples):
-            for place in [place for place in of_place if place.topic in again]:
-                del of_place[place]
-        for place, causes in self.by_cause.items():
+        for of_partition in (self.by_cause, self.settled, self.examples):
+            for partition in [partition for partition in of_partition if partition.topic in again]:
+                del of_partition[partition]
+        for partition, causes in self.by_cause.items():
             for cause in [cause for cause in causes if cause is not None and cause.topic in again]:
                 stretches = causes.pop(cause)
-                self.settled[place] -= _records(stretches)
-                self._add(place, HIDDEN, stretches)
+                self.settled[partition] -= _records(stretches)
+                self._add(partition, HIDDEN, stretches)
         self.waiting = {letter: named for letter, named in self.waiting.items() if letter[0].topic not in again}
 
-    def reset_log(self, place: PartitionId, offset: int, batch: int) -> None:
+    def reset_log(self, partition: PartitionId, offset: int, batch: int) -> None:
         """Note that batch ``batch`` found the log of a partition recreated or cut back, from ``offset`` on.
 
         Offsets from there on belong to other records. Records that were settled there stay counted.
         """
-        self.log_resets[place] = (*self.log_resets.get(place, ()), (batch, offset))
-        for cause, stretches in self.by_cause.get(place, {}).items():
-            self.by_cause[place][cause] = split(stretches, _from(offset))[1]
-        if self.examples.get(place, -1) >= offset:
-            del self.examples[place]
+        self.log_resets[partition] = (*self.log_resets.get(partition, ()), (batch, offset))
+        for cause, stretches in self.by_cause.get(partition, {}).items():
+            self.by_cause[partition][cause] = split(stretches, _from(offset))[1]
+        if self.examples.get(partition, -1) >= offset:
+            del self.examples[partition]
         self.waiting = {
             letter: named
             for letter, named in self.waiting.items()
-            if all(where != place or at < offset for where, at in (letter, named))
+            if all(where != partition or at < offset for where, at in (letter, named))
         }
 
     def unsettled(self, facts: pa.Table) -> pa.Table:
@@ -244,8 +250,8 @@ class Positions:
         but have stretches.
         """
         vouched = {
-            place: joined(one for cause, kept in causes.items() if cause and cause.topic is None for one in kept)
-            for place, causes in self.by_cause.items()
+            partition: joined(one for cause, kept in causes.items() if cause and cause.topic is None for one in kept)
+            for partition, causes in self.by_cause.items()
         }
         if not any(vouched.values()):
             return facts
@@ -254,9 +260,9 @@ class Positions:
         firsts, keeps = facts["first_offset"].to_pylist(), [True] * facts.num_rows
         few = facts.select([name for name in _COLUMNS if name != "batch"]).take(rows).to_pylist()
         for number, row in zip(rows.to_pylist(), few, strict=True):
-            of_place = vouched.get(PartitionId(row["topic"], row["partition"]))
-            if of_place and (row["records"] or row["stretches"]):  # else: expired offsets
-                left = split(joined(_stretches(row)), of_place)[1]
+            of_partition = vouched.get(PartitionId(row["topic"], row["partition"]))
+            if of_partition and (row["records"] or row["stretches"]):  # else: expired offsets
+                left = split(joined(_stretches(row)), of_partition)[1]
                 keeps[number] = bool(left)
                 firsts[number] = left[0].first if left else firsts[number]
         at = facts.schema.get_field_index("first_offset")
@@ -293,20 +299,20 @@ class Positions:
             batch=kept["batch"],
         )
         for topic, partition, cause, stretches in kept["by_cause"]:
-            of_place = known.by_cause.setdefault(PartitionId(topic, partition), {})
-            of_place[cause and Cause(*cause)] = tuple(Stretch(*one) for one in stretches)
+            of_partition = known.by_cause.setdefault(PartitionId(topic, partition), {})
+            of_partition[cause and Cause(*cause)] = tuple(Stretch(*one) for one in stretches)
         return known
 
-    def _add(self, place: PartitionId, cause: Cause | None, stretches: Iterable[Stretch]) -> None:
-        of_place = self.by_cause.setdefault(place, {})
-        of_place[cause] = joined((*of_place.get(cause, ()), *stretches))
-        self._changed.add(place)
+    def _add(self, partition: PartitionId, cause: Cause | None, stretches: Iterable[Stretch]) -> None:
+        of_partition = self.by_cause.setdefault(partition, {})
+        of_partition[cause] = joined((*of_partition.get(cause, ()), *stretches))
+        self._changed.add(partition)
 
-    def _settle(self, place: PartitionId, stretches: Stretches, cause: Cause) -> None:
+    def _settle(self, partition: PartitionId, stretches: Stretches, cause: Cause) -> None:
         if stretches:
-            self.by_cause.setdefault(place, {})[HIDDEN] = split(self.hidden(place), stretches)[1]
-            self._add(place, cause, stretches)
-            self.settled[place] = self.settled.get(place, 0) + _records(stretches)
+            self.by_cause.setdefault(partition, {})[HIDDEN] = split(self.hidden(partition), stretches)[1]
+            self._add(partition, cause, stretches)
+            self.settled[partition] = self.settled.get(partition, 0) + _records(stretches)
 
 
 def positions_of(tables: StateTables, known: Positions, where: ds.Expression | None = None) -> Positions:
@@ -340,9 +346,9 @@ def positions_of(tables: StateTables, known: Positions, where: ds.Expression | N
     return known
 
 
-def log_reset_mark(place: PartitionId, offset: int) -> str:
+def log_reset_mark(partition: PartitionId, offset: int) -> str:
     """The mark of a partition whose log was recreated or cut back from ``offset`` on."""
-    return f"{LOG_RESET}{place.topic}/{place.partition}/{offset}"
+    return f"{LOG_RESET}{partition.topic}/{partition.partition}/{offset}"
 
 
 def reread_mark(topics: Sequence[str]) -> str:

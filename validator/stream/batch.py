@@ -184,8 +184,8 @@ class BatchRunner:
             rows.append(gap_rows)
             self.judging.cells.absorb(gap_rows)
         self.tables.append(pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=progress.batch)
-        for place, offset in log_resets(before, progress):
-            self.positions.reset_log(place, offset, progress.batch)
+        for partition, offset in log_resets(before, progress):
+            self.positions.reset_log(partition, offset, progress.batch)
         self.progress, self.opened_batch = progress.with_facts([]), progress.batch
 
     @property
@@ -225,23 +225,23 @@ class BatchRunner:
         names = [source.topic for source in self._read]
         self.ends_of_batch = ends = planned_ends(self.checkpoint, spark_batch, names)
         before = planned_ends(self.checkpoint, spark_batch - 1, names) if spark_batch > 0 else self.starts
-        for place, offset in before.items():
-            known = self.progress.frontiers.get(place)
+        for partition, offset in before.items():
+            known = self.progress.frontiers.get(partition)
             if known is not None and known.next_offset != offset:
                 raise ContinuityBroken(
-                    f"batch {spark_batch} starts {place.topic}-{place.partition} at offset {offset}, "
+                    f"batch {spark_batch} starts {partition} at offset {offset}, "
                     f"but the committed frontier is offset {known.next_offset}"
                 )
         self.advance(ends)
 
-    def holds_records(self, place: PartitionId, start: int, end: int) -> bool:
+    def holds_records(self, partition: PartitionId, start: int, end: int) -> bool:
         """Whether there is a record from ``start`` up to ``end``, exclusive. Reads and decodes; commits nothing."""
-        facts, _ = self._facts(self._ranges({place: start}, {place: end}), self.progress)
+        facts, _ = self._facts(self._ranges({partition: start}, {partition: end}), self.progress)
         return any(found.records or found.unexamined for found in summaries(facts))
 
-    def skip(self, place: PartitionId, offset: int) -> None:
+    def skip(self, partition: PartitionId, offset: int) -> None:
         """Commit that the record at ``offset``, the next one of its partition, is skipped."""
-        self.advance({place: offset + 1}, skipped=place)
+        self.advance({partition: offset + 1}, skipped=partition)
 
     def conclude(self, begun: Mapping[PartitionId, Lookup], *, leave_open: bool, at_rest: bool) -> None:
         """End a run with `--once`. ``begun``: the lookups at the start of the run."""
@@ -290,7 +290,8 @@ class BatchRunner:
         known = with_faults_topic(self._with_new_partitions(lookups, lookup_us), self.config, existing)
         progress = known.looked_up(known.batch + 1, lookup_us, lookups, ends)
         moved = any(
-            progress.frontiers[place].next_offset > frontier.next_offset for place, frontier in known.frontiers.items()
+            progress.frontiers[partition].next_offset > frontier.next_offset
+            for partition, frontier in known.frontiers.items()
         )
         if self.second is not None:
             progress = progress.with_differences(self.second.found)
@@ -298,7 +299,7 @@ class BatchRunner:
         facts, counts, chosen = None, tuple[RangeCount, ...](), None
         ranges: Sequence[Range] = ()
         if wanted and skipped is None:
-            starts = {place: frontier.next_offset for place, frontier in known.frontiers.items()}
+            starts = {partition: frontier.next_offset for partition, frontier in known.frontiers.items()}
             ranges = self._ranges({**starts, **(canary.next_offsets if canary is not None else {})}, ends)
             if self.second is not None:
                 ranges, chosen = self.second.chosen(ranges, len(self.sources), progress.batch)
@@ -315,7 +316,7 @@ class BatchRunner:
             self.record.has_ended = not end.only_unconsumed
             # A topic that does not exist is reported separately.
             existing_frontiers = {
-                place: frontier for place, frontier in progress.frontiers.items() if place.topic in topics
+                partition: frontier for partition, frontier in progress.frontiers.items() if partition.topic in topics
             }
             why_not = end.why_not_at_rest(existing_frontiers, appeared)
             run_end = end.if_at_rest if why_not is None and not end.only_unconsumed else RunEnd.OPEN
@@ -358,7 +359,7 @@ class BatchRunner:
         The `cleanup.policy` of a topic is looked up after a batch that met such offsets, and every `POLICIES_EVERY_US`.
         """
         unaccounted = progress.unaccounted(skipped_of(counts))
-        topics = {place.topic for place in unaccounted}
+        topics = {partition.topic for partition in unaccounted}
         if progress.lookup_us - self._policies_us >= POLICIES_EVERY_US:
             topics, self._policies_us = {source.topic for source in self.sources}, progress.lookup_us
         if topics:
@@ -430,7 +431,7 @@ class BatchRunner:
         if run_end.is_end or progress.lookup_us - self._frontiers_us >= FRONTIERS_EVERY_US:
             self._copy_frontiers(frontiers)
         reach("before_publishing")
-        read = sum(s.records for s in found if self.progress.frontiers[s.place].side == "input")
+        read = sum(s.records for s in found if self.progress.frontiers[s.partition_id].side == "input")
         self.record.batch_done(time.monotonic() - began, read, self.now_us())
         self.publish()
         reach("after_publishing")
@@ -469,7 +470,7 @@ class BatchRunner:
         """Retire cells once a whole epoch of facts is older than the retention."""
         retention_us = self._retention
         read = {source.topic for source in self.sources}
-        absent = {place.topic for place in self.progress.frontiers if place.topic not in read}
+        absent = {partition.topic for partition in self.progress.frontiers if partition.topic not in read}
         through = retention.droppable(self.judging, self.progress, retention_us, absent)
         if self.judging.judged is None or through <= self.retired.through_epoch:
             return
@@ -514,9 +515,9 @@ class BatchRunner:
     def _ranges(self, starts: Mapping[PartitionId, int], ends: Mapping[PartitionId, int]) -> list[Range]:
         numbers = {source.topic: number for number, source in enumerate(self._read)}
         return [
-            Range(numbers[place.topic], place.topic, place.partition, starts[place], end)
-            for place, end in sorted(ends.items())
-            if place.topic in numbers and starts.get(place, end) < end
+            Range(numbers[partition.topic], partition.topic, partition.partition, starts[partition], end)
+            for partition, end in sorted(ends.items())
+            if partition.topic in numbers and starts.get(partition, end) < end
         ]
 
     def _stage(self, progress: IngestProgress) -> Stage:
@@ -576,24 +577,24 @@ class BatchRunner:
         for source in self.sources:
             if source.topic not in topics:
                 raise TopicDeleted(f"topic {source.topic} was deleted while it was read")
-        for place, frontier in self.progress.frontiers.items():
-            if place.topic in topics and topics[place.topic].id != frontier.topic_id:
-                raise TopicReplaced(f"topic {place.topic} was deleted and recreated")
+        for partition, frontier in self.progress.frontiers.items():
+            if partition.topic in topics and topics[partition.topic].id != frontier.topic_id:
+                raise TopicReplaced(f"topic {partition.topic} was deleted and recreated")
 
     def _check_ends(self, lookups: Mapping[PartitionId, Lookup]) -> None:
-        for place, frontier in self.progress.frontiers.items():
-            if place in lookups and is_cut_back(frontier, lookups[place]):
+        for partition, frontier in self.progress.frontiers.items():
+            if partition in lookups and is_cut_back(frontier, lookups[partition]):
                 raise LogCutBack(
-                    f"the log of {place.topic}-{place.partition} ends at offset {lookups[place].high_watermark}, but "
+                    f"the log of {partition} ends at offset {lookups[partition].high_watermark}, but "
                     f"it was read up to offset {frontier.next_offset}"
                 )
 
     def _check_listed(self, lookups: Mapping[PartitionId, Lookup], ends: Mapping[PartitionId, int]) -> None:
         """Without a lookup the frontier would stay, and the records of the batch would be read twice."""
-        for place, end in sorted(ends.items()):
-            frontier = self.progress.frontiers.get(place)
-            if frontier is not None and place not in lookups and frontier.next_offset < end:
-                raise PartitionUnlisted(f"the brokers did not list {place.topic}-{place.partition} for a moment")
+        for partition, end in sorted(ends.items()):
+            frontier = self.progress.frontiers.get(partition)
+            if frontier is not None and partition not in lookups and frontier.next_offset < end:
+                raise PartitionUnlisted(f"the brokers did not list {partition} for a moment")
 
     def _with_new_partitions(self, lookups: Mapping[PartitionId, Lookup], lookup_us: int) -> IngestProgress:
         """The progress with a frontier for every partition.
@@ -604,12 +605,12 @@ class BatchRunner:
         side = {source.topic: source.side for source in self.sources}
         known = self.progress.frontiers
         added = {
-            place: added_frontier(side[place.topic], place, lookup, lookup_us)
-            for place, lookup in lookups.items()
-            if place not in known and place.topic in side
+            partition: added_frontier(side[partition.topic], partition, lookup, lookup_us)
+            for partition, lookup in lookups.items()
+            if partition not in known and partition.topic in side
         }
         expired = any(frontier.unread_since_us is not None for frontier in added.values())
-        gaps = tuple(gap for place, frontier in added.items() for gap in gaps_before(place, frontier))
+        gaps = tuple(gap for partition, frontier in added.items() for gap in gaps_before(partition, frontier))
         return replace(self.progress, frontiers={**known, **added}, results_expired=expired, offset_gaps=gaps)
 
     def _check_limits(self) -> None:

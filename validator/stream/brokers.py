@@ -146,14 +146,14 @@ class Brokers:
         high = self._offsets(partitions, _LATEST, IsolationLevel.READ_UNCOMMITTED)
         stable = self._offsets(partitions, _LATEST, IsolationLevel.READ_COMMITTED)
         return {
-            place: Lookup(
-                topic_id=topics[place.topic].id,
-                log_start_offset=starts[place],
-                high_watermark=high[place],
-                last_stable_offset=min(stable[place], high[place]),
-                committed_offset=committed.get(place),
+            partition: Lookup(
+                topic_id=topics[partition.topic].id,
+                log_start_offset=starts[partition],
+                high_watermark=high[partition],
+                last_stable_offset=min(stable[partition], high[partition]),
+                committed_offset=committed.get(partition),
             )
-            for place in high
+            for partition in high
         }
 
     def settings(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
@@ -185,7 +185,7 @@ class Brokers:
         partitions = [TopicPartition(t.name, p) for t in topics.values() for p in t.partitions]
         found = self._offsets(partitions, OffsetSpec.for_timestamp(instant_us // 1000), IsolationLevel.READ_UNCOMMITTED)
         ends = self._offsets(partitions, _LATEST, IsolationLevel.READ_COMMITTED)
-        return {place: offset if offset >= 0 else ends[place] for place, offset in found.items()}
+        return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
 
     def committed(self, partitions: list[TopicPartition] | None, group: str | None = None) -> dict[PartitionId, int]:
         """Committed offsets of the engine's group, or of ``group``. Partitions without one are left out.
@@ -220,11 +220,11 @@ class Brokers:
         except KafkaException as error:
             raise self._unreachable(error) from error
         found = {}
-        for place, future in futures.items():
+        for partition, future in futures.items():
             try:
-                found[PartitionId(place.topic, place.partition)] = self._answer(future).offset
+                found[PartitionId(partition.topic, partition.partition)] = self._answer(future).offset
             except KafkaException as error:
-                raise self._unreachable(error, f"topic {place.topic}") from error
+                raise self._unreachable(error, f"topic {partition.topic}") from error
         return found
 
     def _answer(self, future: Future[_Answer]) -> _Answer:

@@ -129,7 +129,7 @@ class CanaryWatch:
     def next_offsets(self) -> dict[PartitionId, int]:
         """Next offset of each partition that the canary uses."""
         frontiers = self._progress.frontiers if self._progress is not None and self._topics else {}
-        return {place: frontier.next_offset for place, frontier in frontiers.items()}
+        return {partition: frontier.next_offset for partition, frontier in frontiers.items()}
 
     def open(self, brokers: Brokers) -> None:
         """Prepare a new query: continue at the offsets of the last one, or begin at the ends of the topics."""
@@ -149,8 +149,8 @@ class CanaryWatch:
             self._progress = None
             self._say_once(f"the canary's topic {absent[0]} does not exist: nothing is planted until it does")
             return
-        self._ends = {place: lookup.last_stable_offset for place, lookup in lookups.items()}
-        mine = {place: lookup for place, lookup in lookups.items() if place.partition == PARTITION}
+        self._ends = {partition: lookup.last_stable_offset for partition, lookup in lookups.items()}
+        mine = {partition: lookup for partition, lookup in lookups.items() if partition.partition == PARTITION}
         if not _goes_on(self._progress, mine):
             self._begin(mine)
         self._topics = found
@@ -181,7 +181,7 @@ class CanaryWatch:
 
     def moves(self, ends: Mapping[PartitionId, int]) -> bool:
         """Whether a batch with these ``ends`` has offsets of the canary."""
-        return any(ends.get(place, 0) > offset for place, offset in self.next_offsets.items())
+        return any(ends.get(partition, 0) > offset for partition, offset in self.next_offsets.items())
 
     def split_facts(self, facts: pa.Table) -> tuple[pa.Table, pa.Table]:
         """A batch's facts, separated into the canary's and the pipeline's."""
@@ -228,11 +228,11 @@ class CanaryWatch:
             self._time_rules,
             frontiers={
                 # The unread records are of forgotten rounds or of another owner, so no event of this owner is hidden.
-                place: replace(
-                    first_frontier(side[place.topic], place, lookup, lookup.last_stable_offset, now_us),
+                partition: replace(
+                    first_frontier(side[partition.topic], partition, lookup, lookup.last_stable_offset, now_us),
                     hidden_start=False,
                 )
-                for place, lookup in lookups.items()
+                for partition, lookup in lookups.items()
             },
         )
         self._judging = self._nothing_judged()
@@ -281,10 +281,10 @@ def _goes_on(progress: IngestProgress | None, lookups: Mapping[PartitionId, Look
     if progress is None:
         return False
     return all(
-        place in lookups
-        and lookups[place].topic_id == frontier.topic_id
-        and lookups[place].log_start_offset <= frontier.next_offset <= lookups[place].high_watermark
-        for place, frontier in progress.frontiers.items()
+        partition in lookups
+        and lookups[partition].topic_id == frontier.topic_id
+        and lookups[partition].log_start_offset <= frontier.next_offset <= lookups[partition].high_watermark
+        for partition, frontier in progress.frontiers.items()
     )
 
 

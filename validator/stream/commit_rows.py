@@ -47,12 +47,12 @@ def frontier_rows(progress: IngestProgress, watermark_before_us: int | None, ret
             "batch": progress.batch,
             "lookup_us": progress.lookup_us,
             "side": frontier.side,
-            "topic": place.topic,
-            "partition": place.partition,
+            "topic": partition.topic,
+            "partition": partition.partition,
             "epoch": epoch_of(progress.lookup_us, retention_us),
             "frontier": _frontier_value(frontier, watermark_before_us),
         }
-        for place, frontier in sorted(progress.frontiers.items())
+        for partition, frontier in sorted(progress.frontiers.items())
     ]
     return rows_of(Table.FACTS, rows)
 
@@ -81,23 +81,26 @@ def offset_gap_rows(
         "lookup_us": progress.lookup_us,
         "epoch": epoch_of(progress.lookup_us, retention_us),
     }
-    found = [offset_gap_row(it.place.topic, it.place.partition, it.before_offset, reach_us) for it in offset_gaps]
+    found = [
+        offset_gap_row(it.partition_id.topic, it.partition_id.partition, it.before_offset, reach_us)
+        for it in offset_gaps
+    ]
     return rows_of(Table.FACTS, [row | of_batch for row in found])
 
 
 def skipped_row(
-    progress: IngestProgress, place: PartitionId, offset: int, reach_us: int, retention_us: int
+    progress: IngestProgress, partition: PartitionId, offset: int, reach_us: int, retention_us: int
 ) -> pa.Table:
     """The fact row of a skipped record, which does not fit into memory, in the batch of ``progress``."""
-    side = progress.frontiers[place].side
+    side = progress.frontiers[partition].side
     row = {
         "kind": Kind.FACT.value,
         "batch": progress.batch,
         "lookup_us": progress.lookup_us,
         "epoch": epoch_of(progress.lookup_us, retention_us),
         "side": side,
-        "topic": place.topic,
-        "partition": place.partition,
+        "topic": partition.topic,
+        "partition": partition.partition,
         "status": UNEXAMINED if side == Side.OUTPUT.value else UNDECODABLE,
         "key": "it does not fit into the memory that limits.worker_bytes allows",
         "reach_us": reach_us if side == Side.INPUT.value else None,
@@ -124,28 +127,28 @@ def topic_marks(before: IngestProgress, progress: IngestProgress) -> list[str]:
     former = [f"{_FORMER}{topic_id}" for topic_id in sorted(progress.former_ids - before.former_ids)]
     resets = [log_reset_mark(*where) for where in log_resets(before, progress)]
     outages = [f"{_OUTAGE}{began} {ended}" for began, ended in sorted({*progress.outages} - {*before.outages})]
-    places = [*map(replaced_mark, sorted(replaced)), *map(_cut_back_mark, sorted(cut_back))]
+    partitions = [*map(replaced_mark, sorted(replaced)), *map(_cut_back_mark, sorted(cut_back))]
     differences = [found.to_mark() for found in progress.differences if found not in before.differences]
-    return [*places, *faults, *former, *resets, *outages, *differences]
+    return [*partitions, *faults, *former, *resets, *outages, *differences]
 
 
 def log_resets(before: IngestProgress, progress: IngestProgress) -> list[tuple[PartitionId, int]]:
     """The partitions whose logs were recreated or cut back since ``before``, with the first offset that changed."""
-    both = [(place, known, progress.frontiers[place]) for place, known in before.frontiers.items()]
+    both = [(partition, known, progress.frontiers[partition]) for partition, known in before.frontiers.items()]
     return [
-        (place, 0 if known.topic_id != now.topic_id else now.next_offset)
-        for place, known, now in sorted(both, key=lambda it: it[0])
+        (partition, 0 if known.topic_id != now.topic_id else now.next_offset)
+        for partition, known, now in sorted(both, key=lambda it: it[0])
         if known.topic_id != now.topic_id or now.next_offset < known.next_offset
     ]
 
 
-def replaced_mark(place: PartitionId) -> str:
+def replaced_mark(partition: PartitionId) -> str:
     """The mark of a partition whose topic was deleted and recreated."""
-    return f"{_REPLACED}{place.topic}/{place.partition}"
+    return f"{_REPLACED}{partition.topic}/{partition.partition}"
 
 
-def _cut_back_mark(place: PartitionId) -> str:
-    return f"{_CUT_BACK}{place.topic}/{place.partition}"
+def _cut_back_mark(partition: PartitionId) -> str:
+    return f"{_CUT_BACK}{partition.topic}/{partition.partition}"
 
 
 def replaced_by(marks: Iterable[str]) -> frozenset[PartitionId]:
@@ -218,8 +221,8 @@ def frontier_from(row: Mapping[str, object]) -> tuple[PartitionId, Frontier]:
     assert isinstance(value, dict)
     kept = {name: value[name] for name in value if name != "watermark_us"}
     kept["unread_since_us"] = kept.pop("gone_us")
-    place = PartitionId(str(row["topic"]), int(str(row["partition"])))
-    return place, Frontier(side=str(row["side"]), topic=place.topic, partition=place.partition, **kept)
+    topic, number = str(row["topic"]), int(str(row["partition"]))
+    return PartitionId(topic, number), Frontier(side=str(row["side"]), topic=topic, partition=number, **kept)
 
 
 _SUMMARISED: Final = (
@@ -235,14 +238,14 @@ def summaries(facts: pa.Table) -> list[PartitionSummary]:
     groups = facts.group_by(["topic", "partition", "side", "status"]).aggregate(
         [("records", "sum"), ("newest_event_time_us", "max"), ("first_time_us", "min"), ("last_time_us", "max")]
     )
-    by_place: dict[PartitionId, list[dict[str, Any]]] = {}
+    by_partition: dict[PartitionId, list[dict[str, Any]]] = {}
     for row in groups.to_pylist():
-        by_place.setdefault(PartitionId(row["topic"], row["partition"]), []).append(row)
+        by_partition.setdefault(PartitionId(row["topic"], row["partition"]), []).append(row)
     first_events = _first_events(facts)
-    return [_summary(place, rows, first_events.get(place)) for place, rows in sorted(by_place.items())]
+    return [_summary(partition, rows, first_events.get(partition)) for partition, rows in sorted(by_partition.items())]
 
 
-def _summary(place: PartitionId, rows: Sequence[Mapping[str, Any]], first_event_us: int | None) -> PartitionSummary:
+def _summary(partition: PartitionId, rows: Sequence[Mapping[str, Any]], first_event_us: int | None) -> PartitionSummary:
     """Summarise the ``rows`` of a partition, one per side and status."""
     records = dict.fromkeys((UNDECODABLE, TOMBSTONE, UNEXAMINED, UNOWED), 0)
     for row in rows:
@@ -253,7 +256,7 @@ def _summary(place: PartitionId, rows: Sequence[Mapping[str, Any]], first_event_
         return (row[name] for row in rows if row[name] is not None)
 
     return PartitionSummary(
-        place=place,
+        partition_id=partition,
         records=sum(records.values()) - records[UNEXAMINED],
         unexamined=records[UNEXAMINED],
         undecodable=records[UNDECODABLE],

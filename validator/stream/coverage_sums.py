@@ -48,18 +48,18 @@ def balances(terms: Mapping[str, int]) -> bool:
 
 def failed_sums(progress: IngestProgress, sums: CellTotals) -> Iterator[str]:
     """Yield a sentence for each sum that does not hold."""
-    for place, frontier in sorted(progress.frontiers.items()):
+    for partition, frontier in sorted(progress.frontiers.items()):
         spanned = frontier.next_offset - frontier.first_offset
         if frontier.records + frontier.expired + frontier.invisible != spanned:
-            yield _of_partition(place, frontier, spanned)
+            yield _of_partition(partition, frontier, spanned)
     for name, terms in (("events", events_of(progress, sums)), ("answers", answers_of(progress, sums))):
         if not balances(terms):
             yield _of_records(name, terms)
 
 
-def _of_partition(place: PartitionId, it: Frontier, spanned: int) -> str:
+def _of_partition(partition: PartitionId, it: Frontier, spanned: int) -> str:
     return (
-        f"the coverage sum of {place.topic}-{place.partition} does not hold: {plural(it.records, 'record')} read + "
+        f"the coverage sum of {partition} does not hold: {plural(it.records, 'record')} read + "
         f"{it.expired:,} expired + {plural(it.invisible, 'offset')} without a visible record is not "
         f"{plural(spanned, 'offset')} spanned"
     )

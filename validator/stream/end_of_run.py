@@ -39,12 +39,12 @@ class EndOfRun:
         if not self.checked:
             return None
         found = [f"topic {topic} was created" for topic in sorted(appeared)]
-        for place, frontier in sorted(frontiers.items()):
-            name, begun = f"{place.topic}-{place.partition}", self.begun.get(place)
+        for partition, frontier in sorted(frontiers.items()):
+            name, begun = str(partition), self.begun.get(partition)
             if begun is None:
                 found.append(f"{name} was created")
             elif begun.topic_id != frontier.topic_id:
-                found.append(f"topic {place.topic} was deleted and created again")
+                found.append(f"topic {partition.topic} was deleted and created again")
             elif begun.high_watermark != frontier.high_watermark:
                 found.append(f"the end of {name} moved from offset {begun.high_watermark} to {frontier.high_watermark}")
             elif frontier.held:

@@ -30,7 +30,7 @@ _JOIN_SECONDS: Final = 0.1
 class _Search:
     """The search for one topic's example. ``attempts``: number of attempts so far."""
 
-    place: PartitionId
+    partition_id: PartitionId
     offset: int
     attempts: int = 0
     thread: threading.Thread | None = None
@@ -60,9 +60,9 @@ class Examples:
         for topic in self._looking.keys() - in_doubt:
             del self._looking[topic]
         self._repeat()
-        for place, offset in sorted(unreadable.items()):
-            if place.topic in in_doubt and place.topic not in self._looking:
-                self._looking[place.topic] = search = _Search(place, offset)
+        for partition, offset in sorted(unreadable.items()):
+            if partition.topic in in_doubt and partition.topic not in self._looking:
+                self._looking[partition.topic] = search = _Search(partition, offset)
                 self._start(search)
         return in_doubt
 
@@ -87,28 +87,32 @@ class Examples:
 
     def _start(self, search: _Search) -> None:
         def attempt(number: int) -> None:
-            if not self._look(search.place, search.offset, number):
+            if not self._look(search.partition_id, search.offset, number):
                 search.unanswered.set()
 
         search.unanswered.clear()
         search.thread = threading.Thread(
-            target=attempt, args=(search.attempts,), name=f"streamproof-example-{search.place.topic}", daemon=True
+            target=attempt,
+            args=(search.attempts,),
+            name=f"streamproof-example-{search.partition_id.topic}",
+            daemon=True,
         )
         search.attempts += 1
         search.thread.start()
 
-    def _look(self, place: PartitionId, offset: int, attempt: int = 0) -> bool:
+    def _look(self, partition: PartitionId, offset: int, attempt: int = 0) -> bool:
         """Look for an example. Returns False if this attempt has no answer and a further one may follow."""
-        self._found(place.topic, Example(place.partition, offset))
+        topic, number = partition.topic, partition.partition
+        self._found(topic, Example(number, offset))
         seconds = _SECONDS_MAX[attempt]
         try:
             # The process ends first, so that a record which is not received in time is not taken for an expired one.
-            [why] = bounded(seconds, why_undecodable, self._config, place.topic, place.partition, offset, 2.0 * seconds)
+            [why] = bounded(seconds, why_undecodable, self._config, topic, number, offset, 2.0 * seconds)
         except Ended as ended:
             if not ended.by_memory and attempt + 1 < len(_SECONDS_MAX):
                 return False
-            self._found(place.topic, Example(place.partition, offset, reason=str(ended)))
+            self._found(topic, Example(number, offset, reason=str(ended)))
             return True
         if why is not None:
-            self._found(place.topic, Example(place.partition, offset, why.field, why.path, why.reason))
+            self._found(topic, Example(number, offset, why.field, why.path, why.reason))
         return True

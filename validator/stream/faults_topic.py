@@ -120,11 +120,11 @@ class FaultsTopicReader:
             topic_id = topic.id
             reached.clear()
         ranges = []
-        for place, lookup in sorted(lookups.items()):
-            start = max(lookup.log_start_offset, reached.get(place.partition, 0))
+        for partition, lookup in sorted(lookups.items()):
+            start = max(lookup.log_start_offset, reached.get(partition.partition, 0))
             end = min(lookup.last_stable_offset, start + _OFFSETS_MAX)
             if start < end:
-                ranges.append(Range(0, place.topic, place.partition, start, end))
+                ranges.append(Range(0, partition.topic, partition.partition, start, end))
         return topic_id, reached, ranges
 
     def _complain(self) -> None:

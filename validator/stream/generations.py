@@ -339,7 +339,9 @@ class Generations:
             tables=self._tables,
             generation=generation,
             checkpoint=checkpoint,
-            starts={place: frontier.next_offset for place, frontier in progress.frontiers.items() if frontier.exists},
+            starts={
+                partition: frontier.next_offset for partition, frontier in progress.frontiers.items() if frontier.exists
+            },
             retired=recovered.retired,
             positions=recovered.positions,
             acknowledged=self._settled.read,
@@ -399,7 +401,7 @@ class Generations:
         group = self._config.engine.consumer_group
         inputs = {source.topic for source in sources if source.side is Side.INPUT}
         if group is not None and all(
-            lookup.committed_offset is None for place, lookup in lookups.items() if place.topic in inputs
+            lookup.committed_offset is None for partition, lookup in lookups.items() if partition.topic in inputs
         ):
             self._say(
                 f"consumer group {group} has committed no offset on the input topics: until it does, no event counts "
@@ -610,8 +612,8 @@ def _rules_of(config: Config) -> Rules:
 def _unread(progress: IngestProgress) -> str:
     """Return the records that the last lookup showed and no batch has read, by topic; empty if there are none."""
     counts: dict[str, int] = {}
-    for place, frontier in progress.frontiers.items():
-        counts[place.topic] = counts.get(place.topic, 0) + frontier.lag_events
+    for partition, frontier in progress.frontiers.items():
+        counts[partition.topic] = counts.get(partition.topic, 0) + frontier.lag_events
     return ", ".join(f"{plural(count, 'offset')} of {topic}" for topic, count in sorted(counts.items()) if count)
 
 

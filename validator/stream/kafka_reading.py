@@ -310,18 +310,18 @@ def _after(message: Message, wanted: Range, reached: int) -> int:
     if code == KafkaError._PARTITION_EOF:  # noqa: SLF001
         # This offset may precede the planned end: a newly elected leader does not know the high watermark yet.
         return int(message.offset() or 0)
-    place = f"{wanted.topic}-{wanted.partition}"
+    partition = f"{wanted.topic}-{wanted.partition}"
     if code in _TOPIC_RECREATED:
-        raise _NotThere(f"records expired before they could be read: {place} has no record at offset {reached} now")
+        raise _NotThere(f"records expired before they could be read: {partition} has no record at offset {reached} now")
     if code in _UNKNOWN:
         raise _unknown(wanted)
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         raise ReadFailed(f"Not authorized to access topics: [{wanted.topic}]")
     if code == KafkaError._BAD_COMPRESSION:  # noqa: SLF001
-        raise MemoryError(f"a record of {place} could not be decompressed")
+        raise MemoryError(f"a record of {partition} could not be decompressed")
     if code == KafkaError._BAD_MSG:  # noqa: SLF001
-        raise ReadFailed(f"a record of {place} is damaged on the broker: {error.str()}")
-    raise ReadFailed(f"{place} cannot be read from offset {reached} on: {error.str()}")
+        raise ReadFailed(f"a record of {partition} is damaged on the broker: {error.str()}")
+    raise ReadFailed(f"{partition} cannot be read from offset {reached} on: {error.str()}")
 
 
 class Columns:
@@ -461,8 +461,8 @@ def _no_collector() -> Iterator[None]:
 
 
 def _unknown(wanted: Range) -> _NotThere:
-    place = f"{wanted.topic}-{wanted.partition}"
-    return _NotThere(f"the brokers did not know {place} for a moment (UnknownTopicOrPartition)")
+    partition = f"{wanted.topic}-{wanted.partition}"
+    return _NotThere(f"the brokers did not know {partition} for a moment (UnknownTopicOrPartition)")
 
 
 def _silence(wanted: Range, reached: int, client_messages: ClientMessages, seconds: float) -> str:

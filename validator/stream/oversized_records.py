@@ -67,7 +67,7 @@ class Span(NamedTuple):
     end: int
 
     @property
-    def place(self) -> PartitionId:
+    def partition_id(self) -> PartitionId:
         """The partition."""
         return PartitionId(self.topic, self.partition)
 
@@ -133,10 +133,12 @@ class Isolation:
         Returns False if the batch had no offsets to read.
         """
         spans: list[Span] = []
-        for place, end in sorted(runner.ends_of_batch.items()):
-            frontier = runner.progress.frontiers.get(place)
+        for partition, end in sorted(runner.ends_of_batch.items()):
+            frontier = runner.progress.frontiers.get(partition)
             if frontier is not None and frontier.next_offset < end:
-                spans += _parts(Span(frontier.topic_id, place.topic, place.partition, frontier.next_offset, end))
+                spans += _parts(
+                    Span(frontier.topic_id, partition.topic, partition.partition, frontier.next_offset, end)
+                )
         self._keep(spans, _Attempts())
         return bool(spans)
 
@@ -172,11 +174,11 @@ class Isolation:
                     self._skip(runner, span)
                     continue
                 if control is not None:
-                    is_read = runner.holds_records(control.place, control.start, control.end)
+                    is_read = runner.holds_records(control.partition_id, control.start, control.end)
                     passed = replace(attempts, controls=attempts.failures) if is_read else attempts
                     self._keep(self._spans, replace(passed, asked=attempts.asked + 1))
                     continue
-                runner.advance({span.place: span.end})
+                runner.advance({span.partition_id: span.end})
             except NewGenerationWanted as wanted:
                 return wanted
             except CannotVerify:
@@ -211,7 +213,7 @@ class Isolation:
     def _current(self, runner: BatchRunner, lookups: Mapping[PartitionId, Lookup]) -> Span | None:
         """The uncommitted offsets of the first part; None if there are none, or if the topic was recreated."""
         span = self._spans[0]
-        frontier, lookup = runner.progress.frontiers.get(span.place), lookups.get(span.place)
+        frontier, lookup = runner.progress.frontiers.get(span.partition_id), lookups.get(span.partition_id)
         if frontier is None or lookup is None or not frontier.topic_id == lookup.topic_id == span.topic_id:
             return None
         # The log may have been cut back and end earlier.
@@ -257,7 +259,7 @@ class Isolation:
         )
         # The skip is counted before it is committed: a committed skip that is not counted would escape the limit.
         self._keep(self._spans, replace(attempts, skipped=attempts.skipped + 1))
-        runner.skip(span.place, span.start)
+        runner.skip(span.partition_id, span.start)
         self.skipped += 1
         self._keep(self._spans[1:], self._attempts.reset())
 
@@ -282,7 +284,7 @@ def _end(lookup: Lookup) -> int:
 
 
 def _named(span: Span) -> str:
-    return f"the record at offset {span.start} of {span.topic}-{span.partition}"
+    return f"the record at offset {span.start} of {span.partition_id}"
 
 
 def _others(runner: BatchRunner, span: Span, lookups: Mapping[PartitionId, Lookup]) -> Iterator[Span]:
@@ -291,25 +293,29 @@ def _others(runner: BatchRunner, span: Span, lookups: Mapping[PartitionId, Looku
     Order: the offsets read last, the newest, the first. Each of these passes begins with the partition of ``span``.
     """
     frontiers = {
-        place: frontier
-        for place, frontier in sorted(runner.progress.frontiers.items(), key=lambda item: item[0] != span.place)
-        if place in lookups and lookups[place].topic_id == frontier.topic_id
+        partition: frontier
+        for partition, frontier in sorted(
+            runner.progress.frontiers.items(), key=lambda item: item[0] != span.partition_id
+        )
+        if partition in lookups and lookups[partition].topic_id == frontier.topic_id
     }
     nothing = {p: Span(frontier.topic_id, p.topic, p.partition, 0, 0) for p, frontier in frontiers.items()}
 
     def before(offset_of: Callable[[PartitionId], int]) -> Iterable[tuple[PartitionId, int]]:
-        return ((place, offset_of(place) - back) for place in frontiers for back in range(1, _NEIGHBOURS + 1))
+        return (
+            (partition, offset_of(partition) - back) for partition in frontiers for back in range(1, _NEIGHBOURS + 1)
+        )
 
-    tried = {(span.place, span.start)}
-    for place, offset in chain(
-        before(lambda place: frontiers[place].next_offset),
-        before(lambda place: _end(lookups[place])),
-        ((place, lookups[place].log_start_offset) for place in frontiers),
+    tried = {(span.partition_id, span.start)}
+    for partition, offset in chain(
+        before(lambda partition: frontiers[partition].next_offset),
+        before(lambda partition: _end(lookups[partition])),
+        ((partition, lookups[partition].log_start_offset) for partition in frontiers),
     ):
-        lookup = lookups[place]
-        if (place, offset) not in tried and max(0, lookup.log_start_offset) <= offset < _end(lookup):
-            tried.add((place, offset))
-            yield nothing[place]._replace(start=offset, end=offset + 1)
+        lookup = lookups[partition]
+        if (partition, offset) not in tried and max(0, lookup.log_start_offset) <= offset < _end(lookup):
+            tried.add((partition, offset))
+            yield nothing[partition]._replace(start=offset, end=offset + 1)
 
 
 def _parts(span: Span) -> list[Span]:

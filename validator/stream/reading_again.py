@@ -37,7 +37,7 @@ def records_again(reading: Reading, wanted: Range, decoder: RecordDecoder) -> It
 
 def _messages_again(reading: Reading, wanted: Range) -> list[Message]:
     found: list[Message] = []
-    place = TopicPartition(wanted.topic, wanted.partition, wanted.start)
+    partition = TopicPartition(wanted.topic, wanted.partition, wanted.start)
     ours = {
         "group.id": "streamproof",
         "enable.auto.commit": False,
@@ -52,7 +52,7 @@ def _messages_again(reading: Reading, wanted: Range) -> list[Message]:
     }
     consumer = Consumer({**reading.options, **ours})
     try:
-        consumer.assign([place])
+        consumer.assign([partition])
         deadline, size = time.monotonic() + _SECONDS, 0
         reached = wanted.start
         while reached < wanted.end:
@@ -75,7 +75,7 @@ def _messages_again(reading: Reading, wanted: Range) -> list[Message]:
                 if size > _BYTES_MAX:
                     raise ReadFailed(f"a second reading would hold more than {_BYTES_MAX:,} bytes")
         # Retention may have removed records of the range meanwhile.
-        start, _ = consumer.get_watermark_offsets(place, timeout=_SECONDS, cached=False)
+        start, _ = consumer.get_watermark_offsets(partition, timeout=_SECONDS, cached=False)
         if start > wanted.start:
             raise ReadFailed("records expired before a second reading")
     except KafkaException as error:

@@ -156,15 +156,15 @@ def _settled(positions: Positions) -> tuple[SettledPositions, ...]:
     """The settled positions: one entry per partition and cause."""
     return tuple(
         SettledPositions(
-            topic=place.topic,
-            partition=place.partition,
+            topic=partition.topic,
+            partition=partition.partition,
             first_offset=stretches[0].first,
             last_offset=stretches[-1].last,
             records=sum(stretch.records for stretch in stretches),
-            by="ack" if cause.topic is None else place.topic if place in positions.answers else cause.topic,
+            by="ack" if cause.topic is None else partition.topic if partition in positions.answers else cause.topic,
             reason=cause.reason,
         )
-        for place, causes in positions.by_cause.items()
+        for partition, causes in positions.by_cause.items()
         for cause, stretches in causes.items()
         if cause and stretches
     )
@@ -227,7 +227,9 @@ def _confirmed_now(
     confirmed = {name: recorded[name] if name in held else max(recorded[name], proven[name]) for name in VIOLATIONS}
     unproven = unproven_outputs(progress, sums)
     sure = sum(
-        f.undecodable for place, f in progress.frontiers.items() if f.side == "output" and place.topic not in unproven
+        f.undecodable
+        for partition, f in progress.frontiers.items()
+        if f.side == "output" and partition.topic not in unproven
     )
     confirmed["undecodable"] = max(
         sure, min(record.confirmed_now.get("undecodable", 0), progress.undecodable("output"))
@@ -270,7 +272,7 @@ def _over(
 
 def absent_topic(topic: str, progress: IngestProgress) -> str:
     """Return a sentence that a topic does not exist; "yet" if it has never been read."""
-    was_read = any(place.topic == topic for place in progress.frontiers)
+    was_read = any(partition.topic == topic for partition in progress.frontiers)
     return f"topic {topic} does not exist{'' if was_read else ' yet'}"
 
 
@@ -280,7 +282,7 @@ def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums:
     doubts += configuration_doubts(config, progress, sums, record.examples, waits=bool(record.waiting_for))
     sentences: list[str] = []
     poison = _poison(record.faults)
-    sides = {place: frontier.side for place, frontier in progress.frontiers.items()}
+    sides = {partition: frontier.side for partition, frontier in progress.frontiers.items()}
     for side in ("input", "late", "rejected"):
         count = progress.hidden(side)
         if count:
@@ -291,22 +293,22 @@ def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums:
                 f"{read} could not be decoded, so it is not known which violations {would} would explain{wrote}{where}"
             )
     sentences.extend(
-        f"no event of {place.topic}-{place.partition} was read yet, and events before its start offset may belong to "
+        f"no event of {partition} was read yet, and events before its start offset may belong to "
         "any cell: every cell is out of scope until an event of this partition is read"
-        for place in progress.partitions_with_hidden_start
+        for partition in progress.partitions_with_hidden_start
     )
     expired = _expired(progress, record)
-    for place, count in expired.items():
+    for partition, count in expired.items():
         sentences.append(
-            f"{plural(count, 'record')} of {place.topic}-{place.partition} "
+            f"{plural(count, 'record')} of {partition} "
             f"expired before {'it' if count == 1 else 'they'} could be read (retention or a recreated topic)"
         )
     sentences.extend(_compacted(progress))
-    sentences.extend(map(_recreated, sorted({place.topic for place in progress.replaced})))
+    sentences.extend(map(_recreated, sorted({partition.topic for partition in progress.replaced})))
     sentences.extend(
-        f"the log of {place.topic}-{place.partition} was cut back after it was read (unclean leader election or lost "
+        f"the log of {partition} was cut back after it was read (unclean leader election or lost "
         "disk): the pipeline may have read other records at these offsets than the sidecar"
-        for place in sorted(progress.cut_back)
+        for partition in sorted(progress.cut_back)
     )
     if where := sentence(record.unexamined, sides, "output"):
         sentences.append(f"some results count as expired, although they may be correct{where}")
@@ -348,22 +350,24 @@ def _expired(progress: IngestProgress, record: RunRecord) -> dict[PartitionId, i
     Results that were not examined are left out: their frontier counts them as expired, but another doubt names them.
     """
     counts = {
-        place: frontier.expired - (record.unexamined[place].records if place in record.unexamined else 0)
+        partition: frontier.expired - (record.unexamined[partition].records if partition in record.unexamined else 0)
         if frontier.side == "output"
         else frontier.expired
-        for place, frontier in sorted(progress.frontiers.items())
+        for partition, frontier in sorted(progress.frontiers.items())
     }
-    return {place: count for place, count in counts.items() if count > 0}
+    return {partition: count for partition, count in counts.items() if count > 0}
 
 
 def _watermark_clause(config: Config, progress: IngestProgress) -> str:
     """The input partitions without a record, if nothing else holds back the watermark, as the end of a sentence."""
-    inputs = {place: frontier for place, frontier in sorted(progress.frontiers.items()) if frontier.side == "input"}
-    silent = [place for place, frontier in inputs.items() if frontier.newest_event_time_us is None]
-    empty = [place for place in silent if inputs[place].records == 0 and inputs[place].lag_events == 0]
+    inputs = {
+        partition: frontier for partition, frontier in sorted(progress.frontiers.items()) if frontier.side == "input"
+    }
+    silent = [partition for partition, frontier in inputs.items() if frontier.newest_event_time_us is None]
+    empty = [partition for partition in silent if inputs[partition].records == 0 and inputs[partition].lag_events == 0]
     if progress.watermark_us is not None or not empty or len(empty) < len(silent) or len(empty) == len(inputs):
         return ""
-    names = " and ".join(f"{place.topic}-{place.partition}" for place in empty[:2])
+    names = " and ".join(map(str, empty[:2]))
     others = f" and {plural(len(empty) - 2, 'other partition')}" if len(empty) > 2 else ""
     return (
         f"; {names}{others} {'has' if len(empty) == 1 else 'have'} no record, so the input watermark waits for an "
@@ -400,8 +404,8 @@ def _recreated(topic: str) -> str:
 
 def _compacted(progress: IngestProgress) -> Iterator[str]:
     """A sentence for each topic from which compaction may have removed unread records."""
-    for topic in sorted({place.topic for place, frontier in progress.frontiers.items() if frontier.compacted}):
-        frontiers = [frontier for place, frontier in progress.frontiers.items() if place.topic == topic]
+    for topic in sorted({partition.topic for partition, frontier in progress.frontiers.items() if frontier.compacted}):
+        frontiers = [frontier for partition, frontier in progress.frontiers.items() if partition.topic == topic]
         count = sum(frontier.compacted for frontier in frontiers)
         policy = frontiers[0].cleanup_policy
         if policy == UNREADABLE_POLICY:
@@ -447,7 +451,7 @@ def _unnamed_withdrawals(config: Config, progress: IngestProgress) -> Iterator[D
     for number, entry in enumerate(config.outputs):
         if entry.emission != "cumulative" or all(key.path.startswith("$") for key in entry.fields.key):
             continue
-        frontiers = [frontier for place, frontier in progress.frontiers.items() if place.topic == entry.topic]
+        frontiers = [frontier for partition, frontier in progress.frontiers.items() if partition.topic == entry.topic]
         if nulls := sum(frontier.tombstones for frontier in frontiers):
             yield Doubt(
                 f"{plural(nulls, 'null value')} on topic {entry.topic} may have withdrawn any result, since the key is "
@@ -518,17 +522,19 @@ def _group_doubts(config: Config, progress: IngestProgress, record: RunRecord, s
 
 def _group_problem(progress: IngestProgress) -> str:
     """A problem with the committed offsets of the engine's group, as the end of a sentence; empty if there is none."""
-    inputs = [(place, frontier) for place, frontier in sorted(progress.frontiers.items()) if frontier.side == "input"]
+    inputs = [
+        (partition, frontier) for partition, frontier in sorted(progress.frontiers.items()) if frontier.side == "input"
+    ]
     if all(frontier.committed_offset is None for _, frontier in inputs):
         return (
             "; the group has no committed offset on any input topic: engine.consumer_group is misspelt, the group's "
             "offsets were deleted or have expired, or the engine has not committed yet"
         )
-    for place, frontier in inputs:
+    for partition, frontier in inputs:
         committed = frontier.committed_offset
         if committed is not None and committed > frontier.high_watermark:
             return (
-                f"; the committed offset {committed} of {place.topic}-{place.partition} is past the end of the log "
+                f"; the committed offset {committed} of {partition} is past the end of the log "
                 f"({frontier.high_watermark}) and is ignored: it belongs to an earlier topic of that name"
             )
     return ""
@@ -560,8 +566,8 @@ def _coverage(progress: IngestProgress) -> list[PartitionCoverage]:
     return [
         PartitionCoverage(
             role=frontier.side,
-            topic=place.topic,
-            partition=place.partition,
+            topic=partition.topic,
+            partition=partition.partition,
             first_offset=frontier.first_offset,
             next_offset=frontier.next_offset,
             high_watermark=frontier.high_watermark,
@@ -573,7 +579,7 @@ def _coverage(progress: IngestProgress) -> list[PartitionCoverage]:
             read_through_us=frontier.read_through_us,
             lag_events=frontier.lag_events,
         )
-        for place, frontier in sorted(progress.frontiers.items())
+        for partition, frontier in sorted(progress.frontiers.items())
     ]
 
 

@@ -41,8 +41,8 @@ def adopt(tables: StateTables, config: Config) -> tuple[str, ...]:
     again = _refused_or_read(progress, tables, config, changed)
     if again:
         began = {
-            place: _from_start(frontier, progress.lookup_us) if place.topic in again else frontier
-            for place, frontier in progress.frontiers.items()
+            partition: _from_start(frontier, progress.lookup_us) if partition.topic in again else frontier
+            for partition, frontier in progress.frontiers.items()
         }
         after = replace(progress, batch=progress.batch + 1, frontiers=began)
         retention = config.state.retention
@@ -87,7 +87,7 @@ def _refused_or_read(
     """The changed topics that were read. Raises `StateMismatch` if a record of one of them decoded."""
     found = []
     for topic in sorted(changed):
-        frontiers = [frontier for place, frontier in progress.frontiers.items() if place.topic == topic]
+        frontiers = [frontier for partition, frontier in progress.frontiers.items() if partition.topic == topic]
         read = sum(frontier.records - frontier.tombstones for frontier in frontiers)
         decoded = read - sum(frontier.undecodable for frontier in frontiers)
         if decoded:

@@ -182,7 +182,7 @@ def _undecided_epochs(judging: Judging, progress: IngestProgress, through_epoch:
 
 
 def _read_through_us(progress: IngestProgress, absent: Collection[str]) -> int | None:
-    exist = [frontier for place, frontier in progress.frontiers.items() if place.topic not in absent]
+    exist = [frontier for partition, frontier in progress.frontiers.items() if partition.topic not in absent]
     return read_but_for_open_transactions_us(exist, progress.lookup_us)
 
 

@@ -130,8 +130,8 @@ class Saver:
             "passed": judging.watermark_steps,
             "rests": [(instant, run_end.value) for instant, run_end in judging.run_ends],
             "horizon_us": judging.horizon_us,
-            "replaced": _plain_places(progress.replaced),
-            "cut_back": _plain_places(progress.cut_back),
+            "replaced": _plain_partitions(progress.replaced),
+            "cut_back": _plain_partitions(progress.cut_back),
             "faults_topics": sorted(progress.faults_topics),
             "former_ids": sorted(progress.former_ids),
             "outages": progress.outages,
@@ -139,7 +139,7 @@ class Saver:
             "retired": retired.to_mark(),
             "positions": positions.to_json(progress.batch),
             "rereads": self.rereads,
-            "unexamined": [[place.topic, place.partition, *found] for place, found in unexamined.items()],
+            "unexamined": [[partition.topic, partition.partition, *found] for partition, found in unexamined.items()],
             "lateness": [_plain_reaches(cells.lateness.proven), _plain_reaches(cells.lateness.possible)],
             "newest_topics": cells.newest.topics if cells.newest is not None else [],
         }
@@ -194,8 +194,8 @@ def _saved(body: memoryview, rules: Rules, time_rules: TimeRules) -> SavedCells 
         watermark_steps=[(mark_us, instant_us) for mark_us, instant_us in plain["passed"]],
         run_ends=[(instant_us, RunEnd(run_end)) for instant_us, run_end in plain["rests"]],
         horizon_us=plain["horizon_us"],
-        replaced=frozenset(PartitionId(*place) for place in plain["replaced"]),
-        cut_back=frozenset(PartitionId(*place) for place in plain["cut_back"]),
+        replaced=frozenset(PartitionId(*partition) for partition in plain["replaced"]),
+        cut_back=frozenset(PartitionId(*partition) for partition in plain["cut_back"]),
         faults_topics=frozenset(plain["faults_topics"]),
         former_ids=frozenset(plain["former_ids"]),
         outages=tuple((began, ended) for began, ended in plain["outages"]),
@@ -240,12 +240,12 @@ def _read(source: pa.NativeFile) -> pa.Table:
         return reader.read_all()
 
 
-def _plain_places(places: frozenset[PartitionId]) -> list[tuple[str, int]]:
-    return sorted((place.topic, place.partition) for place in places)
+def _plain_partitions(partitions: frozenset[PartitionId]) -> list[tuple[str, int]]:
+    return sorted((partition.topic, partition.partition) for partition in partitions)
 
 
 def _plain_reaches(reaches: Reaches) -> list[list[Any]]:
-    return [[*place, list(of_place.items())] for place, of_place in reaches.items()]
+    return [[*partition, list(of_partition.items())] for partition, of_partition in reaches.items()]
 
 
 def _reaches(plain: list[list[Any]]) -> Reaches:

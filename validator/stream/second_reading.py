@@ -83,9 +83,9 @@ class JustRead:
     def is_as_read(self, wanted: Range) -> bool:
         """Whether the brokers still have the log that was read, from the start of the range on."""
         topics = self.brokers.topics([wanted.topic])
-        place = PartitionId(wanted.topic, wanted.partition)
-        lookup = self.brokers.lookup(topics).get(place)
-        if lookup is None or lookup.topic_id != self.frontiers[place].topic_id:
+        partition = PartitionId(wanted.topic, wanted.partition)
+        lookup = self.brokers.lookup(topics).get(partition)
+        if lookup is None or lookup.topic_id != self.frontiers[partition].topic_id:
             return False
         return lookup.log_start_offset <= wanted.start and lookup.high_watermark >= wanted.end
 
@@ -139,12 +139,12 @@ class SecondReadings:
         """
         wanted = [] if chosen is None else [chosen]
         sources = {one.topic: one.source for one in ranges}
-        gaps = [count for count in counts if count.gaps and count.place in read.frontiers]
-        new = [count for count in gaps if count.place not in self._had_gaps]
+        gaps = [count for count in counts if count.gaps and count.partition_id in read.frontiers]
+        new = [count for count in gaps if count.partition_id not in self._had_gaps]
         chance = random.Random(read.batch)
         if gaps and (new or chosen is not None):
             count = chance.choice(new or gaps)
-            self._had_gaps.add(count.place)
+            self._had_gaps.add(count.partition_id)
             first, end = chance.choice(count.gaps)
             wanted.append(self._within(Range(sources[count.topic], count.topic, count.partition, first, end), chance))
         for one in wanted:

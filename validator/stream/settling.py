@@ -64,12 +64,12 @@ def settle(state: Path, known: Positions, position: str, reason: str) -> Settlem
         raise NothingToSettle(
             f"ack: {position!r} is not a position; write TOPIC/PARTITION/OFFSET or TOPIC/PARTITION/OFFSET-OFFSET"
         )
-    place = PartitionId(found["topic"], int(found["partition"]))
+    partition = PartitionId(found["topic"], int(found["partition"]))
     first, last = int(found["first"]), int(found["last"] or found["first"])
     if last < first:
         raise NothingToSettle(f"ack: in {position!r} the last offset is below the first; write the smaller one first")
     known.settle(SettlementJournal(state).read())
-    hidden = known.hidden(place)
+    hidden = known.hidden(partition)
     parts, _ = split(hidden, [Stretch(first, last, last - first + 1)])
     if not parts:
         near = hidden[max(0, bisect_right(hidden, (first,)) - 1) :][:5]
@@ -79,6 +79,6 @@ def settle(state: Path, known: Positions, position: str, reason: str) -> Settlem
             f"ack: the state {state} has no undecodable input, late or rejected record at {position} that is not "
             f"settled yet{elsewhere}. An undecodable result is a violation: acknowledge it with --class undecodable"
         )
-    one = Settlement(place, parts, reason, batch=known.batch)
+    one = Settlement(partition, parts, reason, batch=known.batch)
     append_lines(state / FILE, [json.dumps({**one.to_json(), "time_us": time.time_ns() // 1000})])
     return one

@@ -117,7 +117,7 @@ def _kafka(
     may_miss: bool = False,
 ) -> DataFrame:
     """A streaming frame over one topic, with the offsets only."""
-    offsets = {str(place.partition): offset for place, offset in starts.items() if place.topic == topic}
+    offsets = {str(partition.partition): offset for partition, offset in starts.items() if partition.topic == topic}
     options = {f"kafka.{name}": value for name, value in for_java(config, spark._jvm).items()}
     reader = spark.readStream.format("kafka").options(**options)
     reader = reader.options(

@@ -37,9 +37,9 @@ def initial_progress(
         raise BrokersUnreachable(f"a broker still lists topic {former[0]} as it was before it was recreated")
     lookups = brokers.lookup(topics)
     frontiers = dict(progress.frontiers)
-    known_topics = {place.topic for place in frontiers}
+    known_topics = {partition.topic for partition in frontiers}
     wanted = _starts(config, brokers, topics, lookups)
-    if config.start.kind != "earliest" and any(place not in frontiers for place in lookups):
+    if config.start.kind != "earliest" and any(partition not in frontiers for partition in lookups):
         # The answers that `start` hides may be to events that were appended after the ends of the inputs were looked
         # up. Ends that are looked up after the starts are past these events.
         lookups = brokers.lookup(topics)
@@ -47,42 +47,42 @@ def initial_progress(
     sides = {source.topic: source.side for source in sources}
     whole_inputs = any(
         lookup.log_start_offset == 0 and lookup.high_watermark > 0
-        for place, lookup in lookups.items()
-        if sides.get(place.topic) == "input"
+        for partition, lookup in lookups.items()
+        if sides.get(partition.topic) == "input"
     )
     results_expired, offset_gaps = progress.results_expired, list(progress.offset_gaps)
     replaced, cut_back, former_ids = set(progress.replaced), set(progress.cut_back), set(progress.former_ids)
-    for place, lookup in sorted(lookups.items()):
-        if place.topic not in sides:
+    for partition, lookup in sorted(lookups.items()):
+        if partition.topic not in sides:
             continue
-        known = frontiers.get(place)
+        known = frontiers.get(partition)
         if known is None:
-            if place.topic in known_topics:
-                frontiers[place] = added_frontier(sides[place.topic], place, lookup, lookup_us)
-                results_expired |= frontiers[place].unread_since_us is not None
-                offset_gaps += gaps_before(place, frontiers[place])
+            if partition.topic in known_topics:
+                frontiers[partition] = added_frontier(sides[partition.topic], partition, lookup, lookup_us)
+                results_expired |= frontiers[partition].unread_since_us is not None
+                offset_gaps += gaps_before(partition, frontiers[partition])
                 continue
-            start = wanted[place]
-            frontier = first_frontier(sides[place.topic], place, lookup, start, lookup_us)
+            start = wanted[partition]
+            frontier = first_frontier(sides[partition.topic], partition, lookup, start, lookup_us)
             if frontier.side != "input" and frontier.hidden_start:
                 frontier, results_expired = replace(frontier, unread_since_us=0), True
                 if whole_inputs and config.start.kind == "earliest":
                     # SEMANTICS 3.24: inputs are read from offset 0, so the expired results belonged to events that are
                     # read.
                     frontier = replace(frontier, first_offset=0, expired=start)
-            frontiers[place] = frontier
+            frontiers[partition] = frontier
             continue
-        frontiers[place] = found = _after_loss(known, lookup, lookup_us)
+        frontiers[partition] = found = _after_loss(known, lookup, lookup_us)
         if found is known:
             continue
         if found.topic_id != known.topic_id:
-            replaced.add(place)
+            replaced.add(partition)
             former_ids.add(known.topic_id)
         elif is_cut_back(known, lookup):
-            cut_back.add(place)
+            cut_back.add(partition)
         if known.side == "input":
             # The offsets of a recreated topic start again at 0, so all of them come after the lost records.
-            offset_gaps.append(OffsetGap(place, 0 if found.topic_id != known.topic_id else found.next_offset))
+            offset_gaps.append(OffsetGap(partition, 0 if found.topic_id != known.topic_id else found.next_offset))
         else:
             results_expired = True
     progress = replace(
@@ -118,11 +118,13 @@ def absent_partitions(
     If the topic id is unchanged, a partition that is absent from a listing may still hold records and is left out.
     """
     return {
-        place: Lookup(topic_id=topics[place.topic].id, log_start_offset=NO_LOG, high_watermark=0, last_stable_offset=0)
-        for place, frontier in frontiers.items()
-        if place.topic in topics
-        and place.partition not in topics[place.topic].partitions
-        and (not frontier.exists or frontier.topic_id != topics[place.topic].id)
+        partition: Lookup(
+            topic_id=topics[partition.topic].id, log_start_offset=NO_LOG, high_watermark=0, last_stable_offset=0
+        )
+        for partition, frontier in frontiers.items()
+        if partition.topic in topics
+        and partition.partition not in topics[partition.topic].partitions
+        and (not frontier.exists or frontier.topic_id != topics[partition.topic].id)
     }
 
 
@@ -135,9 +137,9 @@ def _starts(
     config: Config, brokers: Brokers, topics: Mapping[str, Topic], lookups: Mapping[PartitionId, Lookup]
 ) -> dict[PartitionId, int]:
     start = config.start
-    earliest = {place: lookup.log_start_offset for place, lookup in lookups.items()}
+    earliest = {partition: lookup.log_start_offset for partition, lookup in lookups.items()}
     if start.kind == "latest":
-        return {place: lookup.last_stable_offset for place, lookup in lookups.items()}
+        return {partition: lookup.last_stable_offset for partition, lookup in lookups.items()}
     if start.kind == "time":
         assert start.time_us is not None
         return {**earliest, **brokers.at_time(topics, start.time_us)}
@@ -148,13 +150,17 @@ def _starts(
         # An offset that was committed on an earlier topic of the same name may be past the end. A frontier there would
         # look as if the log had been cut back.
         committed = {
-            place: offset if offset <= lookups[place].high_watermark else lookups[place].last_stable_offset
-            for place, offset in brokers.committed(partitions, start.group).items()
-            if place in lookups
+            partition: offset if offset <= lookups[partition].high_watermark else lookups[partition].last_stable_offset
+            for partition, offset in brokers.committed(partitions, start.group).items()
+            if partition in lookups
         }
         # A group commits offsets of inputs only. Results of events that it has consumed may still be written, so the
         # output topics are read from their ends.
-        ends = {place: lookup.last_stable_offset for place, lookup in lookups.items() if place.topic not in inputs}
+        ends = {
+            partition: lookup.last_stable_offset
+            for partition, lookup in lookups.items()
+            if partition.topic not in inputs
+        }
         return {**earliest, **ends, **committed}
     return earliest
 
@@ -246,9 +252,9 @@ def shares(
     save the fixed cost of further batches. It may always use 1,000.
     """
     backlog = {source.topic: 0 for source in sources}
-    for place, frontier in progress.frontiers.items():
-        if place in lookups and place.topic in backlog:
-            backlog[place.topic] += max(0, lookups[place].high_watermark - frontier.next_offset)
+    for partition, frontier in progress.frontiers.items():
+        if partition in lookups and partition.topic in backlog:
+            backlog[partition.topic] += max(0, lookups[partition].high_watermark - frontier.next_offset)
     whole = sum(backlog.values())
     if whole > limit:
         return {topic: max(10, limit * amount // whole) for topic, amount in backlog.items()}, True
@@ -259,12 +265,12 @@ def shares(
     return loose, False
 
 
-def first_frontier(side: Side, place: PartitionId, lookup: Lookup, start: int, lookup_us: int) -> Frontier:
+def first_frontier(side: Side, partition: PartitionId, lookup: Lookup, start: int, lookup_us: int) -> Frontier:
     """The frontier of a partition that was never read before. Reading begins at offset ``start``."""
     return Frontier(
         side=side.value,
-        topic=place.topic,
-        partition=place.partition,
+        topic=partition.topic,
+        partition=partition.partition,
         topic_id=lookup.topic_id,
         first_offset=start,
         next_offset=start,
@@ -276,13 +282,13 @@ def first_frontier(side: Side, place: PartitionId, lookup: Lookup, start: int, l
     )
 
 
-def added_frontier(side: Side, place: PartitionId, lookup: Lookup, lookup_us: int) -> Frontier:
+def added_frontier(side: Side, partition: PartitionId, lookup: Lookup, lookup_us: int) -> Frontier:
     """The frontier of a partition that was added to a topic which is already read. It is read from its log start, as
     Spark's source does.
 
     It was empty when it was added, so records before its log start expired before they were read.
     """
-    frontier = first_frontier(side, place, lookup, lookup.log_start_offset, lookup_us)
+    frontier = first_frontier(side, partition, lookup, lookup.log_start_offset, lookup_us)
     if not frontier.hidden_start:
         return frontier
     # SEMANTICS 3.23: a partition that was added began empty.
@@ -290,7 +296,7 @@ def added_frontier(side: Side, place: PartitionId, lookup: Lookup, lookup_us: in
     return frontier if side is Side.INPUT else replace(frontier, unread_since_us=0)
 
 
-def gaps_before(place: PartitionId, added: Frontier) -> tuple[OffsetGap, ...]:
+def gaps_before(partition: PartitionId, added: Frontier) -> tuple[OffsetGap, ...]:
     """The offsets of an added input partition whose records expired before they were read. They may have made later
     events of the partition late."""
-    return (OffsetGap(place, added.next_offset),) if added.side == Side.INPUT and added.hidden_start else ()
+    return (OffsetGap(partition, added.next_offset),) if added.side == Side.INPUT and added.hidden_start else ()

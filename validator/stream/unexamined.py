@@ -34,19 +34,19 @@ def add(found: Found, facts: pa.Table) -> None:
     """Add the unexamined records of fact rows to ``found``."""
     wanted = pc.and_(pc.is_in(facts["status"], pa.array(_STATUSES, facts["status"].type)), pc.is_valid(facts["key"]))
     rows = facts.filter(wanted)
-    for topic, partition, offset, reason, records in zip(*(rows[name].to_pylist() for name in _COLUMNS), strict=True):
-        place = PartitionId(topic, partition)
-        known = found.get(place, Unexamined(0, offset, reason))
+    for topic, number, offset, reason, records in zip(*(rows[name].to_pylist() for name in _COLUMNS), strict=True):
+        partition = PartitionId(topic, number)
+        known = found.get(partition, Unexamined(0, offset, reason))
         first = min((known.offset, known.reason), (offset, reason))
-        found[place] = Unexamined(known.records + records, *first)
+        found[partition] = Unexamined(known.records + records, *first)
 
 
 def sentence(found: Mapping[PartitionId, Unexamined], side_of: Mapping[PartitionId, str], side: str) -> str:
     """The positions and reasons of some unexamined records of a ``side``, as the end of a sentence; may be empty."""
-    chosen = {place: what for place, what in sorted(found.items()) if side_of.get(place) == side}
+    chosen = {partition: what for partition, what in sorted(found.items()) if side_of.get(partition) == side}
     if not chosen:
         return ""
     shown = list(chosen.items())[:_SHOWN]
-    positions = [f"{place.topic}-{place.partition} at offset {what.offset} ({what.reason})" for place, what in shown]
+    positions = [f"{partition} at offset {what.offset} ({what.reason})" for partition, what in shown]
     more = sum(what.records for what in chosen.values()) - len(shown)
     return f"; not examined: {', '.join(positions)}" + (f" and {more} more" if more > 0 else "")

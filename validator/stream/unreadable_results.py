@@ -60,15 +60,15 @@ class UnreadableResults:
         The returned rows count as recorded. ``facts``: those of the batch of ``progress``. ``suspected``: topics of
         which no further result is confirmed. ``withdrawn``: topics of which no result is confirmed any more.
         """
-        places = {
-            f"{place.topic}-{place.partition}": (place.topic, frontier.undecodable)
-            for place, frontier in sorted(progress.frontiers.items())
+        partitions = {
+            str(partition): (partition.topic, frontier.undecodable)
+            for partition, frontier in sorted(progress.frontiers.items())
             if frontier.side == Side.OUTPUT.value
         }
         if self._recorded is None:
             self._recorded = self._read_recorded()
         moves: dict[str, tuple[_Recorded, _Recorded]] = {}
-        for name, (topic, count) in places.items():
+        for name, (topic, count) in partitions.items():
             before = self._recorded.get(name, _Recorded(0, 0, progress.lookup_us))
             sure = 0 if topic in withdrawn else min(before.confirmed, count) if topic in suspected else count
             now = _Recorded(count, sure, before.first_us if before.records else progress.lookup_us)
@@ -94,12 +94,12 @@ class UnreadableResults:
             for name, *row in zip(*(part[column].to_pylist() for column in columns), grown, strict=True):
                 rows.setdefault(name, []).append(tuple(row))
         recorded = {}
-        for name, of_place in rows.items():
+        for name, of_partition in rows.items():
             first_us = 0
             before = 0
-            for _, count, lookup_us, _ in sorted(of_place):
+            for _, count, lookup_us, _ in sorted(of_partition):
                 first_us, before = (lookup_us if not before else first_us), count
-            recorded[name] = _Recorded(before, sum(row[3] for row in of_place), first_us)
+            recorded[name] = _Recorded(before, sum(row[3] for row in of_partition), first_us)
         return recorded
 
     def _extents(self, facts: pa.Table | None, names: Collection[str]) -> Mapping[str, tuple[int, int]]:
