@@ -139,8 +139,8 @@ def _config(state: Path) -> Config:
 
 def _rules(config: Config) -> tuple[Rules, TimeRules]:
     timing = config.timing
-    rules = Rules(config.oracle, timing.overdue_after, timing.missing_after, reports_unconsumed=False)
-    return rules, TimeRules(timing.max_disorder, timing.idle_after)
+    rules = Rules(config.oracle, timing.overdue_after_us, timing.missing_after_us, reports_unconsumed=False)
+    return rules, TimeRules(timing.max_disorder_us, timing.idle_after_us)
 
 
 class _SyntheticBrokers:
@@ -191,8 +191,8 @@ class _SyntheticRunner(BatchRunner):
                 _filled_table(position | events, EVENTS),
                 self._index(Side.INPUT),
                 oracle,
-                timing.max_disorder + timing.allowed_lateness,
-                progress.lookup_us + timing.max_ahead,
+                timing.max_disorder_us + timing.allowed_lateness_us,
+                progress.lookup_us + timing.max_ahead_us,
                 with_first_event=bool(progress.partitions_with_hidden_start),
             ),
         ]

@@ -118,7 +118,7 @@ def validated(pipeline: Pipeline, *settings: str) -> tuple[int, str, str]:
     stdout and stderr."""
     file = pipeline.folder / "pipeline.yaml"
     config = pipeline.config("spark.master=local[2]", "limits.worker_bytes=402653184", *settings)
-    file.write_text(json.dumps(config.model_dump(mode="json")))
+    file.write_text(json.dumps(config.model_dump(mode="json", by_alias=True)))
     command = [sys.executable, "-m", "validator.cli.main", "validate", str(file), "--once"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     return done.returncode, done.stdout, done.stderr

@@ -267,18 +267,18 @@ class Run:
 
 
 def _configured(case: Case, retention_us: int) -> Config:
-    """The parts of a case's configuration that a batch reads. ``tick`` is 0: time advances with every batch."""
+    """The parts of a case's configuration that a batch reads. ``tick_us`` is 0: time advances with every batch."""
     its = case.history.timing
     timing = {
-        "max_disorder": its.max_disorder_us,
-        "allowed_lateness": its.allowed_lateness_us,
-        "idle_after": its.idle_after_us,
-        "max_ahead": its.max_ahead_us,
-        "tick": 0,
+        "max_disorder_us": its.max_disorder_us,
+        "allowed_lateness_us": its.allowed_lateness_us,
+        "idle_after_us": its.idle_after_us,
+        "max_ahead_us": its.max_ahead_us,
+        "tick_us": 0,
     }
     whole = {
         "timing": _EXAMPLE.timing.model_copy(update=timing),
-        "state": _EXAMPLE.state.model_copy(update={"retention": retention_us}),
+        "state": _EXAMPLE.state.model_copy(update={"retention_us": retention_us}),
         "start": SimpleNamespace(kind="time", time_us=0),
     }
     return _EXAMPLE.model_copy(update=whole)

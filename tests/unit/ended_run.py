@@ -88,7 +88,7 @@ class RunsOfOneState:
         }
         begun = IngestProgress(self._time_rules, lookup_us=self.now_us - 1, frontiers=frontiers)
         progress = begun.looked_up(0, self.now_us, self.rests, ENDS)
-        retention = self.config.state.retention
+        retention = self.config.state.retention_us
         shared: dict[str, Any] = {"batch": 0, "lookup_us": self.now_us, "epoch": epoch_of(self.now_us, retention)}
         later = {**fact("input", [3, 4], **shared, window_us=MINUTE_US), "first_offset": 2, "last_offset": 3}
         later["ids"] = [{"id": 3, "offset": 2}, {"id": 4, "offset": 3}]

@@ -204,7 +204,7 @@ def test_the_exit_status_is_that_of_the_report_if_retention_drops_cells_in_the_l
         *(runs.config, runs.tables, runs.brokers, publisher, None),
         once=True, leave_open=False, at_rest=False, say=lambda _: None, stop=threading.Event(),
     )  # fmt: skip
-    runs.now_us += 4 * runs.config.state.retention
+    runs.now_us += 4 * runs.config.state.retention_us
     run._runner = ended = runs.start(run._publish)
     run._begun, run._record = dict(runs.rests), ended.record
     (tmp_path / "lock").touch()
@@ -500,7 +500,7 @@ def test_a_run_never_passes_while_an_open_transaction_may_explain_an_excess(leav
 def test_a_long_open_transaction_that_may_explain_an_excess_is_a_doubt(restarts: bool, tmp_path: Path) -> None:
     """Event 1 was answered twice while a transaction that never ends holds back an event."""
     run = FedRun(tmp_path)
-    missing_after_us = run.config.timing.missing_after
+    missing_after_us = run.config.timing.missing_after_us
     run.feed([Fed("click", (1,)), Fed("click", (2,), MINUTE_US), Fed("click", (3,), 9 * MINUTE_US)])
     run.feed([Fed("output", (1,)), Fed("output", (2,), MINUTE_US)])
     assert set(run.feed([]).verdicts.values()) == {PASS}

@@ -215,7 +215,7 @@ def test_a_writer_without_brokers_plants_nothing_reports_it_once_and_ends(
     clock = itertools.count(5 * SECOND, SECOND // 4)  # a quarter of a second passes between two calls
     given = config(tmp_path, CANARY)
     assert given.canary is not None
-    given = given.model_copy(update={"canary": given.canary.model_copy(update={"every": SECOND})})
+    given = given.model_copy(update={"canary": given.canary.model_copy(update={"every_us": SECOND})})
 
     def round_of(number: int) -> Round:
         if said:

@@ -268,7 +268,7 @@ def test_an_engine_has_its_own_disk_only_if_a_fault_fills_it() -> None:
 def test_a_control_phase_holds_two_rates_after_its_warm_up(seconds: int, tmp_path: Path) -> None:
     config = load(write_sidecar("127.0.0.1:1", planned("spark", fault="kill", seconds=seconds), tmp_path))
     measures = config.measures
-    assert seconds / 2 * 1e6 - measures.warm_up >= 2 * measures.moving_rate + 1
+    assert seconds / 2 * 1e6 - measures.warm_up_us >= 2 * measures.moving_rate_us + 1
 
 
 def test_the_sidecar_waits_as_long_as_the_longest_fault(tmp_path: Path) -> None:
@@ -276,12 +276,12 @@ def test_the_sidecar_waits_as_long_as_the_longest_fault(tmp_path: Path) -> None:
     plan = planned(faults=in_file(tmp_path, pause))
     assert missing_after_seconds(plan) == missing_after_seconds(DemoPlan()) + 20
     config = load(write_sidecar("127.0.0.1:1", plan, tmp_path))
-    assert config.timing.missing_after == 30_000_000
+    assert config.timing.missing_after_us == 30_000_000
     # Spark starts its next batch once its clock has returned to the time before the skew.
     skew = {"kind": "clock_skew", "target": "spark-driver", "for": "20s", "parameters": {"offset": "-2m"}}
     jumps, before = planned("spark", faults=in_file(tmp_path, skew)), DemoPlan(engine="spark", guarantee="exactly_once")
     assert missing_after_seconds(jumps) == missing_after_seconds(before) + 20 + 120
-    assert config.measures.moving_rate * 2 <= 9_000_000
+    assert config.measures.moving_rate_us * 2 <= 9_000_000
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_a_result_written_during_the_lookup_is_not_missing(after: str, happens: 
     """The result is appended before it is due, but after the brokers' response; the lookup's instant is before both."""
     run, _ = run_in_memory(tmp_path)
     run.feed([Fed("click", (1,)), Fed("click", (2,), 2 * MINUTE_US)])
-    due_us = run.now_us + run.config.timing.missing_after
+    due_us = run.now_us + run.config.timing.missing_after_us
     brokers = Meanwhile(run, after, 10, happens)
     run.runner.brokers = cast("Brokers", brokers)
     shown = run.feed([], after_us=due_us - 5 - run.now_us)
@@ -194,7 +194,7 @@ def test_an_event_after_an_expired_record_may_have_been_late(vanishes: Any, rest
     if restarts:
         run.restart()
     run.feed([], after_us=1)
-    shown = run.feed([], after_us=2 * run.config.timing.missing_after)
+    shown = run.feed([], after_us=2 * run.config.timing.missing_after_us)
     assert {name: shown.contributions[name] for name in ("missing", "overdue")} == {"missing": 0, "overdue": 1}
 
 

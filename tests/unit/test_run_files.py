@@ -48,4 +48,4 @@ def test_sidecar_and_generator_agree(tmp_path: Path, workload: Workload, engine:
     assert (settings.gap_ms or 0) * 1000 == getattr(config.oracle, "gap", 0)
     assert settings.emission == config.outputs[0].emission
     if engine == "reference":
-        assert settings.max_disorder_ms * 1000 == config.timing.max_disorder
+        assert settings.max_disorder_ms * 1000 == config.timing.max_disorder_us

@@ -108,7 +108,7 @@ def test_a_mark_that_changes_the_meaning_of_older_facts_invalidates_the_file(
     progress = replace(
         run.runner.progress, batch=run.runner.progress.batch + 1, lookup_us=run.runner.progress.lookup_us + 1
     )
-    row = mark_row(progress, mark(), run.config.state.retention)
+    row = mark_row(progress, mark(), run.config.state.retention_us)
     run.runner.tables.append(row, Table.FACTS, writer="test", version=progress.batch)
     run.restart()
     assert run.folded_from == 0

@@ -8,7 +8,7 @@ from pydantic import field_validator
 
 from validator.settings.durations import PositiveDuration, format_duration
 from validator.settings.errors import broken_rule, broken_rule_at
-from validator.settings.fields import Frozen
+from validator.settings.fields import WithDurations
 from validator.settings.topics import Topic
 
 EVERY_MIN_US: Final = 1_000_000
@@ -16,7 +16,7 @@ ROUNDS_OPEN_MAX: Final = 1_000
 """Rounds that may wait for their verdict at one time: their facts are held in memory."""
 
 
-class Canary(Frozen):
+class Canary(WithDurations):
     """Known violations that the sidecar plants on two topics of its own, in rounds. Metrics state how many of them it
     finds, and after how long (docs/guide). The report does not contain them. `validate --once` plants none."""
 
@@ -25,13 +25,13 @@ class Canary(Frozen):
     on it, and uses its partition 0."""
     output: Topic
     """Topic for the canary's results, with the same requirements as `input`."""
-    every: PositiveDuration = 60_000_000
+    every_us: PositiveDuration = 60_000_000
     """Time between two rounds; at least 1 s."""
-    found_within: PositiveDuration = 60_000_000
+    found_within_us: PositiveDuration = 60_000_000
     """A planted violation counts as missed if the sidecar does not report it within this time after
     `timing.missing_after`."""
 
-    @field_validator("every")
+    @field_validator("every_us")
     @classmethod
     def _not_too_often(cls, every_us: int) -> int:
         if every_us < EVERY_MIN_US:
@@ -40,7 +40,7 @@ class Canary(Frozen):
 
     def check_rounds(self, missing_after_us: int) -> None:
         """Raise PydanticCustomError if more than `ROUNDS_OPEN_MAX` rounds would wait for their verdict."""
-        least_us = -(-(missing_after_us + self.found_within) // ROUNDS_OPEN_MAX)
-        if self.every < least_us:
+        least_us = -(-(missing_after_us + self.found_within_us) // ROUNDS_OPEN_MAX)
+        if self.every_us < least_us:
             problem = f"more than {ROUNDS_OPEN_MAX} rounds would be open during timing.missing_after plus found_within"
             raise broken_rule_at("canary.every", problem, f"write {format_duration(least_us)} or more")

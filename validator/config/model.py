@@ -30,7 +30,7 @@ from validator.oracles.seam import Declared, Reads
 from validator.settings.built import MIXED_DUPLICATES, Built
 from validator.settings.durations import Duration, PositiveDuration, format_duration
 from validator.settings.errors import broken_rule, broken_rule_at
-from validator.settings.fields import FieldPath, Frozen, IdsPath
+from validator.settings.fields import FieldPath, Frozen, IdsPath, WithDurations
 from validator.settings.limits import Limits
 from validator.settings.topics import EventFields, FaultsTopic, Input, Late, Output, ResultFields
 
@@ -135,90 +135,89 @@ class Engine(Frozen):
     neither `guarantee` nor exactly-once, the report has a finding; no verdict changes."""
 
 
-class Timing(Frozen):
+class Timing(WithDurations):
     """The disorder of the inputs, and the time after which an unanswered event is overdue or missing."""
 
-    max_disorder: Duration = 0
+    max_disorder_us: Duration = 0
     """How far an event's time may be behind the newest event time of its partition."""
-    allowed_lateness: Duration = 0
+    allowed_lateness_us: Duration = 0
     """How long the engine accepts events for a window after the watermark has passed the window's end. Until this
     time has passed, the window is open, and none of its events is missing."""
     lateness_scope: Annotated[Literal["partition", "topic"], Built("lateness_scope")] = "partition"
     """Whether an event is late relative to the newest event time of its partition or of its topic."""
-    idle_after: PositiveDuration = 10_000_000
+    idle_after_us: PositiveDuration = 10_000_000
     """A partition without records for this long is idle and does not hold back the watermark."""
-    max_ahead: PositiveDuration = 3_600_000_000
+    max_ahead_us: PositiveDuration = 3_600_000_000
     """An event whose time is further ahead of the clock than this moves no watermark. With `late_policy: drop`, and in
     joins, the engine may therefore have dropped later events of the same partition correctly; they do not become
     missing."""
-    overdue_after: Duration = 30_000_000
+    overdue_after_us: Duration = 30_000_000
     """An event is overdue if it is in no result, late or rejected record this long after its window closed. This is
     an alert, not a violation."""
-    missing_after: PositiveDuration = 120_000_000
+    missing_after_us: PositiveDuration = 120_000_000
     """An event is missing if it is in no result, late or rejected record this long after its window closed. At
     least `overdue_after`."""
-    clock_skew: Duration = 100_000
+    clock_skew_us: Duration = 100_000
     """Largest difference between the clocks of two brokers; shown with latencies as their error bound."""
     late_policy: Literal["report", "drop"] = "report"
     """Whether an event that the engine drops as late is missing (`report`) or tolerated (`drop`)."""
-    tick: PositiveDuration = 1_000_000
+    tick_us: PositiveDuration = 1_000_000
     """Interval at which the sidecar's time advances if no records arrive."""
-    blind_after: PositiveDuration = 60_000_000
+    blind_after_us: PositiveDuration = 60_000_000
     """Time without a completed batch after which the verdict is `unknown`, because nothing is verified meanwhile."""
 
     @model_validator(mode="after")
     def _overdue_before_missing(self) -> Timing:
-        if self.missing_after < self.overdue_after:
-            problem = (
-                f"{format_duration(self.missing_after)} is below overdue_after {format_duration(self.overdue_after)}"
-            )
+        if self.missing_after_us < self.overdue_after_us:
+            least = format_duration(self.overdue_after_us)
+            problem = f"{format_duration(self.missing_after_us)} is below overdue_after {least}"
             raise broken_rule_at("missing_after", problem, "raise missing_after or lower overdue_after")
         return self
 
 
-class Measures(Frozen):
+class Measures(WithDurations):
     """How phases and faults are measured (SEMANTICS section 6). Durations are rounded up to whole seconds."""
 
     latency: Literal["last_input", "window_close", "first_input"] = "window_close"
     """The latency from which failure cost and latency penalty are computed."""
-    warm_up: Duration = 0
+    warm_up_us: Duration = 0
     """Time after the first result that does not count as a control phase."""
-    control_least: PositiveDuration = 10_000_000
+    control_least_us: PositiveDuration = 10_000_000
     """Shortest control phase that serves as a baseline. If one is shorter, the control phase before it is used."""
-    control_most: PositiveDuration = 180_000_000
+    control_most_us: PositiveDuration = 180_000_000
     """Longest baseline of the recovery detector. From a longer control phase, only the newest part is used."""
-    moving_rate: PositiveDuration = 5_000_000
+    moving_rate_us: PositiveDuration = 5_000_000
     """Window of the moving average for the output rate."""
     band_ratio: float = Field(default=0.15, gt=0, lt=1)
     """A rate is in the band if it differs from the mean of the control phase by at most this fraction of the mean."""
-    stable_for: PositiveDuration = 40_000_000
+    stable_for_us: PositiveDuration = 40_000_000
     """The output has recovered when its rate has stayed in the band for this long."""
-    give_up_after: PositiveDuration = 300_000_000
+    give_up_after_us: PositiveDuration = 300_000_000
     """Recovery timeout, counted from the healing of the fault. A violation that the fault's plan expects raises no
     alert if it is confirmed within this timeout plus the time that confirming a loss takes (a window, `max_disorder`,
     `allowed_lateness`, `idle_after` and `missing_after`)."""
 
     @model_validator(mode="after")
     def _baseline_fits(self) -> Measures:
-        if self.control_most < max(self.control_least, 2 * self.moving_rate):
-            problem = f"{format_duration(self.control_most)} is below control_least or twice moving_rate"
+        if self.control_most_us < max(self.control_least_us, 2 * self.moving_rate_us):
+            problem = f"{format_duration(self.control_most_us)} is below control_least or twice moving_rate"
             raise broken_rule_at("control_most", problem, "raise control_most")
         return self
 
 
-class State(Frozen):
+class State(WithDurations):
     """Where the facts and all data derived from them are kept."""
 
     path: LocalPath
     """Folder of the state: new, empty, or an existing state. A relative path is relative to the file."""
-    retention: PositiveDuration = 86_400_000_000
+    retention_us: PositiveDuration = 86_400_000_000
     """How long the facts of a settled cell are kept after its last change; longer than `timing.missing_after`."""
 
 
 TRIGGER_MAX: Final = 10_000_000
 
 
-class Spark(Frozen):
+class Spark(WithDurations):
     """The Spark session that reads and counts."""
 
     master: str = "local[*]"
@@ -227,11 +226,11 @@ class Spark(Frozen):
     options: ClientOptions = Field(default_factory=Options)
     """Further Spark options. The sidecar puts none on a command line, because every user of the host can read command
     lines. Exception: options of the JVM (`spark.driver.extraJavaOptions`) that set no property with a secret name."""
-    trigger: PositiveDuration = 500_000
+    trigger_us: PositiveDuration = 500_000
     """Minimum time between the starts of two batches, at most 10s. A longer time takes less CPU and reports violations
     later."""
 
-    @field_validator("trigger")
+    @field_validator("trigger_us")
     @classmethod
     def _seen_as_alive(cls, trigger: int) -> int:
         # A sidecar without a batch for 30 s is not ready (`/readyz`), and its time advances only with batches.
@@ -399,11 +398,11 @@ class Config(Frozen):
         declared = Declared(self.inputs, self.outputs, set_aside, self.timing.late_policy == "drop")
         self.oracle.check(declared)
         self.oracle.reading(Reads.of_topics(self.inputs, self.outputs))
-        if self.state.retention <= self.timing.missing_after:
-            problem = f"{format_duration(self.state.retention)} is not above timing.missing_after"
+        if self.state.retention_us <= self.timing.missing_after_us:
+            problem = f"{format_duration(self.state.retention_us)} is not above timing.missing_after"
             raise broken_rule_at("state.retention", problem, "raise it, since a verdict needs the facts for that long")
         if self.canary is not None:
-            self.canary.check_rounds(self.timing.missing_after)
+            self.canary.check_rounds(self.timing.missing_after_us)
         return self
 
     def topics_by_place(self) -> tuple[tuple[str, str], ...]:

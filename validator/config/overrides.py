@@ -102,8 +102,10 @@ def _kinds(annotation: Any, place: tuple[str, ...]) -> set[Any]:
         return set().union(*(_kinds(argument, place) for argument in arguments))
     if not place:
         return {annotation}
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel) and place[0] in annotation.model_fields:
-        return _kinds(annotation.model_fields[place[0]].annotation, place[1:])
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        for name, field in annotation.model_fields.items():
+            if place[0] == (field.alias or name):
+                return _kinds(field.annotation, place[1:])
     return set()
 
 

@@ -22,6 +22,13 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True)
 
 
+class WithDurations(Frozen):
+    """A part with durations. An attribute has microseconds, and its name says so (``idle_after_us``). In the file a
+    duration is written with its unit, and its key has none (``idle_after``)."""
+
+    model_config = ConfigDict(alias_generator=lambda name: name.removesuffix("_us"))
+
+
 def check_path(path: str) -> str:
     """``path`` itself if it is a dotted path or a part of the record; raises PydanticCustomError if not."""
     if path.startswith("$"):

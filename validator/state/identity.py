@@ -22,7 +22,7 @@ class StateMismatch(Exception):
 
 def identity_of(config: Config) -> dict[str, Any]:
     """The part of a configuration that must not change during the life of a state."""
-    whole = config.model_dump(mode="json")
+    whole = config.model_dump(mode="json", by_alias=True)
     return {name: whole[name] for name in ("pipeline", "inputs", "outputs", "late", "rejected", "oracle")}
 
 

@@ -492,7 +492,7 @@ class BatchRunner:
 
     @property
     def _retention(self) -> int:
-        return self.config.state.retention
+        return self.config.state.retention_us
 
     def record_faults(self, rows: list[dict[str, object]]) -> None:
         """Append new records of the faults topic to the state."""
@@ -525,7 +525,7 @@ class BatchRunner:
         canary = self.canary.sources if self.canary is not None else ()
         return Stage(
             readers_of(self.config, self.sources, canary),
-            limit_us=progress.lookup_us + self.config.timing.max_ahead,
+            limit_us=progress.lookup_us + self.config.timing.max_ahead_us,
             with_first_event=bool(progress.partitions_with_hidden_start),
             read_us={
                 n: progress.lookup_us for n, s in enumerate(self._read) if s.topic in self.record.record_times.topics
@@ -552,11 +552,11 @@ class BatchRunner:
 
     def _reach_us(self, progress: IngestProgress) -> int:
         """The reach (`validator.reconcile.lateness`) of an event whose time is `max_ahead` after the lookup."""
-        return self.config.oracle.reach_at(progress.lookup_us + self.config.timing.max_ahead, self._slack)
+        return self.config.oracle.reach_at(progress.lookup_us + self.config.timing.max_ahead_us, self._slack)
 
     @property
     def _slack(self) -> int:
-        return self.config.timing.max_disorder + self.config.timing.allowed_lateness
+        return self.config.timing.max_disorder_us + self.config.timing.allowed_lateness_us
 
     def _measure_latency(self, facts: pa.Table | None) -> None:
         record_times = self.record.record_times
@@ -571,7 +571,7 @@ class BatchRunner:
         since = lookup_us - self.committed_us
         sums = self.judging.sums
         open_cells = sums.cells_seen - sums.cells_settled
-        return since >= (self.config.timing.tick if open_cells else 10 * self.config.timing.tick)
+        return since >= (self.config.timing.tick_us if open_cells else 10 * self.config.timing.tick_us)
 
     def _check_topics(self, topics: Mapping[str, Topic]) -> None:
         for source in self.sources:

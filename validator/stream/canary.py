@@ -64,7 +64,7 @@ def canary_of(config: Config, *, now_us: Callable[[], int], say: Callable[[str],
     """The canary of a run; None if none is configured."""
     if config.canary is None:
         return None
-    owner, every_us = f"{config.pipeline}@{now_us()}", config.canary.every
+    owner, every_us = f"{config.pipeline}@{now_us()}", config.canary.every_us
     writer = CanaryWriter(config, lambda number: Round(number, every_us, owner), now_us=now_us, say=say)
     return CanaryWatch(config, writer, now_us=now_us, say=say)
 
@@ -78,13 +78,13 @@ class CanaryWatch:
         assert config.canary is not None
         self._canary = config.canary
         self._rules = Rules(
-            oracle=canary_oracle(self._canary.every),
-            overdue_after_us=config.timing.overdue_after,
-            missing_after_us=config.timing.missing_after,
+            oracle=canary_oracle(self._canary.every_us),
+            overdue_after_us=config.timing.overdue_after_us,
+            missing_after_us=config.timing.missing_after_us,
             collapse=any(entry.duplicates == "collapse" for entry in config.inputs),
         )
-        self._time_rules = TimeRules(max_disorder_us=0, idle_after_us=config.timing.idle_after)
-        self._due = CanaryRules(config.timing.missing_after, self._canary.found_within, self._canary.every)
+        self._time_rules = TimeRules(max_disorder_us=0, idle_after_us=config.timing.idle_after_us)
+        self._due = CanaryRules(config.timing.missing_after_us, self._canary.found_within_us, self._canary.every_us)
         self._recall = Recall(self._due, began_us=now_us())
         self._now_us = now_us
         self._say = say
@@ -261,7 +261,7 @@ class CanaryWatch:
     def _forget_old(self, at_us: int) -> None:
         """Drop the cells of rounds that were due, and of foreign records on the topics."""
         cells = self._judging.cells
-        old = cells["first_seen_us"] < at_us - self._due.due_after_us - self._canary.every
+        old = cells["first_seen_us"] < at_us - self._due.due_after_us - self._canary.every_us
         if self._judging.judged is None or not old.any():
             return
         self._judging.retire(old, -1, CellTotals.empty())

@@ -39,7 +39,7 @@ class CanaryWriter:
     ) -> None:
         """``round_of``: number of a round -> the round."""
         assert config.canary is not None
-        self._canary, self._missing_after_us = config.canary, config.timing.missing_after
+        self._canary, self._missing_after_us = config.canary, config.timing.missing_after_us
         ours = {
             "client.id": "streamproof-canary",
             # A retried record must not be written twice: it would be a violation that the canary does not know of.
@@ -90,7 +90,7 @@ class CanaryWriter:
             self._thread.join(5 * _POLL_SECONDS)
 
     def _run(self) -> None:
-        every_us, last = self._canary.every, 0
+        every_us, last = self._canary.every_us, 0
         while not self._stop.is_set():
             now_us = self._now_us()
             number = now_us // every_us

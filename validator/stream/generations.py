@@ -174,12 +174,12 @@ class Generations:
             is_once=self._once,
             ledger=read_ledger(self._state, self._say) if config.faults is not None else None,
             # A loss during a fault is confirmed only `missing_after` after the closing of its window.
-            expects_within_us=config.measures.give_up_after
+            expects_within_us=config.measures.give_up_after_us
             + config.oracle.span_us
-            + config.timing.max_disorder
-            + config.timing.allowed_lateness
-            + config.timing.idle_after
-            + config.timing.missing_after,
+            + config.timing.max_disorder_us
+            + config.timing.allowed_lateness_us
+            + config.timing.idle_after_us
+            + config.timing.missing_after_us,
         )
         restore_record(self._tables, record)
         follow_acknowledged(self._tables, record, self._acknowledged.read())
@@ -381,7 +381,7 @@ class Generations:
             frame,
             runner,
             once=self._once,
-            trigger_us=config.spark.trigger,
+            trigger_us=config.spark.trigger_us,
             stop=self._stop,
             meanwhile=self._meanwhile,
         )
@@ -558,7 +558,7 @@ class Generations:
     def _why_blind(self) -> str | None:
         """Return why nothing vouches for the pipeline now: no batch was completed for `timing.blind_after`. None while
         batches are completed, and in a run with `--once`, whose end says what it read."""
-        blind_after_us = self._config.timing.blind_after
+        blind_after_us = self._config.timing.blind_after_us
         silent_us = round((time.monotonic() - self._seen_at) * 1e6)
         if self._once or silent_us < blind_after_us:
             return None
@@ -600,8 +600,8 @@ class Generations:
 def _rules_of(config: Config) -> Rules:
     return Rules(
         oracle=config.oracle,
-        overdue_after_us=config.timing.overdue_after,
-        missing_after_us=config.timing.missing_after,
+        overdue_after_us=config.timing.overdue_after_us,
+        missing_after_us=config.timing.missing_after_us,
         collapse=config.drops_repeats,
         drops_late=config.timing.late_policy == "drop",
         reports_unconsumed=config.engine.consumer_group is not None,

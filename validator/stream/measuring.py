@@ -108,14 +108,14 @@ def rules_of(config: Config) -> CostRules:
     measures = config.measures
     return CostRules(
         latency=measures.latency,
-        warm_up_seconds=second_after(measures.warm_up),
-        control_seconds_least=second_after(measures.control_least),
-        control_seconds_most=second_after(measures.control_most),
-        give_up_seconds=second_after(measures.give_up_after),
+        warm_up_seconds=second_after(measures.warm_up_us),
+        control_seconds_least=second_after(measures.control_least_us),
+        control_seconds_most=second_after(measures.control_most_us),
+        give_up_seconds=second_after(measures.give_up_after_us),
         detector=Detector(
-            moving_seconds=second_after(measures.moving_rate),
+            moving_seconds=second_after(measures.moving_rate_us),
             band_ratio=measures.band_ratio,
-            stable_seconds=second_after(measures.stable_for),
+            stable_seconds=second_after(measures.stable_for_us),
         ),
     )
 
@@ -145,7 +145,7 @@ def measured(config: Config, progress: IngestProgress, record: RunRecord) -> Mea
     """
     if record.ledger is None:
         return Measured()
-    until_us = known_until_us(progress, config.timing.clock_skew)
+    until_us = known_until_us(progress, config.timing.clock_skew_us)
     found, costs = record.ledger.measure(record.faults, rules_of(config), until_us=until_us)
     return Measured(
         _published(found, record),

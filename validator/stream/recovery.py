@@ -137,7 +137,7 @@ def take_over(tables: StateTables) -> None:
 def time_rules_of(config: Config) -> TimeRules:
     """Return the times of a configuration that frontiers need."""
     timing = config.timing
-    return TimeRules(timing.max_disorder, timing.idle_after, timing.allowed_lateness)
+    return TimeRules(timing.max_disorder_us, timing.idle_after_us, timing.allowed_lateness_us)
 
 
 def recover(tables: StateTables, rules: TimeRules, oracle: Oracle, saved: SavedCells | None = None) -> Recovered:

@@ -372,7 +372,7 @@ def _watermark_clause(config: Config, progress: IngestProgress) -> str:
     return (
         f"; {names}{others} {'has' if len(empty) == 1 else 'have'} no record, so the input watermark waits for an "
         "event there; after timing.idle_after "
-        f"({format_duration(config.timing.idle_after)}), an event in another partition is enough"
+        f"({format_duration(config.timing.idle_after_us)}), an event in another partition is enough"
     )
 
 
@@ -426,7 +426,7 @@ def _absence_doubts(config: Config, progress: IngestProgress, record: RunRecord,
             Doubt(
                 f"an open transaction on an output, late or rejected topic may have held back the answers to "
                 f"{plural(sums.blocked_overdue, 'event')} for more than "
-                f"{format_duration(config.timing.missing_after)}, since {rfc3339(sums.blocked_due_us)}",
+                f"{format_duration(config.timing.missing_after_us)}, since {rfc3339(sums.blocked_due_us)}",
                 FORBID_LOSS,
             )
         )
@@ -514,7 +514,7 @@ def _group_doubts(config: Config, progress: IngestProgress, record: RunRecord, s
     if sums.unconsumed_overdue:
         sentence = (
             f"{plural(sums.unconsumed_overdue, *_EVENTS_HAVE)} not been consumed {by_group} for more than "
-            f"{format_duration(config.timing.missing_after)}, since {rfc3339(sums.unconsumed_due_us)}"
+            f"{format_duration(config.timing.missing_after_us)}, since {rfc3339(sums.unconsumed_due_us)}"
         )
         return [Doubt(sentence + _group_problem(progress), FORBID_LOSS)]
     return []

@@ -45,7 +45,7 @@ def adopt(tables: StateTables, config: Config) -> tuple[str, ...]:
             for partition, frontier in progress.frontiers.items()
         }
         after = replace(progress, batch=progress.batch + 1, frontiers=began)
-        retention = config.state.retention
+        retention = config.state.retention_us
         # Suspected violations of retired cells may be explained by the topic's records, but are not judged again.
         retired = found.retired.with_proven(_confirmed_of_retired(tables, found.cells))
         marks = [reread_mark(again), *([retired.to_mark()] if retired != found.retired else [])]

@@ -89,7 +89,7 @@ def planning_frame(
 
 
 def _reader(source: Source, config: Config, id_type: str) -> Reader:
-    slack = config.timing.max_disorder + config.timing.allowed_lateness
+    slack = config.timing.max_disorder_us + config.timing.allowed_lateness_us
     oracle, spaces = config.oracle, config.oracle.spaces(config.inputs)
     entry = source.configured
     if isinstance(entry, Output):
@@ -101,7 +101,7 @@ def _reader(source: Source, config: Config, id_type: str) -> Reader:
 def _reader_of_canary(entry: Input | Output | Late, config: Config, id_type: str) -> Reader:
     """A reader like the pipeline's, with the windows of the canary's rounds."""
     assert config.canary is not None, "only a canary that is configured has sources"
-    oracle = canary_oracle(config.canary.every)
+    oracle = canary_oracle(config.canary.every_us)
     if isinstance(entry, Output):
         return result_reader(entry, oracle, id_type)
     return event_reader(entry, oracle, 0, id_type)

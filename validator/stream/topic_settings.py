@@ -42,7 +42,7 @@ def warnings(config: Config, topics: Iterable[str], settings: Mapping[str, Topic
     ``settings``: those that the sidecar may read, by topic.
     """
     timing = config.timing
-    proven_after_us = timing.missing_after + timing.max_disorder + timing.allowed_lateness
+    proven_after_us = timing.missing_after_us + timing.max_disorder_us + timing.allowed_lateness_us
     for topic in sorted(set(topics)):
         found = settings.get(topic)
         sentences = [_UNREADABLE] if found is None else _of(found, proven_after_us)
