@@ -272,7 +272,7 @@ class _SyntheticSidecar:
     @property
     def settled(self) -> int:
         """The number of cells that have left memory."""
-        return self._runner.judging.settled.sums.cells_settled
+        return self._runner.judging.evicted.sums.cells_settled
 
     @property
     def in_memory(self) -> int:

@@ -16,7 +16,7 @@ __all__ = ["pipeline", "spark"]
 pytestmark = [pytest.mark.timeout(600)]
 
 KEYS = 5_000
-"""Enough settled cells for a removal from memory (`SETTLED_AT_ONCE`)."""
+"""Enough settled cells for a removal from memory (`EVICTED_AT_ONCE`)."""
 
 
 def judged(run: Run) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def test_records_of_settled_cells_are_judged_the_same_after_a_restart(pipeline: 
     time_rules = time_rules_of(config)
     saved = saved_cells(pipeline.state("saved"), _rules_of(config), time_rules)
     assert isinstance(saved, SavedCells)
-    assert saved.settled.sums.cells_seen == KEYS
+    assert saved.evicted.sums.cells_seen == KEYS
 
     shutil.copytree(pipeline.state("saved"), pipeline.state("folded"))
     (pipeline.state("folded") / FILE).unlink()

@@ -147,14 +147,14 @@ class Run:
         facts: Sequence[pa.Table],
         tables: StateTables,
         *,
-        settle_at: int | None = None,
+        evict_at: int | None = None,
         saver: Saver | None = None,
         retention_us: int = RETENTION_US,
     ) -> None:
-        """``settle_at``: as in `Judging`; by default no cell leaves memory, so that every cell can be compared.
+        """``evict_at``: as in `Judging`; by default no cell leaves memory, so that every cell can be compared.
         ``saver``: writes the memory image for the next process."""
         self.case = case
-        self._settle_at, self._saver = settle_at, saver
+        self._evict_at, self._saver = evict_at, saver
         self.tables = tables
         self.instants: list[Instant] = []
         self.folded_from: list[int] = []
@@ -193,11 +193,11 @@ class Run:
         rules, time_rules = self.case.rules, time_rules_of(self.case)
         saved = saved_cells(self._saver.state, rules, time_rules) if self._saver is not None else None
         assert not isinstance(saved, str), saved
-        saved_cells_seen = None if saved is None else saved.settled.sums.cells_seen
+        saved_cells_seen = None if saved is None else saved.evicted.sums.cells_seen
         found = recover(self.tables, time_rules, rules.oracle, saved)
         self.folded_from.append(found.folded_from)
         if saved_cells_seen is not None and found.folded_from:
-            self.recalled += saved_cells_seen - found.settled.sums.cells_seen
+            self.recalled += saved_cells_seen - found.evicted.sums.cells_seen
         self.record = self._new_record()
         restore_record(self.tables, self.record)
         self.judging = self._judging(found.progress.batch + 1, found)
@@ -262,8 +262,8 @@ class Run:
     def _judging(self, first_batch: int, found: Recovered | None = None) -> Judging:
         known = KnownFacts(self.tables, first_batch=first_batch, room_bytes=self.room_bytes)
         if found is None:
-            return Judging(known, self.case.rules, settle_at=self._settle_at)
-        return found.judging(known, self.case.rules, self._settle_at)
+            return Judging(known, self.case.rules, evict_at=self._evict_at)
+        return found.judging(known, self.case.rules, self._evict_at)
 
 
 def _configured(case: Case, retention_us: int) -> Config:
@@ -345,7 +345,7 @@ def as_if_all_were_judged(judging: Judging, judged: CoreJudged) -> None:
     assert replace(kept, unconsumed_due_us=None, blocked_due_us=None) == replace(
         recount, unconsumed_due_us=None, blocked_due_us=None
     ), "totals"
-    in_memory = kept.with_retired(judging.retired.plus(judging.settled.sums))
+    in_memory = kept.with_retired(judging.retired.plus(judging.evicted.sums))
     assert (judging.sums.counts, judging.sums.cells_seen) == (in_memory.counts, in_memory.cells_seen)
     assert (judging.sums.unconsumed_due_us, judging.sums.blocked_due_us) == (
         recount.unconsumed_due_us,

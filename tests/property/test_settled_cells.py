@@ -85,7 +85,7 @@ def test_settled_cells_outside_memory_change_no_verdict(tmp_path: Path, capsys: 
     left = steps = sampled = refuted = 0
     for number, it in enumerate(judged.cases):
         stays = Run(it, judged.facts[number], MemoryTables())
-        leaves = (_Forgetful if number % 2 else Run)(it, judged.facts[number], MemoryTables(), settle_at=1)
+        leaves = (_Forgetful if number % 2 else Run)(it, judged.facts[number], MemoryTables(), evict_at=1)
         killed_after = rng.randrange(len(it.history.steps)) if number % 4 == 0 else None
         for step in range(len(it.history.steps)):
             stays.take(step)
@@ -124,7 +124,7 @@ def test_a_restart_from_saved_cells_equals_a_fold_of_all_facts(
         state.mkdir()
         folds = Run(it, judged.facts[number], MemoryTables())
         saver = Saver(state, it.rules, time_rules_of(it))
-        saves = _Forgetful(it, judged.facts[number], MemoryTables(), settle_at=1, saver=saver)
+        saves = _Forgetful(it, judged.facts[number], MemoryTables(), evict_at=1, saver=saver)
         restarted = False
         for step in range(len(it.history.steps)):
             folds.take(step)

@@ -159,7 +159,7 @@ def play(it: Case, retention_us: int, facts: Sequence[pa.Table], folder: Path, s
         it,
         facts,
         MemoryTables(folder / "other"),
-        settle_at=1 if saves else None,
+        evict_at=1 if saves else None,
         saver=Saver(folder / "other", it.rules, time_rules_of(it)) if saves else None,
         retention_us=retention_us,
     )

@@ -15,7 +15,7 @@ from tests.unit.reconcile_rows import fact, facts
 from validator.codecs.columns import UNDECODABLE, UNOWED
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
-from validator.core.settled import SETTLED_AT_ONCE
+from validator.core.evicted import EVICTED_AT_ONCE
 from validator.model.frontier import Lookup, PartitionId
 from validator.model.progress import IngestProgress
 from validator.model.snapshot import Snapshot
@@ -208,7 +208,7 @@ class FedRun:
             brokers=brokers,
             progress=progress,
             judging=found.judging(
-                KnownFacts(tables, first_batch=progress.batch + 1), rules, 1 if self.saves else SETTLED_AT_ONCE
+                KnownFacts(tables, first_batch=progress.batch + 1), rules, 1 if self.saves else EVICTED_AT_ONCE
             ),
             record=record,
             tables=tables,

@@ -16,7 +16,7 @@ import pytest
 from tests.unit import fed_run
 from tests.unit.fed_run import Fed, FedRun
 from tests.unit.reconcile_rows import MINUTE_US
-from validator.core.settled import SettledCells
+from validator.core.evicted import EvictedCells
 from validator.model.classes import Verdict
 from validator.model.coverage import Counting, Difference, RangeCount, differences_by
 from validator.model.snapshot import Snapshot
@@ -150,8 +150,8 @@ def test_a_settled_cell_that_is_not_subtracted_when_it_returns_is_found(
     run = run_of(tmp_path, _PlantedSaving)
     for number in range(3):
         step(run, number, after_us=10 * MINUTE_US)
-    assert not run.runner.judging.settled.is_empty
-    monkeypatch.setattr(SettledCells, "subtract", lambda *_: None)
+    assert not run.runner.judging.evicted.is_empty
+    monkeypatch.setattr(EvictedCells, "subtract", lambda *_: None)
     shown = step(run, 3, Fed(PAID, (0,), 0))
     assert len(shown.coverage_differences) == 2
 

@@ -114,7 +114,7 @@ def test_facts_of_a_filtered_event_stay_as_long_as_a_cell_that_has_it(run: FedRu
 
 
 def test_facts_of_a_filtered_event_stay_as_long_as_a_settled_cell_that_may_have_it(run: FedRun) -> None:
-    run.runner.judging.settle_at = 1
+    run.runner.judging.evict_at = 1
     soon = 3 * MINUTE_US
     run.feed([Fed(ORDERS, (2,), soon, "left", owed=False)])
     later(run, 9, 5)

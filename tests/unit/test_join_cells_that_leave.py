@@ -33,11 +33,11 @@ Row = dict[str, Any]
 
 
 class Core:
-    """A core that gets facts and watermarks by hand. ``settle_at``: as in `Judging`."""
+    """A core that gets facts and watermarks by hand. ``evict_at``: as in `Judging`."""
 
-    def __init__(self, settle_at: int | None) -> None:
+    def __init__(self, evict_at: int | None) -> None:
         self._tables = MemoryTables()
-        self.judging = Judging(KnownFacts(self._tables, first_batch=0), RULES, settle_at=settle_at)
+        self.judging = Judging(KnownFacts(self._tables, first_batch=0), RULES, evict_at=evict_at)
         self._batch = -1
 
     def take(self, at_s: int, rows: Sequence[Row], watermark_s: int, settled: int = 0) -> dict[str, Any]:
@@ -94,18 +94,18 @@ STEPS: tuple[tuple[int, list[Row], int], ...] = (
 """Time in seconds, facts, watermark in seconds."""
 
 
-@pytest.mark.parametrize("settle_at", [None, 1], ids=["stays", "leaves"])
-def test_a_result_that_makes_partners_owed_gives_them_the_time_since_the_closing(settle_at: int | None) -> None:
-    core = Core(settle_at)
+@pytest.mark.parametrize("evict_at", [None, 1], ids=["stays", "leaves"])
+def test_a_result_that_makes_partners_owed_gives_them_the_time_since_the_closing(evict_at: int | None) -> None:
+    core = Core(evict_at)
     found = [core.take(*step) for step in STEPS]
     assert all(one["changed"] == [] for one in found)
     assert found[-2]["counts"]["overdue"] == 2
     assert found[-1]["counts"]["processed"] == 4
 
 
-@pytest.mark.parametrize("settle_at", [None, 1], ids=["stays", "leaves"])
-def test_partners_are_owed_once_the_records_are_settled_that_made_their_events_doubtful(settle_at: int | None) -> None:
-    core = Core(settle_at)
+@pytest.mark.parametrize("evict_at", [None, 1], ids=["stays", "leaves"])
+def test_partners_are_owed_once_the_records_are_settled_that_made_their_events_doubtful(evict_at: int | None) -> None:
+    core = Core(evict_at)
     core.take(0, [unreadable("click"), unreadable("update"), event("click", 1, 1), event("update", 1, 1)], 0)
     for at_s in (60, 91, 100):
         assert core.take(at_s, [], 60)["changed"] == []

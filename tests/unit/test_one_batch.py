@@ -426,7 +426,7 @@ def test_a_kill_during_retirement_changes_no_total(
 ) -> None:
     def begun(folder: str) -> FedRun:
         run = FedRun(tmp_path / folder, ("state.retention=1h",))
-        run.runner.judging.settle_at = 1 if settles else None
+        run.runner.judging.evict_at = 1 if settles else None
         for number in range(len(HISTORY)):
             played(run, number)
         return run

@@ -37,7 +37,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FedRun:
     """A run that has saved after its third batch. Two windows had closed by then."""
     monkeypatch.setattr(FedRun, "saves", True)
     run = FedRun(tmp_path / "state")
-    run.runner.judging.settle_at = 1
+    run.runner.judging.evict_at = 1
     for number in range(3):
         window = 2 * number * MINUTE_US
         run.feed([Fed("click", (number,), window), Fed("output", (number,), window)], after_us=MINUTE_US)
@@ -51,7 +51,7 @@ def shown(run: FedRun) -> tuple[object, ...]:
 
 
 def test_a_start_folds_later_facts_only(run: FedRun) -> None:
-    assert run.runner.judging.settled.sums.cells_settled == 2
+    assert run.runner.judging.evicted.sums.cells_settled == 2
     run.saves = False
     run.feed([Fed("click", (7,), 6 * MINUTE_US)])
     run.saves = True
@@ -193,7 +193,7 @@ def test_a_record_of_a_cell_saved_as_settled_is_judged_with_its_older_facts(
     for saves in (False, True):
         monkeypatch.setattr(FedRun, "saves", saves)
         run = FedRun(tmp_path / str(saves), settings)
-        run.runner.judging.settle_at = 1
+        run.runner.judging.evict_at = 1
         for number in range(3):
             window = 2 * number * MINUTE_US
             run.feed([Fed("click", (number,), window), Fed("output", (number,), window)], after_us=MINUTE_US)

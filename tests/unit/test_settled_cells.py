@@ -16,7 +16,7 @@ from validator.model.frontier import RunEnd
 def test_a_cell_closed_by_the_end_of_a_run_hides_nothing_after_retention(tmp_path: Path) -> None:
     """The watermark has not passed the cell's window, which is far in the future. A `--once` run judged the cell."""
     run = Run(tmp_path / "state")
-    run.judging.settle_at = 1
+    run.judging.evict_at = 1
     far_us, at = WATERMARK_US * 2, START_US
     both = [fact(side, [1], batch=0, lookup_us=at, window_us=far_us, key="far") for side in ("input", "output")]
     run.batch(at, *both)
@@ -36,18 +36,18 @@ def test_a_cell_closed_by_the_end_of_a_run_hides_nothing_after_retention(tmp_pat
 def test_a_settled_cell_still_dates_the_close_of_the_previous_window(tmp_path: Path) -> None:
     """A late result is measured from the first event after its window, whichever cell has that event."""
     latencies = []
-    for settle_at in (None, 1):
-        run = Run(tmp_path / f"state-{settle_at}")
-        run.judging.settle_at = settle_at
+    for evict_at in (None, 1):
+        run = Run(tmp_path / f"state-{evict_at}")
+        run.judging.evict_at = evict_at
         at = START_US
         run.batch(at, fact("input", [1], batch=0, lookup_us=at, key="slow"))
         answered = [fact(side, [2], batch=1, lookup_us=at + 10, window_us=MINUTE_US) for side in ("input", "output")]
         run.batch(at + 10, *answered)
         late = at + 5 * MINUTE_US
         run.batch(late, fact("input", [3], batch=2, lookup_us=late, window_us=5 * MINUTE_US))
-        assert len(run.judging.cells) == (3 if settle_at is None else 2)
+        assert len(run.judging.cells) == (3 if evict_at is None else 2)
         result = fact("output", [1], batch=3, lookup_us=late + 1, key="slow")
         run.batch(late + 1, result)
-        rows = latency_buckets(facts(result), run.judging.cells, run.judging.settled.opened_us())
+        rows = latency_buckets(facts(result), run.judging.cells, run.judging.evicted.opened_us())
         latencies.append([row["sum_us"] for row in rows if row["definition"] == "window_close"])
     assert latencies == [[late + 1 - (START_US + 10)]] * 2

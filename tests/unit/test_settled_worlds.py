@@ -52,14 +52,14 @@ class Batch:
 
 
 class WorldRun(Run):
-    """A state in which settled cells stay in memory (``settle_at`` None) or leave it."""
+    """A state in which settled cells stay in memory (``evict_at`` None) or leave it."""
 
-    def __init__(self, tables: StateTables, rules: Rules, settle_at: int | None) -> None:
+    def __init__(self, tables: StateTables, rules: Rules, evict_at: int | None) -> None:
         super().__init__(tables.state)
         self.tables = tables
         # Reads all facts from the table, even the newest ones.
-        known = KnownFacts(tables, first_batch=0, room_bytes=BYTES_KEPT if settle_at is None else 0)
-        self.judging = Judging(known, rules, settle_at=settle_at)
+        known = KnownFacts(tables, first_batch=0, room_bytes=BYTES_KEPT if evict_at is None else 0)
+        self.judging = Judging(known, rules, evict_at=evict_at)
 
     def read(self, batch: Batch) -> dict[str, Any]:
         """The totals after a batch, except for what only this batch changed."""
@@ -160,13 +160,13 @@ def differences(seed: int, stays: WorldRun, leaves: WorldRun, world: World, *, r
 def reloaded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of cells judged at each return of settled cells."""
     found: list[int] = []
-    judge_settled = Judging.judge_settled
+    judge_evicted = Judging.judge_evicted
 
     def counted(self: Judging, *arguments: Any) -> None:
         found.append(len(self.cells))
-        judge_settled(self, *arguments)
+        judge_evicted(self, *arguments)
 
-    monkeypatch.setattr(Judging, "judge_settled", counted)
+    monkeypatch.setattr(Judging, "judge_evicted", counted)
     return found
 
 
@@ -174,7 +174,7 @@ def test_reloaded_cells_equal_the_settled_ones(reloaded: list[int]) -> None:
     found = []
     for seed in seeds(WORLDS):
         world = World(seed)
-        runs = [WorldRun(MemoryTables(), world.rules, settle_at) for settle_at in (None, 1)]
+        runs = [WorldRun(MemoryTables(), world.rules, evict_at) for evict_at in (None, 1)]
         found += differences(seed, runs[0], runs[1], world, retires=False)
     assert found == []
     assert not IS_STANDING or (sum(reloaded) > scaled(WORLDS))
@@ -215,13 +215,13 @@ def landed(rows: Iterable[Mapping[str, Any]], *, collapse: bool) -> dict[str, tu
     return found
 
 
-@pytest.mark.parametrize("settle_at", [None, full(1)])
-def test_the_counts_of_outputs_are_those_of_a_definition_record_by_record(settle_at: int | None) -> None:
+@pytest.mark.parametrize("evict_at", [None, full(1)])
+def test_the_counts_of_outputs_are_those_of_a_definition_record_by_record(evict_at: int | None) -> None:
     differences, compared, several = [], 0, 0
     for seed in range(8):
         world = World(2_000 + seed)
         world.oracle.reading(Reads(several_outputs=True))
-        run, rows = WorldRun(MemoryTables(), world.rules, settle_at), list[dict[str, Any]]()
+        run, rows = WorldRun(MemoryTables(), world.rules, evict_at), list[dict[str, Any]]()
         for step in range(world.rng.randint(15, 40)):
             batch = world.batch()
             rows += batch.rows

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.core.cell_states import CellStates, changes_all_verdicts, totals_of, with_earliest_due
-from validator.core.settled import SETTLED_AT_ONCE, SettledCells
+from validator.core.evicted import EVICTED_AT_ONCE, EvictedCells
 from validator.core.suspicion import Suspicion
 from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, nullable
@@ -174,12 +174,12 @@ class _FactsBefore:
 class RetirementEffect:
     """The effect of a retirement.
 
-    ``settled``: totals of the retired settled cells. ``horizon_us``: later records of cells that start before it are
-    out of scope; None if nothing is retired. ``lateness_from_us``: remaining cells need lateness only for window ends
-    after this.
+    ``evicted``: totals of the retired cells that had left memory. ``horizon_us``: later records of cells that start
+    before it are out of scope; None if nothing is retired. ``lateness_from_us``: remaining cells need lateness only for
+    window ends after this.
     """
 
-    settled: CellTotals
+    evicted: CellTotals
     horizon_us: int | None
     lateness_from_us: int
 
@@ -208,7 +208,7 @@ class Judging:
     - ``suspected``: violation classes that the last batch does not confirm. ``withdrawn``: those whose confirmed
       violations it retracts. ``lookup_us``: its instant.
     - ``sums``: totals after the last batch; retention may have retired some of the cells since.
-    - ``settle_at``: number of settled cells that leave memory together; None: they stay.
+    - ``evict_at``: number of settled cells that leave memory together; None: they stay.
     - ``watermark_steps``: (watermark, instant at which it was reached), rising.
     - ``run_ends``: (instant, assumption) of the ends of runs that found the pipeline at rest.
     - ``horizon_us``: cells that begin before it are out of scope.
@@ -233,8 +233,8 @@ class Judging:
     _clock: Clock | None = None
     _partition_offsets: Mapping[TopicPartition, PartitionOffsets] = field(default_factory=dict)
     _unknown: UnknownIds = field(default_factory=UnknownIds)
-    settle_at: int | None = SETTLED_AT_ONCE
-    settled: SettledCells = field(default_factory=SettledCells)
+    evict_at: int | None = EVICTED_AT_ONCE
+    evicted: EvictedCells = field(default_factory=EvictedCells)
 
     def __post_init__(self) -> None:
         if cast("Cells | None", self.cells) is None:
@@ -287,8 +287,8 @@ class Judging:
         touched = [np.empty(0, dtype=np.int64)]
         if facts is not None:
             topics = len(cells.inputs), len(cells.outputs)
-            if not self.settled.is_empty:
-                self.reload_settled(facts, clock, offsets, before_batch=int(ints(facts["batch"]).max(initial=0)))
+            if not self.evicted.is_empty:
+                self.reload_evicted(facts, clock, offsets, before_batch=int(ints(facts["batch"]).max(initial=0)))
             self.known.add(facts)
             # SEMANTICS 2.7: cells with an unknown id that an input has now are compared again.
             touched = [cells.absorb(facts), self._unknown.read(facts)]
@@ -315,7 +315,7 @@ class Judging:
         if cells.newest is not None:
             # SEMANTICS 2.16: a result can change the counts of other cells of its key.
             due[:] = True
-        sums = self._judge(np.flatnonzero(due), clock, offsets).with_retired(self.retired.plus(self.settled.sums))
+        sums = self._judge(np.flatnonzero(due), clock, offsets).with_retired(self.retired.plus(self.evicted.sums))
         # SEMANTICS 2.20, 4.24: both depend on the totals after this batch alone.
         suspected, withdrawn = suspects(sums), withdraws(sums)
         if (suspected, withdrawn) != (self.suspected, self.withdrawn):
@@ -431,7 +431,7 @@ class Judging:
     def is_overtaken_by(self, horizon_us: int | None) -> bool:
         """Return whether a new horizon puts settled cells that left memory out of scope. If so, all facts must be
         folded again."""
-        rises = horizon_us is not None and horizon_us > self.settled.oldest_start_us(-1)
+        rises = horizon_us is not None and horizon_us > self.evicted.oldest_start_us(-1)
         return rises and horizon_us != self.horizon_us
 
     def judge_recovered(self, progress: IngestProgress) -> None:
@@ -454,7 +454,7 @@ class Judging:
         self.cells.lateness.forget(self.retirement_effect(removed, through_epoch).lateness_from_us)
         self.cells.drop(removed)
         self._unknown.drop(removed)
-        self.settled.retire(through_epoch)
+        self.evicted.retire(through_epoch)
         # The next batch judges all remaining cells.
         self._clock = None
         self.retired = retired
@@ -462,10 +462,10 @@ class Judging:
     def retirement_effect(self, removed: Bools, through_epoch: int) -> RetirementEffect:
         """Return the effect of retiring the cells for which ``removed`` holds and the settled cells of the epochs up to
         ``through_epoch``."""
-        sums, newest_us = self.settled.through(through_epoch)
+        sums, newest_us = self.evicted.through(through_epoch)
         starts = self.cells.begins_us
         newest_us = max(newest_us, int(starts[removed].max(initial=ABSENT)))
-        stays_us = min(self.settled.oldest_start_us(through_epoch), int(starts[~removed].min(initial=NEVER)))
+        stays_us = min(self.evicted.oldest_start_us(through_epoch), int(starts[~removed].min(initial=NEVER)))
         if newest_us == ABSENT:
             return RetirementEffect(sums, None, ABSENT)
         return RetirementEffect(sums, newest_us + 1, min(newest_us + 1, stays_us))
@@ -496,7 +496,7 @@ class Judging:
     def _may_leave(self, cells: Columns, it: Judged) -> Bools:
         """Return which of ``cells`` have a verdict that, once it is stored, only new facts can change. ``it``: their
         verdicts."""
-        if self.settle_at is None or not self.rules.oracle.ends_are_known:
+        if self.evict_at is None or not self.rules.oracle.ends_are_known:
             return np.zeros(len(it.settled), dtype=np.bool_)
         # SEMANTICS 7.8: unconsumed events can become consumed, which changes what is due for other ids in a join.
         compared = it.compared & (it.outstanding == 0) & (not self.rules.reports_unconsumed)
@@ -521,10 +521,10 @@ class Judging:
 
     def _settle(self) -> None:
         """Remove cells from memory whose verdict is stored, and can be changed only by new facts."""
-        if self.settle_at is None or self._clock is None or self._clock.watermark_us is None:
+        if self.evict_at is None or self._clock is None or self._clock.watermark_us is None:
             return
         cells, size = self.cells, len(self.cell_states)
-        least = max(self.settle_at, size // _SETTLED_SHARE)
+        least = max(self.evict_at, size // _SETTLED_SHARE)
         removed = self.cell_states.may_leave[:size]
         if np.count_nonzero(removed) < least:
             return
@@ -535,26 +535,26 @@ class Judging:
             return
         for epoch in np.unique(cells["epoch"][removed]).tolist():
             of_epoch = np.flatnonzero(removed & (cells["epoch"] == epoch))
-            self.settled.add(cells, of_epoch, self.cell_states.sums(of_epoch))
+            self.evicted.add(cells, of_epoch, self.cell_states.sums(of_epoch))
         cells.drop(removed)
         self._unknown.drop(removed)
         self.cell_states.drop(removed)
 
-    def reload_settled(
+    def reload_evicted(
         self, facts: pa.Table, clock: Clock, offsets: Mapping[TopicPartition, PartitionOffsets], *, before_batch: int
     ) -> None:
         """Bring back the settled cells that have more facts among ``facts``, which are not folded yet.
         ``before_batch``: the first batch of which no fact is folded."""
         facts = contributing(facts.select(_CELL_COLUMNS))
         starts = ints(facts["window_start_us"])
-        recalled = self.settled.may_hold(starts, self.rules.oracle.ends_us(starts))
+        recalled = self.evicted.may_hold(starts, self.rules.oracle.ends_us(starts))
         recalled[recalled] = self.cells.rows_of_facts(facts.filter(pa.array(recalled))) < 0
         if not recalled.any():
             return
         wanted = CellIndex()
         wanted.add(starts[recalled], facts["key"].filter(pa.array(recalled)))
-        first = self.settled.first_batch(starts[recalled])
-        back = Judging(_FactsBefore(self.known, before_batch), self.rules, settle_at=None)
+        first = self.evicted.first_batch(starts[recalled])
+        back = Judging(_FactsBefore(self.known, before_batch), self.rules, evict_at=None)
         back.cells.lateness = self.cells.lateness
         for part in back.known.facts_to_fold(first, int(starts[recalled].min()), int(starts[recalled].max())):
             known = contributing(part)
@@ -565,9 +565,9 @@ class Judging:
         # SEMANTICS 7.8: they are judged as when they left memory: all inputs that may explain their answers had been
         # read.
         back.cells["closed_us"] = self._closed_us(back.cells, clock)
-        back.judge_settled(clock, offsets)
+        back.judge_evicted(clock, offsets)
         for epoch in np.unique(back.cells["epoch"]).tolist():
-            self.settled.subtract(epoch, back.sum_of(back.cells["epoch"] == epoch))
+            self.evicted.subtract(epoch, back.sum_of(back.cells["epoch"] == epoch))
         self.cells.adopt(back.cells)
 
     def _closed_us(self, cells: Columns, clock: Clock) -> Ints:
@@ -591,7 +591,7 @@ class Judging:
             closed = np.where(again, np.maximum(cells["closed_us"], self._closed_us(cells, clock)), cells["closed_us"])
             cells["closed_us"] = closed_with_its_events(cells, closed)
 
-    def judge_settled(self, clock: Clock, offsets: Mapping[TopicPartition, PartitionOffsets]) -> None:
+    def judge_evicted(self, clock: Clock, offsets: Mapping[TopicPartition, PartitionOffsets]) -> None:
         """Judge settled cells as when they were settled: all inputs count as read. Their verdicts count as stored."""
         read = replace(clock, inputs_us=NEVER - 1, inputs_held=False, run_end=RunEnd.NONE)
         judged = judge(self.cells, read, self.rules)

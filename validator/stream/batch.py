@@ -562,7 +562,7 @@ class BatchRunner:
         record_times = self.record.record_times
         resolution_us = record_times.batch_committed(self.progress)
         if facts is not None:
-            left = self.judging.settled.opened_us()
+            left = self.judging.evicted.opened_us()
             found = latency_buckets(facts, self.judging.cells, left, since_us=record_times.since_us)
             self.record.latency_measured(found, resolution_us)
 

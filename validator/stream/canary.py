@@ -240,7 +240,7 @@ class CanaryWatch:
         self._recall.forget()
 
     def _nothing_judged(self) -> Judging:
-        return Judging(KnownFacts(None, first_batch=0), self._rules, settle_at=None)
+        return Judging(KnownFacts(None, first_batch=0), self._rules, evict_at=None)
 
     def _on_record(self) -> dict[int, dict[str, dict[str, int]]]:
         """Number of a waiting round -> cell -> class -> contributions on record."""

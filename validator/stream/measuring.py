@@ -94,7 +94,7 @@ def catch_up(tables: StateTables, recovered: Recovered, record: RunRecord) -> No
         dates_all = not record.record_times.topics
         # Records read before the kill are not dated exactly enough for a latency.
         since_us = 0 if dates_all else progress.lookup_us
-        left = recovered.settled.opened_us()
+        left = recovered.evicted.opened_us()
         # All rows in one call: a batch is counted once, but its rows may be in several files.
         record.latency_measured(
             [row for part in parts for row in latency_buckets(part, recovered.cells, left, since_us=since_us)],

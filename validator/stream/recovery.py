@@ -19,8 +19,8 @@ import pyarrow.dataset as ds
 from deltalake.exceptions import DeltaError
 
 from validator.config.model import Config
+from validator.core.evicted import EVICTED_AT_ONCE, EvictedCells
 from validator.core.judging import Facts, Judging, new_cells, partition_offsets_of
-from validator.core.settled import SETTLED_AT_ONCE, SettledCells
 from validator.measure.expected import MINUTE_US
 from validator.measure.recent import oldest_minute
 from validator.model.arrays import ABSENT, NEVER, Ints, ints
@@ -97,7 +97,7 @@ def _translate_damage(tables: StateTables) -> Iterator[None]:
 class Recovered:
     """The recovered state. A state without facts has no progress and no cells.
 
-    ``settled``, ``watermark_steps``, ``run_ends``, ``horizon_us``: as in `Judging`. ``rereads``: topics that are read
+    ``evicted``, ``watermark_steps``, ``run_ends``, ``horizon_us``: as in `Judging`. ``rereads``: topics that are read
     again from their start. ``unexamined``: as in `RunRecord`. ``folded_from``: the first batch whose facts were folded.
     """
 
@@ -105,7 +105,7 @@ class Recovered:
     cells: Cells
     retired: Retired
     positions: Positions = field(default_factory=Positions)
-    settled: SettledCells = field(default_factory=SettledCells)
+    evicted: EvictedCells = field(default_factory=EvictedCells)
     watermark_steps: list[tuple[int, int]] = field(default_factory=list)
     run_ends: list[tuple[int, RunEnd]] = field(default_factory=list)
     horizon_us: int | None = None
@@ -113,7 +113,7 @@ class Recovered:
     unexamined: Found = field(default_factory=dict)
     folded_from: int = 0
 
-    def judging(self, known: Facts, rules: Rules, settle_at: int | None = SETTLED_AT_ONCE) -> Judging:
+    def judging(self, known: Facts, rules: Rules, evict_at: int | None = EVICTED_AT_ONCE) -> Judging:
         """The judging that continues from this state. ``known``: the facts of the state."""
         return Judging(
             known,
@@ -123,8 +123,8 @@ class Recovered:
             watermark_steps=self.watermark_steps,
             run_ends=self.run_ends,
             horizon_us=self.horizon_us,
-            settle_at=settle_at,
-            settled=self.settled,
+            evict_at=evict_at,
+            evicted=self.evicted,
         )
 
 
@@ -164,18 +164,18 @@ def _since(tables: StateTables, rules: TimeRules, saved: SavedCells) -> Recovere
     found = _folded(tables, rules, saved, newest, instants, marks)
     rises = found.progress.clock().horizon_us
     # If the horizon has passed settled cells, they are out of scope, and all cells have to be judged again.
-    overtaken = rises != saved.horizon_us and rises is not None and rises > saved.settled.oldest_start_us(-1)
+    overtaken = rises != saved.horizon_us and rises is not None and rises > saved.evicted.oldest_start_us(-1)
     return None if overtaken else found
 
 
-def _reload_settled(
+def _reload_evicted(
     tables: StateTables, saved: SavedCells, rules: Rules, later: pa.Table, progress: IngestProgress
 ) -> None:
     """Reload those settled cells of ``saved`` for which later batches have more facts."""
     known = KnownFacts(tables, first_batch=progress.batch + 1)
-    judging = Judging(known, rules, cells=saved.cells, settled=saved.settled)
+    judging = Judging(known, rules, cells=saved.cells, evicted=saved.evicted)
     offsets = partition_offsets_of(progress, reports_unconsumed=rules.reports_unconsumed)
-    judging.reload_settled(later, progress.clock(), offsets, before_batch=saved.batch + 1)
+    judging.reload_evicted(later, progress.clock(), offsets, before_batch=saved.batch + 1)
 
 
 def _undoes(mark: str) -> bool:
@@ -232,7 +232,7 @@ def _folded(
         of_last.append(facts.filter(pa.array(ints(facts["batch"]) == last)))
         later = without_void(facts.filter(pa.array(ints(facts["batch"]) > saved.batch)), rereads)
         if saved.rules is not None:
-            _reload_settled(tables, saved, saved.rules, later, before)
+            _reload_evicted(tables, saved, saved.rules, later, before)
         unexamined.add(not_examined, later)
         cells.absorb(positions.unsettled(later))
     progress = before.with_facts(summaries(pa.concat_tables(of_last)) if of_last else [])
@@ -248,7 +248,7 @@ def _folded(
         cells,
         retired,
         positions,
-        settled=saved.settled,
+        evicted=saved.evicted,
         watermark_steps=steps,
         run_ends=run_ends,
         horizon_us=saved.horizon_us,

@@ -168,7 +168,7 @@ def droppable(judging: Judging, progress: IngestProgress, retention_us: int, abs
     through, through_us = last_droppable(progress, retention_us, absent), _read_through_us(progress, absent)
     for epoch in _undecided_epochs(judging, progress, through):
         patience_us = judging.rules.missing_after_us + _PATIENCE * retention_us
-        if through_us is None or judging.settled.due_us(epoch)[epoch] > through_us - patience_us:
+        if through_us is None or judging.evicted.due_us(epoch)[epoch] > through_us - patience_us:
             return epoch - 1
     return through
 
@@ -177,7 +177,7 @@ def _undecided_epochs(judging: Judging, progress: IngestProgress, through_epoch:
     """The epochs up to ``through_epoch`` with settled cells whose results are not read through yet (see `_decided`)."""
     clock = progress.clock()
     decided_us = clock.due_through_us(clock.outputs_us, judging.rules.missing_after_us)
-    found = judging.settled.due_us(through_epoch)
+    found = judging.evicted.due_us(through_epoch)
     return [epoch for epoch, due_us in found.items() if decided_us is None or due_us > decided_us]
 
 
@@ -213,7 +213,7 @@ def plan(
     known = None if positions is None else positions.to_json(progress.batch + 1)
     of_cells_left = removed & ~decided if cells.non_cells is None else removed & ~decided & ~cells.non_cells
     undecided = int(np.count_nonzero(of_cells_left))
-    undecided += judging.settled.seen_in(_undecided_epochs(judging, progress, through))
+    undecided += judging.evicted.seen_in(_undecided_epochs(judging, progress, through))
     leaving = replace(judging.sum_of(removed, unprovable), cells_undecided=undecided)
     # Remaining rows are written to their cell's newest epoch, so that all facts of a cell are dropped together. A part
     # of them would look like a loss to the next start.
@@ -253,7 +253,7 @@ def plan(
     if horizon_us is not None:
         retirements = (*retirements, Retirement(progress.lookup_us, horizon_us))
         retirements = _bounded_retirements(retirements, judging, ~removed)
-    new = Retired(retired.sums.plus(leaving).plus(effect.settled), through, retirements, known)
+    new = Retired(retired.sums.plus(leaving).plus(effect.evicted), through, retirements, known)
     return Plan(new, pa.concat_tables(carried), removed, newest_batch)
 
 
@@ -304,14 +304,14 @@ def _kept_in(
     """
     rows = judging.cells.rows_of_facts(facts)
     here = rows >= 0
-    found = judging.settled.epochs_of(facts, through)
+    found = judging.evicted.epochs_of(facts, through)
     found[here] = np.where(removed[rows[here]], ABSENT, epochs[rows[here]])
     alone = ~here & (found == ABSENT) & (ints(facts["status"]) == UNOWED)
     if alone.any():
         starts = ints(facts["window_start_us"], 0)[alone]
         ends, passed_us = judging.rules.oracle.ends_us(starts), progress.watermark_us
         is_open = np.full(len(ends), True) if passed_us is None else ends > passed_us
-        found[alone] = np.where(is_open, now, judging.settled.epochs_at(starts, through))
+        found[alone] = np.where(is_open, now, judging.evicted.epochs_at(starts, through))
     return found
 
 

@@ -19,8 +19,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 import validator
+from validator.core.evicted import EvictedCells
 from validator.core.judging import Judging, new_cells
-from validator.core.settled import SettledCells
 from validator.model.coverage import Difference
 from validator.model.frontier import Outages, PartitionId, RunEnd
 from validator.model.progress import IngestProgress, TimeRules
@@ -47,7 +47,7 @@ _DAMAGED: Final = (pa.ArrowException, ValueError, KeyError, TypeError, EOFError,
 class SavedCells:
     """The cells after batch ``batch`` with lookup instant ``lookup_us``, as folding all facts up to it would give them.
 
-    ``settled``: the settled cells that have left memory. ``rules``: the rules by which they were judged; None if
+    ``evicted``: the settled cells that have left memory. ``rules``: the rules by which they were judged; None if
     nothing is saved. ``watermark_steps``, ``run_ends``, ``horizon_us``: as in `Judging`. ``replaced``, ``cut_back``,
     ``faults_topics``, ``former_ids``, ``outages``, ``differences``: as in `IngestProgress`. ``rereads``: those
     decisions to read a topic again that ``cells`` takes into account. ``unexamined``: as in `RunRecord`.
@@ -61,7 +61,7 @@ class SavedCells:
     rules: Rules | None = None
     batch: int = -1
     lookup_us: int = 0
-    settled: SettledCells = field(default_factory=SettledCells)
+    evicted: EvictedCells = field(default_factory=EvictedCells)
     watermark_steps: list[tuple[int, int]] = field(default_factory=list)
     run_ends: list[tuple[int, RunEnd]] = field(default_factory=list)
     horizon_us: int | None = None
@@ -121,12 +121,12 @@ class Saver:
         self, judging: Judging, progress: IngestProgress, retired: Retired, positions: Positions, unexamined: Found
     ) -> None:
         judging.evict_settled()
-        cells, (settled, starts, older) = judging.cells, judging.settled.to_tables()
+        cells, (evicted, starts, older) = judging.cells, judging.evicted.to_tables()
         plain = {
             "made_by": _made_by(self.rules, self.time_rules),
             "batch": progress.batch,
             "lookup_us": progress.lookup_us,
-            "settled": settled,
+            "settled": evicted,
             "passed": judging.watermark_steps,
             "rests": [(instant, run_end.value) for instant, run_end in judging.run_ends],
             "horizon_us": judging.horizon_us,
@@ -190,7 +190,7 @@ def _saved(body: memoryview, rules: Rules, time_rules: TimeRules) -> SavedCells 
         batch=plain["batch"],
         lookup_us=plain["lookup_us"],
         cells=cells,
-        settled=SettledCells.from_tables(plain["settled"], starts, older),
+        evicted=EvictedCells.from_tables(plain["settled"], starts, older),
         watermark_steps=[(mark_us, instant_us) for mark_us, instant_us in plain["passed"]],
         run_ends=[(instant_us, RunEnd(run_end)) for instant_us, run_end in plain["rests"]],
         horizon_us=plain["horizon_us"],

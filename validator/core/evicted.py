@@ -24,7 +24,7 @@ from validator.reconcile.judge import due_base
 
 _STARTS: Final = pa.schema([(name, pa.int64()) for name in ("epoch", "start_us", "first_batch", "opened_us")])
 _OLDER: Final = pa.schema([("epoch", pa.int64()), ("start_us", pa.int64()), ("key", pa.large_string())])
-SETTLED_AT_ONCE: Final = 4_096
+EVICTED_AT_ONCE: Final = 4_096
 """Least number of settled cells that leave memory together. The index of the remaining cells is rebuilt each time."""
 
 
@@ -47,7 +47,7 @@ class _Epoch:
     older: CellIndex = field(default_factory=CellIndex)
 
 
-class SettledCells:
+class EvictedCells:
     """The settled cells without their facts."""
 
     def __init__(self) -> None:
