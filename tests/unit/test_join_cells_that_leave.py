@@ -44,7 +44,7 @@ class Core:
         """Judge a batch. Returns the counts, and the violations that it changes."""
         self._batch += 1
         at = BEGAN_US + at_s * SECOND_US
-        clock = Clock(at, watermark_s * SECOND_US, at, at, at, None, None, 0, False, False, settled=settled)
+        clock = Clock(at, watermark_s * SECOND_US, at, at, at, None, None, 0, False, False, accepted_records=settled)
         table = facts(*({**row, "batch": self._batch, "lookup_us": at} for row in rows)) if rows else None
         if table is not None:
             self._tables.append(table, Table.FACTS, writer="w", version=self._batch)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.unit.measure_series import BEGIN, fault, second, series, us
 from validator.measure.cost import CostRules
-from validator.measure.ledger import FAULTS_MAX, SETTLED_MAX, Ledger
+from validator.measure.ledger import FAULTS_MAX, FINAL_MAX, Ledger
 from validator.measure.output import SECOND_US, Output
 from validator.measure.recovery import Detector
 from validator.model.snapshot import FaultWindow
@@ -93,7 +93,7 @@ def test_the_ledger_is_bounded() -> None:
         phases, costs = ledger.measure(faults, RULES, until_us=us((hour + 1) * 3_600))
         assert len(costs) <= FAULTS_MAX
         assert len(phases) <= 3 * FAULTS_MAX + 1
-    assert len(ledger.settled) <= SETTLED_MAX
+    assert len(ledger.final) <= FINAL_MAX
     assert len(ledger.series.outputs) < 4_000
 
 

@@ -52,7 +52,7 @@ TABLE: dict[int, tuple[str, str | None]] = {
 
 
 def run_with(*faults: FaultWindow) -> RunRecord:
-    ledger = Ledger(settled={"back": FaultCost(recovered=True, recovered_us=us(30), is_final=True)})
+    ledger = Ledger(final={"back": FaultCost(recovered=True, recovered_us=us(30), is_final=True)})
     return RunRecord(ledger=ledger, faults=faults)
 
 

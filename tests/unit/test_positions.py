@@ -188,7 +188,7 @@ def test_positions_agree_with_sets_of_offsets_and_are_the_same_after_a_restart(
                     for at in offsets_of(stretches)
                 }
                 assert found == pipeline.causes[place.topic]
-                assert known.settled.get(place, 0) == pipeline.counts[place.topic]
+                assert known.accepted_records.get(place, 0) == pipeline.counts[place.topic]
             assert known == pipeline.live
     assert max(len(it) for causes in pipeline.live.by_cause.values() for it in causes.values()) <= bound
     assert len(pipeline.live.waiting) <= bound
@@ -210,7 +210,7 @@ def test_beyond_a_bound_neighbours_are_settled_only_together(monkeypatch: pytest
     assert known.hidden(PLACE) == (Stretch(1, 3, 2), Stretch(5, 7, 2))
     assert known.settle([asked(3, 7)]) == [Settlement(PLACE, (Stretch(5, 7, 2),), "said")]
     assert known.hidden(PLACE) == (Stretch(1, 3, 2),)
-    assert known.settled == {PLACE: 2}
+    assert known.accepted_records == {PLACE: 2}
 
 
 def test_beyond_a_bound_the_oldest_reasons_are_kept_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +221,7 @@ def test_beyond_a_bound_the_oldest_reasons_are_kept_together(monkeypatch: pytest
     assert {cause.reason: it for cause, it in known.by_cause[PLACE].items() if cause} == {
         EARLIER: (Stretch(0, 2, 3),), "reason 3": (Stretch(3, 3, 1),), "reason 4": (Stretch(4, 4, 1),),
     }  # fmt: skip
-    assert known.settled == {PLACE: 5}
+    assert known.accepted_records == {PLACE: 5}
 
 
 def test_a_row_begins_with_its_first_record_that_no_operator_settled() -> None:

@@ -35,7 +35,7 @@ from validator.reconcile.judge import (
 Name = tuple[str, ...]
 """A field of `CellTotals`, followed by the keys of the number in it."""
 
-_ALL_VERDICTS_DEPEND_ON: Final = ("horizon_us", "unread_since_us", "unprovable_offsets", "retired", "settled")
+_ALL_VERDICTS_DEPEND_ON: Final = ("horizon_us", "unread_since_us", "unprovable_offsets", "retired", "accepted_records")
 """Fields of a clock on which every verdict depends."""
 _NEVER_FALLING: Final = ("watermark_us", "inputs_us", "outputs_us")
 """Fields of a clock that fall only if a new partition appears. A fall revokes the proofs of the earlier value."""

@@ -1,4 +1,4 @@
-"""The measures of a run's phases and faults: recomputed while they can change, then settled."""
+"""The measures of a run's phases and faults: recomputed while they can change, then final."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from validator.model.snapshot import FaultWindow
 
 FAULTS_MAX: Final = 100
 """Number of newest faults whose phases and measures are shown."""
-SETTLED_MAX: Final = 1_000
+FINAL_MAX: Final = 1_000
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,18 @@ class Ledger:
     """The output of a run over time and the cost of its faults. ``batch``: the newest batch whose results are in it."""
 
     series: Series = field(default_factory=Series)
-    settled: dict[str, FaultCost] = field(default_factory=dict)
+    final: dict[str, FaultCost] = field(default_factory=dict)
     batch: int = -1
 
     @property
     def recovered_us(self) -> dict[str, int]:
-        """Recovery instants of settled faults, by id."""
-        return {name: cost.recovered_us for name, cost in self.settled.items() if cost.recovered_us is not None}
+        """Recovery instants of faults with a final cost, by id."""
+        return {name: cost.recovered_us for name, cost in self.final.items() if cost.recovered_us is not None}
 
     def measure(
         self, windows: Sequence[FaultWindow], rules: CostRules, *, until_us: int | None
     ) -> tuple[list[MeasuredPhase], dict[str, FaultCost]]:
-        """Return the phases in order, and the cost of each fault by its id. Final costs are settled, and old output is
+        """Return the phases in order, and the cost of each fault by its id. Final costs are kept, and old output is
         thinned.
 
         ``until_us``: up to this instant it is known whether there was output (None: nothing is known yet).
@@ -54,11 +54,11 @@ class Ledger:
         recovered_us: dict[str, int] = {}
         open_from_s: list[int] = []
         for window in newest:
-            cost = self.settled.get(window.id)
+            cost = self.final.get(window.id)
             if cost is None and until_us is not None:
                 cost = cost_of(window, newest, self.series, rules, until_us=until_us, recovered_us=recovered_us)
                 if cost.is_final:
-                    self.settled[window.id] = cost
+                    self.final[window.id] = cost
                 else:
                     open_from_s.append(second_after(window.injected_us or 0) - rules.control_seconds_most)
             if cost is None:
@@ -66,8 +66,8 @@ class Ledger:
             costs[window.id] = cost
             if cost.recovered_us is not None:
                 recovered_us[window.id] = cost.recovered_us
-        while len(self.settled) > SETTLED_MAX:
-            del self.settled[next(iter(self.settled))]
+        while len(self.final) > FINAL_MAX:
+            del self.final[next(iter(self.final))]
         stretches = phases(
             newest, recovered_us, None if self.series.since_s is None else self.series.since_s * SECOND_US
         )
@@ -99,15 +99,15 @@ class Ledger:
             "fine_from_s": self.series.fine_from_s,
             "cut_s": self.series.cut_s,
             "outputs": [output.to_plain() for output in self.series.outputs.values()],
-            "settled": {name: asdict(cost) for name, cost in self.settled.items()},
+            "settled": {name: asdict(cost) for name, cost in self.final.items()},
         }
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Self:
         """Return the value that `to_plain` saved."""
         outputs = [Output.from_plain(row) for row in plain["outputs"]]
-        settled = {
+        final = {
             str(name): FaultCost(**{**kept, "absent_because": tuple(kept["absent_because"])})
             for name, kept in plain["settled"].items()
         }
-        return cls(Series.of(outputs, plain["fine_from_s"], plain["cut_s"]), settled, plain["batch"])
+        return cls(Series.of(outputs, plain["fine_from_s"], plain["cut_s"]), final, plain["batch"])

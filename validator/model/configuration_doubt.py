@@ -96,10 +96,10 @@ def topics_in_doubt(progress: IngestProgress) -> tuple[TopicInDoubt, ...]:
     """Return the topics in doubt, by name."""
     sums: dict[tuple[str, str], tuple[int, int]] = {}
     for partition, frontier in progress.frontiers.items():
-        settled = progress.settled.get(partition, 0)
+        accepted = progress.accepted_records.get(partition, 0)
         read, undecodable = sums.get((partition.topic, frontier.side), (0, 0))
-        read += frontier.records - frontier.tombstones - settled
-        sums[partition.topic, frontier.side] = read, undecodable + frontier.undecodable - settled
+        read += frontier.records - frontier.tombstones - accepted
+        sums[partition.topic, frontier.side] = read, undecodable + frontier.undecodable - accepted
     found = (TopicInDoubt(side, topic, *counts) for (topic, side), counts in sorted(sums.items()))
     return tuple(
         one

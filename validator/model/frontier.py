@@ -370,7 +370,7 @@ class Clock:
     - ``unread_since_us``: the smallest `Frontier.unread_since_us`. ``unprovable_offsets``: the sum of
       `Frontier.unprovable_below` over the inputs; it grows if more events become unprovable.
     - ``retired``: (at, horizon) pairs; at that instant facts of cells that start before the horizon were dropped.
-    - ``settled``: number of undecodable records that hide nothing; it only grows.
+    - ``accepted_records``: number of undecodable records that hide nothing; it only grows.
     - ``outages``: intervals that do not count toward a delay.
     """
 
@@ -386,7 +386,7 @@ class Clock:
     inputs_held: bool
     run_end: RunEnd = RunEnd.NONE
     retired: tuple[tuple[int, int], ...] = ()
-    settled: int = 0
+    accepted_records: int = 0
     unheld_inputs_us: int | None = None
     outages: Outages = ()
 

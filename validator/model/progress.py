@@ -72,8 +72,8 @@ class IngestProgress:
       not be those that the pipeline has.
     - ``former_ids``: ids of topics that were deleted and recreated. A topic id never returns.
     - ``faults_topics``: the topic ids that the faults topic has had.
-    - ``settled``: number of undecodable records per partition that hide nothing, as an operator or the pipeline stated
-      (SEMANTICS 4.12).
+    - ``accepted_records``: number of undecodable records per partition that hide nothing, as an operator or the
+      pipeline stated (SEMANTICS 4.12).
     - ``outages``: intervals in which the brokers did not answer (SEMANTICS 3.15).
     - ``differences``: what second readings of the topics found to differ from the stored facts.
     """
@@ -90,7 +90,7 @@ class IngestProgress:
     cut_back: frozenset[PartitionId] = frozenset()
     faults_topics: frozenset[str] = frozenset()
     former_ids: frozenset[str] = frozenset()
-    settled: Mapping[PartitionId, int] = field(default_factory=dict)
+    accepted_records: Mapping[PartitionId, int] = field(default_factory=dict)
     outages: Outages = ()
     differences: tuple[Difference, ...] = ()
 
@@ -228,8 +228,8 @@ class IngestProgress:
         # nothing is in scope.
         retired = tuple((r.at_us, r.horizon_us) for r in self.retirements)
         horizon = FOREVER_US if self.partitions_with_hidden_start else now.horizon_us
-        settled = sum(self.settled.values())
-        return replace(now, horizon_us=horizon, retired=retired, settled=settled, outages=self.outages)
+        accepted = sum(self.accepted_records.values())
+        return replace(now, horizon_us=horizon, retired=retired, accepted_records=accepted, outages=self.outages)
 
     @property
     def partitions_with_hidden_start(self) -> tuple[PartitionId, ...]:
@@ -259,7 +259,7 @@ class IngestProgress:
         # SEMANTICS 4.12: a settled record hides nothing.
         return self.undecodable(side) - sum(
             count
-            for partition, count in self.settled.items()
+            for partition, count in self.accepted_records.items()
             if partition in self.frontiers and self.frontiers[partition].side == side
         )
 

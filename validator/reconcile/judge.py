@@ -228,7 +228,7 @@ def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
     # SEMANTICS 7.2: a comparison of ids depends on the cell's facts, on the events whose answers may have expired, and
     # on the hidden records that are known to have made no event late. Each term only grows, so an equal sum means that
     # nothing has changed.
-    version = cells.facts_version + clock.unprovable_offsets + clock.settled
+    version = cells.facts_version + clock.unprovable_offsets + clock.accepted_records
     compared = cells["x_version"] == version
     same = _same_fingerprints(cells, rules)
     refuted = same & compared & _differ(cells)

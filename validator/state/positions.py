@@ -108,7 +108,7 @@ class Positions:
     """Positions of undecodable records of one state, without those of outputs, which are violations.
 
     - ``by_cause``: the table above.
-    - ``settled``: number of settled records, also of logs that were recreated since.
+    - ``accepted_records``: number of settled records, also of logs that were recreated since.
     - ``answers``: late and rejected partitions. Naming a record settles it only if it is none of them, since it may
       answer an event.
     - ``waiting``: dead letter -> the position that it names, if no undecodable record is known there.
@@ -118,7 +118,7 @@ class Positions:
     """
 
     by_cause: dict[PartitionId, dict[Cause | None, Stretches]] = field(default_factory=dict)
-    settled: dict[PartitionId, int] = field(default_factory=dict)
+    accepted_records: dict[PartitionId, int] = field(default_factory=dict)
     answers: set[PartitionId] = field(default_factory=set)
     waiting: dict[Position, Position] = field(default_factory=dict)
     log_resets: dict[PartitionId, tuple[tuple[int, int], ...]] = field(default_factory=dict)
@@ -215,13 +215,13 @@ class Positions:
         Records that are settled because of a record on these topics are hidden again: that record may decode now.
         """
         again = set(topics)
-        for of_partition in (self.by_cause, self.settled, self.examples):
+        for of_partition in (self.by_cause, self.accepted_records, self.examples):
             for partition in [partition for partition in of_partition if partition.topic in again]:
                 del of_partition[partition]
         for partition, causes in self.by_cause.items():
             for cause in [cause for cause in causes if cause is not None and cause.topic in again]:
                 stretches = causes.pop(cause)
-                self.settled[partition] -= _records(stretches)
+                self.accepted_records[partition] -= _records(stretches)
                 self._add(partition, HIDDEN, stretches)
         self.waiting = {letter: named for letter, named in self.waiting.items() if letter[0].topic not in again}
 
@@ -278,7 +278,7 @@ class Positions:
                 for p, causes in self.by_cause.items()
                 for cause, kept in causes.items()
             ],
-            "settled": [[p.topic, p.partition, count] for p, count in self.settled.items()],
+            "settled": [[p.topic, p.partition, count] for p, count in self.accepted_records.items()],
             "answers": [[p.topic, p.partition] for p in sorted(self.answers)],
             "waiting": [
                 [p.topic, p.partition, at, q.topic, q.partition, o] for (p, at), (q, o) in self.waiting.items()
@@ -291,7 +291,7 @@ class Positions:
     def from_json(cls, kept: Mapping[str, Any]) -> Positions:
         """The positions from the values of `to_json`."""
         known = cls(
-            settled={PartitionId(t, p): count for t, p, count in kept["settled"]},
+            accepted_records={PartitionId(t, p): count for t, p, count in kept["settled"]},
             answers={PartitionId(t, p) for t, p in kept["answers"]},
             waiting={(PartitionId(t, p), at): (PartitionId(u, q), o) for t, p, at, u, q, o in kept["waiting"]},
             log_resets={PartitionId(t, p): tuple((b, at) for b, at in pairs) for t, p, pairs in kept["log_resets"]},
@@ -312,7 +312,7 @@ class Positions:
         if stretches:
             self.by_cause.setdefault(partition, {})[HIDDEN] = split(self.hidden(partition), stretches)[1]
             self._add(partition, cause, stretches)
-            self.settled[partition] = self.settled.get(partition, 0) + _records(stretches)
+            self.accepted_records[partition] = self.accepted_records.get(partition, 0) + _records(stretches)
 
 
 def positions_of(tables: StateTables, known: Positions, where: ds.Expression | None = None) -> Positions:

@@ -395,7 +395,7 @@ class BatchRunner:
             self.positions.absorb(facts)
         settled = self.positions.settle(self.acknowledged())
         rows += [mark_row(progress, one.to_mark(), self._retention) for one in settled]
-        progress = replace(progress, settled=dict(self.positions.settled))
+        progress = replace(progress, accepted_records=dict(self.positions.accepted_records))
         reach("before_facts")
         begun = self.tables.begin_append(
             pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=progress.batch

@@ -221,7 +221,7 @@ def _folded(
         cut_back=saved.cut_back | cut_back_by(texts),
         faults_topics=saved.faults_topics | faults_topics_by(texts),
         former_ids=saved.former_ids | former_ids_by(texts),
-        settled=dict(positions.settled),
+        accepted_records=dict(positions.accepted_records),
         differences=saved.differences,
     ).with_outages(*saved.outages, *outages_by(texts))
     before = before.with_differences(differences_by(texts))
