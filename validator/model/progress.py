@@ -177,18 +177,18 @@ class IngestProgress:
             if frontier.compacted_below is None or began >= frontier.compacted_below:
                 frontiers[partition] = replace(frontier, markers=frontier.markers + count)
                 continue
-            found = replace(frontier, compacted=frontier.compacted + count)
+            compacted = replace(frontier, compacted=frontier.compacted + count)
             if frontier.side == "input":
                 # SEMANTICS 3.7: they may have held the partition's newest record, so the partition counts as active.
-                found = replace(found, last_data_us=self.lookup_us)
+                compacted = replace(compacted, last_data_us=self.lookup_us)
                 offset_gaps.append(OffsetGap(partition, began + 1))
             else:
                 through_us = frontier.read_through_before_us or 0
                 unread_since_us = (
                     through_us if frontier.unread_since_us is None else min(through_us, frontier.unread_since_us)
                 )
-                found, results_removed = replace(found, unread_since_us=unread_since_us), True
-            frontiers[partition] = found
+                compacted, results_removed = replace(compacted, unread_since_us=unread_since_us), True
+            frontiers[partition] = compacted
         if results_removed:
             frontiers = {partition: _unprovable(frontier) for partition, frontier in frontiers.items()}
         return replace(self, frontiers=frontiers), tuple(offset_gaps)

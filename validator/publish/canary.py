@@ -40,9 +40,9 @@ def canary_status(measures: CanaryMeasures | None, now_us: int) -> CanaryStatus 
     said = []
     if recall is not None and recall < RECALL_MIN:
         missed = [f"{name} {ratio(of)}" for name, of in sorted(measures.class_recall_ratio.items()) if of < 1]
-        told = f" (by class: {', '.join(missed)})" if missed else ""
+        by_class = f" (by class: {', '.join(missed)})" if missed else ""
         said.append(
-            f"The sidecar found only a share of {ratio(recall)} of the violations that its canary planted{told}: "
+            f"The sidecar found only a share of {ratio(recall)} of the violations that its canary planted{by_class}: "
             "the sidecar may also miss violations of the pipeline, so a pass verdict is not reliable."
         )
     if alarms:

@@ -106,9 +106,9 @@ class SnapshotCollector(Collector):
         values = self._plain.get(entry.name, {})
         if entry.kind == "counter":
             counter = CounterMetricFamily(full, entry.help, labels=names)
-            told = self._exemplars if entry.name == METRIC_WITH_EXEMPLARS else {}
+            exemplars = self._exemplars if entry.name == METRIC_WITH_EXEMPLARS else {}
             for labels, value in values.items():
-                counter.add_metric([self._pipeline, *map(plain, labels)], value, exemplar=told.get(labels))
+                counter.add_metric([self._pipeline, *map(plain, labels)], value, exemplar=exemplars.get(labels))
             return counter
         gauge = GaugeMetricFamily(full, entry.help, labels=names)
         for labels, value in values.items():

@@ -65,8 +65,8 @@ def extent(records: Iterable[ViolationRecord], count: int) -> str | None:
         first, last = clock(starts[0]), clock(starts[-1])
         span = f"from {first} to {last.removeprefix(first[:11])} UTC"
         said = f"{len(starts)} windows that start {span}, {of}, {plural(len(cells), 'cell')}"
-    told = sum(record.count for record in confirmed)
-    return said if told >= count else f"{said}; this covers only the newest {plural(told, 'contribution')}"
+    covered = sum(record.count for record in confirmed)
+    return said if covered >= count else f"{said}; this covers only the newest {plural(covered, 'contribution')}"
 
 
 def explain_command(records: Iterable[ViolationRecord], state: str) -> str | None:

@@ -67,8 +67,8 @@ def _why(report: Report) -> str:
     """Return the first reason of the declared guarantee's verdict, and the number of further reasons."""
     broken = what_broke(report)
     doubts: list[str] = report["reasons"][len(broken) :]
-    told = {"fail": broken, "unknown": doubts}.get(report["outcome"], [])
-    if not told:
+    reasons = {"fail": broken, "unknown": doubts}.get(report["outcome"], [])
+    if not reasons:
         return "no violation of the guarantee is confirmed, and nothing makes the verdict unknown"
-    more = len(told) - 1
-    return told[0].rstrip(".") + (f" (and {more} more: see the report)" if more else "")
+    more = len(reasons) - 1
+    return reasons[0].rstrip(".") + (f" (and {more} more: see the report)" if more else "")

@@ -278,9 +278,9 @@ class Publisher:
 
     def _partitions_json(self, _: Request) -> Answer:
         with self._lock:
-            told = self._frontiers
+            frontiers = self._frontiers
         # No error status before the first batch: a browser would log it to the console of a page that asks too early.
-        return Answer(no_partitions() if told is None else told.encoded(), server.JSON)
+        return Answer(no_partitions() if frontiers is None else frontiers.encoded(), server.JSON)
 
     def _history_data(self) -> dict[str, Any]:
         """Return the data of the event `history`."""

@@ -181,7 +181,7 @@ def _is_active(fault: FaultWindow) -> bool:
 
 def _latencies(snapshot: Snapshot) -> dict[Labels, Histogram]:
     if snapshot.latency_by_phase:
-        return {(definition, phase): told for (definition, phase), told in snapshot.latency_by_phase.items()}
+        return {(definition, phase): histogram for (definition, phase), histogram in snapshot.latency_by_phase.items()}
     latencies: dict[Labels, Histogram] = {}
     for definition in DEFINITIONS:
         for phase in PHASES:

@@ -105,14 +105,14 @@ def attribution(faults: list[FaultOfReport], name: str, count: int) -> str:
     """Return a sentence: how many of the ``count`` violations of a class are attributed to each fault. It is
     empty if there is no fault, or if no violation is attributed and the violations of some fault are not known."""
     shares = [(fault, (fault["violations"] or {}).get(name) or 0) for fault in faults]
-    told = [
+    parts = [
         f"{'all' if share >= count else f'{share:,}'} after fault {fault['name'] or fault['kind']} on "
         f"{fault['target']} at {clock(fault['start'])}"
         for fault, share in shares
         if share
     ]
-    if told:
-        said = ", ".join(told)
+    if parts:
+        said = ", ".join(parts)
         return f" {said[0].upper()}{said[1:]}."
     untold = not faults or any(fault["violations"] is None for fault in faults)
     return "" if untold else " None of them occurred after a fault."
@@ -142,9 +142,12 @@ def outstanding(report: Report) -> list[str]:
     lines = [f"{plural(count, 'event')} {'is' if count == 1 else 'are'} {said}." for count, said in found if count]
     # If a late event restarts the time of a cell, its missing contributions are outstanding again. Their confirmed
     # violations stand until a result answers the cell.
-    told = (report["violations"]["confirmed"].get("missing") or 0) - (report["contributions"].get("missing") or 0)
-    if lines and told > 0:
-        lines.append(f"Of these, {plural(told, 'event')} {'was' if told == 1 else 'were'} confirmed as missing before.")
+    confirmed, missing = report["violations"]["confirmed"].get("missing"), report["contributions"].get("missing")
+    before = (confirmed or 0) - (missing or 0)
+    if lines and before > 0:
+        lines.append(
+            f"Of these, {plural(before, 'event')} {'was' if before == 1 else 'were'} confirmed as missing before."
+        )
     return lines
 
 
@@ -188,9 +191,9 @@ def fault_sentences(faults: Sequence[FaultOfReport]) -> list[str]:
             if others
             else ""
         )
-        told = "; ".join([*costs, outcome])
+        effects = "; ".join([*costs, outcome])
         measured = f"{resolution(fault)}{_baseline(fault)}"
-        lines.append(f"{parts[0]}, from {parts[1]}, {until}; {told}.{measured}{shared}{early}{''.join(reasons)}")
+        lines.append(f"{parts[0]}, from {parts[1]}, {until}; {effects}.{measured}{shared}{early}{''.join(reasons)}")
     return lines
 
 

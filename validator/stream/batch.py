@@ -327,12 +327,12 @@ class BatchRunner:
             self.record.left_open_because = why_not if self.record.leaves_open else None
         differs = progress.differences != self.progress.differences
         if moved or end is not None or differs or self._tick_is_due(lookup_us):
-            found = summaries(facts) if moved and facts is not None else []
+            summarised = summaries(facts) if moved and facts is not None else []
             progress, offset_gaps = self._accounted(progress, lookups, counts)
             offset_gaps = (*known.offset_gaps, *offset_gaps)
             # If no topic was recreated since the lookups, lookups and records are of the same topic.
             self._check_topics(self.brokers.topics(topics))
-            self._commit(progress, facts if moved else None, found, offset_gaps, run_end, began)
+            self._commit(progress, facts if moved else None, summarised, offset_gaps, run_end, began)
             if self.second is not None:
                 self.second.found.clear()
                 if moved:
@@ -370,20 +370,20 @@ class BatchRunner:
         self,
         progress: IngestProgress,
         facts: pa.Table | None,
-        found: Sequence[PartitionSummary],
+        summarised: Sequence[PartitionSummary],
         offset_gaps: Sequence[OffsetGap],
         run_end: RunEnd,
         began: float,
     ) -> None:
         """Append the facts and frontiers of one batch; judge, record and publish.
 
-        ``found``: summary of the facts per partition. ``offset_gaps``: input offsets whose records may have been
+        ``summarised``: summary of the facts per partition. ``offset_gaps``: input offsets whose records may have been
         removed before they were read. ``began``: start of the batch on the monotonic clock, in seconds.
         """
         self.is_ahead = True
         frontiers = frontier_rows(progress, self.progress.watermark_us, self._retention)
         if offset_gaps:
-            # These rows count no records, so the summaries in ``found`` stay valid.
+            # These rows count no records, so the summaries in ``summarised`` stay valid.
             gap_rows = offset_gap_rows(progress, offset_gaps, self._reach_us(progress), self._retention)
             facts = gap_rows if facts is None else pa.concat_tables([facts, gap_rows])
         rows = [frontiers] if facts is None else [facts, frontiers]
@@ -400,7 +400,7 @@ class BatchRunner:
         begun = self.tables.begin_append(
             pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=progress.batch
         )
-        progress = progress.with_facts(found)
+        progress = progress.with_facts(summarised)
         # If the append fails, the cells in memory are ahead of the tables, and this generation ends. Nothing is
         # recorded or published before the facts are stored.
         try:
@@ -431,7 +431,7 @@ class BatchRunner:
         if run_end.is_end or progress.lookup_us - self._frontiers_us >= FRONTIERS_EVERY_US:
             self._copy_frontiers(frontiers)
         reach("before_publishing")
-        read = sum(s.records for s in found if self.progress.frontiers[s.partition_id].side == "input")
+        read = sum(s.records for s in summarised if self.progress.frontiers[s.partition_id].side == "input")
         self.record.batch_done(time.monotonic() - began, read, self.now_us())
         self.publish()
         reach("after_publishing")

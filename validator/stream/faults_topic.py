@@ -67,7 +67,7 @@ class FaultsTopicReader:
         while left:
             wanted = left.pop(0)
             try:
-                found = list(reader.each(row_of, [wanted], isolated=failures > 0))
+                outcomes = list(reader.each(row_of, [wanted], isolated=failures > 0))
             except ReadFailed as error:
                 self._not_before = time.monotonic() + _PAUSE_SECONDS
                 if "Not authorized" in str(error):
@@ -95,9 +95,9 @@ class FaultsTopicReader:
                     f"the faults topic {self._topic}-{wanted.partition} is not read from offset {wanted.start} to "
                     f"{wanted.end - 1}: a record there does not fit into the memory of a worker (limits.worker_bytes)"
                 )
-                found = [True]
-            rows += [row for row in found if isinstance(row, dict)]
-            self.undecodable += found.count(True)
+                outcomes = [True]
+            rows += [row for row in outcomes if isinstance(row, dict)]
+            self.undecodable += outcomes.count(True)
             reached[wanted.partition] = wanted.end
             self._failed.pop(wanted.partition, None)
         # The offsets advance only together with the rows.

@@ -59,13 +59,13 @@ def settle(state: Path, known: Positions, position: str, reason: str) -> Settlem
 
     The sidecar applies this with its next batch. Raises `NothingToSettle`.
     """
-    found = _POSITION.fullmatch(position)
-    if found is None:
+    matched = _POSITION.fullmatch(position)
+    if matched is None:
         raise NothingToSettle(
             f"ack: {position!r} is not a position; write TOPIC/PARTITION/OFFSET or TOPIC/PARTITION/OFFSET-OFFSET"
         )
-    partition = PartitionId(found["topic"], int(found["partition"]))
-    first, last = int(found["first"]), int(found["last"] or found["first"])
+    partition = PartitionId(matched["topic"], int(matched["partition"]))
+    first, last = int(matched["first"]), int(matched["last"] or matched["first"])
     if last < first:
         raise NothingToSettle(f"ack: in {position!r} the last offset is below the first; write the smaller one first")
     known.settle(SettlementJournal(state).read())

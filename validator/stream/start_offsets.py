@@ -72,17 +72,19 @@ def initial_progress(
                     frontier = replace(frontier, first_offset=0, expired=start)
             frontiers[partition] = frontier
             continue
-        frontiers[partition] = found = _after_loss(known, lookup, lookup_us)
-        if found is known:
+        frontiers[partition] = after_loss = _after_loss(known, lookup, lookup_us)
+        if after_loss is known:
             continue
-        if found.topic_id != known.topic_id:
+        if after_loss.topic_id != known.topic_id:
             replaced.add(partition)
             former_ids.add(known.topic_id)
         elif is_cut_back(known, lookup):
             cut_back.add(partition)
         if known.side == "input":
             # The offsets of a recreated topic start again at 0, so all of them come after the lost records.
-            offset_gaps.append(OffsetGap(partition, 0 if found.topic_id != known.topic_id else found.next_offset))
+            offset_gaps.append(
+                OffsetGap(partition, 0 if after_loss.topic_id != known.topic_id else after_loss.next_offset)
+            )
         else:
             results_expired = True
     progress = replace(
