@@ -224,6 +224,7 @@ class Joined:
         return {place: (count, ids) for place, count, ids in newest.values() if count}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("join", [full("inner"), "left"])
 def test_a_correct_join_passes_through_kills(
     join: Join, load: Load, broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path

@@ -188,6 +188,7 @@ def offset_after(broker: EmbeddedBroker, topic: str, partition: int = 0) -> int:
     return high
 
 
+@pytest.mark.full
 def test_no_event_of_the_topic_shortens_a_range(broker: EmbeddedBroker) -> None:
     """While a range is read, records are deleted, the broker is killed, or the topic is recreated or deleted."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})

@@ -124,6 +124,7 @@ def cluster(secured: SecuredBroker, foreign: Authority, tmp_path: Path) -> Clust
     return cluster
 
 
+@pytest.mark.full
 def test_scram_with_acls_once_and_live(cluster: Cluster, spark: SparkSession) -> None:
     cluster.pipeline.spark = spark
     made = cluster.pipeline

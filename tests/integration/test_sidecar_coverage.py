@@ -73,6 +73,7 @@ def test_a_reader_that_leaves_out_one_record_in_ten_thousand_is_found(pipeline: 
     assert gap in again.report["coverage"]["differences"], "it stays on record"
 
 
+@pytest.mark.full
 def test_the_same_reader_passes_without_second_readings(
     pipeline: Pipeline, leaks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

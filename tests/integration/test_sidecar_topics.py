@@ -146,6 +146,7 @@ def test_output_that_expired_between_two_runs_proves_no_loss(pipeline: Pipeline)
     assert run.status == 3
 
 
+@pytest.mark.full
 def test_an_absent_topic_confirms_neither_loss_nor_unknown_id(pipeline: Pipeline) -> None:
     """A misspelt topic in the configuration must not count against the engine."""
     pipeline.create()
