@@ -180,3 +180,25 @@ def test_absent_topics_are_not_created(
     assert asked.topics([]) == {}
     moved = asked._unreachable(KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)), f"topic {there}")
     assert str(moved).startswith(f"the Kafka brokers at {asked.servers} answered for topic {there} with an error: ")
+
+
+def test_a_sidecar_whose_spark_has_stopped_gives_no_pass(pipeline: Pipeline, spark: SparkSession) -> None:
+    """Time goes on without Spark, so only unread records show that nothing is verified."""
+    pipeline.create()
+    pipeline.clicks(click(1, 1), click(2, 11))
+    pipeline.answers(answer([1]))
+    with pipeline.live("timing.blind_after=3s", "timing.missing_after=600s", "timing.overdue_after=600s") as live:
+        live.until(lambda r: r["outcome"] == "pass", 60)
+        jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+        os.kill(jvm, signal.SIGSTOP)
+        try:
+            pipeline.answers(answer([1]))
+            report = live.until(lambda r: r["outcome"] == "unknown", 60)
+            assert [reason for reason in report["reasons"] if reason.startswith("no record was read since ")]
+            assert set(report["verdicts_over"]["1h"].values()) == {"unknown"}
+        finally:
+            os.kill(jvm, signal.SIGCONT)
+        report = live.until(lambda r: r["outcome"] == "fail", 60)
+        assert counts(report)["duplicate"] == 1
+        assert not [reason for reason in report["reasons"] if reason.startswith("no record was read since ")]
+    assert live.status == 1

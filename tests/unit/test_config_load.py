@@ -118,6 +118,7 @@ def test_a_reference_to_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
         ("guarantee: ${file:secret}", "guarantee"),
         ("start: ${file:secret}", "start"),
         ("oracle: {kind: tumbling_window, size: 60s, time_zone: '${file:secret}'}", "oracle.time_zone"),
+        ("kafka: {bootstrap_servers: '${file:secret},b:1'}", "kafka.bootstrap_servers"),
     ],
 )
 def test_an_error_does_not_show_the_content_of_a_file(tmp_path: Path, setting: str, place: str) -> None:

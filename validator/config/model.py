@@ -233,7 +233,7 @@ class Spark(WithDurations):
     @field_validator("trigger_us")
     @classmethod
     def _seen_as_alive(cls, trigger: int) -> int:
-        # A sidecar without a batch for 30 s is not ready (`/readyz`), and its time advances only with batches.
+        # A sidecar without a batch for 30 s is not ready (`/readyz`).
         if trigger > TRIGGER_MAX:
             raise broken_rule(f"{format_duration(trigger)} is above 10s", "shorten it")
         return trigger

@@ -15,6 +15,8 @@ from validator.oracles.kinds import built, unbuilt
 from validator.settings.built import NOT_BUILT
 
 Location = tuple[str | int, ...]
+_SECRET_LENGTH_MIN: Final = 4
+"""A shorter value is a part of many words, and no secret."""
 
 TYPES: Final[dict[str, str]] = {
     "string_type": "write a text",
@@ -56,7 +58,10 @@ def _sentence(detail: ErrorDetails, source: str, origins: Mapping[Location, str]
     at = location + _parsed(str((detail.get("ctx") or {}).get("place", "")))
     text, value = value_at(written, at), value_at(whole, at)
     if isinstance(text, str) and isinstance(value, str) and value and text != value:
-        problem = problem.replace(repr(value), repr(text)).replace(value, text)
+        for part in sorted({value, *value.split(",")}, key=len, reverse=True):
+            problem = problem.replace(repr(part), repr(text))
+            if len(part) >= _SECRET_LENGTH_MIN:
+                problem = problem.replace(part, text)
     origin = next((origins[at[:n]] for n in range(len(at), 0, -1) if at[:n] in origins), None)
     start = f"{source}: {spell(at)}" if origin is None else f"{source}: {spell(at)} (from {origin})"
     return f"{start}: {problem}; {fix}."

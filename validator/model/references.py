@@ -111,7 +111,7 @@ class _Expansion:
 
     def _content(self, path: Path) -> str:
         try:
-            # Not blocking: opening a named pipe that nobody writes to would wait for ever.
+            # Not blocking: opening a named pipe without a writer would wait for ever.
             descriptor = os.open(self._folder / path.expanduser(), os.O_RDONLY | os.O_NONBLOCK)
             with os.fdopen(descriptor, "rb") as file:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -110,7 +110,7 @@ class BatchRunner:
     ``second``: reads some of them again; None: nothing is read again.
     ``has_outage``: returns whether a request to the brokers has failed since this generation began. The next generation
     commits that outage.
-    ``has_read``: whether a batch of the query was completed.
+    ``has_read``: whether a batch of the query was completed. ``is_ticking``: the newest batch is a tick.
     ``is_ahead``: the memory may be ahead of the committed tables, since a batch is being committed or did not complete.
     After such a batch there is no further one: its facts would be folded twice.
     """
@@ -137,6 +137,7 @@ class BatchRunner:
     opened_batch: int = -1
     is_ahead: bool = False
     has_read: bool = False
+    is_ticking: bool = False
     retired: Retired = field(default_factory=Retired)
     ends_of_batch: Mapping[PartitionId, int] = field(default_factory=dict)
     positions: Positions = field(default_factory=Positions)
@@ -189,6 +190,14 @@ class BatchRunner:
         self.progress, self.opened_batch = progress.with_facts([]), progress.batch
 
     @property
+    def leaves_unread(self) -> bool:
+        """Whether the newest batch is a tick that found records which Spark should have planned to read. If Spark has
+        stopped, there are only such ticks."""
+        return self.is_ticking and any(
+            frontier.last_stable_offset > frontier.next_offset for frontier in self.progress.frontiers.values()
+        )
+
+    @property
     def is_running(self) -> bool:
         """Whether a batch is being processed."""
         return self._batch_lock.locked()
@@ -197,6 +206,7 @@ class BatchRunner:
         """Process one micro-batch, up to the offsets that Spark planned for it. Does nothing after `close`."""
         with self._batch_lock:
             if not self._closed:
+                self.is_ticking = False
                 self._process(spark_batch)
                 self.has_read = True
                 self._advanced_at = time.monotonic()
@@ -208,17 +218,20 @@ class BatchRunner:
             return
         try:
             if not self._closed and not self.is_ahead and time.monotonic() - self._advanced_at >= after_seconds:
+                self.is_ticking = True
                 self.advance({})
                 self._advanced_at = time.monotonic()
         finally:
             self._batch_lock.release()
 
-    def close(self, seconds: float) -> None:
-        """Wait at most ``seconds`` for the current batch to complete, and accept no further one."""
+    def close(self, seconds: float) -> bool:
+        """Wait at most ``seconds`` for the current batch to complete, and accept no further one. Returns whether it is
+        complete: until then it may still commit."""
         waited = self._batch_lock.acquire(timeout=seconds)
         self._closed = True
         if waited:
             self._batch_lock.release()
+        return waited
 
     def _process(self, spark_batch: int) -> None:
         reach("batch_begun")

@@ -9,6 +9,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -71,6 +72,8 @@ from validator.stream.topic_settings import warnings
 from validator.stream.workers import Workers
 
 _TROUBLES_MAX: Final = 5
+_LOOK_SECONDS: Final = 0.5
+"""Interval of the looks for blindness."""
 _PROMPT_US: Final = 1_000_000
 """Longest time of an answer that is prompt."""
 _RECORDS_MIN: Final = 1_000
@@ -128,6 +131,9 @@ class Generations:
         self._shown: Snapshot | None = None
         self._seen_at = time.monotonic()
         self._show_lock = threading.Lock()
+        self._published: Snapshot | None = None
+        self._is_blind = False
+        self._closed = threading.Event()
         self._noting: threading.Thread | None = None
         self._warned: set[tuple[str, str]] = set()
         self._ledger_writer = LedgerWriter(self._state)
@@ -143,7 +149,8 @@ class Generations:
         self._canary = None if once else canary_of(config, now_us=self._now_us, say=say)
 
     def close(self) -> None:
-        """Stop the canary's thread, which plants rounds."""
+        """Stop the thread that looks for blindness, and the canary's, which plants rounds."""
+        self._closed.set()
         if self._canary is not None:
             self._canary.close()
 
@@ -154,6 +161,8 @@ class Generations:
         """
         self._record = self._restored()
         self._second = SecondReadings(self._record.read_twice)
+        # A thread of its own: if the JVM hangs, so does each thread that asks it for something.
+        threading.Thread(target=self._look_for_blindness, name="streamproof-blindness", daemon=True).start()
         try:
             verdict = self._run_generations(spark)
         except (Py4JError, ConnectionError):
@@ -411,8 +420,8 @@ class Generations:
     @property
     def shown_verdict(self) -> Verdict:
         """The declared guarantee's verdict in the last published snapshot; UNKNOWN before the first one."""
-        shown = self._shown
-        return Verdict.UNKNOWN if shown is None else shown.verdicts[self._config.guarantee]
+        last = self._published
+        return Verdict.UNKNOWN if last is None else last.verdicts[self._config.guarantee]
 
     @property
     def doing(self) -> str:
@@ -525,25 +534,29 @@ class Generations:
         """Publish the snapshot, with the sizes of the tables."""
         snapshot = replace(snapshot, state_bytes=self._sizes.recent())
         with self._show_lock:
-            self._seen_at = time.monotonic()
-            self._publish_snapshot(snapshot)
+            if self._runner is None or not self._runner.leaves_unread:
+                self._seen_at = time.monotonic()
+            self._publish_snapshot(snapshot, self._why_blind(snapshot.taken_us))
+            self._shown = self._published
 
-    def _show_blindness(self) -> None:
-        """Publish the last snapshot again, without a pass, if no batch was completed for too long."""
-        with self._show_lock:
-            shown, why = self._shown, self._why_blind()
-            if shown is None or why is None or why in shown.reasons:
-                return
-            over = {span: doubted(verdicts) for span, verdicts in shown.verdicts_over.items()}
-            reasons = (*shown.reasons, why)
-            self._publish_snapshot(
-                replace(shown, verdicts=doubted(shown.verdicts), verdicts_over=over, reasons=reasons)
-            )
+    def _look_for_blindness(self) -> None:
+        """Publish the last snapshot again, without a pass, whenever no batch was completed for too long."""
+        while not self._closed.wait(_LOOK_SECONDS):
+            with self._show_lock, suppress(OSError):
+                last = self._published
+                if last is not None and not self._is_blind and (why := self._why_blind(last.taken_us)) is not None:
+                    self._publish_snapshot(last, why)
 
-    def _publish_snapshot(self, snapshot: Snapshot) -> None:
+    def _publish_snapshot(self, snapshot: Snapshot, why_blind: str | None) -> None:
+        """Publish the snapshot; without a pass if there is a reason ``why_blind``."""
+        self._is_blind = why_blind is not None
+        if why_blind is not None:
+            over = {span: doubted(verdicts) for span, verdicts in snapshot.verdicts_over.items()}
+            reasons = (*snapshot.reasons, why_blind)
+            snapshot = replace(snapshot, verdicts=doubted(snapshot.verdicts), verdicts_over=over, reasons=reasons)
         age_seconds = time.monotonic() - self._seen_at
         report = self._publisher.publish(snapshot, age_seconds=age_seconds)
-        self._shown = snapshot
+        self._published = snapshot
         if self._notices is not None:
             self._notices.update(report, age_seconds=age_seconds)
 
@@ -551,20 +564,20 @@ class Generations:
         self._watch.look()
         if self._watch.problem is not None:
             self._outage_note.note()
-        self._show_blindness()
         if self._notices is not None:
             self._notices.write_status(because=self._watch.problem)
 
-    def _why_blind(self) -> str | None:
-        """Return why nothing vouches for the pipeline now: no batch was completed for `timing.blind_after`. None while
-        batches are completed, and in a run with `--once`, whose end says what it read."""
+    def _why_blind(self, taken_us: int) -> str | None:
+        """Return why nothing vouches for the pipeline now: for `timing.blind_after` no batch was completed, or Spark
+        planned none although records were there. None otherwise, and in a run with `--once`, whose end says what it
+        read. ``taken_us``: the instant of the last batch."""
         blind_after_us = self._config.timing.blind_after_us
         silent_us = round((time.monotonic() - self._seen_at) * 1e6)
         if self._once or silent_us < blind_after_us:
             return None
-        since = self._shown.taken_us if self._shown is not None else self._now_us() - silent_us
+        since_us = min(taken_us, self._now_us() - silent_us)
         return (
-            f"no batch was completed since {rfc3339(since)}: nothing after it is verified (timing.blind_after is "
+            f"no record was read since {rfc3339(since_us)}: nothing after it is verified (timing.blind_after is "
             f"{format_duration(blind_after_us)})"
         )
 
@@ -593,7 +606,7 @@ class Generations:
             snapshot = snapshot_of(self._config, progress, judging.sums, self._record)
         else:
             snapshot = self._shown
-        verdicts = snapshot.verdicts if self._why_blind() is None else doubted(snapshot.verdicts)
+        verdicts = snapshot.verdicts if self._why_blind(snapshot.taken_us) is None else doubted(snapshot.verdicts)
         return verdicts[self._config.guarantee]
 
 

@@ -39,10 +39,10 @@ def run_query(
     ``trigger_us``: trigger interval in microseconds. ``meanwhile`` is called every `_POLL_SECONDS`.
     Returns None after an orderly end, else the exception that ended the query.
 
-    Spark waits for a trigger, and makes the rows of its rate source, by the wall clock of its JVM: a step of that clock
-    backwards would stop both for as long as the step. So Spark plans each batch as soon as the one before it has ended,
-    and everything that waits here waits by a monotonic clock: a batch until it has taken the trigger interval, and a
-    tick until there was no batch for a second.
+    Spark waits for a trigger by the wall clock of its JVM: a step of that clock backwards would stop the query for as
+    long as the step. So Spark plans each batch as soon as the one before it has ended, and everything that waits here
+    waits by a monotonic clock: a batch until it has taken the trigger interval, and a tick until there was no batch for
+    a second, or for `timing.tick` if that is shorter.
     """
     problems: list[BaseException] = []
     ended = threading.Event()
@@ -63,7 +63,7 @@ def run_query(
     def tick() -> None:
         while not ended.wait(_POLL_SECONDS):
             try:
-                runner.tick(_TICK_SECONDS)
+                runner.tick(min(_TICK_SECONDS, runner.config.timing.tick_us / 1e6))
             except BaseException as error:  # noqa: BLE001 - it ends the query, as the failure of a batch does
                 problems.append(error)
                 return
@@ -78,13 +78,19 @@ def run_query(
     if not once:
         threading.Thread(target=tick, name="streamproof-tick", daemon=True).start()
     wanted: NewGenerationWanted | None = None
-    while _runs(query) and wanted is None and not problems and not stop.is_set():
-        if _missing_topic_appeared(runner):
-            wanted = NewGenerationWanted("a topic appeared")
-        meanwhile()
-        stop.wait(_POLL_SECONDS)
-    ended.set()
-    runner.close(_BATCH_END_SECONDS)
+    try:
+        while _runs(query) and wanted is None and not problems and not stop.is_set():
+            if _missing_topic_appeared(runner):
+                wanted = NewGenerationWanted("a topic appeared")
+            meanwhile()
+            stop.wait(_POLL_SECONDS)
+    finally:
+        ended.set()
+        # The next generation must not begin while a batch of this one may still commit.
+        while not runner.close(_BATCH_END_SECONDS) and not stop.is_set():
+            meanwhile()
+    # The first problem is the cause: a batch that follows another one's failure fails because of it.
+    problem = problems[0] if problems else None
     try:
         if _runs(query):
             _stop_query(query)
@@ -92,8 +98,8 @@ def run_query(
             query.awaitTermination()
     except StreamingQueryException as error:
         # A requested new generation is not a failure. Otherwise the cause is the exception that `take` kept.
-        return wanted or (problems[-1] if problems else error)
-    return wanted or (problems[-1] if problems else None)
+        return wanted or problem or error
+    return wanted or problem
 
 
 def _missing_topic_appeared(runner: BatchRunner) -> bool:

@@ -127,7 +127,7 @@ def start(
     local = master.startswith("local")
     settings = {**TUNED, **(GUARDED if local else {}), **options}
     folder = folder or scratch.of_this_process()
-    settings.setdefault("spark.python.unix.domain.socket.dir", str(folder))
+    settings.setdefault("spark.python.unix.domain.socket.dir", str(scratch.for_sockets(folder)))
     if not scratch.chooses_elsewhere(options):
         settings["spark.local.dir"] = str(folder)
     if local:
@@ -149,7 +149,9 @@ def start(
         settings.get("spark.driver.defaultJavaOptions", ""),
         *[os.environ.get(name, "") for name in _JAVA_VARIABLES],
     ]
-    temporary = shlex.join([f"-Djava.io.tmpdir={folder}"])
+    # On the disk of `spark.local.dir`, libraries may not be executable.
+    is_chosen = "spark.local.dir" in options or "-Djava.io.tmpdir" in " ".join([java_options, *elsewhere])
+    temporary = "" if is_chosen else shlex.join([f"-Djava.io.tmpdir={folder}"])
     java_options = f"{temporary} {_crash_options(crash_folder)} {for_a_small_jvm(java_options, elsewhere)}".strip()
     settings["spark.driver.extraJavaOptions"] = f"{log_option} {java_options}".strip()
     silence_py4j()

@@ -164,8 +164,12 @@ class Sidecar:
         generations = self._generations
         verdict = Verdict.UNKNOWN if generations is None else generations.shown_verdict
         doing = "Spark was starting or ending" if generations is None else generations.doing
-        self._say(f"the stop was not complete after {_STOP_SECONDS:.0f} s: {doing}; the next start recovers the state")
-        os._exit(EXIT_STATUS[verdict])
+        why = f"the stop was not complete after {_STOP_SECONDS:.0f} s: {doing}; the next start recovers the state"
+        # A reader of stderr may have stopped reading.
+        saying = threading.Thread(target=self._say, args=(why,), daemon=True)
+        saying.start()
+        saying.join(1.0)
+        os._exit(INTERRUPTED if self._once and verdict is not Verdict.FAIL else EXIT_STATUS[verdict])
 
     def _run_locked(self, brokers: Brokers, jvm_jars: list[Path], lock: StateLock) -> int:
         config = self._config
