@@ -160,9 +160,10 @@ def _schema_of(state: Path) -> int | None:
         found = None if content is None else json.loads(content)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or found.get("streamproof") != "state" or type(found.get("schema")) is not int:
+    if not isinstance(found, dict) or found.get("streamproof") != "state":
         return None
-    return int(found["schema"])
+    schema = found.get("schema", 0)
+    return schema if type(schema) is int else None
 
 
 def _small_file(path: Path) -> bytes | None:
