@@ -113,7 +113,7 @@ def test_a_passthrough_passes_and_each_of_its_deviations_is_counted(
     assert {name: n for name, n in run.report["violations"]["confirmed"].items() if n} == wrong
     if others:
         capsys.readouterr()
-        assert explain.run(pipeline.spark, pipeline.state("broken"), str(others[0])) == 0
+        assert explain.run(pipeline.state("broken"), str(others[0])) == 0
         said = capsys.readouterr().out
         assert f"input event from {pipeline.input}-{others[0] % 2}" in said
         assert "condition of the oracle" in said

@@ -93,11 +93,11 @@ def test_deviations_of_lists_are_counted(pipeline: Pipeline, capsys: pytest.Capt
         ("unknown_id", ("ghost",), None),
     }
     capsys.readouterr()
-    assert explain.run(pipeline.spark, pipeline.state(), str(a[5])) == 0
+    assert explain.run(pipeline.state(), str(a[5])) == 0
     printed = capsys.readouterr().out
     assert f'for cell ["a","{a[5]}"]\n' in printed
     assert "missing confirmed, before any fault" in printed
-    assert explain.run(pipeline.spark, pipeline.state(), ("-", f'["a","{a[5]}"]')) == 0
+    assert explain.run(pipeline.state(), ("-", f'["a","{a[5]}"]')) == 0
     assert capsys.readouterr().out.startswith(f'Cell ["a","{a[5]}"]\n')
 
 

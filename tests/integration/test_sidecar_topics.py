@@ -93,20 +93,21 @@ def test_a_recreated_input_may_explain_later_excess(pipeline: Pipeline) -> None:
 def test_retention_that_overtakes_a_running_reader_makes_the_verdict_unknown(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader is held after its first commit until retention has passed it. It must then detect the gap and
-    continue."""
+    """The reader is held after a commit until retention has passed it. It must then detect the gap and continue."""
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 2))
     pipeline.answers(answer([1, 2]))
-    held, go_on = threading.Event(), threading.Event()
+    has_read, held, go_on = threading.Event(), threading.Event(), threading.Event()
 
     def reach(name: str) -> None:
-        if name == "after_publishing" and not go_on.is_set():
+        if name == "after_publishing" and has_read.is_set() and not go_on.is_set():
             held.set()
             assert go_on.wait(60)
 
     monkeypatch.setattr(batch, "reach", reach)
     with pipeline.live() as live:
+        live.until(lambda r: r["contributions"]["processed"] == 2)
+        has_read.set()
         assert held.wait(60)
         pipeline.clicks(*[click(i, 3) for i in range(3, 8)], click(8, 14))
         pipeline.delete_records(pipeline.input, 5)
