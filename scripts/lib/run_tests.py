@@ -35,15 +35,15 @@ class Part:
 
 # In the order in which they run: the fastest feedback first.
 PARTS = {
-    "unit": Part(540, 720),
-    "property": Part(480, 3600),
-    "contract": Part(240, 600),
-    "crash": Part(240, 1800),
-    "integration": Part(480, 3600),
-    "e2e": Part(240, 5400),
-    "faults": Part(240, 3600),
-    "engines": Part(240, 3600),
-    "pages": Part(240, 720),
+    "unit": Part(720, 1200),
+    "property": Part(720, 3600),
+    "contract": Part(360, 600),
+    "crash": Part(360, 1800),
+    "integration": Part(720, 3600),
+    "e2e": Part(360, 5400),
+    "faults": Part(360, 3600),
+    "engines": Part(360, 3600),
+    "pages": Part(360, 1200),
 }
 # What the first tier is allowed to take on two quiet cores. A busy machine takes longer, so it is only reported.
 FIRST_TIER_SECONDS = 900

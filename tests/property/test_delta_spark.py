@@ -19,6 +19,7 @@ __all__ = ["spark"]
 pytestmark = [pytest.mark.property, pytest.mark.timeout(300)]
 
 
+@pytest.mark.full
 def test_delta_spark_reads_a_table_whose_files_were_joined_and_deleted(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ def times(run: JudgedRun, key: str) -> tuple[int | None, int]:
     return record(run, key).first_us, record(run, key).changed_us
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_class_has_the_instant_of_its_first_violation(run: JudgedRun, restart: bool) -> None:
     lost(run, 10, "a", 1, 2)
@@ -78,6 +79,7 @@ def test_a_violation_that_occurs_again_after_retraction_gets_a_new_instant(run: 
     assert times(run, "a") == (35, 35)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_violation_older_than_the_kept_ones_keeps_its_instant(run: JudgedRun, restart: bool) -> None:
     lost(run, 10, "a", 1)
