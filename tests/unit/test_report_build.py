@@ -15,7 +15,7 @@ import pytest
 from tests.unit.publish_snapshots import NOON_US, broken, clean
 from validator.model.coverage import ReadTwice
 from validator.model.snapshot import Snapshot
-from validator.publish import report_types
+from validator.publish import html, report_types
 from validator.publish.atomic import replace_file
 from validator.publish.effective import effective_guarantee
 from validator.publish.report import build, build_violations, records_of, render_json, write
@@ -212,3 +212,12 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path) -> 
         replace_file(path, "\ud800")
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_a_violation_whose_first_confirmation_is_not_known_is_shown() -> None:
+    """It was confirmed after its cell was retired."""
+    found = replace(broken(), first_confirmed_us={})
+    said = render(build(found))
+    assert "First confirmed" not in said
+    assert "What broke" in said
+    assert "first confirmed" not in html.render(build(found))

@@ -81,7 +81,8 @@ def findings(
                 sentence=one if count == 1 else several,
                 attributed=attribution(report["faults"], violation.value, count).strip(),
                 tolerated=not breaks(violation, report["guarantee"]),
-                since=report["violations"]["first_confirmed"][violation.value],
+                # Absent if the violation was confirmed after its cell was retired (SEMANTICS 7.6).
+                since=report["violations"]["first_confirmed"].get(violation.value),
                 advice=_advice(violation, count, violations),
                 # An undecodable result has no id: the `ids` of its violations are positions.
                 command=None if violation is ViolationClass.UNDECODABLE else explain_command(confirmed, state),

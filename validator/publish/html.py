@@ -113,7 +113,7 @@ def _findings(found: Iterable[Finding], state: str) -> str:
 
 
 def _finding(finding: Finding, state: str) -> str:
-    lines = [("since", f"first confirmed {clock(finding.since)} UTC")]
+    lines = [("since", f"first confirmed {clock(finding.since)} UTC")] if finding.since else []
     lines += [("where", finding.where)] if finding.where else []
     lines += [("fault", finding.attributed)] if finding.attributed else []
     lines += [("note", "The declared guarantee tolerates this class.")] if finding.tolerated else []

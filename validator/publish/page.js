@@ -113,7 +113,7 @@ function findings(update) {
     const card = make("div", undefined, "finding" + (f.tolerated ? " tolerated" : "")), list = make("dl");
     const line = (head, ...what) => { const dd = make("dd"); dd.append(...what); list.append(make("dt", head), dd); };
     card.append(make("strong", f.count), ` ${f.sentence}.`);
-    line("since", ...since(f.since, now));
+    if (f.since) line("since", ...since(f.since, now));
     if (f.where) line("where", f.where);
     if (f.attributed) line("fault", f.attributed);
     if (f.tolerated) line("note", "The declared guarantee tolerates this class.");

@@ -113,8 +113,8 @@ def _broken(sentences: list[str], found: list[Finding]) -> list[str]:
     """Return each of ``sentences``, which are in the order of ``found``, with the first confirmation and the extent."""
     told = []
     for sentence, finding in zip(sentences, found, strict=True):
-        since = f"First confirmed at {clock(finding.since)} UTC."
-        told.append(f"{sentence} {since}" + (f" Affected: {finding.where}." if finding.where else ""))
+        since = f" First confirmed at {clock(finding.since)} UTC." if finding.since else ""
+        told.append(f"{sentence}{since}" + (f" Affected: {finding.where}." if finding.where else ""))
     return told
 
 
