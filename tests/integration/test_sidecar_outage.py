@@ -45,12 +45,14 @@ def test_a_sidecar_outlives_an_outage_of_its_brokers(
         pipeline.create()
         pipeline.clicks(click(1, 1), click(2, 11))
         pipeline.answers(answer([1]))
-        with pipeline.live() as live:
+        with pipeline.live("timing.blind_after=8s") as live:
             assert held.wait(120)
             broker.kill()
             go_on.set()
             said = live.until_said("; trying again")
             assert f" brokers at {broker.bootstrap_servers} (" in said
+            report = live.until(lambda r: "nothing after it is verified" in "; ".join(r["reasons"]))
+            assert report["outcome"] == "unknown"
             broker.restart()
             pipeline.clicks(click(3, 21))
             pipeline.answers(answer([2], 1))
