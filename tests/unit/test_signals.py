@@ -60,6 +60,9 @@ def test_the_sidecar_ends_in_order_also_if_its_session_is_closed(number: int, tm
     assert callable(signal.getsignal(number)), "a signal without a handler would end this process"
     signal.raise_signal(number)
     assert sidecar._stop.wait(10)
+    assert sidecar._stopping is not None
+    # It would end this process after the longest time of a stop.
+    sidecar._stopping.cancel()
 
 
 @pytest.mark.usefixtures("handlers")
