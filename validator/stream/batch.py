@@ -212,7 +212,7 @@ class BatchRunner:
                 self._advanced_at = time.monotonic()
 
     def tick(self, after_seconds: float) -> None:
-        """Let time pass without records (SEMANTICS 3, Tick), if no batch is running and none has ended within the last
+        """Let time pass without records (SEMANTICS 3.5), if no batch is running and none has ended within the last
         ``after_seconds``. Does nothing after `close`."""
         if not self._batch_lock.acquire(blocking=False):
             return
