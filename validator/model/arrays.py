@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+if find_spec("dateutil") is None:
+    # PyArrow searches all paths for this module at each conversion of a Python value, which takes five times as long as
+    # the conversion. The entry ends the search at once, with the same error.
+    sys.modules.setdefault("dateutil", None)  # type: ignore[arg-type]
 
 Ints = npt.NDArray[np.int64]
 """One integer per row."""
