@@ -62,6 +62,7 @@ def test_the_sentence_for_a_crash_of_the_jvm_quotes_its_last_lines(tmp_path: Pat
     assert re.match(r"the Spark JVM ended \(.*; its last lines: A fatal error has been detected .*SIGSEGV", sentence)
 
 
+@pytest.mark.full
 def test_commands_write_only_lines_of_their_own(pipeline: Pipeline, tmp_path: Path) -> None:
     pipeline.create()
     pipeline.clicks(*(click(number, number) for number in range(3)), click(9, 25))

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from testbed.broker import EmbeddedBroker
 from tests.integration.isolated_reads import offsets_and_values
+from tests.tiers import first_of
 from validator.codecs.one_record import TOO_LARGE
 from validator.codecs.times import FARTHEST_US
 from validator.config.examples import EXAMPLES
@@ -152,7 +153,7 @@ def expected(delivered: Delivered, partition: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize("isolation", first_of(["read_committed", "read_uncommitted"]))
 def test_every_visible_record_of_a_range_is_read_once(
     broker: EmbeddedBroker, isolation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,6 +269,7 @@ def test_a_range_ends_before_an_open_transaction(broker: EmbeddedBroker) -> None
         held.abort_transaction(30)
 
 
+@pytest.mark.full
 def test_an_expired_record_fails_its_range_and_the_next_one_is_read(broker: EmbeddedBroker) -> None:
     """Records that retention removed, offsets that never existed, and a topic that does not exist."""
     topic = f"log-{next(NAMES)}"
@@ -313,6 +315,7 @@ def test_a_worker_keeps_one_consumer(broker: EmbeddedBroker) -> None:
     assert len(seen) == 1
 
 
+@pytest.mark.full
 def test_a_record_is_read_alone_by_a_busy_reader(broker: EmbeddedBroker) -> None:
     """A record is read although the records before and after it do not fit into the reader's memory. Neither the
     reader nor the process that requested the record ends."""

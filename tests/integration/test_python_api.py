@@ -23,6 +23,7 @@ def test_it_does_so_in_a_state_of_its_own(streamproof):
 """
 
 
+@pytest.mark.full
 def test_validate_returns_a_report_and_raises_on_a_broken_guarantee(pipeline: Pipeline, tmp_path: Path) -> None:
     pipeline.create()
     config = tmp_path / "pipeline.yaml"

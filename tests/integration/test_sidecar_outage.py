@@ -161,6 +161,7 @@ def test_brokers_that_fall_silent_are_named(
             assert len([line for line in live.said if "do not answer" in line]) == 1
 
 
+@pytest.mark.full
 def test_brokers_that_never_answered_are_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broker: EmbeddedBroker
 ) -> None:

@@ -23,6 +23,7 @@ OWN_LIMITS = ("is nested more than", "holds a number of more than", "is not UTF-
 JACKSONS_LONGEST_NAME = 50_000
 
 
+@pytest.mark.full
 def test_jackson_accepts_the_same_values_as_json(spark: SparkSession) -> None:
     jackson = spark._jvm.com.fasterxml.jackson  # type: ignore[union-attr]
     mapper = jackson.databind.ObjectMapper()

@@ -12,6 +12,7 @@ import pytest
 
 from tests.property.test_plain_events import BYTES, batch
 from tests.property.test_plain_results import said
+from tests.worlds import some
 from validator.codecs import plain_lists
 from validator.codecs.batches import ResultBatches
 from validator.codecs.columns import DECODED
@@ -87,7 +88,7 @@ def odd_records(shape: str, number: int, chance: random.Random, *, odd: float) -
     return values
 
 
-@pytest.mark.parametrize("at_once", [30, 2**19])
+@pytest.mark.parametrize("at_once", some([30, 2**19]))
 @pytest.mark.parametrize("shape", SHAPES)
 def test_extracted_lists_decode_as_the_rule_does(shape: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Cut short lists too, a few at a time.

@@ -113,6 +113,7 @@ def test_settled_cells_outside_memory_change_no_verdict(tmp_path: Path, capsys: 
     assert not IS_STANDING or (sampled > len(judged.cases) // 2)
 
 
+@pytest.mark.full
 def test_a_restart_from_saved_cells_equals_a_fold_of_all_facts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,7 +28,7 @@ from tests.property.spark_histories import Case, Opinion, case, in_runs, opinion
 from tests.property.strategies import PAUSING
 from tests.property.test_settled_cells import persisted, totals
 from tests.unit.memory_tables import MemoryTables
-from tests.worlds import IS_STANDING, seeds
+from tests.worlds import IS_STANDING, seeds, some
 from validator.core.totals import CellTotals
 from validator.reconcile.judge import VIOLATIONS
 from validator.state.tables import Table
@@ -202,7 +202,7 @@ def played(name: str, seeds: Sequence[int], folder: Path) -> Seen:
     return seen
 
 
-@pytest.mark.parametrize("name", sorted(TWINS))
+@pytest.mark.parametrize("name", some(sorted(TWINS)))
 @pytest.mark.parametrize("number", [WORLDS, pytest.param(MORE_WORLDS, marks=pytest.mark.full)])
 def test_later_runs_and_retired_cells(
     name: str, number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

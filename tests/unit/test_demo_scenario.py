@@ -111,6 +111,7 @@ def test_an_engine_uses_links_only_if_a_fault_needs_one(tmp_path: Path) -> None:
     assert direct.seconds == 28  # 275 s, ten times faster
 
 
+@pytest.mark.full
 def test_each_instance_uses_its_own_link(tmp_path: Path) -> None:
     engine = KafkaStreamsEngine(real_settings(DemoPlan(engine="kafka_streams"), "127.0.0.1:1"), tmp_path)
     engine.own_servers = ("127.0.0.1:2", "127.0.0.1:3")

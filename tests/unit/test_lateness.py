@@ -115,6 +115,7 @@ def test_an_event_too_far_ahead_may_have_made_events_late_up_to_its_window() -> 
     assert judged(event, carried) == {"expected": 1, "overdue": 1}
 
 
+@pytest.mark.full
 def test_events_with_wrong_clocks_take_bounded_memory() -> None:
     ends = [MINUTE_US * number for number in range(1, 3 * POSSIBLE_MAX)]
     lateness = Lateness()

@@ -16,6 +16,7 @@ import pytest
 from tests.unit.fed_run import Fed, FedRun
 from tests.unit.memory_tables import MemoryTables
 from tests.unit.reconcile_rows import MINUTE_US
+from tests.worlds import some
 from validator.model.classes import Verdict
 from validator.model.frontier import Lookup, PartitionId
 from validator.publish.publisher import Publisher
@@ -28,7 +29,7 @@ from validator.stream.failpoints import NAMES
 from validator.stream.generations import Generations
 
 
-@pytest.fixture(autouse=True, params=[False, True], ids=["folds", "saves"])
+@pytest.fixture(autouse=True, params=some([False, True]), ids=lambda saves: "saves" if saves else "folds")
 def saves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process folds all facts, or continues from the cells that the previous one saved."""
     monkeypatch.setattr(FedRun, "saves", request.param)

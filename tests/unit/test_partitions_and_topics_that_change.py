@@ -9,6 +9,7 @@ import pytest
 from tests.unit.fed_run import Fed, FedRun
 from tests.unit.memory_tables import MemoryTables
 from tests.unit.reconcile_rows import MINUTE_US
+from tests.worlds import some
 from validator.model.classes import Verdict
 from validator.model.frontier import PartitionId
 from validator.model.snapshot import Snapshot
@@ -16,7 +17,7 @@ from validator.model.snapshot import Snapshot
 SECOND_US = 1_000_000
 
 
-@pytest.fixture(autouse=True, params=[False, True], ids=["folds", "saves"])
+@pytest.fixture(autouse=True, params=some([False, True]), ids=lambda saves: "saves" if saves else "folds")
 def saves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process folds all facts, or continues from the cells that the previous one saved."""
     monkeypatch.setattr(FedRun, "saves", request.param)

@@ -6,13 +6,14 @@ import pytest
 
 from tests.unit.fed_run import Fed, FedRun
 from tests.unit.reconcile_rows import MINUTE_US
+from tests.worlds import some
 from validator.model.classes import Guarantee, Verdict
 
 HOUR_US = 60 * MINUTE_US
 SETTINGS = ("state.retention=24h", "timing.missing_after=2m")
 
 
-@pytest.fixture(autouse=True, params=[False, True], ids=["folds", "saves"])
+@pytest.fixture(autouse=True, params=some([False, True]), ids=lambda saves: "saves" if saves else "folds")
 def saves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process folds all facts, or continues from the cells that the previous one saved."""
     monkeypatch.setattr(FedRun, "saves", request.param)

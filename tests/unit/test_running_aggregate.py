@@ -70,6 +70,7 @@ def of_cells(cells: Cells, *names: str) -> dict[tuple[int, str], tuple[int, ...]
     return dict(zip(zip(starts, keys, strict=True), columns, strict=True))
 
 
+@pytest.mark.full
 def test_the_result_that_counts_does_not_depend_on_the_order_of_facts() -> None:
     rng = Random(3)
     for _ in range(60):

@@ -114,6 +114,7 @@ def test_a_mark_that_changes_the_meaning_of_older_facts_invalidates_the_file(
     assert run.folded_from == 0
 
 
+@pytest.mark.full
 def test_a_retirement_saves_again_and_a_kill_before_it_invalidates_the_file(run: FedRun) -> None:
     before = (run.state / FILE).read_bytes()
     run.saves = False
@@ -234,6 +235,7 @@ def test_a_file_that_cannot_be_written_stops_nothing(
     assert (run.state / FILE).read_bytes() == before
 
 
+@pytest.mark.full
 def test_the_file_does_not_grow_with_runs_and_batches(run: FedRun) -> None:
     """A confirmed loss keeps its cell in memory."""
     run.feed([Fed("click", (50,), 5 * MINUTE_US)])

@@ -180,6 +180,7 @@ def test_reloaded_cells_equal_the_settled_ones(reloaded: list[int]) -> None:
     assert not IS_STANDING or (sum(reloaded) > scaled(WORLDS))
 
 
+@pytest.mark.full
 def test_retention_retires_settled_cells_with_the_others(reloaded: list[int], tmp_path: Path) -> None:
     found, retired = [], 0
     for seed in seeds(WORLDS_WITH_RETENTION):
