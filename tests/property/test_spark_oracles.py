@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import pytest
 
+from tests.property.counted import counted_case
 from tests.property.distinct import distinct_case
 from tests.property.passthrough import passthrough_case
 from tests.property.running import running_case
@@ -37,6 +38,7 @@ class Twin(Protocol):
 
 
 TWINS: Final[dict[str, Twin]] = {
+    "counts": counted_case,
     "distinct": distinct_case,
     "passthrough": passthrough_case,
     "running_aggregate": running_case,

@@ -133,7 +133,7 @@ def _read(
                 sampled = replace(sampled, undecodable=decoded)
             elif isinstance(decoded, (Event, Result)):
                 instant = decoded.event_time_us if isinstance(decoded, Event) else decoded.window_start_us
-                no_id = isinstance(decoded, Result) and not any(decoded.ids)
+                no_id = isinstance(decoded, Result) and decoded.count is None and not any(decoded.ids)
                 sampled = replace(sampled, content=_understood(config, decoded), instant_us=instant, has_no_id=no_id)
             yield sampled
     except OptionsRefused as error:
@@ -198,7 +198,9 @@ def _understood(config: Config, one: Event | Result) -> str:
     key = _shown(one.key) if config.publish.keys == "plain" else HIDDEN
     shows_ids = config.publish.ids == "plain"
     if isinstance(one, Event):
-        event = f"event {_shown(one.id) if shows_ids else HIDDEN} of key {key} at {_time(one.event_time_us)}"
+        has_ids = config.inputs[0].fields.id is not None
+        name = f"event {_shown(one.id) if shows_ids else HIDDEN}" if has_ids else "an event"
+        event = f"{name} of key {key} at {_time(one.event_time_us)}"
         if config.oracle.by_id:
             return f"{event}, in the {config.oracle.noun}"
         starts = config.oracle.assigned(np.array([one.event_time_us], dtype=np.int64)).starts.tolist()
@@ -209,7 +211,7 @@ def _understood(config: Config, one: Event | Result) -> str:
         return f"{event}, in the {cells} {_time(min(starts))}"
     ids = [item for found in one.ids for item in found]
     some = ", ".join(_shown(item) for item in ids[:_IDS_SHOWN]) + (", ..." if len(ids) > _IDS_SHOWN else "")
-    count = plural(len(ids), "id")
+    count = plural(len(ids), "id") if one.count is None else plural(one.count, "event")
     where = ""
     if one.window_start_us is not None:
         of_what = "the window from" if config.oracle.result_time == "window_start" else "an event at"

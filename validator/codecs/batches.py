@@ -44,9 +44,10 @@ RESULTS: Final = pa.schema(
         ("key", _KEY),
         ("ids", RESULT_TYPE.field("ids").type),
         ("text_ids", RESULT_TYPE.field("text_ids").type),
+        ("count", pa.int64()),
     ]
 )
-"""A row is a record. ``window_start_us``: the instant that names the result's cell; null if results name none. If a
+"""A row is a record. ``count``: as in `RESULT_TYPE`. ``window_start_us``: the instant that names the result's cell; null if results name none. If a
 record did not decode, ``window_start_us`` and the key are null, and the lists of ids are empty. If a record was not
 examined, ``key`` has the reason. A tombstone has a key if it withdraws the result of that key."""
 
@@ -143,6 +144,7 @@ class ResultBatches:
             pa.array(map(_key, found), pa.string()).dictionary_encode(),
             _lists(ids, "ids"),
             _lists(texts, "text_ids"),
+            pa.array([result and result.count for result in results], pa.int64()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=RESULTS)
 
@@ -197,6 +199,7 @@ def _result_batch(batch: pa.RecordBatch, results: Results) -> pa.RecordBatch:
         results.keys.column,
         ids.cast(RESULTS.field("ids").type),
         texts.cast(RESULTS.field("text_ids").type),
+        pa.nulls(len(results.rows), pa.int64()) if results.counts is None else pa.array(results.counts),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RESULTS)
 

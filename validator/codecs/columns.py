@@ -40,6 +40,8 @@ RESULT_TYPE: Final = pa.struct(
         ("time_us", pa.int64()),
         ("ids", list_of(pa.int64())),
         ("text_ids", list_of(pa.string())),
+        ("count", pa.int64()),
     ]
 )
-"""One record of an output topic: its offset, its broker time, and the ids that it carries, integers and texts apart."""
+"""One record of an output topic: its offset, its broker time, and the ids that it carries, integers and texts apart.
+``count``: with evidence `values`, the number of events that it states; else null."""

@@ -41,6 +41,10 @@ TOO_LARGE: Final = b"\x00too large: "
 LONGEST_NUMBER: Final = 1_000
 """Largest length of a number: of its characters as written, and of its digits when its exponent is expanded."""
 
+NO_ID: Final = 0
+"""The id of all events if results do not say which events they used (evidence `values`)."""
+LARGEST_COUNT: Final = 2**53
+"""Largest number of events that a result may state: JSON readers agree on integers up to here."""
 _TOPIC_LENGTH_MAX: Final = 249
 """Largest length of a topic's name in Kafka."""
 _LARGEST_ID: Final = 2**63 - 1
@@ -81,8 +85,8 @@ class Record(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A decoded record of an input, late or rejected topic. An ``id`` is a 64-bit integer or a text. ``is_owed``: the
-    oracle's condition holds for it, if there is one."""
+    """A decoded record of an input, late or rejected topic. An ``id`` is a 64-bit integer or a text; `NO_ID` if events
+    have none. ``is_owed``: the oracle's condition holds for it, if there is one."""
 
     id: int | str
     key: str
@@ -93,11 +97,12 @@ class Event(NamedTuple):
 class Result(NamedTuple):
     """A decoded record of an output topic. ``window_start_us``: the instant that names its cell, which is the start of
     its window or the time of its event; None if results name none. ``ids``: one list for each path of ``fields.ids``,
-    or a list of the one id."""
+    or a list of the one id. ``count``: with evidence `values`, the number of events that the result states."""
 
     key: str
     window_start_us: int | None
     ids: tuple[list[int | str], ...]
+    count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +289,17 @@ def _id(value: Json, id_type: str) -> int | str:
     return text
 
 
+def _count(value: Json) -> int:
+    """Return a number of events, from 0 to `LARGEST_COUNT`, written as a number or as its text. Raises `_Refused`."""
+    text = _scalar(value)
+    if isinstance(value, bool) or not (len(text) <= LONGEST_NUMBER and _NUMBER.fullmatch(text)):
+        raise _Refused(f"{_kind(value)}, not a number of events")
+    text = _plain_number(text)
+    if not text.isdigit() or int(text) > LARGEST_COUNT:
+        raise _Refused("is not a number of events")
+    return int(text)
+
+
 def _ids(value: Json, id_type: str) -> list[int | str]:
     if type(value) is not list:
         raise _Refused(_kind(value) + ", not an array of ids")
@@ -461,6 +477,7 @@ class RecordDecoder:
         self.window_us = window_us
         self._end: _Field | None = None
         self._id: _Field | None = None
+        self._counted: _Field | None = None
         self._lists: tuple[_Field, ...] = ()
         at = entry.fields
         self._key = tuple(self._field("key", path) for path in at.key)
@@ -478,11 +495,14 @@ class RecordDecoder:
             if at.window_end is not None:
                 self._end = self._field("window_end", at.window_end)
             self._lists = tuple(self._field("ids", path) for path in at.ids or ())
+            for name, path in at.values.items():
+                self._counted = self._field(f"values.{name}", path)
         if at.id is not None:
             self._id = self._field("id", at.id)
         self.condition = condition
         self._where = None if condition is None else self._field("where", condition)
-        fields = [*self._key, *filter(None, [self._time, self._end, self._id, self._where]), *self._lists]
+        single = [self._time, self._end, self._id, self._counted, self._where]
+        fields = [*self._key, *filter(None, single), *self._lists]
         is_cumulative = getattr(entry, "emission", None) == "cumulative"
         self._names_withdrawn = is_cumulative and all(field.part for field in self._key)
         self._reads_value = any(not field.part for field in fields)
@@ -501,8 +521,11 @@ class RecordDecoder:
             part.removeprefix("$header."): most for part, most in most_of.items() if part.startswith("$header.")
         }
         """Name of a header from which a field is read -> its largest size in bytes."""
-        self.places = {field.field: field.place for field in (self._id, self._time, self._end) if field is not None}
+        of_values = (self._id, self._time, self._end, self._counted)
+        self.places = {field.field: field.place for field in of_values if field is not None}
         """Field -> its place: a path into the value, or the name of a part of the record."""
+        self.count_name = None if self._counted is None else self._counted.field
+        """Name of the configured field with the number of events of a result."""
         self.time_name = None if self._time is None else self._time.field
         """Name of the configured field with the time of an event, or with the instant that names a result's cell."""
         self.units = {field.field: field.unit for field in (self._time, self._end) if field is not None}
@@ -568,7 +591,7 @@ class RecordDecoder:
                 at = self._time
                 time = at.instant(record, root, self._rounding)
             if not self._is_output:
-                assert one is not None, "an event has an id"
+                one = NO_ID if one is None else one
                 assert time is not None, "an event has a time"
                 if self._where is None or self.condition is None:
                     return Event(one, key, time)
@@ -586,7 +609,10 @@ class RecordDecoder:
                 if at.part or len(record.value or b"") > most_of_id:
                     for item in lists[-1]:
                         _check_size(item, most_of_id, "id_bytes")
-            return Result(key, time, tuple(lists))
+            if self._counted is None:
+                return Result(key, time, tuple(lists))
+            at = self._counted
+            return Result(key, time, tuple(lists), _count(at.of(record, root)))
         except _TooLong as refused:
             return Unexamined(at.field, at.path, str(refused))
         except _Refused as refused:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from validator.codecs.conditions import Condition
 from validator.codecs.fingerprints import Ints
+from validator.codecs.one_record import NO_ID
 from validator.codecs.plain_fields import Ids, Keys, Read, Unit, ids, instants, integers, keys, read
 from validator.codecs.plain_json import Bools, Path
 from validator.codecs.times import Rounding
@@ -32,7 +33,7 @@ RECORD_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True)
 class PlainEvents:
-    """The places of id, key and event time (`validator.codecs.plain_fields`).
+    """The places of id, key and event time (`validator.codecs.plain_fields`). ``id``: empty if events have none.
 
     ``factor`` and ``divisor``: from a number to microseconds; ``factor`` is None for ISO 8601 texts. ``rounding``: how
     a finer time is rounded to microseconds. ``key_bytes``, ``id_bytes``, ``value_bytes``: the largest sizes of a key,
@@ -55,7 +56,7 @@ class PlainEvents:
 
     def read(self, batch: pa.RecordBatch) -> Events | None:
         """Return the records of a batch that decode here; None if none does."""
-        places = [self.id, self.event_time, *self.key]
+        places = [*([self.id] if self.id else []), self.event_time, *self.key]
         # If the condition's field is also the id, the key or the time, it must have the type of these.
         any_scalar = self.where if self.where and self.where not in places else None
         places += [self.where] if self.where else []
@@ -63,7 +64,7 @@ class PlainEvents:
         return Events.joined(parts) if parts else None
 
     def _events(self, part: Read) -> Events:
-        found = ids(part.at(self.id), self.id_type, self.id_bytes, of_part=self.id[0].startswith("$")).named(self.space)
+        found = self._ids(part)
         unit = None if self.factor is None else Unit(self.factor, self.divisor)
         times, has_time = instants(part, self.event_time, unit, self.rounding)
         key = keys([part.at(place) for place in self.key], self.key_bytes)
@@ -73,6 +74,13 @@ class PlainEvents:
             owed, is_certain = self.condition.holds_in(part.at(self.where), integers)
             known = known & is_certain
         return Events(part.rows, found, times, key, owed).of(known)
+
+    def _ids(self, part: Read) -> Ids:
+        if not self.id:
+            size = len(part.rows)
+            return Ids(np.full(size, NO_ID, dtype=np.int64), None, np.ones(size, dtype=np.bool_))
+        of_part = self.id[0].startswith("$")
+        return ids(part.at(self.id), self.id_type, self.id_bytes, of_part=of_part).named(self.space)
 
 
 @dataclass(frozen=True)

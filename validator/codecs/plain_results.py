@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.codecs.fingerprints import Ints
-from validator.codecs.one_record import RecordDecoder
-from validator.codecs.plain_fields import Ids, Keys, Read, bools, ids, instants, keys, plain, read, unit_of
+from validator.codecs.one_record import LARGEST_COUNT, RecordDecoder
+from validator.codecs.plain_fields import Ids, Keys, Read, bools, ids, instants, integers, keys, plain, read, unit_of
 from validator.codecs.plain_json import Bools
 from validator.model.id_spaces import IdSpace
 
@@ -54,12 +54,14 @@ class Lists:
 
 @dataclass(frozen=True)
 class Results:
-    """Decoded rows of a batch. ``window_starts``: None if results name no window."""
+    """Decoded rows of a batch. ``window_starts``: None if results name no window. ``counts``: None if results have no
+    evidence `values`."""
 
     rows: Ints
     window_starts: Ints | None
     keys: Keys
     lists: Lists
+    counts: Ints | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,10 @@ class PlainResults:
                 good &= ends == starts + decoder.window_us
         key = keys([part.at(place) for place in decoder.key_places], decoder.most.key_bytes)
         good = good & key.known
+        counts = None
+        if decoder.count_name is not None:
+            counts, are_counts = self._counts(part.at(decoder.places[decoder.count_name]))
+            good = good & are_counts
         lists = []
         for column in self._columns(part):
             found, known = self._list(column)
@@ -105,7 +111,14 @@ class PlainResults:
                 replace(found, ids=found.ids.named(space)) for found, space in zip(lists, self.spaces, strict=True)
             ]
         named = None if starts is None else starts[good]
-        return Results(part.rows[good], named, key.of(good), Lists.chained(lists))
+        found = Lists.chained(lists) if lists else _none(np.count_nonzero(good))
+        return Results(part.rows[good], named, key.of(good), found, None if counts is None else counts[good])
+
+    @staticmethod
+    def _counts(column: pa.Array) -> tuple[Ints, Bools]:
+        """Return the numbers of events, and which rows have one that is written as an integer."""
+        found, known = integers(column)
+        return found, known & (found >= 0) & (found <= LARGEST_COUNT)
 
     def _instants(self, part: Read, field: str) -> tuple[Ints, Bools]:
         return instants(part, self.decoder.places[field], unit_of(self.decoder.units[field]), "down")
@@ -126,6 +139,12 @@ class PlainResults:
         if not found.known.all():
             known[_rows(lengths)[~found.known]] = False
         return Lists(lengths, found), known
+
+
+def _none(size: int) -> Lists:
+    """Return an empty list for each row."""
+    nothing = np.empty(0, dtype=np.int64)
+    return Lists(np.zeros(size, dtype=np.int64), Ids(nothing, None, nothing.astype(np.bool_)))
 
 
 def _rows(lengths: Ints) -> Ints:

@@ -50,7 +50,7 @@ def latency_buckets(
     if not len(parents):
         return []
     result_us = ints(field(results, "time_us"))
-    count = _lengths(field(results, "ids")) + _lengths(field(results, "text_ids"))
+    count = _lengths(field(results, "ids")) + _lengths(field(results, "text_ids")) + ints(field(results, "count"), 0)
     batch = ints(facts["batch"])[parents]
     rows = cells.rows_of_facts(facts)[parents]
     if cells.newest is not None:

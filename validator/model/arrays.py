@@ -63,8 +63,11 @@ def totals(groups: Ints, values: Ints, count: int) -> Ints:
     return found
 
 
-def counts(groups: Ints, where: Bools, count: int) -> Ints:
-    """Return the number of rows in each of ``count`` groups for which ``where`` holds."""
+def counts(groups: Ints, where: Bools, count: int, times: Ints | None = None) -> Ints:
+    """Return the number of rows in each of ``count`` groups for which ``where`` holds. ``times``: how often each row
+    counts; None: once."""
+    if times is not None:
+        return totals(groups[where], times[where], count)
     return np.bincount(groups[where], minlength=count).astype(np.int64)
 
 

@@ -15,7 +15,7 @@ class IdCounts:
 
     ``is_text``: 1 if ``id`` is the number of a text. ``unowed``: events of the cell that carry the id and owe nothing.
     ``group``: the index of the (cell, id) of each contribution. ``from_input``: whether each contribution is an event
-    that contributes.
+    that contributes. ``times``: how often each entry counts; None: once.
     """
 
     cell: Ints
@@ -28,6 +28,11 @@ class IdCounts:
     unowed: Ints
     group: Ints
     from_input: Bools
+    times: Ints | None = None
+
+    def events(self, chosen: Bools) -> Ints:
+        """Return the number of events per (cell, id) for which ``chosen`` holds."""
+        return counts(self.group, self.from_input & chosen, len(self.cell), self.times)
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,6 @@ def window_classes(id_counts: IdCounts, flags: Flags, *, collapse: bool) -> IdVe
     unprovable. If none applies, the state of its cell decides. An engine drops an event as late only after it has read
     the event.
     """
-    group, size, from_input = id_counts.group, len(id_counts.cell), id_counts.from_input
     # SEMANTICS 2.4: where repeats collapse, a cell owes an id once.
     expected = np.minimum(id_counts.expected, 1) if collapse else id_counts.expected
     # SEMANTICS 2.2: results first, then late, then rejected records.
@@ -97,14 +101,13 @@ def window_classes(id_counts: IdCounts, flags: Flags, *, collapse: bool) -> IdVe
     # SEMANTICS 2.5, 2.6: the engine may have set a copy aside before it saw that the copy is a repeat, or owes nothing.
     excused = np.minimum(aside, id_counts.unowed + id_counts.expected - expected)
     # SEMANTICS 2.3: unconsumed first, since an engine drops an event only after it has read it.
-    unconsumed = np.minimum(outstanding, counts(group, from_input & flags.unread, size))
-    read = from_input & ~flags.unread
-    dropped = np.minimum(outstanding - unconsumed, counts(group, read & flags.late, size))
+    unconsumed = np.minimum(outstanding, id_counts.events(flags.unread))
+    dropped = np.minimum(outstanding - unconsumed, id_counts.events(~flags.unread & flags.late))
     left = outstanding - unconsumed - dropped
-    on_time = read & ~flags.late
+    on_time = ~flags.unread & ~flags.late
     # SEMANTICS 3.26, 3.24: then those that may have been late, and those whose answers may be unread.
-    doubtful = np.minimum(left, counts(group, on_time & flags.doubtful, size))
-    unprovable = counts(group, on_time & ~flags.doubtful & flags.unsure, size)
+    doubtful = np.minimum(left, id_counts.events(on_time & flags.doubtful))
+    unprovable = id_counts.events(on_time & ~flags.doubtful & flags.unsure)
     return IdVerdicts(
         cell=id_counts.cell,
         is_text=id_counts.is_text,
@@ -119,9 +122,9 @@ def window_classes(id_counts: IdCounts, flags: Flags, *, collapse: bool) -> IdVe
         dropped_late=dropped,
         unconsumed=unconsumed,
         unconsumed_on_time=np.clip(
-            outstanding - counts(group, from_input & flags.late, size),
+            outstanding - id_counts.events(flags.late),
             0,
-            np.minimum(unconsumed, counts(group, from_input & flags.unread & ~flags.late, size)),
+            np.minimum(unconsumed, id_counts.events(flags.unread & ~flags.late)),
         ),
         doubtful=doubtful,
         unprovable=np.minimum(left - doubtful, unprovable),

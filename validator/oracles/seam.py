@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, PrivateAttr, field_validator
+from pydantic import Field, PrivateAttr
 
 from validator.oracles.ids import Flags, IdCounts, IdVerdicts, window_classes
-from validator.settings.built import CUMULATIVE, ID_SPACES, Combination, refuse_unbuilt
+from validator.settings.aggregates import Aggregate
+from validator.settings.built import CUMULATIVE, ID_SPACES, Combination
 from validator.settings.errors import broken_rule_at
 from validator.settings.fields import Frozen
 
@@ -42,18 +43,21 @@ class Reads(NamedTuple):
     """How a pipeline's topics define its cells.
 
     ``joined_keys``: a key has several fields. ``replaces``: the newest result of a key replaces the earlier ones
-    (emission `cumulative`). ``several_outputs``: results are in several topics.
+    (emission `cumulative`). ``several_outputs``: results are in several topics. ``counts_only``: results state how many
+    events they used, and not which (evidence `values`).
     """
 
     joined_keys: bool = False
     replaces: bool = False
     several_outputs: bool = False
+    counts_only: bool = False
 
     @classmethod
     def of_topics(cls, inputs: Sequence[Input], outputs: Sequence[Output]) -> Self:
         """Return the value for topics that passed `Oracle.check`."""
         replaces = any(output.emission == "cumulative" for output in outputs)
-        return cls(len(inputs[0].fields.key) > 1, replaces, len(outputs) > 1)
+        counts_only = any(output.evidence == "values" for output in outputs)
+        return cls(len(inputs[0].fields.key) > 1, replaces, len(outputs) > 1, counts_only)
 
 
 class Declared(NamedTuple):
@@ -75,8 +79,9 @@ class Oracle(Frozen):
 
     kind: str
     """Which oracle."""
-    values: Annotated[tuple[str, ...], Field(default=())] = ()
-    """Aggregates to check: `count`, `sum(field)`, `min`, `max`, `avg`, `distinct(field)`."""
+    values: dict[str, Aggregate] = Field(default_factory=dict, examples=[{"clicks": "count"}])
+    """Aggregates that results state (evidence `values`), by name; `outputs[].fields.values` has the path of each
+    name."""
 
     refuses: ClassVar[tuple[Combination, ...]] = ()
     """Values of other settings that this oracle refuses. The documentation lists them."""
@@ -85,6 +90,8 @@ class Oracle(Frozen):
     drops_repeats: ClassVar[bool] = False
     """Whether the pipeline drops repeated ids, so that a cell owes each id once. With any other oracle,
     `inputs[].duplicates: collapse` states this."""
+    judges_values: ClassVar[bool] = False
+    """Whether results may have evidence `values`."""
     asks_lateness: ClassVar[bool] = False
     """Whether the contributions that a cell owes depend on which events were late, also without late policy `drop`."""
     hidden_inputs_lose: ClassVar[bool] = False
@@ -100,12 +107,6 @@ class Oracle(Frozen):
     result_time: ClassVar[Literal["window_start", "event_time"] | None] = "window_start"
     """Field of a result that names its cell; None if its key and its ids name it."""
     _reads: Reads = PrivateAttr(default=Reads())
-
-    @field_validator("values", mode="before")
-    @classmethod
-    def _values_built(cls, values: Any) -> Any:
-        refuse_unbuilt("oracle.values", values)
-        return values
 
     @property
     def rounding(self) -> Literal["down", "up"]:
@@ -210,6 +211,7 @@ class Oracle(Frozen):
     def check(self, declared: Declared) -> None:
         """Raise PydanticCustomError for settings that this oracle cannot judge."""
         self.check_times(declared.outputs)
+        self.check_evidence(declared)
         problem, fix = ID_SPACES.problem, "leave input out"
         for i, output in enumerate(declared.outputs):
             if any(path.input is not None for path in output.fields.ids or ()):
@@ -217,6 +219,42 @@ class Oracle(Frozen):
         for place, late in declared.set_aside:
             if late.input is not None:
                 raise broken_rule_at(f"{place}.input", problem, fix)
+
+    def check_evidence(self, declared: Declared) -> None:
+        """Raise PydanticCustomError for evidence that this oracle cannot judge, and for evidence, ids and values that
+        do not fit each other."""
+        events = [(f"inputs[{i}]", one) for i, one in enumerate(declared.inputs)]
+        counted = [output.evidence == "values" for output in declared.outputs]
+        if not any(counted):
+            if self.values:
+                raise broken_rule_at("oracle.values", "no output has evidence values", "leave it out")
+            for place, entry in [*events, *declared.set_aside]:
+                if entry.fields.id is None:
+                    fix = "name the path of the event's id; if results carry no ids, write evidence: values"
+                    raise broken_rule_at(f"{place}.fields.id", "it is missing", fix)
+            return
+        if not all(counted):
+            place = f"outputs[{counted.index(False)}].evidence"
+            raise broken_rule_at(place, "another output has evidence values", "use values for every output")
+        if not self.judges_values:
+            kinds = "tumbling_window or sliding_window"
+            raise broken_rule_at(
+                "outputs[0].evidence", f"values is not supported yet for oracle {self.kind}", f"use oracle {kinds}"
+            )
+        if not self.values:
+            raise broken_rule_at("oracle.values", "evidence values needs it", "write a name and its aggregate: {n: count}")
+        for i, output in enumerate(declared.outputs):
+            names = output.fields.values
+            if names.keys() != self.values.keys():
+                fix = f"name exactly {', '.join(sorted(self.values))}, as oracle.values does"
+                raise broken_rule_at(f"outputs[{i}].fields.values", f"it names {', '.join(sorted(names))}", fix)
+        for place, entry in [*events, *declared.set_aside]:
+            if entry.fields.id is not None:
+                raise broken_rule_at(f"{place}.fields.id", "evidence values does not use it", "leave it out")
+        for place, entry in events:
+            if entry.duplicates == "collapse":
+                problem = "repeated events cannot be recognised without ids"
+                raise broken_rule_at(f"{place}.duplicates", problem, "use count, or evidence with ids")
 
     def check_times(self, outputs: Sequence[Output]) -> None:
         """Raise PydanticCustomError for results that do not name their cells as this oracle needs, and for emission

@@ -6,7 +6,7 @@ multiple of the slide, the number of windows of an event depends on its place on
 
 from __future__ import annotations
 
-from typing import Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import model_validator
@@ -28,6 +28,8 @@ class SlidingWindow(Windows):
     """Windows that overlap."""
     slide: PositiveDuration
     """Distance between the starts of two adjacent windows; at most `size`."""
+
+    judges_values: ClassVar[bool] = True
 
     @model_validator(mode="after")
     def _overlaps(self) -> Self:

@@ -5,7 +5,7 @@ Source: SEMANTICS section 2.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from validator.oracles.windows import Windows
 
@@ -15,3 +15,5 @@ class TumblingWindow(Windows):
 
     kind: Literal["tumbling_window"]
     """Adjacent windows."""
+
+    judges_values: ClassVar[bool] = True

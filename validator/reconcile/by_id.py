@@ -103,6 +103,7 @@ def keyed_results(results: pa.Table, reads: Reads) -> tuple[pa.Table, Bools]:
             np.append(~is_number, np.zeros(len(rows) - sizes[0], np.bool_)), names, chosen[~is_number] - len(numbers)
         ),
         **{name: one_array(results[name]).take(pa.array(rows)) for name in ("partition", "offset", "time_us")},
+        "count": pa.nulls(len(rows), pa.int64()),
     }
     arrays = [pa.array(column) if isinstance(column, np.ndarray) else column for column in columns.values()]
     by_name = dict(zip(columns, arrays, strict=True))

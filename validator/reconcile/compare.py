@@ -30,7 +30,7 @@ _INPUT, _OUTPUT, _LATE, _REJECTED, _OWES_NOTHING = range(5)
 
 COMPARED_COLUMNS: Final = (
     *("kind", "batch", "side", "topic", "partition", "status", "window_start_us", "key"),
-    *("ids", "text_ids", "results"),
+    *("ids", "text_ids", "results", "contributions", "first_offset", "last_offset"),
 )
 """The columns of a fact that a comparison needs."""
 
@@ -72,7 +72,8 @@ class Compared:
 @dataclass(frozen=True)
 class _Items:
     """Contributions, one entry each: cell and partition (by number), side, offset, whether the id is a text, and
-    the id or the text's number."""
+    the id or the text's number. ``times``: the number of contributions of each entry; None: each is one. ``first``: the
+    first of their offsets, if ``offset`` is the last one."""
 
     cell: Ints
     side: Ints
@@ -80,6 +81,13 @@ class _Items:
     offset: Ints
     is_text: Ints
     id: Ints
+    times: Ints | None = None
+    first: Ints | None = None
+
+    @property
+    def first_offset(self) -> Ints:
+        """The first offset of each entry."""
+        return self.offset if self.first is None else self.first
 
     def sorted(self) -> _Items:
         """Return the contributions by cell and id, and within these in the order of (partition, offset)."""
@@ -88,7 +96,9 @@ class _Items:
     def of(self, chosen: Ints | Bools) -> _Items:
         """Return the chosen contributions."""
         return _Items(
-            *(getattr(self, name)[chosen] for name in ("cell", "side", "partition", "offset", "is_text", "id"))
+            *(getattr(self, name)[chosen] for name in ("cell", "side", "partition", "offset", "is_text", "id")),
+            None if self.times is None else self.times[chosen],
+            None if self.first is None else self.first[chosen],
         )
 
 
@@ -110,7 +120,8 @@ def compare(
     if cells.newest is not None:
         # SEMANTICS 2.16: with emission `cumulative` only the newest result of a key counts.
         gathered = [_kept(*part, cells.newest.kept(rows)[0]) for part in gathered]
-    items, texts, named = _items(gathered)
+    counts_only = rules.oracle.reads.counts_only
+    items, texts, named = _counted_items(gathered) if counts_only else _items(gathered)
     if cells.newest is not None:
         items = items.of((items.side != _OUTPUT) | (items.offset == cells.newest.kept(rows)[1][items.cell]))
     items = items.sorted()
@@ -156,7 +167,7 @@ def compare(
             rows[ids.cell[textual]],
             pa.array([texts[code] for code in ids.id[textual].tolist()], pa.string()),
         ),
-        evidence=_evidence(ids, is_known, rows, texts),
+        evidence={} if counts_only else _evidence(ids, is_known, rows, texts),
         topic_columns=_input_columns(inputs, items, named, id_counts, ids, size, collapse=rules.collapse)
         | _output_columns(cells.outputs, items, named, id_counts, ids, size),
     )
@@ -237,13 +248,37 @@ def _items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str]
     return _Items(*(np.asarray(column, dtype=np.int64) for column in whole)), named, partitions
 
 
+def _counted_items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str], list[TopicPartition]]:
+    """As `_items`, for events without ids (evidence `values`): an entry for each fact row of events and for each
+    result."""
+    # SEMANTICS 2.23: the events of a cell count as copies of one event, of which a result states a number. An excuse of
+    # one event of a row excuses all of them.
+    partitions = sorted({partition for facts, _ in gathered for partition in _topic_partitions(facts)})
+    number = {partition: i for i, partition in enumerate(partitions)}
+    parts: list[tuple[Ints, Ints, Ints, Ints, Ints, Ints]] = []
+    for facts, cell in gathered:
+        side = np.select([arrays.is_one_of(facts["side"], name.value) for name in _SIDES], range(4), -1)
+        partition = np.array([number[it] for it in _topic_partitions(facts)], dtype=np.int64)
+        rows = np.flatnonzero(side != _OUTPUT)
+        first, last, times = (ints(facts[name])[rows] for name in ("first_offset", "last_offset", "contributions"))
+        parts.append((cell[rows], side[rows], partition[rows], last, times, first))
+        rows, results = listed(facts["results"])
+        offset, times = ints(arrays.field(results, "offset")), ints(arrays.field(results, "count"), 0)
+        parts.append((cell[rows], side[rows], partition[rows], offset, times, offset))
+    cell, side, partition, offset, times, first = (
+        np.concatenate([part[i] for part in parts]) if parts else np.empty(0, np.int64) for i in range(6)
+    )
+    same = np.zeros_like(cell)
+    return _Items(cell, side, partition, offset, same, same, times, first), [], partitions
+
+
 def _topic_partitions(facts: pa.Table) -> list[TopicPartition]:
     return list(zip(facts["topic"].to_pylist(), facts["partition"].to_pylist(), strict=True))
 
 
 def _id_counts(items: _Items, group: Ints, firsts: Ints) -> IdCounts:
     size = len(firsts)
-    e, p, late, rejected, unowed = (counts(group, items.side == side, size) for side in range(5))
+    e, p, late, rejected, unowed = (counts(group, items.side == side, size, items.times) for side in range(5))
     return IdCounts(
         cell=items.cell[firsts],
         is_text=items.is_text[firsts],
@@ -255,6 +290,7 @@ def _id_counts(items: _Items, group: Ints, firsts: Ints) -> IdCounts:
         unowed=unowed,
         group=group,
         from_input=items.side == _INPUT,
+        times=items.times,
     )
 
 
@@ -284,7 +320,7 @@ def _flags(
             unread |= mine & (items.offset >= offsets.committed_offset)
         # SEMANTICS 3.24, 3.25: answers to events below this offset may be unread, or the engine never read the events.
         if offsets.unprovable_below is not None:
-            unsure |= mine & (items.offset < offsets.unprovable_below)
+            unsure |= mine & (items.first_offset < offsets.unprovable_below)
     return Flags(late, doubtful, unread, unsure)
 
 
@@ -346,13 +382,14 @@ def _results(
     if not len(carried):
         return np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
     groups = group[carried]
-    position = np.arange(len(carried))
-    nth = position - np.maximum.accumulate(np.where(run_starts(groups), position, 0)) + 1
+    times = np.ones(len(carried), dtype=np.int64) if items.times is None else items.times[carried]
+    through = np.cumsum(times)
+    nth = through - np.maximum.accumulate(np.where(run_starts(groups), through - times, 0))
     expected = ids.expected[groups]
     # SEMANTICS 2.15: misplaced comes before excess, and an id raises `p` above `e` from the first result on that has
     # one too many. So the same result has the same class at any cut into batches.
     foreign = (expected == 0) & is_known[groups]
-    surplus = nth > expected
+    surplus = (nth > expected) & (times > 0)
     cell, partition, offset = items.cell[carried], items.partition[carried], items.offset[carried]
     order = np.lexsort((offset, partition, cell))
     cell, partition, offset = cell[order], partition[order], offset[order]
@@ -385,7 +422,7 @@ def _input_columns(
     missing = ids.outstanding - ids.dropped_late - ids.unconsumed - ids.doubtful - ids.unprovable
     for topic in topics:
         of_topic = _is_of(topic, items, named)
-        copies = counts(id_counts.group, id_counts.from_input & of_topic, len(id_counts.cell))
+        copies = counts(id_counts.group, id_counts.from_input & of_topic, len(id_counts.cell), items.times)
         # SEMANTICS 4.23: results match the events of the other inputs first.
         others = id_counts.expected - copies
         if collapse:
@@ -413,7 +450,8 @@ def _output_columns(
     """
     found: dict[str, Ints] = {}
     for topic in topics:
-        carried = counts(id_counts.group, (items.side == _OUTPUT) & _is_of(topic, items, named), len(id_counts.cell))
+        mine = (items.side == _OUTPUT) & _is_of(topic, items, named)
+        carried = counts(id_counts.group, mine, len(id_counts.cell), items.times)
         # SEMANTICS 4.23: results of other topics match first, so a field that holds their ids does not end the doubt.
         others = id_counts.processed - carried
         landed = np.clip(ids.processed - others, 0, carried)

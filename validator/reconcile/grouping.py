@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from validator.codecs.columns import DECODED, UNDECODABLE, UNOWED
 from validator.codecs.fingerprints import hash_a, hash_b, text_numbers
+from validator.codecs.one_record import NO_ID
 from validator.codecs.plain_fields import bools, numbers, one_number, plain
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, one_array
 from validator.oracles.seam import Oracle
@@ -21,6 +22,7 @@ from validator.reconcile.facts import GROUPED
 
 Values = TypeVar("Values", Ints, Bools)
 
+_NO_IDS: Final = np.array([NO_ID], dtype=np.int64)
 _DIGIT: Final = 16
 """Bits per pass of the radix sort."""
 
@@ -64,7 +66,9 @@ def facts_of_events(
         hashed = np.where(are_integers, ids, 0)
         hashed[are_texts] = text_numbers(texts.drop_null() if texts.null_count else texts)
     contributing = owed.astype(np.int64)
-    has_integers = groups.any(are_integers)
+    # The ids of events that have none are all the same: their number says everything.
+    named = np.zeros_like(are_integers) if oracle.reads.counts_only else are_integers
+    has_integers = groups.any(named)
     columns = {
         "status": groups.first(status),
         "window_start_us": pa.array(groups.first(starts), mask=~groups.first(decoded & (starts != ABSENT))),
@@ -74,9 +78,9 @@ def facts_of_events(
         "hash_b": groups.sum(hash_b(hashed) * contributing),
         # Either all events of a group are sane, or none is.
         "newest_event_time_us": pa.array(groups.largest(times), mask=~groups.first(sane)),
-        "min_id": pa.array(groups.smallest(np.where(are_integers, ids, NEVER)), mask=~has_integers),
-        "max_id": pa.array(groups.largest(np.where(are_integers, ids, ABSENT)), mask=~has_integers),
-        "ids": groups.listed("ids", pa.array(ids), are_integers),
+        "min_id": pa.array(groups.smallest(np.where(named, ids, NEVER)), mask=~has_integers),
+        "max_id": pa.array(groups.largest(np.where(named, ids, ABSENT)), mask=~has_integers),
+        "ids": groups.listed("ids", pa.array(ids), named),
         "text_ids": groups.listed("text_ids", texts, are_texts),
         "stretches": groups.stretches(~decoded),
     }
@@ -118,16 +122,18 @@ def facts_of_results(results: pa.Table, source: int, oracle: Oracle) -> pa.Table
     ids, texts = one_array(results["ids"]), one_array(results["text_ids"])
     integers, of_texts = plain(ids.flatten()), text_numbers(texts.flatten())
     in_ids, in_texts = plain(pc.list_value_length(ids)), plain(pc.list_value_length(texts))
+    counts = one_array(results["count"])
     claims = pa.StructArray.from_arrays(
-        [one_array(results["offset"]), one_array(results["time_us"]), ids, texts],
+        [one_array(results["offset"]), one_array(results["time_us"]), ids, texts, counts],
         fields=list(GROUPED.field("results").type.value_type),
     )
+    stated, _ = numbers(counts)
     columns = {
         "status": groups.first(status),
         "window_start_us": pa.array(groups.first(starts), mask=~groups.first(has_start)),
-        "contributions": groups.sum(in_ids + in_texts),
+        "contributions": groups.sum(in_ids + in_texts + stated),
         **{
-            name: groups.sum(_sums(term(integers), in_ids) + _sums(term(of_texts), in_texts))
+            name: groups.sum(_sums(term(integers), in_ids) + _sums(term(of_texts), in_texts) + stated * term(_NO_IDS))
             for name, term in (("hash_a", hash_a), ("hash_b", hash_b))
         },
         "results": groups.listed("results", claims, status == DECODED),

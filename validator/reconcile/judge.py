@@ -501,8 +501,8 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     recorded = cells["recorded_digest"] != ABSENT
     # SEMANTICS 2.19: the standing check on fingerprints; the fingerprint itself draws the sample.
     sampled = it.agrees & ~it.compared & settled & it.in_scope & seen & (cells["expected_a"] % rules.sampled_of == 0)
-    if rules.oracle.by_id:
-        # The fingerprint of a cell with one id proves as much as its ids.
+    if rules.oracle.by_id or rules.oracle.reads.counts_only:
+        # The fingerprint of a cell with one id, or of events without ids, proves as much as a comparison.
         sampled[:] = False
     # A verdict is recorded once it is settled, violated or no longer pending, and after that at every change.
     changed = (recorded | settled | (it.state != PENDING) | violated) & (digests != cells["recorded_digest"])

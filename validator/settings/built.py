@@ -15,13 +15,11 @@ from pydantic_core import CoreSchema, core_schema
 from validator.settings.errors import broken_rule
 
 NOT_BUILT: Final[dict[str, frozenset[str]]] = {
-    "evidence": frozenset({"digest", "values"}),
+    "evidence": frozenset({"digest"}),
     "lateness_scope": frozenset({"topic"}),
-    "oracle.values": frozenset({"*"}),
-    "outputs.values": frozenset({"*"}),
 }
-"""Setting -> the values that are refused; ``*`` stands for every value but an empty one. Kinds of oracle are in
-`validator.oracles.kinds`, formats in `validator.settings.formats.kinds`."""
+"""Setting -> the values that are refused. Kinds of oracle are in `validator.oracles.kinds`, formats in
+`validator.settings.formats.kinds`, aggregates in `validator.settings.aggregates`."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +55,7 @@ COMBINATIONS: Final = (CUMULATIVE, MIXED_DUPLICATES, ID_SPACES)
 
 def refuse_unbuilt(setting: str, value: object, built: tuple[str, ...] = ()) -> None:
     """Raise PydanticCustomError if ``value`` of ``setting`` is in `NOT_BUILT`. ``built``: the values to use instead."""
-    refused = NOT_BUILT.get(setting, frozenset())
-    if "*" in refused:
-        if value:
-            raise broken_rule("checking of values is not supported yet", "leave it out")
-        return
-    if value in refused:
+    if value in NOT_BUILT.get(setting, frozenset()):
         raise broken_rule(f"{value} is not supported yet", f"use {' or '.join(built)}")
 
 

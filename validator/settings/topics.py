@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
-from validator.settings.built import Built, refuse_unbuilt
+from validator.settings.built import Built
 from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.fields import FieldPath, Frozen, Ids, IdsPath, Key
 from validator.settings.formats.json_object import JsonObject
@@ -90,6 +90,9 @@ class _Entry(Frozen):
 def _paths_within(part: Frozen, place: str) -> Iterator[tuple[str, str]]:
     """Every path below ``part``, with its place."""
     for name, value in part:
+        if isinstance(value, dict):
+            yield from ((f"{place}{name}.{key}", one.path) for key, one in value.items() if isinstance(one, FieldPath))
+            continue
         for one in value if isinstance(value, tuple) else (value,):
             if isinstance(one, FieldPath | IdsPath):
                 yield place + name, one.path
@@ -100,8 +103,8 @@ def _paths_within(part: Frozen, place: str) -> Iterator[tuple[str, str]]:
 class EventFields(Frozen):
     """The fields that hold an event's id, key and time."""
 
-    id: FieldPath
-    """The event's id: a JSON scalar, unique within the inputs."""
+    id: FieldPath | None = None
+    """The event's id: a JSON scalar, unique within the inputs. Required, unless results have evidence `values`."""
     key: Key
     """The key that the pipeline groups by; one path or a list of paths."""
     event_time: FieldPath
@@ -141,16 +144,20 @@ class ResultFields(Frozen):
     """The lists of ids of the events that the result used (evidence `ids`); one path or a list."""
     id: FieldPath | None = None
     """The id of the one event that the result carries (evidence `id`)."""
+    values: dict[str, FieldPath] = Field(default_factory=dict, examples=[{"clicks": "count"}])
+    """Paths of the values that the result states (evidence `values`), by the names of `oracle.values`."""
 
     @model_validator(mode="after")
     def _units(self) -> ResultFields:
-        _no_units({"id": self.id, "key": self.key})
+        values: Fields = {"id": self.id, "key": self.key}
+        values |= {f"values.{name}": path for name, path in self.values.items()}
+        _no_units(values)
         times: Fields = {
             "window_start": self.window_start,
             "window_end": self.window_end,
             "event_time": self.event_time,
         }
-        _can_decode({"id": self.id, "key": self.key}, times, {"ids": self.ids})
+        _can_decode(values, times, {"ids": self.ids})
         if self.window_start and self.window_end and self.window_start.path == self.window_end.path:
             problem = f"{self.window_end.path} is already the path of window_start"
             raise broken_rule_at("window_end", problem, "name another path, or leave it out")
@@ -168,18 +175,10 @@ class Output(_Entry):
     ids)."""
     fields: ResultFields
     """Paths of a result's key, window and evidence."""
-    values: dict[str, str] = Field(default_factory=dict)
-    """Aggregate name -> path, for the oracle's `values`."""
-
-    @field_validator("values", mode="before")
-    @classmethod
-    def _values_built(cls, values: Any) -> Any:
-        refuse_unbuilt("outputs.values", values)
-        return values
 
     @model_validator(mode="after")
     def _evidence_has_its_field(self) -> Output:
-        paths = (("ids", self.fields.ids), ("id", self.fields.id))
+        paths = (("ids", self.fields.ids), ("id", self.fields.id), ("values", self.fields.values or None))
         for evidence, field in paths:
             if self.evidence == evidence and field is None:
                 fix = f"name the path of the {evidence} in a result"

@@ -79,7 +79,7 @@ def plain_events_of(
     fields = topic.fields
     unit, condition = fields.event_time.unit, _condition(topic, oracle)
     return PlainEvents(
-        id=_place(fields.id.path),
+        id=() if fields.id is None else _place(fields.id.path),
         key=tuple(_place(path.path) for path in fields.key),
         event_time=_place(fields.event_time.path),
         factor=None if unit is None else times.MICROSECONDS.get(unit, 1),
