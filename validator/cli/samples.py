@@ -133,7 +133,7 @@ def _read(
                 sampled = replace(sampled, undecodable=decoded)
             elif isinstance(decoded, (Event, Result)):
                 instant = decoded.event_time_us if isinstance(decoded, Event) else decoded.window_start_us
-                no_id = isinstance(decoded, Result) and decoded.count is None and not any(decoded.ids)
+                no_id = isinstance(decoded, Result) and decoded.stated_count is None and not any(decoded.ids)
                 sampled = replace(sampled, content=_understood(config, decoded), instant_us=instant, has_no_id=no_id)
             yield sampled
     except OptionsRefused as error:
@@ -211,7 +211,7 @@ def _understood(config: Config, one: Event | Result) -> str:
         return f"{event}, in the {cells} {_time(min(starts))}"
     ids = [item for found in one.ids for item in found]
     some = ", ".join(_shown(item) for item in ids[:_IDS_SHOWN]) + (", ..." if len(ids) > _IDS_SHOWN else "")
-    count = plural(len(ids), "id") if one.count is None else plural(one.count, "event")
+    count = plural(len(ids), "id") if one.stated_count is None else plural(one.stated_count, "event")
     where = ""
     if one.window_start_us is not None:
         of_what = "the window from" if config.oracle.result_time == "window_start" else "an event at"

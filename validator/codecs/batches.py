@@ -47,9 +47,10 @@ RESULTS: Final = pa.schema(
         ("count", pa.int64()),
     ]
 )
-"""A row is a record. ``count``: as in `RESULT_TYPE`. ``window_start_us``: the instant that names the result's cell; null if results name none. If a
-record did not decode, ``window_start_us`` and the key are null, and the lists of ids are empty. If a record was not
-examined, ``key`` has the reason. A tombstone has a key if it withdraws the result of that key."""
+"""A row is a record. ``window_start_us``: the instant that names the result's cell; null if results name none.
+``count``: as in `RESULT_TYPE`. If a record did not decode, ``window_start_us`` and the key are null, and the lists of
+ids are empty. If a record was not examined, ``key`` has the reason. A tombstone has a key if it withdraws the result of
+that key."""
 
 
 def columns_of(decoder: RecordDecoder) -> list[str]:
@@ -144,7 +145,7 @@ class ResultBatches:
             pa.array(map(_key, found), pa.string()).dictionary_encode(),
             _lists(ids, "ids"),
             _lists(texts, "text_ids"),
-            pa.array([result and result.count for result in results], pa.int64()),
+            pa.array([result and result.stated_count for result in results], pa.int64()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=RESULTS)
 

@@ -97,12 +97,12 @@ class Event(NamedTuple):
 class Result(NamedTuple):
     """A decoded record of an output topic. ``window_start_us``: the instant that names its cell, which is the start of
     its window or the time of its event; None if results name none. ``ids``: one list for each path of ``fields.ids``,
-    or a list of the one id. ``count``: with evidence `values`, the number of events that the result states."""
+    or a list of the one id. ``stated_count``: with evidence `values`, the number of events that the result states."""
 
     key: str
     window_start_us: int | None
     ids: tuple[list[int | str], ...]
-    count: int | None = None
+    stated_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ class PlainResults:
                 replace(found, ids=found.ids.named(space)) for found, space in zip(lists, self.spaces, strict=True)
             ]
         named = None if starts is None else starts[good]
-        found = Lists.chained(lists) if lists else _none(np.count_nonzero(good))
+        found = Lists.chained(lists) if lists else _none(int(np.count_nonzero(good)))
         return Results(part.rows[good], named, key.of(good), found, None if counts is None else counts[good])
 
     @staticmethod

@@ -171,11 +171,33 @@ oracle:
 state: {path: ./state/paid-orders}
 """
 
+COUNTS: Final = """\
+# Clicks are counted per page in windows of 15 s. The results do not say which clicks they counted.
+#   clicks   {"page": "/help", "timestamp": "2026-01-01T10:00:03.250Z"}
+#   counts   {"page": "/help", "windowStart": "2026-01-01T10:00:00Z", "count": 37}
+pipeline: click-counts
+guarantee: exactly_once
+kafka: {bootstrap_servers: "127.0.0.1:9092"}
+inputs:
+  - topic: clicks
+    fields: {key: page, event_time: timestamp}      # no id is needed
+outputs:
+  - topic: counts
+    evidence: values                   # a result states how many events it used
+    fields: {key: page, window_start: windowStart, values: {clicks: count}}
+oracle:
+  kind: tumbling_window
+  size: 15s
+  values: {clicks: count}              # name: aggregate
+state: {path: ./state/click-counts}
+"""
+
 EXAMPLES: Final[dict[str, str]] = {
     "clickstream": CLICKSTREAM,
     "minimal": MINIMAL,
     "secured": SECURED,
     "join": JOIN,
     "filter": FILTER,
+    "counts": COUNTS,
 }
 """Name -> YAML text."""

@@ -61,9 +61,7 @@ def refusals() -> dict[str, str]:
     names = {"oracle.kind": unbuilt(), "format": formats.unbuilt()}
     found = {setting: ", ".join(f"`{name}`" for name in sorted(of)) for setting, of in names.items()}
     refused = {**NOT_BUILT, "oracle.values": UNBUILT_AGGREGATES}
-    found |= {
-        setting: ", ".join(f"`{value}`" for value in sorted(values)) for setting, values in refused.items()
-    }
+    found |= {setting: ", ".join(f"`{value}`" for value in sorted(values)) for setting, values in refused.items()}
     of_oracles = (entry for one in built().values() for entry in one.refuses)
     for entry in dict.fromkeys((*COMBINATIONS, *of_oracles)):
         for setting in entry.settings:

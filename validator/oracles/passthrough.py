@@ -185,7 +185,7 @@ class Filter(Passthrough):
                 entry.format.check([("oracle.where.path", path)])
             others = {"id": (entry.fields.id,), "key": entry.fields.key, "event_time": (entry.fields.event_time,)}
             for name, fields in others.items():
-                for other in (field.path for field in fields):
+                for other in (field.path for field in fields if field is not None):
                     if path.startswith(other + ".") or (other.startswith(path + ".") and not path.startswith("$")):
                         of_input = f"the {name} of inputs[{i}]"
                         is_inside = f"{path} is inside {other}, which is {of_input}"

@@ -224,11 +224,12 @@ class Oracle(Frozen):
         """Raise PydanticCustomError for evidence that this oracle cannot judge, and for evidence, ids and values that
         do not fit each other."""
         events = [(f"inputs[{i}]", one) for i, one in enumerate(declared.inputs)]
+        entries: list[tuple[str, Input | Late]] = [*events, *declared.set_aside]
         counted = [output.evidence == "values" for output in declared.outputs]
         if not any(counted):
             if self.values:
                 raise broken_rule_at("oracle.values", "no output has evidence values", "leave it out")
-            for place, entry in [*events, *declared.set_aside]:
+            for place, entry in entries:
                 if entry.fields.id is None:
                     fix = "name the path of the event's id; if results carry no ids, write evidence: values"
                     raise broken_rule_at(f"{place}.fields.id", "it is missing", fix)
@@ -242,13 +243,14 @@ class Oracle(Frozen):
                 "outputs[0].evidence", f"values is not supported yet for oracle {self.kind}", f"use oracle {kinds}"
             )
         if not self.values:
-            raise broken_rule_at("oracle.values", "evidence values needs it", "write a name and its aggregate: {n: count}")
+            fix = "write a name and its aggregate: {clicks: count}"
+            raise broken_rule_at("oracle.values", "evidence values needs it", fix)
         for i, output in enumerate(declared.outputs):
             names = output.fields.values
             if names.keys() != self.values.keys():
                 fix = f"name exactly {', '.join(sorted(self.values))}, as oracle.values does"
                 raise broken_rule_at(f"outputs[{i}].fields.values", f"it names {', '.join(sorted(names))}", fix)
-        for place, entry in [*events, *declared.set_aside]:
+        for place, entry in entries:
             if entry.fields.id is not None:
                 raise broken_rule_at(f"{place}.fields.id", "evidence values does not use it", "leave it out")
         for place, entry in events:

@@ -4,8 +4,8 @@ evidence. The classes of an id are those of the oracle (`validator.oracles.ids`,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -95,11 +95,8 @@ class _Items:
 
     def of(self, chosen: Ints | Bools) -> _Items:
         """Return the chosen contributions."""
-        return _Items(
-            *(getattr(self, name)[chosen] for name in ("cell", "side", "partition", "offset", "is_text", "id")),
-            None if self.times is None else self.times[chosen],
-            None if self.first is None else self.first[chosen],
-        )
+        columns: dict[str, Any] = {column.name: getattr(self, column.name) for column in fields(self)}
+        return replace(self, **{name: column[chosen] for name, column in columns.items() if column is not None})
 
 
 def compare(
