@@ -59,7 +59,7 @@ NOT_BUILT_SENTENCES = {
         "a time; use final or incremental."
     ),
     "outputs.0.evidence=digest": (
-        "outputs[0].evidence (from --set outputs.0.evidence): digest is not supported yet; use ids or id."
+        "outputs[0].evidence (from --set outputs.0.evidence): digest is not supported yet; use ids or id or values."
     ),
     "timing.lateness_scope=topic": (
         "timing.lateness_scope (from --set timing.lateness_scope): topic is not supported yet; use partition."
@@ -67,11 +67,8 @@ NOT_BUILT_SENTENCES = {
     "oracle={kind: interval_join, within: 30s}": (
         f"oracle.kind (from --set oracle): interval_join is not supported yet; use {KINDS}."
     ),
-    "oracle.values=[count]": (
-        "oracle.values (from --set oracle.values): checking of values is not supported yet; leave it out."
-    ),
-    "outputs.0.values={count: n}": (
-        "outputs[0].values (from --set outputs.0.values): checking of values is not supported yet; leave it out."
+    "oracle.values.total=sum(price)": (
+        "oracle.values.total (from --set oracle.values.total): sum(PATH) is not supported yet; use count."
     ),
 }
 

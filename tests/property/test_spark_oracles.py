@@ -96,7 +96,7 @@ def test_the_core_agrees_with_its_reference_twin_after_every_step(
         print(f"\n{worlds.twin}: {tally}")
     assert tally.differences[:SHOWN] == []
     assert not IS_STANDING or (tally.exact > tally.provisional)
-    # SEMANTICS 2.23: a count that belongs to another cell cannot be told from an invented one.
+    # SEMANTICS 2.23: a count that belongs to another cell looks like an invented one.
     never = {"misplaced", "results:misplaced"} if worlds.twin == "counts" else set()
     assert not IS_STANDING or (
         [name for name in EXPECTED_CLASSES if not tally.classes[name] and name not in never] == []

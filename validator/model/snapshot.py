@@ -193,6 +193,7 @@ class Snapshot:
     )  # (definition, phase), never falls
     latency_resolution_seconds: float = 0.0  # 0: broker time
     waiting_for: tuple[str, ...] = ()  # topics that do not exist
+    cannot_see: tuple[str, ...] = ()  # sentences: what this oracle and evidence cannot find
     unacknowledged_open: int = 0
     settled: Mapping[str, int] = field(default_factory=dict)  # over settled cells: expected, handled, exact
     classified_total: Mapping[str, int] = field(default_factory=dict)  # class -> classifications ever made

@@ -11,7 +11,6 @@ from typing import Final, get_args
 from validator import oracles
 from validator.oracles.seam import Oracle
 from validator.oracles.tumbling_window import TumblingWindow
-from validator.settings.aggregates import UNBUILT_AGGREGATES
 from validator.settings.built import COMBINATIONS, NOT_BUILT
 from validator.settings.formats import kinds as formats
 
@@ -60,8 +59,7 @@ def refusals() -> dict[str, str]:
     """Setting -> refused values, as Markdown: everything that the contract promises and this version does not do."""
     names = {"oracle.kind": unbuilt(), "format": formats.unbuilt()}
     found = {setting: ", ".join(f"`{name}`" for name in sorted(of)) for setting, of in names.items()}
-    refused = {**NOT_BUILT, "oracle.values": UNBUILT_AGGREGATES}
-    found |= {setting: ", ".join(f"`{value}`" for value in sorted(values)) for setting, values in refused.items()}
+    found |= {setting: ", ".join(f"`{value}`" for value in sorted(values)) for setting, values in NOT_BUILT.items()}
     of_oracles = (entry for one in built().values() for entry in one.refuses)
     for entry in dict.fromkeys((*COMBINATIONS, *of_oracles)):
         for setting in entry.settings:

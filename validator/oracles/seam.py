@@ -151,6 +151,15 @@ class Oracle(Frozen):
         return self
 
     @property
+    def cannot_see(self) -> tuple[str, ...]:
+        """Sentences for people: which violations this oracle cannot find with the evidence of its pipeline."""
+        if not self.reads.counts_only:
+            return ()
+        return (
+            "Results say how many events they used, not which: a lost and a repeated event of one cell cancel out.",
+        )
+
+    @property
     def scope_margin_us(self) -> int:
         """A cell that starts less than this after the horizon is out of scope, too."""
         return 0

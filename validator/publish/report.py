@@ -98,6 +98,7 @@ def build(snapshot: Snapshot, effective: EffectiveGuarantee | None = None) -> Re
         },
         "input_watermark": rfc3339(snapshot.input_watermark_us),
         "waiting_for": list(snapshot.waiting_for),
+        "cannot_see": list(snapshot.cannot_see),
         "validator": {
             "version": __version__,
             "batches": snapshot.batches,

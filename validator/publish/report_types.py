@@ -221,6 +221,7 @@ class Report(TypedDict):
     coverage: Coverage
     input_watermark: str | None
     waiting_for: list[str]
+    cannot_see: list[str]
     validator: SidecarStatus
 
 

@@ -90,6 +90,7 @@ def _summary(report: Report, violations: Sequence[ViolationRecord], state: str) 
     if len(report["reasons"]) > len(broken):  # there is a doubt among them; otherwise they repeat the violations
         lines += _section("Why", report["reasons"])
     lines += _section("What broke", _broken(broken, found) or ["Nothing: no violation is confirmed."])
+    lines += _section("What this evidence cannot show", report["cannot_see"])
     lines += _where_to_look(found)
     return lines
 

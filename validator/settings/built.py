@@ -17,9 +17,10 @@ from validator.settings.errors import broken_rule
 NOT_BUILT: Final[dict[str, frozenset[str]]] = {
     "evidence": frozenset({"digest"}),
     "lateness_scope": frozenset({"topic"}),
+    "oracle.values": frozenset({"count(PATH)", "sum(PATH)", "min(PATH)", "max(PATH)", "avg(PATH)", "distinct(PATH)"}),
 }
 """Setting -> the values that are refused. Kinds of oracle are in `validator.oracles.kinds`, formats in
-`validator.settings.formats.kinds`, aggregates in `validator.settings.aggregates`."""
+`validator.settings.formats.kinds`."""
 
 
 @dataclass(frozen=True)

@@ -171,8 +171,8 @@ class Output(_Entry):
     """The meaning of repeated results of a cell: every one counts (`final`), the newest replaces the others
     (`cumulative`), or they add up (`incremental`)."""
     evidence: Evidence = "ids"
-    """How a result shows the events that it used: `ids` (a list), `id` (of its one event), `digest`, or `values` (no
-    ids)."""
+    """How a result shows the events that it used: `ids` (a list), `id` (of its one event), `digest`, or `values` (how
+    many, without ids)."""
     fields: ResultFields
     """Paths of a result's key, window and evidence."""
 

@@ -135,6 +135,7 @@ def snapshot_of(
         restarts=record.restarts,
         state_bytes={},
         waiting_for=record.waiting_for,
+        cannot_see=config.oracle.cannot_see,
         settled={
             "expected": sums.settled_expected,
             "handled": sums.settled_handled,
