@@ -19,6 +19,7 @@ import pytest
 from tests.property.counted import counted_case
 from tests.property.distinct import distinct_case
 from tests.property.passthrough import passthrough_case
+from tests.property.replacing import replacing_case
 from tests.property.running import running_case
 from tests.property.sessions import session_case
 from tests.property.sliding import sliding_case
@@ -39,6 +40,8 @@ class Twin(Protocol):
 
 TWINS: Final[dict[str, Twin]] = {
     "counts": counted_case,
+    "counts-cumulative": partial(replacing_case, counted=True),
+    "windows-cumulative": replacing_case,
     "distinct": distinct_case,
     "passthrough": passthrough_case,
     "running_aggregate": running_case,
@@ -97,7 +100,7 @@ def test_the_core_agrees_with_its_reference_twin_after_every_step(
     assert tally.differences[:SHOWN] == []
     assert not IS_STANDING or (tally.exact > tally.provisional)
     # SEMANTICS 2.23: a count that belongs to another cell looks like an invented one.
-    never = {"misplaced", "results:misplaced"} if worlds.twin == "counts" else set()
+    never = {"misplaced", "results:misplaced"} if worlds.twin.startswith("counts") else set()
     assert not IS_STANDING or (
         [name for name in EXPECTED_CLASSES if not tally.classes[name] and name not in never] == []
     )

@@ -504,7 +504,8 @@ class RecordDecoder:
         single = [self._time, self._end, self._id, self._counted, self._where]
         fields = [*self._key, *filter(None, single), *self._lists]
         is_cumulative = getattr(entry, "emission", None) == "cumulative"
-        self._names_withdrawn = is_cumulative and all(field.part for field in self._key)
+        # A record without a value cannot name a window.
+        self._names_withdrawn = is_cumulative and self._time is None and all(field.part for field in self._key)
         self._reads_value = any(not field.part for field in fields)
         named = getattr(at, "position", None)
         self._named = (

@@ -556,12 +556,16 @@ class Judging:
         first = self.evicted.first_batch(starts[recalled])
         back = Judging(_FactsBefore(self.known, before_batch), self.rules, evict_at=None)
         back.cells.lateness = self.cells.lateness
+        if back.cells.newest is not None and self.cells.newest is not None:
+            back.cells.newest.topics = self.cells.newest.topics
         for part in back.known.facts_to_fold(first, int(starts[recalled].min()), int(starts[recalled].max())):
             known = contributing(part)
             mine = wanted.find(ints(known["window_start_us"]), known["key"]) >= 0
             back.cells.fold(known.filter(pa.array(mine)))
         if not len(back.cells):
             return
+        if back.cells.newest is not None:
+            back.cells.newest.settle()
         # SEMANTICS 7.8: they are judged as when they left memory: all inputs that may explain their answers had been
         # read.
         back.cells["closed_us"] = self._closed_us(back.cells, clock)

@@ -41,6 +41,7 @@ class RunningAggregate(Oracle):
     refuses: ClassVar[tuple[Combination, ...]] = (MIXED_EMISSIONS, DROP_WITHOUT_WINDOWS)
     noun: ClassVar[str] = "running aggregate of its key"
     by_id: ClassVar[bool] = True
+    accepts_cumulative: ClassVar[bool] = True
     ends_are_known: ClassVar[bool] = False
     result_time: ClassVar[Literal["window_start", "event_time"] | None] = None
 

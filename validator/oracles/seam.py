@@ -17,7 +17,7 @@ from pydantic import Field, PrivateAttr
 
 from validator.oracles.ids import Flags, IdCounts, IdVerdicts, window_classes
 from validator.settings.aggregates import Aggregate
-from validator.settings.built import CUMULATIVE, ID_SPACES, Combination
+from validator.settings.built import CUMULATIVE, CUMULATIVE_OUTPUTS, FINAL_ONLY, ID_SPACES, Combination
 from validator.settings.errors import broken_rule_at
 from validator.settings.fields import Frozen
 
@@ -92,6 +92,8 @@ class Oracle(Frozen):
     `inputs[].duplicates: collapse` states this."""
     judges_values: ClassVar[bool] = False
     """Whether results may have evidence `values`."""
+    accepts_cumulative: ClassVar[bool] = False
+    """Whether the newest result of a cell may replace the earlier ones (emission `cumulative`)."""
     asks_lateness: ClassVar[bool] = False
     """Whether the contributions that a cell owes depend on which events were late, also without late policy `drop`."""
     hidden_inputs_lose: ClassVar[bool] = False
@@ -282,5 +284,7 @@ class Oracle(Frozen):
             if used is not None and getattr(output.fields, used) is None:
                 fix = f"name the path of the {what} in a result"
                 raise broken_rule_at(f"{place}.{used}", f"oracle {self.kind} needs it", fix)
-            if output.emission == "cumulative" and not self.by_id:
-                raise broken_rule_at(f"outputs[{i}].emission", CUMULATIVE.problem, "use final or incremental")
+            if output.emission == "cumulative" and not self.accepts_cumulative:
+                raise broken_rule_at(f"outputs[{i}].emission", CUMULATIVE.problem, FINAL_ONLY)
+            if output.emission == "cumulative" and not self.by_id and len(outputs) > 1:
+                raise broken_rule_at(f"outputs[{i}].emission", CUMULATIVE_OUTPUTS.problem, "keep one output")

@@ -17,3 +17,4 @@ class TumblingWindow(Windows):
     """Adjacent windows."""
 
     judges_values: ClassVar[bool] = True
+    accepts_cumulative: ClassVar[bool] = True

@@ -272,7 +272,7 @@ class Cells(Columns):
         """``recorded``: the violation classes that the derived tables record."""
         super().__init__(oracle, [], [])
         self._gap_us = oracle.merging_gap_us
-        self._newest = newest.Newest(self) if oracle.reads.replaces else None
+        self._newest = newest.Newest(self, by_id=oracle.by_id) if oracle.reads.replaces else None
         self._merged_into = np.empty(0, dtype=np.int64)
         self._size = 0
         self._index = CellIndex()
@@ -527,6 +527,8 @@ class Cells(Columns):
             self._add_output(topic)
         for name in other._columns:
             self.put(name, rows, other[name])
+        if self.newest is not None:
+            self.newest.adopt(rows)
 
     @property
     def saved_names(self) -> list[str]:

@@ -119,6 +119,8 @@ def facts_of_results(results: pa.Table, source: int, oracle: Oracle) -> pa.Table
     named, has_start = numbers(one_array(results["window_start_us"]))
     starts = np.where(has_start, oracle.starts_of_results(named), 0)
     groups = _Groups(results, [status, has_start.astype(np.int64), starts], once)
+    if oracle.reads.replaces and not oracle.by_id:
+        results = _without_replaced(results, groups)
     ids, texts = one_array(results["ids"]), one_array(results["text_ids"])
     integers, of_texts = plain(ids.flatten()), text_numbers(texts.flatten())
     in_ids, in_texts = plain(pc.list_value_length(ids)), plain(pc.list_value_length(texts))
@@ -140,6 +142,21 @@ def facts_of_results(results: pa.Table, source: int, oracle: Oracle) -> pa.Table
         "stretches": groups.stretches(status == UNDECODABLE),
     }
     return groups.table(source, columns)
+
+
+def _without_replaced(results: pa.Table, groups: _Groups) -> pa.Table:
+    """Return the results, of which only the newest one of each partition and cell contributes."""
+    replaced = ~groups.are_last()
+    if not replaced.any():
+        return results
+    # Beyond the last row stands a row without contributions.
+    rows = pa.array(np.where(replaced, results.num_rows, np.arange(results.num_rows)))
+    for name in ("ids", "text_ids", "count"):
+        column = one_array(results[name])
+        nothing = pa.array([[] if pa.types.is_list(column.type) else None], column.type)
+        at = results.schema.get_field_index(name)
+        results = results.set_column(at, results.schema.field(at), pa.concat_arrays([column, nothing]).take(rows))
+    return results
 
 
 class _Groups:
@@ -191,6 +208,13 @@ class _Groups:
         of_group = np.searchsorted(self._starts, is_first, side="right") - 1
         _, once = np.unique(of_group, return_index=True)
         return values[self._order[is_first[once]]]
+
+    def are_last(self) -> Bools:
+        """Return which records have the largest offset of their group."""
+        found = np.empty(len(self._order), dtype=np.bool_)
+        offsets = self._offsets[self._order]
+        found[self._order] = offsets == np.repeat(np.maximum.reduceat(offsets, self._starts), self._lengths)
+        return found
 
     def listed(self, name: str, items: pa.Array, chosen: Bools) -> pa.Array:
         """Return the list of the ``chosen`` items of each group, in the type of the column ``name``. Each id gets

@@ -1,8 +1,9 @@
 """Which results count if the newest result of a key replaces the earlier ones (emission `cumulative`, SEMANTICS 2.16).
 
 This is a fold of facts, like `validator.reconcile.cells`. The cell of an id holds the newest result that lists the
-id. The row of its key holds the newest result of the key. The id counts while both are the same result. The fold is a
-maximum over offsets, so it depends neither on the order of facts nor on batch boundaries.
+id. The row of its key holds the newest result of the key. The id counts while both are the same result. The cell of a
+window holds its newest result itself: it is its own row of the key. The fold is a maximum over offsets, so it depends
+neither on the order of facts nor on batch boundaries.
 """
 
 from __future__ import annotations
@@ -56,11 +57,12 @@ class Newest:
     """The newest results of the keys of ``cells``.
 
     Of two results, the one of the later batch is newer; within a batch, the one with the higher offset. Offsets alone
-    do not decide, since a recreated topic has the earlier offsets again.
+    do not decide, since a recreated topic has the earlier offsets again. ``by_id``: cells are ids of keys, not windows.
     """
 
-    def __init__(self, cells: CellColumns) -> None:
+    def __init__(self, cells: CellColumns, *, by_id: bool) -> None:
         self._cells = cells
+        self._by_id = by_id
         self._topics: dict[str, int] = {}
         # Results since `settle`: row of the key, batch, offset, and lookup instant.
         self._read: list[tuple[Ints, ...]] = []
@@ -77,9 +79,9 @@ class Newest:
     def fold(self, rows: Ints, facts: pa.Table) -> None:
         """Fold in facts of outputs. ``rows``: their cells."""
         cells = self._cells
-        of_key = cells["window_start_us"][rows] == OF_KEY
+        of_key = self._are_of_keys(rows)
         batches, offsets = ints(facts["batch"]), ints(facts["last_offset"])
-        at = np.flatnonzero(of_key)
+        at = at_all = np.flatnonzero(of_key)
         places = self._places(facts)[at]
         np.minimum.at(cells.array("first_place"), rows[at], places)
         np.maximum.at(cells.array("last_place"), rows[at], places)
@@ -89,18 +91,26 @@ class Newest:
         cells.put("newest_batch", rows[at], batches[at])
         cells.put("newest_offset", rows[at], offsets[at])
         counts = ints(facts["contributions"], 0)
-        at = np.flatnonzero(~of_key)
+        at = np.flatnonzero(~of_key) if self._by_id else at_all
         at = at[_last_of_each(rows[at], batches[at], offsets[at], counts[at])]
         at = at[self._is_newer(rows[at], batches[at], offsets[at], "listed", counts[at])]
         cells.put("listed_batch", rows[at], batches[at])
         cells.put("listed_offset", rows[at], offsets[at])
         for part, name in zip(PARTS, ("contributions", "hash_a", "hash_b"), strict=True):
             cells.put(f"listed_{part}", rows[at], ints(facts[name], 0)[at])
-        cells.put("withdrawn_us", rows[at], ABSENT)
+        # SEMANTICS 3.12: a result may lack what the replaced one had, so what its cell lacks is due from it on.
+        cells.put("withdrawn_us", rows[at], ABSENT if self._by_id else ints(facts["lookup_us"])[at])
+
+    def _are_of_keys(self, rows: Ints) -> Bools:
+        starts = self._cells["window_start_us"][rows]
+        return starts == OF_KEY if self._by_id else np.ones(len(starts), dtype=np.bool_)
 
     def adopt(self, rows: Ints) -> None:
         """Set the row of the key of each new cell among ``rows``."""
         cells = self._cells
+        if not self._by_id:
+            cells.put("of_key", rows, rows)
+            return
         rows = rows[(cells["window_start_us"][rows] != OF_KEY) & (cells["of_key"][rows] == ABSENT)]
         if len(rows):
             new = np.zeros(len(cells), dtype=np.bool_)
@@ -119,7 +129,7 @@ class Newest:
         kept = newest & ~self.scattered
         for part in PARTS:
             cells[f"processed_{part}"] = np.where(kept, cells[f"listed_{part}"], 0)
-        cells["results"] = cells["processed_count"]
+        cells["results"] = cells["processed_count"] if self._by_id else kept.astype(np.int64)
         withdrawn = cells["withdrawn_us"]
         # SEMANTICS 3.12: a withdrawn id is due from the first result without it, so an engine that restores a
         # checkpoint has time to write its newer results again.

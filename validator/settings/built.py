@@ -47,10 +47,17 @@ ID_SPACES: Final = Combination(
 )
 CUMULATIVE: Final = Combination(
     ("outputs.emission",),
-    "`cumulative` where results name a window or a time",
-    "cumulative is not supported yet for results with a window or a time",
+    "`cumulative` with sessions, with joins, and where results name the time of an event",
+    "cumulative is not supported yet for this oracle",
 )
-COMBINATIONS: Final = (CUMULATIVE, MIXED_DUPLICATES, ID_SPACES)
+CUMULATIVE_OUTPUTS: Final = Combination(
+    ("outputs.emission",),
+    "`cumulative` with windows, for one of several outputs",
+    "cumulative is not supported yet for windows in several outputs",
+)
+FINAL_ONLY: Final = "let the engine write each result of a window once, when the window closes, and write final"
+"""How to fix `CUMULATIVE`. With updates that are read as final, a correct engine would seem to repeat every event."""
+COMBINATIONS: Final = (CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES)
 """The refused combinations that do not depend on the oracle. Those of one oracle are in its `refuses`."""
 
 
