@@ -1,4 +1,4 @@
-"""Emission `cumulative` with windows, by brute force: of the results of a window only the last one that was read counts.
+"""Emission `cumulative` with windows, by brute force: of a window's results only the last one that was read counts.
 
 The results of random worlds of the tumbling window become running ones: each repeats the ids of those before it.
 """
