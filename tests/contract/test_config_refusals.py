@@ -163,9 +163,13 @@ RULES = {
         "oracle.time_zone (from --set oracle.time_zone): 'Mars/Olympus' is not a known time zone; "
         "write an IANA name such as Europe/Berlin."
     ),
-    "oracle.time_zone=Europe/Berlin": (
-        "oracle.time_zone (from --set oracle.time_zone): windows aligned to local time are not supported yet; "
-        "write UTC, and set offset if the windows are shifted by a constant."
+    "oracle={kind: tumbling_window, size: 1d, time_zone: Europe/Berlin, closed: right}": (
+        "oracle.closed (from --set oracle): closed: right is not supported for windows on the wall clock of a time "
+        "zone; write left, or the time zone UTC."
+    ),
+    "oracle={kind: sliding_window, size: 1d, slide: 1h, time_zone: Europe/Berlin}": (
+        "oracle.slide (from --set oracle): the clock of Europe/Berlin has skipped 1h: windows could share a start; "
+        "write a longer slide, or the time zone UTC if no window has to begin at local midnight."
     ),
     "outputs.0.fields={key: page, window_start: w, ids: [{path: a, input: click}]}": (
         "outputs[0].fields.ids (from --set outputs.0.fields): inputs with id spaces of their own are not "

@@ -26,6 +26,7 @@ from tests.property.sliding import sliding_case
 from tests.property.spark_agreement import Tally, closing_differences, compare, unpersisted
 from tests.property.spark_core import Judged, Row
 from tests.property.spark_histories import Case, Opinion, all_opinions
+from tests.property.zoned import zoned_case
 from tests.worlds import IS_STANDING, scaled, seeds
 from validator.reconcile.judge import VIOLATIONS
 
@@ -48,6 +49,7 @@ TWINS: Final[dict[str, Twin]] = {
     "running_aggregate-cumulative": partial(running_case, cumulative=True),
     "session_window": session_case,
     "sliding_window": sliding_case,
+    "tumbling_window-zoned": zoned_case,
 }
 CAUSAL: Final = 60
 FAULTY: Final = 120

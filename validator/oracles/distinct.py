@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar, Final, Literal
 
 from validator.oracles.seam import Declared
-from validator.oracles.windows import LOCAL_TIME, Windows
+from validator.oracles.windows import CLOSED_RIGHT_IN_ZONE, Windows
 from validator.settings.built import Combination
 from validator.settings.errors import broken_rule_at
 
@@ -24,7 +24,7 @@ class Distinct(Windows):
     kind: Literal["distinct"]
     """Each id once per window."""
 
-    refuses: ClassVar[tuple[Combination, ...]] = (LOCAL_TIME, COLLAPSE_TWICE)
+    refuses: ClassVar[tuple[Combination, ...]] = (CLOSED_RIGHT_IN_ZONE, COLLAPSE_TWICE)
     drops_repeats: ClassVar[bool] = True
 
     def check(self, declared: Declared) -> None:

@@ -73,8 +73,9 @@ class Declared(NamedTuple):
 class Oracle(Frozen):
     """One kind of oracle. All instants are microseconds since the epoch; arrays have one entry per event or cell.
 
-    A cell is (start, key). The starts of one oracle lie on a grid, `grid_us` apart. The instant that a result names
-    need not be on the grid. If cells are `by_id`, a cell is one id of a key, and has no start.
+    A cell is (start, key). The starts of one oracle lie on a grid: their distances are multiples of `grid_us`. The
+    instant that a result names need not be on the grid. If cells are `by_id`, a cell is one id of a key, and has no
+    start.
     """
 
     kind: str
@@ -118,7 +119,7 @@ class Oracle(Frozen):
     @property
     @abstractmethod
     def grid_us(self) -> int:
-        """Distance between adjacent starts."""
+        """A time of which all distances between starts are multiples, and all distances between reaches."""
 
     @property
     @abstractmethod
@@ -129,6 +130,12 @@ class Oracle(Frozen):
     def result_span_us(self) -> int | None:
         """Distance between the start and the end that a result names; None if any distance is accepted."""
         return None
+
+    @property
+    def state_depends_on(self) -> Mapping[str, str]:
+        """What the cells of a state depend on beside the parameters: name -> value. A state continues with the same
+        values only."""
+        return {}
 
     @property
     def ends_after_us(self) -> int | None:

@@ -43,11 +43,18 @@ class SlidingWindow(Windows):
         if self.size > WINDOWS_MAX * self.slide:
             problem = f"an event would be in {-(-self.size // self.slide):,} windows"
             raise broken_rule_at("slide", problem, f"write a slide that gives at most {WINDOWS_MAX:,}")
+        if self._clock is not None and self.slide <= (gap_us := self._clock.longest_gap_us):
+            # SEMANTICS 1.13: two windows whose starts are in one gap would start at the same instant.
+            problem = (
+                f"the clock of {self.time_zone} has skipped {format_duration(gap_us)}: windows could share a start"
+            )
+            fix = "write a longer slide, or the time zone UTC if no window has to begin at local midnight"
+            raise broken_rule_at("slide", problem, fix)
         return self
 
     @property
-    def grid_us(self) -> int:
-        """Distance between the starts of adjacent windows."""
+    def every_us(self) -> int:
+        """Wall time between the starts of adjacent windows."""
         return self.slide
 
     @property
@@ -62,8 +69,8 @@ class SlidingWindow(Windows):
 
     def assigned(self, event_times_us: Ints) -> Assigned:
         """The windows that start after ``event time - size``, the latest first."""
-        inside = self._inside(event_times_us)
-        latest = self._floor(inside, self.offset)
+        wall_us = self._wall_times(event_times_us)
+        latest = self._floor(wall_us, self.offset)
         starts = latest[:, None] - np.arange(self.cells_most, dtype=np.int64) * self.slide
-        holds = starts > (inside - self.size)[:, None]
-        return Assigned(np.flatnonzero(holds) // self.cells_most, starts[holds])
+        holds = starts > (wall_us - self.size)[:, None]
+        return Assigned(np.flatnonzero(holds) // self.cells_most, self._instants(starts[holds]))

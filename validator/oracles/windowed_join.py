@@ -18,7 +18,7 @@ from validator.model.arrays import counts
 from validator.model.id_spaces import IdSpace
 from validator.oracles.ids import Flags, IdCounts, IdVerdicts
 from validator.oracles.seam import Declared
-from validator.oracles.windows import LOCAL_TIME, Windows
+from validator.oracles.windows import CLOSED_RIGHT_IN_ZONE, Windows
 from validator.settings.built import Combination
 from validator.settings.errors import broken_rule_at
 
@@ -53,7 +53,7 @@ class WindowedJoin(Windows):
     right: str
     """The right input topic."""
 
-    refuses: ClassVar[tuple[Combination, ...]] = (LOCAL_TIME, SELF_JOIN, WIDE_JOIN, COLLAPSE_IN_JOIN)
+    refuses: ClassVar[tuple[Combination, ...]] = (CLOSED_RIGHT_IN_ZONE, SELF_JOIN, WIDE_JOIN, COLLAPSE_IN_JOIN)
     compares_all: ClassVar[bool] = True
     asks_lateness: ClassVar[bool] = True
 

@@ -1,25 +1,30 @@
-"""Event-time windows on a grid: the arithmetic that tumbling and sliding windows and the windowed join share.
+"""Event-time windows on a grid: the arithmetic that tumbling and sliding windows, `distinct` and the join share.
 
-Boundaries are those of Flink's `TimeWindow.getWindowStartWithOffset`, also for times before 1970.
+Boundaries are those of Flink's `TimeWindow.getWindowStartWithOffset`, also for times before 1970. In a time zone they
+are boundaries of its wall clock (SEMANTICS 1.13), as in Flink's `TimeWindowUtil`.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal, Self, get_args
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 from pydantic import field_validator, model_validator
 
 from validator.oracles.seam import Assigned, Ints, Oracle
+from validator.oracles.wall_clock import WallClock, wall_clock, zone_names
 from validator.settings.built import Combination
 from validator.settings.durations import Duration, PositiveDuration, format_duration
 from validator.settings.errors import broken_rule, broken_rule_at
 
 UTC_NAMES: Final = frozenset({"UTC", "Etc/UTC", "Etc/GMT", "GMT", "Zulu"})
 
-LOCAL_TIME: Final = Combination(
-    ("oracle.time_zone",), "every zone but UTC", "windows aligned to local time are not supported yet"
+CLOSED_RIGHT_IN_ZONE: Final = Combination(
+    ("oracle.closed",),
+    "`right` with a `time_zone` other than UTC",
+    "closed: right is not supported for windows on the wall clock of a time zone",
 )
 
 
@@ -33,13 +38,16 @@ class Windows(Oracle):
     size: PositiveDuration
     """Length of a window."""
     offset: Duration = 0
-    """Offset of the window starts from the epoch (in `time_zone`); below `size`."""
+    """Offset of the window starts from 1970-01-01 00:00 in `time_zone`; below `size`."""
     time_zone: str = "UTC"
-    """IANA name of the time zone to which the windows are aligned."""
+    """IANA name of the time zone to whose wall clock the windows are aligned (SEMANTICS 1.13)."""
+    named: Literal["instant", "wall_time"] = "instant"
+    """How results name their windows: `instant`, or `wall_time` if a result has the time on the clock of `time_zone`,
+    as a text without a zone (`window_start` of Flink SQL)."""
     closed: Literal["left", "right"] = "left"
     """The end that belongs to the window: `left` is [start, end), `right` is (start, end]."""
 
-    refuses: ClassVar[tuple[Combination, ...]] = (LOCAL_TIME,)
+    refuses: ClassVar[tuple[Combination, ...]] = (CLOSED_RIGHT_IN_ZONE,)
 
     @classmethod
     def of(cls, size_us: int, offset_us: int = 0, **others: Any) -> Self:
@@ -50,12 +58,8 @@ class Windows(Oracle):
     @field_validator("time_zone")
     @classmethod
     def _known_zone(cls, name: str) -> str:
-        try:
-            ZoneInfo(name)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise broken_rule(
-                f"{name!r} is not a known time zone", "write an IANA name such as Europe/Berlin"
-            ) from None
+        if name not in zone_names():
+            raise broken_rule(f"{name!r} is not a known time zone", "write an IANA name such as Europe/Berlin")
         return name
 
     @model_validator(mode="after")
@@ -63,10 +67,19 @@ class Windows(Oracle):
         if self.offset >= self.size:
             fix = f"write an offset below {format_duration(self.size)}"
             raise broken_rule_at("offset", f"{format_duration(self.offset)} is not below the size", fix)
-        if self.time_zone not in UTC_NAMES:
-            fix = "write UTC, and set offset if the windows are shifted by a constant"
-            raise broken_rule_at("time_zone", LOCAL_TIME.problem, fix)
+        if self._clock is not None and self.closed == "right":
+            raise broken_rule_at("closed", CLOSED_RIGHT_IN_ZONE.problem, "write left, or the time zone UTC")
         return self
+
+    @property
+    def _clock(self) -> WallClock | None:
+        """The wall clock; None for UTC, whose wall times are instants."""
+        return None if self.time_zone in UTC_NAMES else wall_clock(self.time_zone)
+
+    @property
+    def state_depends_on(self) -> Mapping[str, str]:
+        """Cells of two versions of a zone do not fit together."""
+        return {} if self._clock is None else {"time_zone_data": self._clock.fingerprint}
 
     @property
     def rounding(self) -> Literal["down", "up"]:
@@ -74,46 +87,70 @@ class Windows(Oracle):
         return "up" if self.closed == "right" else "down"
 
     @property
-    def grid_us(self) -> int:
-        """Distance between the starts of adjacent windows."""
+    def every_us(self) -> int:
+        """Wall time between the starts of adjacent windows."""
         return self.size
+
+    @property
+    def grid_us(self) -> int:
+        """The largest time of which all distances between boundaries are multiples."""
+        if self._clock is None:
+            return self.every_us
+        return math.gcd(self.every_us, self.size, self.offset, self._clock.grain_us)
 
     @property
     def span_us(self) -> int:
-        """The length of a window."""
-        return self.size
+        """The length of the longest window."""
+        return self.size if self._clock is None else self.size + self._clock.longest_repeat_us
 
     @property
     def result_span_us(self) -> int | None:
-        """A result names one window."""
-        return self.size
+        """A result names one window. Windows in a zone have the same length only on its wall clock."""
+        return self.size if self._clock is None or self.named == "wall_time" else None
 
     def assigned(self, event_times_us: Ints) -> Assigned:
         """Each event belongs to the window that contains its time."""
-        return Assigned(None, self._floor(self._inside(event_times_us), self.offset))
+        return Assigned(None, self._instants(self._floor(self._wall_times(event_times_us), self.offset)))
+
+    def starts_of_results(self, named_us: Ints) -> Ints:
+        """A wall time names the window that starts when the clock first shows it."""
+        return self._instants(named_us) if self.named == "wall_time" else named_us
 
     def ends_us(self, starts_us: Ints) -> Ints:
         """Starts near the int64 maximum are clamped, so that no end wraps. With `closed: right` the boundary belongs to
         the window, so the window ends at the next instant."""
+        if (clock := self._clock) is not None:
+            # A start that the clock skips is the end of the gap, which is in the same place of the grid.
+            return clock.past(self._floor(clock.shown_at(starts_us), self.offset) + self.size)
         return np.minimum(starts_us, np.iinfo(np.int64).max - self.size - 1) + self.size + self._boundary_us
 
     def reaches_us(self, event_times_us: Ints, slack_us: int) -> Ints:
         """The boundaries lie on the grid of the starts, shifted by the size. With `closed: right`, too, an engine may
         close a window when it reads an event at the window's boundary (Storm does)."""
-        return self._floor(event_times_us - slack_us, self.offset + self.size) + self._boundary_us
+        instants_us = event_times_us - slack_us
+        if (clock := self._clock) is not None:
+            # A window is past once the clock shows none of its times any more.
+            return clock.past(self._floor(clock.lowest_from(instants_us), self.offset + self.size))
+        return self._floor(instants_us, self.offset + self.size) + self._boundary_us
 
     def latest_reaches_us(self, starts_us: Ints, slack_us: int) -> Ints:
-        """Starts near the int64 maximum are clamped, so that no sum wraps."""
-        latest = np.minimum(starts_us, np.iinfo(np.int64).max - self.size - 1) + (self.size - 1 + self._boundary_us)
-        return self.reaches_us(latest, slack_us)
+        """The last instant of a window is just before its end."""
+        return self.reaches_us(self.ends_us(starts_us) - 1, slack_us)
 
     @property
     def _boundary_us(self) -> int:
         """The time from the boundary of a window to the first instant that is not in the window."""
         return 1 if self.closed == "right" else 0
 
-    def _inside(self, event_times_us: Ints) -> Ints:
+    def _wall_times(self, event_times_us: Ints) -> Ints:
+        """The wall times that decide on the windows of events."""
+        if self._clock is not None:
+            return self._clock.shown_at(event_times_us)
         return event_times_us - 1 if self.closed == "right" else event_times_us
 
-    def _floor(self, instants_us: Ints, origin_us: int) -> Ints:
-        return instants_us - (instants_us - origin_us) % self.grid_us
+    def _instants(self, starts_us: Ints) -> Ints:
+        """The instants at which windows with these wall times start."""
+        return starts_us if self._clock is None else self._clock.first_at(starts_us)
+
+    def _floor(self, wall_us: Ints, origin_us: int) -> Ints:
+        return wall_us - (wall_us - origin_us) % self.every_us

@@ -23,7 +23,8 @@ class StateMismatch(Exception):
 def identity_of(config: Config) -> dict[str, Any]:
     """The part of a configuration that must not change during the life of a state."""
     whole = config.model_dump(mode="json", by_alias=True)
-    return {name: whole[name] for name in ("pipeline", "inputs", "outputs", "late", "rejected", "oracle")}
+    found = {name: whole[name] for name in ("pipeline", "inputs", "outputs", "late", "rejected", "oracle")}
+    return found | {"oracle": {**whole["oracle"], **config.oracle.state_depends_on}}
 
 
 def check_or_write(state: Path, config: Config) -> frozenset[str]:
