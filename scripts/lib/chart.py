@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 
 from validator.config.options import SECRET_WORDS
 from validator.config.schema import json_schema
@@ -37,7 +37,11 @@ FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][-A-Za-z0-9._
 Texts = dict[str, str]
 
 
-class Image(Frozen):
+class _Part(Frozen):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class Image(_Part):
     """The container image of streamproof."""
 
     repository: Annotated[str, StringConstraints(min_length=1)] = "streamproof"
@@ -47,14 +51,14 @@ class Image(Frozen):
     pullSecrets: tuple[Name, ...] = ()  # noqa: N815
 
 
-class SecretKey(Frozen):
+class SecretKey(_Part):
     """A key of a Secret in the release's namespace."""
 
     secret: Name
     key: Annotated[str, StringConstraints(pattern=r"^[-._a-zA-Z0-9]+$")]
 
 
-class Secrets(Frozen):
+class Secrets(_Part):
     """Settings from Secrets. The values name the Secrets and never contain their content."""
 
     env: dict[EnvironmentName, SecretKey] = Field(default_factory=dict)
@@ -63,14 +67,14 @@ class Secrets(Frozen):
     """Files beside the configuration, by the names that the configuration uses."""
 
 
-class Resources(Frozen):
+class Resources(_Part):
     """Requests and limits of a container, as Kubernetes has them."""
 
     requests: dict[str, Quantity | int | float] = Field(default_factory=dict)
     limits: dict[str, Quantity | int | float] = Field(default_factory=dict)
 
 
-class Persistence(Frozen):
+class Persistence(_Part):
     """The volume of the state."""
 
     enabled: bool = True
@@ -80,7 +84,7 @@ class Persistence(Frozen):
     existingClaim: str = ""  # noqa: N815
 
 
-class Account(Frozen):
+class Account(_Part):
     """The service account of the sidecar."""
 
     create: bool = True
@@ -88,7 +92,7 @@ class Account(Frozen):
     annotations: Texts = Field(default_factory=dict)
 
 
-class Executors(Frozen):
+class Executors(_Part):
     """Spark's executors, if `config.spark.master` begins with `k8s://`."""
 
     image: str = ""
@@ -101,7 +105,7 @@ class Executors(Frozen):
     """Memory of an executor's Python workers."""
 
 
-class DisruptionBudget(Frozen):
+class DisruptionBudget(_Part):
     """The PodDisruptionBudget."""
 
     enabled: bool = True
@@ -109,7 +113,7 @@ class DisruptionBudget(Frozen):
     """0 blocks every drain of the node until an operator deletes the pod."""
 
 
-class Network(Frozen):
+class Network(_Part):
     """The NetworkPolicy."""
 
     enabled: bool = False
@@ -123,7 +127,7 @@ class Network(Frozen):
     """Further NetworkPolicyEgressRules, such as the token endpoint of OAUTHBEARER."""
 
 
-class ServiceMonitor(Frozen):
+class ServiceMonitor(_Part):
     """The ServiceMonitor of prometheus-operator."""
 
     enabled: bool = False
@@ -133,7 +137,7 @@ class ServiceMonitor(Frozen):
     """Further keys of its endpoint: `tlsConfig` and `authorization`, if `config.metrics` requires them."""
 
 
-class Rules(Frozen):
+class Rules(_Part):
     """The PrometheusRule: alerts on every pipeline, so enable it in one release of a cluster."""
 
     enabled: bool = False
@@ -142,7 +146,7 @@ class Rules(Frozen):
     """Address under which docs/runbooks is published."""
 
 
-class Boards(Frozen):
+class Boards(_Part):
     """Grafana's dashboards as ConfigMaps, for every pipeline: enable them in one release of a cluster."""
 
     enabled: bool = False
@@ -151,7 +155,7 @@ class Boards(Frozen):
     annotations: Texts = Field(default_factory=dict)
 
 
-class FaultRunner(Frozen):
+class FaultRunner(_Part):
     """The fault runner, which breaks pods through Chaos Mesh. One CronJob runs the faults, the other heals them. Both
     are suspended; `schedule` resumes the first."""
 
@@ -171,14 +175,14 @@ class FaultRunner(Frozen):
     """Must be above `limits.healed_within` of its configuration, because a stopped runner heals first."""
 
 
-class Verification(Frozen):
+class Verification(_Part):
     """What `helm test` does."""
 
     command: Literal["doctor", "once"] = "doctor"
     """`doctor` reads the newest records of every topic; `once` verifies the whole topics of a pipeline at rest."""
 
 
-class Values(Frozen):
+class Values(_Part):
     """Values of the chart streamproof."""
 
     fullnameOverride: Annotated[str, StringConstraints(pattern="^([a-z]([-a-z0-9]*[a-z0-9])?)?$", max_length=42)] = ""  # noqa: N815

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from tests.worlds import scaled
+from validator.model.wall_clock import wall_clock
+from validator.model.zones import zone, zone_names
 from validator.oracles.sliding_window import SlidingWindow
 from validator.oracles.tumbling_window import TumblingWindow
-from validator.oracles.wall_clock import wall_clock, zone, zone_names
 from validator.oracles.windows import Windows
 
 pytestmark = pytest.mark.property

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from validator.config.examples import EXAMPLES as CONFIGURATIONS
 from validator.oracles.kinds import PLANNED, built
 from validator.oracles.seam import Oracle
 from validator.settings.formats import kinds as formats
@@ -271,3 +272,12 @@ def test_report_and_explain_load_no_spark() -> None:
 def test_help_and_usage_errors_load_no_model_and_no_arrays(arguments: list[str]) -> None:
     code = f"from validator.cli.main import main; main({arguments})"
     assert loaded_after(code, "numpy", "pyarrow", "pydantic", "yaml", "deltalake", "pyspark") == []
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGURATIONS.keys() - {"secured"}))  # it needs secrets
+def test_checking_a_configuration_loads_no_arrays(name: str, tmp_path: Path) -> None:
+    """It takes a third of a second; the array libraries alone would take as long again."""
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(CONFIGURATIONS[name])
+    code = f"from validator.cli.main import main; assert main(['config', 'check', {str(file)!r}]) == 0"
+    assert loaded_after(code, "numpy", "pyarrow", "deltalake", "pyspark", "confluent_kafka") == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -40,7 +39,7 @@ class JsonLines:
     """JSON objects with `time`, `level`, `pipeline`, `run` and `message`. ``run`` is a random id of this process."""
 
     pipeline: str | None = None
-    run: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    run: str = field(default_factory=lambda: os.urandom(6).hex())
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def set_pipeline(self, pipeline: str) -> None:

@@ -10,6 +10,9 @@ from contextlib import suppress
 
 from validator.cli.exits import INTERRUPTED, PASS, UNKNOWN, sentence_of, status_of
 
+# Pydantic would search all installed packages for plugins, which takes longer than to read a configuration.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
 try:
     from validator.cli.commands import COMMANDS
     from validator.cli.log_lines import lines_of

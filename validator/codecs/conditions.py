@@ -2,6 +2,8 @@
 
 The rule (`validator.codecs.one_record`) finds one value and returns its text. If a value of a column cannot be decided
 with certainty, it is unknown, and its record is left to the rule.
+
+Functions import the array libraries: reading a configuration with a condition needs none of them.
 """
 
 from __future__ import annotations
@@ -10,13 +12,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-from validator.model.arrays import Bools, Ints
+    from validator.model.arrays import Bools, Ints
 
 _LARGEST: Final = 2**63 - 1
 _SMALLEST: Final = -(2**63)
@@ -51,6 +52,9 @@ class Condition:
 
         ``integers``: returns the canonical 64-bit integers of a column, and which values are such integers.
         """
+        import numpy as np
+        import pyarrow as pa
+
         if pa.types.is_floating(column.type):
             return self._in_doubles(column)
         if not self.is_numeric:
@@ -66,6 +70,10 @@ class Condition:
         return holds, known
 
     def _among(self, column: pa.Array) -> tuple[Bools, Bools]:
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         if pa.types.is_integer(column.type):
             wanted = pa.array([number for text in self.one_of for number in _integer(text)], column.type)
         else:
@@ -76,6 +84,9 @@ class Condition:
 
     def _in_doubles(self, column: pa.Array) -> tuple[Bools, Bools]:
         """If the doubles of a number and of a bound differ, their order is that of the number and the bound."""
+        import numpy as np
+        import pyarrow.compute as pc
+
         values = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False)
         size = np.abs(values)
         certain = _valid(column) & (size < _SAFE) & (size > 1 / _SAFE)
@@ -92,10 +103,14 @@ class Condition:
 
 
 def _valid(column: pa.Array) -> Bools:
+    import numpy as np
+
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
 def _from_on(numbers: Ints, bound: int) -> Bools:
+    import numpy as np
+
     if bound > _LARGEST:
         return np.zeros(len(numbers), dtype=np.bool_)
     holds: Bools = numbers >= max(bound, _SMALLEST)

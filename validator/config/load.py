@@ -16,7 +16,6 @@ from validator.config import overrides as outside
 from validator.config.document import FREE_MAPS, parse_document, read_document
 from validator.config.model import Config
 from validator.config.options import is_secret
-from validator.config.problems import sentences
 from validator.model.references import ReferencesUnresolved, expanded, variables_in
 from validator.settings.errors import ExpansionError, InvalidConfigError
 
@@ -62,6 +61,8 @@ def _build(
     try:
         config = Config.model_validate(whole, context={"folder": folder})
     except ValidationError as error:
+        from validator.config.problems import sentences  # it needs the schema, which is slow to make
+
         origins = {tuple(int(s) if s.isdigit() else s for s in o.place): o.origin for o in applied}
         raise InvalidConfigError(sentences(error.errors(include_url=False), source, origins, document, whole)) from None
     config._secret_variables = _secret_variables(document, variables)  # noqa: SLF001 - frozen for all others

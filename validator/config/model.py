@@ -322,25 +322,25 @@ class Config(Frozen):
     """The topic on which faults are reported."""
     canary: Canary | None = None
     """Known violations that the sidecar plants, to measure whether it finds them."""
-    engine: Engine = Engine()
+    engine: Engine = Engine.model_construct()
     """The engine that is checked."""
     oracle: Oracle
     """The declared computation of the pipeline."""
     start: StartValue = EARLIEST
     """Where a new state begins: `earliest`, `latest`, an RFC 3339 time, or `group:ID`."""
-    timing: Timing = Timing()
+    timing: Timing = Timing.model_construct()
     """The disorder of the inputs, and the time after which an unanswered event is overdue or missing."""
-    measures: Measures = Measures()
+    measures: Measures = Measures.model_construct()
     """How phases and faults are measured."""
     state: State
     """Where the facts and all data derived from them are kept."""
-    spark: Spark = Spark()
+    spark: Spark = Spark.model_construct()
     """The Spark session that reads and counts."""
-    metrics: Metrics = Metrics()
+    metrics: Metrics = Metrics.model_construct()
     """Where metrics, reports and the status page are served."""
-    publish: Publish = Publish()
+    publish: Publish = Publish.model_construct()
     """How ids and keys of records are published."""
-    limits: Limits = Limits()
+    limits: Limits = Limits.model_construct()
     """Limits on the size of records and batches."""
     _secret_variables: frozenset[str] = PrivateAttr(default=frozenset())
 

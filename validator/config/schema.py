@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import functools
+import inspect
+import itertools
+import sys
+from collections.abc import Iterator
 from typing import Any, Final
 
 from validator.config.model import Config
 from validator.settings.durations import PATTERN, format_duration
+from validator.settings.fields import Frozen
 
 SHORT_FORMS: Final = {name: {"type": "string", "minLength": 1} for name in ("FieldPath", "IdsPath")}
 """Models that may also be written as a plain text."""
@@ -20,6 +26,8 @@ def json_schema() -> dict[str, Any]:
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "streamproof configuration"
     definitions: dict[str, Any] = schema["$defs"]
+    for part in _parts(Frozen):
+        _describe(part, schema if part is Config else definitions.get(part.__name__, {}))
     for model in (schema, *definitions.values()):
         for rendered in model.get("properties", {}).values():
             _default_as_written(rendered)
@@ -32,6 +40,41 @@ def json_schema() -> dict[str, Any]:
                 _allow_single(definition["properties"][name])
     _allow_options(definitions)
     return schema
+
+
+def _parts(base: type[Frozen]) -> Iterator[type[Frozen]]:
+    for part in base.__subclasses__():
+        yield part
+        yield from _parts(part)
+
+
+def _describe(part: type[Frozen], definition: dict[str, Any]) -> None:
+    """Add the docstrings of attributes."""
+    for name, field in part.model_fields.items():
+        rendered = definition.get("properties", {}).get(field.alias or name)
+        texts = (_docstrings(base.__module__).get((base.__qualname__, name)) for base in part.__mro__)
+        text = next(filter(None, texts), None)
+        if rendered is not None and text is not None:
+            # Keys are sorted, as pydantic sorts them.
+            described = sorted({"description": text, **rendered}.items())
+            rendered.clear()
+            rendered.update(described)
+
+
+@functools.cache
+def _docstrings(module: str) -> dict[tuple[str, str], str]:
+    """(class, attribute) -> the text below the attribute, in the source of a module."""
+    if not module.startswith(f"{__package__.partition('.')[0]}."):
+        return {}
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {
+        (part.name, attribute.target.id): inspect.cleandoc(below.value.value)
+        for part in tree.body
+        if isinstance(part, ast.ClassDef)
+        for attribute, below in itertools.pairwise(part.body)
+        if isinstance(attribute, ast.AnnAssign) and isinstance(attribute.target, ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str)
+    }
 
 
 def _default_as_written(rendered: dict[str, Any]) -> None:

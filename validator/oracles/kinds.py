@@ -33,14 +33,18 @@ PLANNED: Final = frozenset(
 )
 """Kinds that the contract promises. Those that are not supported are refused by name."""
 
+_WITHOUT_KIND: Final = frozenset({"seam", "kinds", "ids"})
+"""Modules that define no oracle. They are not imported in the search for kinds, since `ids` loads NumPy."""
+
 
 @functools.cache
 def built() -> dict[str, type[Oracle]]:
     """Kind -> its class, sorted by kind. A class may implement several kinds."""
     found: dict[str, type[Oracle]] = {}
-    for module in pkgutil.iter_modules(oracles.__path__, f"{oracles.__name__}."):
-        for _, one in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
-            if issubclass(one, Oracle) and not inspect.isabstract(one) and one.__module__ == module.name:
+    for name in {module.name for module in pkgutil.iter_modules(oracles.__path__)} - _WITHOUT_KIND:
+        module = importlib.import_module(f"{oracles.__name__}.{name}")
+        for _, one in inspect.getmembers(module, inspect.isclass):
+            if issubclass(one, Oracle) and not inspect.isabstract(one) and one.__module__ == module.__name__:
                 found |= dict.fromkeys(get_args(one.model_fields["kind"].annotation), one)
     return dict(sorted(found.items()))
 

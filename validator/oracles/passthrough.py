@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 
-import numpy as np
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, field_validator, model_validator
 
 from validator.codecs.conditions import Condition
-from validator.codecs.one_record import canonical
-from validator.oracles.seam import Assigned, Declared, Ints, Oracle
+from validator.oracles.seam import Assigned, Declared, Oracle
 from validator.settings.durations import PositiveDuration, format_duration
 from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.fields import Frozen, check_path
+
+if TYPE_CHECKING:
+    from validator.model.arrays import Ints
 
 BUCKET_US: Final = 10_000_000
 _UNITS_US: Final = {"s": 1_000_000, "ms": 1_000}
@@ -66,6 +67,8 @@ class Passthrough(Oracle):
 
     def latest_reaches_us(self, starts_us: Ints, slack_us: int) -> Ints:
         """Starts near the int64 maximum are clamped, so that no sum wraps."""
+        import numpy as np
+
         latest = np.minimum(starts_us, np.iinfo(np.int64).max - self.bucket) + (self.bucket - 1)
         return self._floor(latest - slack_us)
 
@@ -95,6 +98,8 @@ def _text(item: Any) -> str:
     if not isinstance(item, (str, int, float)):
         shown = "an empty value" if item is None else f"a {type(item).__name__}"
         raise broken_rule(f"{shown} is not a scalar", "write texts, numbers, true or false")
+    from validator.codecs.one_record import canonical
+
     try:
         return canonical(item)
     except ValueError as error:

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
-import numpy as np
-
-from validator.model.arrays import ABSENT
-from validator.oracles.seam import Assigned, Declared, Ints, Oracle, Reads
+from validator.oracles.seam import Assigned, Declared, Oracle, Reads
 from validator.settings.built import Combination
 from validator.settings.errors import broken_rule_at
 
 if TYPE_CHECKING:
+    from validator.model.arrays import Ints
     from validator.settings.topics import Output
 
 MIXED_EMISSIONS: Final = Combination(
@@ -67,7 +65,7 @@ class RunningAggregate(Oracle):
 
     def assigned(self, event_times_us: Ints) -> Assigned:
         """Cells have no start."""
-        return Assigned(None, np.full_like(event_times_us, ABSENT))
+        return Assigned(None, _absent(event_times_us))
 
     def starts_of_results(self, named_us: Ints) -> Ints:
         """Results name no window."""
@@ -75,12 +73,12 @@ class RunningAggregate(Oracle):
 
     def ends_us(self, starts_us: Ints) -> Ints:
         """A cell without a known event has nothing to wait for."""
-        return np.full_like(starts_us, ABSENT)
+        return _absent(starts_us)
 
     def reaches_us(self, event_times_us: Ints, slack_us: int) -> Ints:
         """Lateness excuses nothing here (`check`), so nothing depends on the value."""
         del slack_us
-        return np.zeros_like(event_times_us)
+        return event_times_us * 0
 
     def latest_reaches_us(self, starts_us: Ints, slack_us: int) -> Ints:
         """As `reaches_us`."""
@@ -103,3 +101,11 @@ class RunningAggregate(Oracle):
         super().check(declared)
         if declared.drops_late:
             raise broken_rule_at("timing.late_policy", DROP_WITHOUT_WINDOWS.problem, "write report")
+
+
+def _absent(like: Ints) -> Ints:
+    import numpy as np
+
+    from validator.model.arrays import ABSENT
+
+    return np.full_like(like, ABSENT)

@@ -3,6 +3,8 @@
 A module of this package that defines a concrete oracle is one family of oracles. `validator.oracles.kinds` finds it.
 The configuration, the Spark stage and the core use an oracle only through the methods of `Oracle`.
 docs/oracles/README.md describes how to add one.
+
+Methods import the array libraries: reading a configuration needs none of them.
 """
 
 from __future__ import annotations
@@ -11,11 +13,8 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import Field, PrivateAttr
 
-from validator.oracles.ids import Flags, IdCounts, IdVerdicts, window_classes
 from validator.settings.aggregates import Aggregate
 from validator.settings.built import CUMULATIVE, CUMULATIVE_OUTPUTS, FINAL_ONLY, ID_SPACES, Combination
 from validator.settings.errors import broken_rule_at
@@ -23,10 +22,10 @@ from validator.settings.fields import Frozen
 
 if TYPE_CHECKING:
     from validator.codecs.conditions import Condition
+    from validator.model.arrays import Ints
     from validator.model.id_spaces import IdSpace
+    from validator.oracles.ids import Flags, IdCounts, IdVerdicts
     from validator.settings.topics import Input, Late, Output
-
-Ints = npt.NDArray[np.int64]
 
 
 class Assigned(NamedTuple):
@@ -211,6 +210,8 @@ class Oracle(Frozen):
 
     def reach_at(self, instant_us: int, slack_us: int) -> int:
         """Return `reaches_us` of one event time."""
+        import numpy as np
+
         return int(self.reaches_us(np.array([instant_us], dtype=np.int64), slack_us)[0])
 
     def classes(
@@ -218,6 +219,8 @@ class Oracle(Frozen):
     ) -> IdVerdicts:
         """Return the classes of each (cell, id). ``texts``: textual ids, by number. ``drops_late``: late policy
         `drop`."""
+        from validator.oracles.ids import window_classes
+
         del texts, drops_late
         return window_classes(id_counts, flags, collapse=collapse)
 

@@ -12,12 +12,15 @@ session.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
-from validator.oracles.seam import Assigned, Declared, Ints, Oracle
+from validator.oracles.seam import Assigned, Declared, Oracle
 from validator.settings.built import Combination
 from validator.settings.durations import PositiveDuration
 from validator.settings.errors import broken_rule_at
+
+if TYPE_CHECKING:
+    from validator.model.arrays import Ints
 
 DROP_IN_SESSIONS: Final = Combination(
     ("timing.late_policy",),

@@ -6,15 +6,17 @@ multiple of the slide, the number of windows of an event depends on its place on
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
-import numpy as np
 from pydantic import model_validator
 
-from validator.oracles.seam import Assigned, Ints
+from validator.oracles.seam import Assigned
 from validator.oracles.windows import Windows
 from validator.settings.durations import PositiveDuration, format_duration
 from validator.settings.errors import broken_rule_at
+
+if TYPE_CHECKING:
+    from validator.model.arrays import Ints
 
 WINDOWS_MAX: Final = 1_000
 """Largest number of windows that one event may be in. Each of them is a contribution, which is stored and judged."""
@@ -69,6 +71,8 @@ class SlidingWindow(Windows):
 
     def assigned(self, event_times_us: Ints) -> Assigned:
         """The windows that start after ``event time - size``, the latest first."""
+        import numpy as np
+
         wall_us = self._wall_times(event_times_us)
         latest = self._floor(wall_us, self.offset)
         starts = latest[:, None] - np.arange(self.cells_most, dtype=np.int64) * self.slide

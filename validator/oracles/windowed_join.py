@@ -10,23 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import model_validator
 
-from validator.model.arrays import counts
 from validator.model.id_spaces import IdSpace
-from validator.oracles.ids import Flags, IdCounts, IdVerdicts
 from validator.oracles.seam import Declared
 from validator.oracles.windows import CLOSED_RIGHT_IN_ZONE, Windows
 from validator.settings.built import Combination
 from validator.settings.errors import broken_rule_at
 
 if TYPE_CHECKING:
+    from validator.model.arrays import Bools, Ints
+    from validator.oracles.ids import Flags, IdCounts, IdVerdicts
     from validator.settings.topics import Input
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 SELF_JOIN: Final = Combination(
     ("oracle.right",), "the topic of `left`", "a join of an input with itself is not supported yet"
@@ -111,6 +106,8 @@ class WindowedJoin(Windows):
         self, id_counts: IdCounts, flags: Flags, texts: Sequence[str], *, collapse: bool, drops_late: bool
     ) -> IdVerdicts:
         """Return the classes by the rule (see the module's docstring). An input's repeated ids count once per cell."""
+        import numpy as np
+
         del collapse
         prefix = IdSpace(self.right, keeps_integers=False).prefix
         of_right = np.array([text.startswith(prefix) for text in texts], dtype=np.bool_)
@@ -122,6 +119,11 @@ class WindowedJoin(Windows):
 def classes(id_counts: IdCounts, flags: Flags, is_right: Bools, *, left_alone: bool, drops_late: bool) -> IdVerdicts:
     """Return the classes per (cell, id), by the rule of `allocated`. ``is_right``: whether the id is of the right
     input."""
+    import numpy as np
+
+    from validator.model.arrays import counts
+    from validator.oracles.ids import IdVerdicts
+
     group, size, given = id_counts.group, len(id_counts.cell), id_counts.from_input
     dropped, doubtful = flags.late & drops_late, flags.doubtful & drops_late
     on_time = ~flags.late & ~flags.doubtful
@@ -213,6 +215,8 @@ def allocated(
     ``waiting_on_time``: ``waiting`` without copies that may be late. ``results``: results that carry the id.
     ``set_aside``: late and rejected records that carry it.
     """
+    import numpy as np
+
     given = copies > 0
     partner = _holds_on_other_side(given, cell, is_right)
     alone = ~is_right if left_alone else np.zeros_like(is_right)
@@ -238,6 +242,8 @@ def allocated(
 
 def _holds_on_other_side(fact: Bools, cell: Ints, is_right: Bools) -> Bools:
     """Return whether ``fact`` holds for some id of the other side in the same cell."""
+    import numpy as np
+
     size = int(cell.max()) + 1 if len(cell) else 0
     left, right = np.zeros(size, dtype=np.bool_), np.zeros(size, dtype=np.bool_)
     left[cell[fact & ~is_right]] = True

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, get_args
 
-import numpy as np
 from pydantic import field_validator, model_validator
 
-from validator.oracles.seam import Assigned, Ints, Oracle
-from validator.oracles.wall_clock import WallClock, wall_clock, zone_names
+from validator.oracles.seam import Assigned, Oracle
 from validator.settings.built import Combination
 from validator.settings.durations import Duration, PositiveDuration, format_duration
 from validator.settings.errors import broken_rule, broken_rule_at
+
+if TYPE_CHECKING:
+    from validator.model.arrays import Ints
+    from validator.model.wall_clock import WallClock
 
 UTC_NAMES: Final = frozenset({"UTC", "Etc/UTC", "Etc/GMT", "GMT", "Zulu"})
 
@@ -58,6 +60,10 @@ class Windows(Oracle):
     @field_validator("time_zone")
     @classmethod
     def _known_zone(cls, name: str) -> str:
+        if name in UTC_NAMES:
+            return name
+        from validator.model.zones import zone_names
+
         if name not in zone_names():
             raise broken_rule(f"{name!r} is not a known time zone", "write an IANA name such as Europe/Berlin")
         return name
@@ -67,14 +73,18 @@ class Windows(Oracle):
         if self.offset >= self.size:
             fix = f"write an offset below {format_duration(self.size)}"
             raise broken_rule_at("offset", f"{format_duration(self.offset)} is not below the size", fix)
-        if self._clock is not None and self.closed == "right":
+        if self.time_zone not in UTC_NAMES and self.closed == "right":
             raise broken_rule_at("closed", CLOSED_RIGHT_IN_ZONE.problem, "write left, or the time zone UTC")
         return self
 
     @property
     def _clock(self) -> WallClock | None:
         """The wall clock; None for UTC, whose wall times are instants."""
-        return None if self.time_zone in UTC_NAMES else wall_clock(self.time_zone)
+        if self.time_zone in UTC_NAMES:
+            return None
+        from validator.model.wall_clock import wall_clock
+
+        return wall_clock(self.time_zone)
 
     @property
     def state_depends_on(self) -> Mapping[str, str]:
@@ -122,6 +132,8 @@ class Windows(Oracle):
         if (clock := self._clock) is not None:
             # A start that the clock skips is the end of the gap, which is in the same place of the grid.
             return clock.past(self._floor(clock.shown_at(starts_us), self.offset) + self.size)
+        import numpy as np
+
         return np.minimum(starts_us, np.iinfo(np.int64).max - self.size - 1) + self.size + self._boundary_us
 
     def reaches_us(self, event_times_us: Ints, slack_us: int) -> Ints:

@@ -17,9 +17,13 @@ SEGMENT: Final = re.compile(r"^[^\s.$][^.]*$")
 
 
 class Frozen(BaseModel):
-    """The base of all parts of a configuration: immutable, without unknown keys, and without values in errors."""
+    """The base of all parts of a configuration: immutable, without unknown keys, and without values in errors.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True)
+    Pydantic builds a part when it is first used, and the schema reads the docstrings of attributes by itself
+    (`validator.config.schema`): together they take twice as long as everything else that reading a file does.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
 
 class WithDurations(Frozen):

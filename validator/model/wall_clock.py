@@ -1,7 +1,7 @@
 """The wall clock of a time zone, as arrays: which time it shows at an instant, and when it shows a time.
 
 A wall time is the number of microseconds that the clock shows since 1970-01-01 00:00. A wall clock skips times (gaps)
-and shows times twice. Source of the zones: the package `tzdata`, and never the machine's own files.
+and shows times twice.
 """
 
 from __future__ import annotations
@@ -11,18 +11,16 @@ import hashlib
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from importlib import resources
 from typing import Final, Self
-from zoneinfo import ZoneInfo
 
 import numpy as np
 
 from validator.model.arrays import Ints
+from validator.model.zones import zone
 
 FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LAST: Final = datetime(2100, 1, 1, tzinfo=UTC)
 """Changes of the clock are known between these instants. Before and after, the clock does not change."""
-_SECOND_US: Final = 1_000_000
 _FARTHEST_US: Final = 2**63 - 2**57
 """Later instants, which mark absent values, are clamped, so that no sum wraps."""
 
@@ -106,20 +104,8 @@ class WallClock:
 
 
 @functools.cache
-def zone_names() -> frozenset[str]:
-    """All IANA names."""
-    return frozenset(resources.files("tzdata").joinpath("zones").read_text("utf-8").split())
-
-
-def zone(name: str) -> ZoneInfo:
-    """Return the zone with one of `zone_names`."""
-    with resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
-        return ZoneInfo.from_file(file, key=name)
-
-
-@functools.cache
 def wall_clock(name: str) -> WallClock:
-    """Return the clock of the zone with one of `zone_names`."""
+    """Return the clock of the zone with one of `validator.model.zones.zone_names`."""
     found = zone(name)
 
     def offset(at: datetime) -> timedelta:
