@@ -223,6 +223,7 @@ def values_schema() -> dict[str, Any]:
     for settings in schema["$defs"]["Secrets"]["properties"].values():
         settings["additionalProperties"] = False
     definitions: dict[str, Any] = configuration.pop("$defs")
+    del configuration["$id"]  # references inside a part with an id of its own would not leave it
     for part, keys in SET_BY_THE_CHART.items():
         for key in keys:
             del definitions[part]["properties"][key]

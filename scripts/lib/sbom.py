@@ -47,6 +47,7 @@ LICENCES: Final = {
 _STATED: Final = (
     (r"apache", "Apache-2.0"),
     (r"\bMIT\b|mit-license", "MIT"),
+    (r"\bMPL-2\.0\b", "MPL-2.0"),
     (r"BSD[- ]2|Simplified BSD", "BSD-2-Clause"),
     (r"BSD[- ]3|(New|Revised) BSD|BSD New", "BSD-3-Clause"),
     # Licence texts, for jars that state only "BSD": the clause on endorsement is in one of the two licences.

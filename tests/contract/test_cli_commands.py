@@ -114,11 +114,63 @@ def test_bad_usage_is_one_sentence_and_status_2(streamproof: Command, arguments:
     assert "--help`." in ran.err
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS, "config check"])
-def test_every_command_has_help(streamproof: Command, command: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        ("vaidate c.yaml", "validate"),
+        ("config chek c.yaml", "check"),
+        ("config example clikstream", "clickstream"),
+        ("validate c.yaml --onec", "--once"),
+        ("report s --format=jsno", "json"),
+        ("ack s --reason r --class mising", "missing"),
+    ],
+)
+def test_a_typing_error_is_answered_with_what_was_meant(streamproof: Command, arguments: str, meant: str) -> None:
+    ran = streamproof(*arguments.split())
+    assert ran.status == 2
+    assert f"; did you mean {meant}; see `streamproof" in ran.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["", *COMMANDS, *(f"config {name}" for name in ("check", "schema", "example", "init")),
+     *(f"dashboards {name}" for name in ("build", "check", "push"))],
+)  # fmt: skip
+def test_every_command_has_help_with_its_exit_statuses(streamproof: Command, command: str) -> None:
     ran = streamproof(*command.split(), "--help")
     assert ran.status == 0
     assert ran.out.startswith("usage: streamproof")
+    assert "exit status: " in ran.out
+
+
+def test_bash_completes_commands_options_and_files(streamproof: Command, tmp_path: Path) -> None:
+    (tmp_path / "complete").write_text(streamproof("completion", "bash").out)
+    (tmp_path / "orders.yaml").touch()
+    asks = """
+        source ./complete
+        ask() {
+            COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+            "$(complete -p streamproof | sed 's/.* -F \\([^ ]*\\) .*/\\1/')" streamproof "${@: -1}" "${@: -2:1}"
+            echo "${COMPREPLY[@]}"
+        }
+        ask streamproof va
+        ask streamproof validate --o
+        ask streamproof config example m
+        ask streamproof validate or
+    """
+    ended = subprocess.run(["bash", "-c", asks], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines() == ["validate", "--once", "minimal", "orders.yaml"], ended.stderr
+
+
+def test_there_is_a_script_for_zsh(streamproof: Command) -> None:
+    """No test runs it: this shell is not on the machines of the tests."""
+    assert "--leave-open" in streamproof("completion", "zsh").out
+
+
+def test_an_example_names_its_schema_for_editors(streamproof: Command) -> None:
+    [mode, *_] = streamproof("config", "example", "minimal").out.splitlines()
+    assert mode == "# yaml-language-server: $schema=./streamproof.schema.json"
+    assert json.loads(streamproof("config", "schema").out)["$id"] == f"urn:streamproof:configuration:{__version__}"
 
 
 def test_version_is_printed_by_option_and_command(streamproof: Command) -> None:

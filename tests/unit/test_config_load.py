@@ -100,8 +100,10 @@ def test_an_unresolved_reference_names_file_field_and_fix(tmp_path: Path) -> Non
     text = EXAMPLES["secured"]
     with pytest.raises(ExpansionError) as caught:
         loads(text, tmp_path, environment={"KAFKA_USER": "u"}, source="payments.yaml")
+    line = next(number for number, line in enumerate(text.splitlines(), 1) if "KAFKA_PASSWORD" in line)
     assert caught.value.problems == (
-        "payments.yaml: kafka.options.sasl.password: environment variable KAFKA_PASSWORD is not set; set it.",
+        f"payments.yaml, line {line}: kafka.options.sasl.password: environment variable KAFKA_PASSWORD is not set; "
+        "set it.",
     )
 
 
@@ -128,7 +130,7 @@ def test_an_error_does_not_show_the_content_of_a_file(tmp_path: Path, setting: s
     with pytest.raises(ConfigError) as caught:
         loads("\n".join([*lines, setting]), tmp_path, environment={}, source="orders.yaml")
     said = str(caught.value)
-    assert f"orders.yaml: {place}: " in said
+    assert f"orders.yaml, line {len(lines) + 1}: {place}: " in said
     assert "hunter2" not in said
     assert "${file:secret}" in said
 

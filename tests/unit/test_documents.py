@@ -12,7 +12,7 @@ import pytest
 from validator.cli.main import main
 from validator.config.document import parse_value
 from validator.config.load import loads
-from validator.model.documents import DocumentRefused, parse, read
+from validator.model.documents import DocumentRefused, line_of, parse, read
 from validator.model.references import EXPANDED_MAX, FILE_BYTES_MAX, ReferencesUnresolved, expanded, variables_in
 from validator.settings.errors import ConfigError
 
@@ -91,6 +91,23 @@ def test_numbers_of_other_versions_of_yaml_stay_text(text: str) -> None:
 def test_a_leading_zero_in_a_text_stays() -> None:
     assert parse("a: {b: 017}\nc: '017'", texts=[("a",)]) == {"a": {"b": "017"}, "c": "017"}
     assert parse("[0, 10, 0.5, 0x1F, -0]") == [0, 10, 0.5, 31, 0]
+
+
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        (("a",), 1),
+        (("b", "c"), 3),
+        (("b", "c", "absent"), 3),
+        (("list", 1, "e"), 6),
+        (("list", 2), 4),
+        (("options", "x", "y"), 8),
+        (("absent",), None),
+    ],
+)
+def test_the_line_of_a_place_is_that_of_its_deepest_part(place: tuple[str | int, ...], line: int | None) -> None:
+    text = "a: 1\nb:\n  c: {d: 2}\nlist:\n- d\n- e: 5\noptions:\n  x.y: 3\n"
+    assert line_of(text, place) == line
 
 
 def test_plain_yaml_is_read_unchanged() -> None:

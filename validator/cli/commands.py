@@ -34,6 +34,10 @@ from validator.state.folder import check_schema
 
 LINE_EVERY_SECONDS: Final = 5.0
 """Interval of progress lines if the output is not a terminal."""
+MODE_LINE: Final = """\
+# yaml-language-server: $schema=./streamproof.schema.json
+# An editor completes and checks this file after: streamproof config schema > streamproof.schema.json
+"""
 
 
 def _optional_module(name: str, refusal: str) -> ModuleType:
@@ -238,7 +242,7 @@ def config(given: argparse.Namespace) -> int:
 
         print(json.dumps(json_schema(), indent=2))
     elif given.action == "example":
-        sys.stdout.write(EXAMPLES[given.name])
+        sys.stdout.write(f"{MODE_LINE}{EXAMPLES[given.name]}")
     else:
         raise UsageError(sentence(CONFIG_INIT))
     return PASS
@@ -256,6 +260,14 @@ def doctor(given: argparse.Namespace) -> int:
     from validator.config.load import load
 
     return room.run(load(given.config, given.assignments) if given.config is not None else None, sys.stdout)
+
+
+def completion(given: argparse.Namespace) -> int:
+    """Print the script with which a shell completes commands and options."""
+    from validator.cli.completion import script
+
+    print(script(given.shell))
+    return PASS
 
 
 def version(_: argparse.Namespace) -> int:
@@ -283,6 +295,7 @@ COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "dashboards": dashboards,
     "doctor": doctor,
     "version": version,
+    "completion": completion,
     **{refused.command: refuse for refused in UNBUILT_COMMANDS},
 }
 """Command -> its function. The result is the exit status."""

@@ -21,6 +21,10 @@ ENGINES_HELP: Final = (
 )
 EXITS: Final = """\
 exit status: 0 verdict pass; 1 fail; 2 bad usage or configuration; 3 unknown (could not verify); 130 interrupted"""
+EXIT_PRINTED: Final = "exit status: 0 printed; 2 bad usage"
+EXIT_REFUSED: Final = "exit status: 2, since it is not supported yet"
+EXIT_OF_ACTIONS: Final = "exit status: that of the action, see the help of each"
+SHELLS: Final = ("bash", "zsh")
 
 
 class _BadUsage(Exception):
@@ -35,8 +39,29 @@ class _Parser(argparse.ArgumentParser):
         keywords.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(**keywords)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse what is left over in the parser that knows the options of the command."""
+        found, left = super().parse_known_args(args, namespace)
+        if left:
+            options = [option for action in self._actions for option in action.option_strings]
+            self.error(f"unrecognized arguments: {' '.join(left)}{_closest(left[0].partition('=')[0], options)}")
+        return found, left
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        close = _closest(str(value), list(action.choices or ()))
+        if close and value not in (action.choices or ()):
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}{close}")
+        super()._check_value(action, value)
+
     def error(self, message: str) -> NoReturn:
         raise _BadUsage(f"{self.prog}: {message}; see `{self.prog} --help`.")
+
+
+def _closest(name: str, known: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]}" if close else ""
 
 
 def build() -> argparse.ArgumentParser:
@@ -84,9 +109,18 @@ def build() -> argparse.ArgumentParser:
     )
     doctor.add_argument("config", nargs="?", metavar="CONFIG", help="also check the pipeline of this file")
     _set(doctor)
-    _command(commands, shared, "version", "print the version", epilog=None)
+    _command(commands, shared, "version", "print the version", epilog=EXIT_PRINTED)
+    completion = _command(
+        commands,
+        shared,
+        "completion",
+        "print the script with which a shell completes commands and options",
+        epilog=f'bash: eval "$(streamproof completion bash)"\n\n{EXIT_PRINTED}',
+    )
+    completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
     for refused in UNBUILT_COMMANDS:
-        stub = _command(commands, shared, refused.command, f"{refused.summary} (not supported yet)", epilog=None)
+        summary = f"{refused.summary} (not supported yet)"
+        stub = _command(commands, shared, refused.command, summary, epilog=EXIT_REFUSED)
         stub.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
@@ -256,7 +290,10 @@ def _explain(commands: Any, shared: argparse.ArgumentParser) -> None:
 
 def _ack(commands: Any, shared: argparse.ArgumentParser) -> None:
     summary = "acknowledge violations, so that they no longer raise the alert, or settle undecodable records"
-    later = "An acknowledged violation raises the alert again if the number of its contributions or results grows."
+    later = (
+        "An acknowledged violation raises the alert again if the number of its contributions or results grows.\n\n"
+        "exit status: 0 done; 2 bad usage, no state or no such violation; 3 failed"
+    )
     classes = [name.value for name in ViolationClass]
     parser = _command(commands, shared, "ack", summary, epilog=later)
     parser.add_argument("state", metavar="STATE", help="the state folder")
@@ -274,22 +311,25 @@ def _ack(commands: Any, shared: argparse.ArgumentParser) -> None:
 
 
 def _config(commands: Any, shared: argparse.ArgumentParser) -> None:
-    config = _command(commands, shared, "config", "check, describe or create a configuration", epilog=None)
+    config = _command(commands, shared, "config", "check, describe or create a configuration", epilog=EXIT_OF_ACTIONS)
     actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
-    check = _command(actions, shared, "check", "list the problems of a configuration", epilog=None)
+    exits = "exit status: 0 valid; 2 it has problems"
+    check = _command(actions, shared, "check", "list the problems of a configuration", epilog=exits)
     check.add_argument("config", metavar="CONFIG", help="the YAML file")
     _set(check)
-    _command(actions, shared, "schema", "print the JSON Schema of a configuration", epilog=None)
-    example = _command(actions, shared, "example", "print a commented configuration", epilog=None)
+    _command(actions, shared, "schema", "print the JSON Schema of a configuration", epilog=EXIT_PRINTED)
+    example = _command(actions, shared, "example", "print a commented configuration", epilog=EXIT_PRINTED)
     example.add_argument("name", choices=sorted(EXAMPLES), metavar="NAME", help=f"one of {', '.join(sorted(EXAMPLES))}")
-    stub = _command(actions, shared, "init", f"{CONFIG_INIT.summary} (not supported yet)", epilog=None)
+    stub = _command(actions, shared, "init", f"{CONFIG_INIT.summary} (not supported yet)", epilog=EXIT_REFUSED)
     stub.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
 def _dashboards(commands: Any, shared: argparse.ArgumentParser) -> None:
-    boards = _command(commands, shared, "dashboards", "Grafana dashboards, alert and recording rules", epilog=None)
+    summary = "Grafana dashboards, alert and recording rules"
+    boards = _command(commands, shared, "dashboards", summary, epilog=EXIT_OF_ACTIONS)
     actions = boards.add_subparsers(dest="action", metavar="ACTION", required=True)
-    build = _command(actions, shared, "build", "write rules, dashboards and provisioning files", epilog=None)
+    exits = "exit status: 0 written; 2 bad usage; 3 failed"
+    build = _command(actions, shared, "build", "write rules, dashboards and provisioning files", epilog=exits)
     build.add_argument("--out", default="monitoring", metavar="DIR", help="folder to write to (default: monitoring)")
     build.add_argument("--grafana", metavar="URL", help="the Grafana that has the dashboards: alerts then link to them")
     check = _command(
@@ -307,7 +347,8 @@ def _dashboards(commands: Any, shared: argparse.ArgumentParser) -> None:
         shared,
         "push",
         "replace the folder, dashboards and alert rules in a Grafana by the rendered ones",
-        epilog="environment: GRAFANA_TOKEN (a service account's), or GRAFANA_USER and GRAFANA_PASSWORD",
+        epilog="environment: GRAFANA_TOKEN (a service account's), or GRAFANA_USER and GRAFANA_PASSWORD\n\n"
+        "exit status: 0 done; 2 bad usage; 3 a request failed",
     )
     push.add_argument("--grafana", required=True, metavar="URL", help="address of the Grafana")
     push.add_argument("--datasource", metavar="UID", help="data source that alerts query, if Grafana has several")

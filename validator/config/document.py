@@ -37,17 +37,16 @@ def parse_document(text: str, source: str) -> dict[str, Any]:
     return document
 
 
-def read_document(path: Path) -> dict[str, Any]:
-    """The mapping in the file at ``path``. Raises ConfigFileError if the file cannot be read or has no mapping."""
+def read_text(path: Path) -> str:
+    """The text of the file at ``path``. Raises ConfigFileError if it cannot be read."""
     try:
-        text = read(path)
+        return read(path)
     except FileNotFoundError:
         raise ConfigFileError([f"{path}: there is no such file; name an existing configuration."]) from None
     except OSError as error:
         raise ConfigFileError([f"{path}: it cannot be read ({error.strerror}); fix that or name another."]) from None
     except DocumentRefused as refused:
         raise _refusal(refused, str(path)) from None
-    return parse_document(text, str(path))
 
 
 def _refusal(refused: DocumentRefused, source: str) -> ConfigFileError:

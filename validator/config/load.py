@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from validator.config import overrides as outside
-from validator.config.document import FREE_MAPS, parse_document, read_document
+from validator.config.document import FREE_MAPS, parse_document, read_text
 from validator.config.model import Config
 from validator.config.options import is_secret
 from validator.model.references import ReferencesUnresolved, expanded, variables_in
@@ -30,7 +30,7 @@ def load(
     Raises a subclass of ConfigError with one sentence for each problem.
     """
     file = Path(path)
-    return _build(read_document(file), str(path), file.resolve().parent, assignments, environment)
+    return loads(read_text(file), file.resolve().parent, assignments, environment, str(path))
 
 
 def loads(
@@ -41,30 +41,28 @@ def loads(
     source: str = "configuration",
 ) -> Config:
     """As :func:`load`, for a text. Paths in it are relative to ``folder``. ``source`` is the text's name in errors."""
-    return _build(parse_document(text, source), source, Path(folder), assignments, environment)
-
-
-def _build(
-    document: dict[str, Any],
-    source: str,
-    folder: Path,
-    assignments: Iterable[str],
-    environment: Mapping[str, str] | None,
-) -> Config:
+    document = parse_document(text, source)
     variables = os.environ if environment is None else environment
     applied = [*outside.from_environment(variables), *outside.from_assignments(assignments)]
     document = outside.apply(document, applied)
     try:
-        whole = expanded(document, variables, folder)
+        whole = expanded(document, variables, Path(folder))
     except ReferencesUnresolved as unresolved:
-        raise ExpansionError(f"{source}: {problem}" for problem in unresolved.problems) from None
+        from validator.config.problems import at_line, parsed
+
+        places = [parsed(problem.partition(": ")[0]) for problem in unresolved.problems]
+        raise ExpansionError(
+            f"{at_line(source, text, place)}: {problem}"
+            for place, problem in zip(places, unresolved.problems, strict=True)
+        ) from None
     try:
-        config = Config.model_validate(whole, context={"folder": folder})
+        config = Config.model_validate(whole, context={"folder": Path(folder)})
     except ValidationError as error:
         from validator.config.problems import sentences  # it needs the schema, which is slow to make
 
         origins = {tuple(int(s) if s.isdigit() else s for s in o.place): o.origin for o in applied}
-        raise InvalidConfigError(sentences(error.errors(include_url=False), source, origins, document, whole)) from None
+        problems = sentences(error.errors(include_url=False), source, origins, document, whole, text)
+        raise InvalidConfigError(problems) from None
     config._secret_variables = _secret_variables(document, variables)  # noqa: SLF001 - frozen for all others
     return config
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from pydantic_core import ErrorDetails
 
 from validator.config.schema import LISTS_OF_ONE, SHORT_FORMS, keys_at
+from validator.model.documents import line_of
 from validator.model.references import value_at
 from validator.oracles.kinds import built, unbuilt
 from validator.settings.built import NOT_BUILT
@@ -33,9 +34,15 @@ TYPES: Final[dict[str, str]] = {
 
 
 def sentences(
-    errors: Iterable[ErrorDetails], source: str, origins: Mapping[Location, str], written: Any = None, whole: Any = None
+    errors: Iterable[ErrorDetails],
+    source: str,
+    origins: Mapping[Location, str],
+    written: Any = None,
+    whole: Any = None,
+    text: str = "",
 ) -> list[str]:
     """One sentence for each of ``errors``. ``source``: name of the file. ``origins``: place -> override that set it.
+    ``text``: of the file.
 
     ``written``, ``whole``: the document before and after its references were expanded. A value that has a reference may
     be a secret, so it is quoted as it is written.
@@ -45,17 +52,19 @@ def sentences(
     # If pydantic rejects entries of a list, it also reports that the list is too short.
     places = [_location(d) for d in kept]
     kept = [d for d in kept if not (d["type"] == "too_short" and any(_below(p, _location(d)) for p in places))]
-    return [_sentence(detail, source, origins, written, whole) for detail in kept]
+    return [_sentence(detail, source, origins, written, whole, text) for detail in kept]
 
 
 def _below(location: Location, above: Location) -> bool:
     return len(location) > len(above) and location[: len(above)] == above
 
 
-def _sentence(detail: ErrorDetails, source: str, origins: Mapping[Location, str], written: Any, whole: Any) -> str:
+def _sentence(
+    detail: ErrorDetails, source: str, origins: Mapping[Location, str], written: Any, whole: Any, document: str
+) -> str:
     location = _location(detail)
     problem, fix = _finding(detail, location)
-    at = location + _parsed(str((detail.get("ctx") or {}).get("place", "")))
+    at = location + parsed(str((detail.get("ctx") or {}).get("place", "")))
     text, value = value_at(written, at), value_at(whole, at)
     if isinstance(text, str) and isinstance(value, str) and value and text != value:
         for part in sorted({value, *value.split(",")}, key=len, reverse=True):
@@ -63,11 +72,19 @@ def _sentence(detail: ErrorDetails, source: str, origins: Mapping[Location, str]
             if len(part) >= _SECRET_LENGTH_MIN:
                 problem = problem.replace(part, text)
     origin = next((origins[at[:n]] for n in range(len(at), 0, -1) if at[:n] in origins), None)
-    start = f"{source}: {spell(at)}" if origin is None else f"{source}: {spell(at)} (from {origin})"
-    return f"{start}: {problem}; {fix}."
+    if origin is not None:
+        return f"{source}: {spell(at)} (from {origin}): {problem}; {fix}."
+    return f"{at_line(source, document, at)}: {spell(at)}: {problem}; {fix}."
 
 
-def _parsed(place: str) -> Location:
+def at_line(source: str, document: str, at: Location) -> str:
+    """The name of a file with the line of a place, if the text of the file has any part of the place."""
+    line = line_of(document, at)
+    return source if line is None else f"{source}, line {line}"
+
+
+def parsed(place: str) -> Location:
+    """A place that is written as `spell` writes it."""
     return tuple(int(step) if step.isdigit() else step for step in re.findall(r"[^.\[\]]+", place))
 
 

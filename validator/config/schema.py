@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
+from validator import __version__
 from validator.config.model import Config
 from validator.settings.durations import PATTERN, format_duration
 from validator.settings.fields import Frozen
@@ -24,6 +25,7 @@ def json_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of the file; what is not supported yet is left out of its enumerations."""
     schema = Config.model_json_schema(mode="validation")
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["$id"] = f"urn:streamproof:configuration:{__version__}"
     schema["title"] = "streamproof configuration"
     definitions: dict[str, Any] = schema["$defs"]
     for part in _parts(Frozen):

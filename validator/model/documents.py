@@ -181,6 +181,29 @@ def parse(text: str, *, texts: Iterable[KeyPath] = ()) -> Any:
         raise DocumentRefused("a number or an escape sequence that is not valid") from None
 
 
+def line_of(text: str, place: Iterable[str | int]) -> int | None:
+    """Return the line, from 1, of the deepest part of ``place`` that a document which `parse` accepts has; None if it
+    has no part of it."""
+    loader, line = _Loader(text), None
+    try:
+        node: Any = loader.get_single_node()
+    finally:
+        loader.dispose()
+    steps = list(place)
+    for at, step in enumerate(steps):
+        found = None
+        if isinstance(node, yaml.MappingNode):
+            # The keys of options have dots.
+            keys = {step, ".".join(map(str, steps[at:]))}
+            found = next(((key, value) for key, value in node.value if key.value in keys), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+            found = (node.value[step], node.value[step])
+        if found is None:
+            break
+        line, node = found[0].start_mark.line + 1, found[1]
+    return line
+
+
 def _with_texts(node: yaml.Node | None, place: KeyPath) -> yaml.Node | None:
     """Return ``node`` with the plain values of the mapping at ``place`` as texts. Parts of ``node`` that aliases share
     with other places are not changed."""
