@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from random import Random
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -19,6 +21,8 @@ from validator.oracles.tumbling_window import TumblingWindow
 from validator.oracles.windows import Windows
 
 pytestmark = pytest.mark.property
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "oracles" / "time_zone.md"
 
 QUARTER_US: Final = 15 * 60_000_000
 HOUR_US: Final = 4 * QUARTER_US
@@ -131,6 +135,23 @@ def test_a_wall_time_names_the_window_that_starts_when_the_clock_first_shows_it(
     ]
     [twice] = oracle.ends_us(starts[:1]) - starts[:1]
     assert twice == 2 * HOUR_US, "both passes of 02:00 to 03:00"
+
+
+def test_the_table_of_the_page_is_right() -> None:
+    row = r"^\| (\S+ \S+) \| (\S+) \| from (\S+ \S+) \| from (\S+ \S+) \|$"
+    rows = re.findall(row, PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(rows) == 5
+
+    def instant(text: str) -> int:
+        return int(datetime.fromisoformat(f"2026-{text}:00+00:00").timestamp()) * 1_000_000
+
+    name = "Europe/Copenhagen"
+    times = np.array([instant(time) for time, *_ in rows])
+    shown = [datetime.fromtimestamp(at // 1_000_000, UTC) for at in wall_clock(name).shown_at(times).tolist()]
+    assert [at.strftime("%H:%M") for at in shown] == [on_clock for _, on_clock, _, _ in rows]
+    for size_us, column in ((DAY_US, 2), (HOUR_US, 3)):
+        starts = TumblingWindow.of(size_us, time_zone=name).assigned(times).starts
+        assert starts.tolist() == [instant(row[column]) for row in rows]
 
 
 def test_every_zone_shows_the_times_of_the_zone_data() -> None:
