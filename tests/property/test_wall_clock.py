@@ -14,11 +14,14 @@ import numpy as np
 import pytest
 
 from tests.worlds import scaled
-from validator.model.wall_clock import wall_clock
+from validator.config.examples import EXAMPLES
+from validator.config.load import loads
+from validator.model.wall_clock import WallClock, wall_clock
 from validator.model.zones import zone, zone_names
 from validator.oracles.sliding_window import SlidingWindow
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.oracles.windows import Windows
+from validator.state.identity import StateMismatch, check_or_write
 
 pytestmark = pytest.mark.property
 
@@ -160,6 +163,16 @@ def test_every_zone_shows_the_times_of_the_zone_data() -> None:
     for name in rng.sample(sorted(zone_names()), scaled(40)):
         twin = Twin(TumblingWindow.of(DAY_US), zone(name), QUARTER_US)
         assert wall_clock(name).shown_at(np.array(instants)).tolist() == [twin.shown_at(at) for at in instants], name
+
+
+def test_a_state_with_other_zone_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = loads(EXAMPLES["minimal"], tmp_path, ["oracle.time_zone=Europe/Copenhagen"], {})
+    check_or_write(tmp_path, config)
+    check_or_write(tmp_path, config)
+    newer = WallClock.of([1_800_000_000_000_000], [HOUR_US, 2 * HOUR_US])
+    monkeypatch.setattr("validator.model.wall_clock.wall_clock", lambda _: newer)
+    with pytest.raises(StateMismatch, match=r"oracle\.time_zone_data was .* now"):
+        check_or_write(tmp_path, config)
 
 
 def test_absent_instants_do_not_wrap() -> None:
