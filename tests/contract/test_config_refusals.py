@@ -54,11 +54,6 @@ NOT_BUILT_SENTENCES = {
     "late.0.format={kind: text}": (
         "late[0].format (from --set late.0.format): text is not supported yet; use json or csv."
     ),
-    "outputs.0.emission=cumulative": (
-        "outputs[0].emission (from --set outputs.0.emission): cumulative is not supported yet for results with "
-        "a window or "
-        "a time; use final or incremental."
-    ),
     "outputs.0.evidence=digest": (
         "outputs[0].evidence (from --set outputs.0.evidence): digest is not supported yet; use ids or id or values."
     ),
