@@ -186,7 +186,23 @@ RULES = {
     ),
     "outputs.0.evidence=id": ("outputs[0].fields.id: evidence id needs it; name the path of the id in a result."),
     "inputs.0.fields.id={path: id, unit: ms}": (
-        "inputs[0].fields.id (from --set inputs.0.fields.id): it has a unit and is not a time; leave the unit out."
+        "inputs[0].fields.id (from --set inputs.0.fields.id): it has a unit or a pattern and is not a "
+        "time; write its path alone."
+    ),
+    "inputs.0.fields.event_time={path: t, pattern: YYYY-MM-dd}": (
+        "inputs[0].fields.event_time.pattern (from --set inputs.0.fields.event_time): YYYY-MM-dd: YYYY cannot be read; "
+        "Y is the year of a week: write yyyy."
+    ),
+    "inputs.0.fields.event_time={path: t, pattern: yyyy-MM-dd XXX, time_zone: Europe/Berlin}": (
+        "inputs[0].fields.event_time.time_zone (from --set inputs.0.fields.event_time): the texts have an offset by "
+        "the pattern; leave it out."
+    ),
+    "inputs.0.fields.event_time={path: t, time_zone: Europe/Berlin}": (
+        "inputs[0].fields.event_time.time_zone (from --set inputs.0.fields.event_time): only a pattern needs it; leave "
+        "it out, or write a pattern."
+    ),
+    "inputs.0.tombstone=delete": (
+        "inputs[0].tombstone (from --set inputs.0.tombstone): delete is not supported yet; use undecodable or ignore."
     ),
     "inputs.0.fields.key=[a, b]": (
         "outputs[0].fields.key: it has 1 field and the key of inputs[0] has 2; give every key the "
@@ -365,12 +381,14 @@ def test_an_invalid_filter_is_refused_with_the_valid_form(assignment: str) -> No
     assert problems(assignment, example="filter") == (f"c.yaml: {OF_A_FILTER[assignment]}",)
 
 
-@pytest.mark.parametrize(("at", "unit"), [("{path: t, unit: s}", "s"), ("$timestamp", "ms")])
+@pytest.mark.parametrize(
+    ("at", "unit"), [("{path: t, unit: s}", "s"), ("$timestamp", "ms"), ("{path: t, pattern: yyyyMMddHHmm}", "m")]
+)
 def test_a_bucket_is_a_multiple_of_the_unit_of_a_results_time(at: str, unit: str) -> None:
     fields = f"outputs.0.fields={{key: customer, id: order, event_time: {at}}}"
     said = "0.5ms is not a multiple of the unit of outputs[0].fields.event_time; write a multiple of 1"
     assert problems("oracle.bucket=0.5ms", fields, example="filter") == (
-        f"c.yaml: oracle.bucket (from --set oracle.bucket): {said} {unit}.",
+        f"c.yaml: oracle.bucket (from --set oracle.bucket): {said}{unit}.",
     )
 
 

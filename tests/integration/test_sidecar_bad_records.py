@@ -12,7 +12,7 @@ from validator.cli.main import main
 pytestmark = pytest.mark.timeout(900)
 
 _PLACE = {"page": "a", "timestamp": iso(1)}
-BAD_EVENTS: dict[str, str | bytes | None] = {
+BAD_EVENTS: dict[str, str | bytes] = {
     "no JSON": "click!",
     "JSON cut short": '{"id": 900, "page": "a", "timest',
     "a quote too few": '{"id":"900,"page":"a","timestamp":"1970-01-01T00:00:01"}',
@@ -43,7 +43,6 @@ BAD_EVENTS: dict[str, str | bytes | None] = {
     "a time zone without an offset": json.dumps(
         {"id": 900, "page": "a", "timestamp": "1970-01-01T00:00:01 Europe/Paris"}
     ),
-    "a null value": None,
     "a zero-byte value": b"",
 }
 _CELL = {"page": "a", "windowStart": iso(0)}
@@ -87,7 +86,8 @@ def test_an_event_after_an_undecodable_record_may_be_late(pipeline: Pipeline) ->
 
 def test_undecodable_records_are_counted_and_hold_back_what_they_may_hide(pipeline: Pipeline) -> None:
     pipeline.create()
-    pipeline.clicks(click(1, 1), click(2, 2), *BAD_EVENTS.values())
+    # A null value has no id: it is not an event.
+    pipeline.clicks(click(1, 1), click(2, 2), *BAD_EVENTS.values(), None)
     # A bad event may have had id 900. No event has key b. Id 2 belongs to another cell, unless a bad event was a second
     # 2.
     pipeline.answers(answer([1, 2, 900]), answer([901], page="b"), answer([2], window=5))
@@ -95,7 +95,8 @@ def test_undecodable_records_are_counted_and_hold_back_what_they_may_hide(pipeli
 
     run = pipeline.once()
 
-    assert run.report["inputs"]["read"] == 2 + len(BAD_EVENTS)
+    assert run.report["inputs"]["read"] == 3 + len(BAD_EVENTS)
+    assert run.report["coverage"]["events"]["tombstone"] == 1
     assert run.report["inputs"]["undecodable"] == len(BAD_EVENTS)
     assert run.report["late_records"] == {"read": len(BAD_LATE), "undecodable": len(BAD_LATE)}
     assert run.counts() == {"expected": 2, "processed": 2, "misplaced": 1, "unknown_id": 2}
@@ -105,13 +106,18 @@ def test_undecodable_records_are_counted_and_hold_back_what_they_may_hide(pipeli
     assert run.verdicts == ("unknown", "unknown", "unknown")
     in_doubt = (
         f"the configuration of topic {pipeline.late} is in doubt: no record of it decodes ({len(BAD_LATE)} were read); "
-        f"for example {pipeline.late}-0 offset 0, where field id (path clickId) is absent; check late[0].fields.id"
+        f"for example {pipeline.late}-0 offset 0, where field id (path clickId) is absent and field event_time (path "
+        "clickTimestamp) is absent; check late[0].fields.id and late[0].fields.event_time"
     )
     doubts = [
         in_doubt,
         f"{len(BAD_EVENTS)} input records could not be decoded, so it is not known which violations they would explain",
         f"{len(BAD_LATE)} late records could not be decoded, so it is not known which violations they would explain",
     ]
+    of_inputs = run.report["reasons"][1]
+    assert of_inputs.startswith(doubts[1])
+    assert f"; for example {pipeline.input}-0 offset 2, where its value is not JSON" in of_inputs
+    doubts[1] = of_inputs
     assert run.report["reasons"] == doubts
 
     # Undecodable results are violations of their own class. A tombstone is not a violation.
@@ -147,6 +153,29 @@ def test_undecodable_records_are_counted_and_hold_back_what_they_may_hide(pipeli
     assert run.report["violations"]["confirmed"]["misplaced"] == misplaced
     assert run.report["violations"]["suspected"]["unknown_id"] == 2
     assert run.report["reasons"][0].startswith(f"{misplaced} contributions are in a cell ")
+
+
+def test_events_without_a_key_and_null_values_are_what_is_declared(pipeline: Pipeline) -> None:
+    pipeline.create()
+    # The event without a key that is far ahead may have closed windows, and need not have.
+    pipeline.clicks(click(1, 1), click(2, 2, None), None, click(3, 3, None), click(4, 45, None), click(5, 5))
+    pipeline.answers(answer([1]), answer([3], page=None))
+    pipeline.put(pipeline.late, json.dumps({"clickId": 2, "page": None, "clickTimestamp": iso(2)}))
+    skip, drop = "inputs.0.missing_key=skip", "timing.late_policy=drop"
+
+    skipped = pipeline.once(skip, state="skip")
+    assert skipped.counts() == {"expected": 2, "processed": 1, "missing": 1, "misplaced": 1}
+    events = skipped.report["coverage"]["events"]
+    assert (events["read"], events["settled"], events["in_no_cell"], events["tombstone"]) == (6, 2, 3, 1)
+    assert skipped.report["coverage"]["complete"]
+
+    assert pipeline.once(skip, drop, state="drop").counts("missing", "overdue", "dropped_late") == {
+        "missing": 0, "overdue": 1, "dropped_late": 0
+    }  # fmt: skip
+
+    owed = pipeline.once("inputs.0.missing_key=owed", state="owed")
+    assert owed.counts() == {"expected": 5, "processed": 2, "late": 1, "missing": 2}
+    assert owed.report["coverage"]["complete"]
 
 
 @pytest.mark.full

@@ -19,7 +19,7 @@ from tests.property.history import InputEvent, LateRecord, Record, ResultRecord,
 from tests.property.join_reference import RIGHT
 from tests.property.spark_histories import SOURCES, Case
 from validator.codecs.batches import EVENTS, RESULTS
-from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE
+from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE, UNOWED
 from validator.codecs.one_record import NO_ID
 from validator.model.arrays import Ints, ints
 from validator.oracles.seam import Oracle
@@ -133,7 +133,8 @@ def _row(case: Case, number: int, step: int, record: Record) -> dict[str, Any]:
     match record:
         case InputEvent() | LateRecord():
             id_ = NO_ID if counts_only else _id(number, record.id)
-            row["is_owed"] = not isinstance(record, InputEvent) or timing.owes(record)
+            owes = not isinstance(record, InputEvent) or timing.owes(record)
+            row["status"] = DECODED if owes else UNOWED
             name = "id" if isinstance(id_, int) else "text_id"
             return row | {"key": f"{number}/{record.key}", name: id_, "event_time_us": record.event_time_us}
         case ResultRecord():

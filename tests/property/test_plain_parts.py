@@ -29,6 +29,7 @@ RAW: list[bytes | None] = [None, b"", b"7", b"-0", b"007", b"a", b"\xff", "ä".e
                            b"-9223372036854775808", b"1767225600000", b"2026-01-01T00:00:00Z", b"long enough",
                            b"2026-01-01T00:00:00.1234567+02:00", b"12345678901234567890", b"[1]"]  # fmt: skip
 TEXTS = ['"019b-11"', '"019b-12"', '"\\u0061b"', '"a\\nb"', '"9223372036854775808"', '"12"', '"[1]"', '"\\ud800"', "5"]
+KEYS_AND_NONE = [*KEYS, "null", "null", '"[null]"']
 LIMITS = Limits(value_bytes=150, key_bytes=9, id_bytes=10)
 STAMPS = [-1_000, 2**62, 2**62 + 1, -(2**62), -(2**62) - 1, 2**63 - 1, -(2**63)]
 EVENTS: list[dict[str, Any]] = [
@@ -46,7 +47,7 @@ def records(chance: random.Random, number: int, *, texts: bool, numbers: bool) -
     for at in range(number):
         time = str(1767225600000 + at) if numbers else f'"2026-01-01T00:00:{at % 60:02}.{at % 1000:03}+02:00"'
         given = {"id": f'"019b-{at}"' if texts else str(at), "time": time, "page": f'"/{at % 3}"', "other": ""}
-        pools = {"id": [*IDS, *TEXTS], "time": TIMES, "page": KEYS, "other": OTHERS}
+        pools = {"id": [*IDS, *TEXTS], "time": TIMES, "page": KEYS_AND_NONE, "other": OTHERS}
         for name in chance.sample(list(pools), chance.choice([0, 0, 0, 1, 2])):
             given[name] = chance.choice(pools[name])
         space = chance.choice(["", "", "\n  ", "\t"])
@@ -79,9 +80,11 @@ def content(name: str, size: str, given: bytes | None) -> dict[str, Any]:
 
 
 def singly(batches: EventBatches, batch: pa.RecordBatch) -> list[tuple[object, ...]]:
-    """One row per record: offset, id, key and time. An undecodable record has null in their place."""
+    """One row per record: offset, id, key, time and status. An undecodable record has null in their place."""
     rows = pa.Table.from_batches(list(batches(iter([batch])))).to_pylist()
-    return sorted(tuple(row[name] for name in ("offset", "id", "text_id", "key", "event_time_us")) for row in rows)
+    return sorted(
+        tuple(row[name] for name in ("offset", "id", "text_id", "key", "event_time_us", "status")) for row in rows
+    )
 
 
 @pytest.mark.parametrize("fields", some(EVENTS), ids=str)
@@ -93,11 +96,12 @@ def test_an_event_decodes_the_same_alone_and_among_others(
 ) -> None:
     topic = Input.model_validate({"topic": "click", "fields": fields})
     oracle = TumblingWindow.of(60_000_000, 0, closed="right" if closed_right else "left")
-    decoder = RecordDecoder(topic, id_type, limits=limits, rounding=oracle.rounding)
     chance = random.Random(str((fields, id_type, closed_right)))
+    missing_key = chance.choice(["undecodable", "skip", "owed"])
+    decoder = RecordDecoder(topic, id_type, limits=limits, rounding=oracle.rounding, missing_key=missing_key)
     decoded = 0
     for space in (None, IdSpace("click", keeps_integers=True), IdSpace("click", keeps_integers=False)):
-        plain = plain_events_of(topic, oracle, id_type, space, limits)
+        plain = plain_events_of(topic, oracle, id_type, space, limits, missing_key)
         for number in (*[1] * 40, *[3] * 20, 700):
             batch = records(chance, number, texts=chance.random() < 0.5, numbers="unit" in str(fields))
             wanted = {row[0]: row for row in singly(EventBatches(decoder, None, space), batch)}
@@ -126,8 +130,12 @@ def test_a_result_decodes_the_same_alone_and_among_others(
     fields: dict[str, Any], id_type: str, limits: Limits | None
 ) -> None:
     evidence = {"evidence": "id"} if "id" in fields else {}
-    decoder = RecordDecoder(Output.model_validate({"topic": "o", "fields": fields, **evidence}), id_type, None, limits)
     chance = random.Random(str((fields, id_type)))
+    topic, missing_key = (
+        Output.model_validate({"topic": "o", "fields": fields, **evidence}),
+        chance.choice(["", "owed"]),
+    )
+    decoder = RecordDecoder(topic, id_type, None, limits, missing_key=missing_key or None)
     of_kind = {Result: DECODED, Tombstone: TOMBSTONE, Unexamined: UNEXAMINED}
     for spaces in ([], [IdSpace("in", keeps_integers=False)], [IdSpace("in", keeps_integers=True)]):
         for number in (*[1] * 60, *[3] * 20, 1_500):

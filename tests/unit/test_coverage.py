@@ -84,7 +84,7 @@ def test_every_record_is_found_again(kind: type[FedRun], tmp_path: Path) -> None
     assert (events["read"], events["in_no_cell"], events["undecodable"]) == (36, 9, 9)
     assert (answers["read"], answers["in_cells"], answers["undecodable"]) == (27, 18, 9)
     assert sum(count or 0 for name, count in events.items() if name != "read") == 36
-    assert "9 in no cell + 9 undecodable = 36 read." in " ".join(render(build(shown)).split())
+    assert "9 in no cell + 9 undecodable + 0 tombstone = 36 read." in " ".join(render(build(shown)).split())
 
 
 def test_a_fold_that_loses_a_row_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

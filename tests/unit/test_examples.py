@@ -22,7 +22,8 @@ from validator.stream.examples import Examples
 
 PROGRESS: Any = None
 PLACE = PartitionId("clicks", 0)
-ANSWER = Example(0, 7, "id", "id", "is absent")
+WHY = (Undecodable("id", "id", "is absent"),)
+ANSWER = Example(0, 7, WHY)
 
 
 @pytest.fixture
@@ -43,11 +44,11 @@ def looked(
 ) -> Examples:
     """A search whose first ``timeouts`` attempts run out of time."""
 
-    def searched(seconds: float, *_: object) -> Iterator[Undecodable]:
+    def searched(seconds: float, *_: object) -> Iterator[tuple[Undecodable, ...]]:
         limits.append(seconds)
         if len(limits) <= timeouts:
             raise Ended(-signal.SIGALRM)
-        yield Undecodable("id", "id", "is absent")
+        yield WHY
 
     monkeypatch.setattr(examples, "bounded", searched)
     monkeypatch.setattr(examples, "topics_in_doubt", lambda _: [TopicInDoubt("input", "clicks", 3, 3)])
@@ -88,7 +89,7 @@ def test_after_the_last_attempt_the_example_says_that_it_was_not_read_in_time(
 ) -> None:
     looked.look(PROGRESS, {PLACE: 7})
     looked.wait(threading.Event())
-    assert found[-1] == Example(0, 7, reason="could not be read in time")
+    assert found[-1] == Example(0, 7, unread="could not be read in time")
     look(looked)
     assert limits == [10, 20, 40]
 

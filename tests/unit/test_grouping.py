@@ -5,9 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 
 from validator.codecs.batches import EVENTS
-from validator.codecs.columns import DECODED, UNDECODABLE
+from validator.codecs.columns import DECODED, SKIPPED, TOMBSTONE, UNDECODABLE, UNOWED
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.grouping import facts_of_events
+from validator.reconcile.lateness import Lateness
+from validator.state.tables import Table, rows_of
 
 SECOND_US = 1_000_000
 WINDOW = TumblingWindow.of(10 * SECOND_US, 0)
@@ -54,3 +56,26 @@ def test_undecodable_records_have_stretches_of_offsets() -> None:
     assert bad["status"] == UNDECODABLE
     assert bad["stretches"] == [{"first": 3, "last": 4, "records": 2}, {"first": 7, "last": 9, "records": 3}]
     assert (bad["contributions"], bad["hash_a"], bad["ids"], bad["window_start_us"]) == (0, 0, [], None)
+
+
+def test_what_the_engine_ignores_moves_no_watermark_and_may_make_later_events_late() -> None:
+    given = [
+        event(1, 7, 5),
+        {**event(2, 8, 31, "[null]"), "status": SKIPPED},
+        {**event(3, None, 42, None), "status": TOMBSTONE},
+        {**event(4, None, None, None), "status": TOMBSTONE},
+        event(5, 9, 6),
+    ]
+    table = facts_of_events(pa.Table.from_pylist(given, EVENTS), 0, WINDOW, 0, 10**12, with_first_event=False)
+    names = ("status", "records", "contributions", "window_start_us", "newest_event_time_us")
+    found = sorted(
+        tuple(row[name] for name in names) for row in table.to_pylist() if row["window_start_us"] is not None
+    )
+    assert found == [(DECODED, 2, 2, 0, 6 * SECOND_US), (UNOWED, 1, 0, 30 * SECOND_US, None)]
+    assert [row["records"] for row in table.to_pylist() if row["status"] == TOMBSTONE] == [1, 1]
+    of_input = [{**row, "kind": "fact", "side": "input", "topic": "clicks"} for row in table.to_pylist()]
+    lateness = Lateness()
+    lateness.absorb(rows_of(Table.FACTS, [{k: v for k, v in row.items() if k != "source"} for row in of_input]))
+    # The record at offset 2 has the reach of its own time, not that of a record of which nothing is known.
+    assert lateness.possible == {("clicks", 1): {30 * SECOND_US: 2, 40 * SECOND_US: 3}}
+    assert lateness.proven == {("clicks", 1): {0: 1}}

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from validator.codecs.one_record import (
+    NULL_KEY,
     TOO_LARGE,
     Event,
     Record,
@@ -107,7 +108,6 @@ def test_equal_numbers_are_the_same_id(number: Any, shift: int) -> None:
 
 
 WHOLE: Final[dict[bytes | None, str]] = {
-    None: "is null",
     b"": "has zero bytes",
     b" \n": "is white space only",
     b"click!": "is not JSON: expecting value at character 0",
@@ -536,6 +536,53 @@ def test_a_result_may_name_the_time_of_its_event() -> None:
 def cumulative(key: object) -> RecordDecoder:
     fields = {"key": key, "ids": "ids"}
     return RecordDecoder(Output.model_validate({"topic": "output", "emission": "cumulative", "fields": fields}))
+
+
+def test_an_absent_key_means_what_is_declared() -> None:
+    records = [value(key="null"), f'{{"id": 7, "at": {NOON}}}'.encode(), value(key='"[null]"'), value(key="[]")]
+    time_us = 1_767_268_800_000_000
+    wanted = {
+        "undecodable": [("key", "is null"), ("key", "is absent"), Event(7, NULL_KEY, time_us), ("key", "is an array")],
+        "owed": [*[Event(7, NULL_KEY, time_us)] * 2, ("key", "is the text that stands for an absent key"),
+                 ("key", "is an array")],
+    }  # fmt: skip
+    wanted["skip"] = [
+        one._replace(is_owed=False, is_skipped=True) if isinstance(one, Event) else one for one in wanted["owed"]
+    ]
+    for missing, found in wanted.items():
+        decoder = RecordDecoder(entry(), missing_key=missing)
+        assert [refusal(raw, decoder) if isinstance(one, tuple) and len(one) == 2 else event(raw, decoder)
+                for raw, one in zip(records, found, strict=True)] == found  # fmt: skip
+    both = RecordDecoder(entry(key=["$key", "key"]), missing_key="owed")
+    assert both.decode(Record(value())) == Event(7, '[null,"a"]', time_us)
+    # What it takes to be an event is still needed, and the path must lead through objects.
+    assert refusal(value("null", key="null"), RecordDecoder(entry(), missing_key="skip")) == ("id", "is null")
+    nested = RecordDecoder(entry(key="key.name"), missing_key="skip")
+    assert refusal(value(key="7"), nested) == ("key", "is absent")
+    assert event(value(key="null"), nested).is_skipped
+
+
+def test_a_null_value_of_an_input_is_no_event_if_the_value_has_the_id() -> None:
+    assert RecordDecoder(entry()).decode(Record(None)) == Tombstone()
+    stamped = RecordDecoder(entry(event_time="$timestamp"))
+    assert stamped.decode(Record(None, timestamp_us=7)) == Tombstone(None, 7)
+    in_record = entry(id="$key", event_time="$timestamp")
+    assert RecordDecoder(in_record).decode(Record(None, b"k")) == Undecodable(None, None, "is null")
+    for tombstone, wanted in (("ignore", Tombstone(None, 7)), ("undecodable", Undecodable(None, None, "is null"))):
+        declared = in_record.model_copy(update={"tombstone": tombstone})
+        assert RecordDecoder(declared).decode(Record(None, b"k", timestamp_us=7)) == wanted
+
+
+def test_every_field_that_does_not_fit_is_named() -> None:
+    record = Record(b'{"key": [], "at": "01-01-2026"}')
+    assert FLAT.problems(record) == (
+        Undecodable("id", "id", "is absent"),
+        Undecodable("key", "key", "is an array"),
+        Undecodable("event_time", "at", "is a text that is not an ISO 8601 time"),
+    )
+    assert [one.value for one in FLAT.problems(record)] == [None, None, "01-01-2026"]
+    assert FLAT.problems(Record(value())) == ()
+    assert FLAT.problems(Record(b"[")) == (FLAT.decode(Record(b"[")),)
 
 
 def test_a_tombstone_withdraws_the_result_of_the_key_that_its_record_names() -> None:

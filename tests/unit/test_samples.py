@@ -13,6 +13,7 @@ import pytest
 
 from validator.cli import samples
 from validator.cli.check_result import CheckResult
+from validator.codecs.one_record import Undecodable
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
@@ -148,7 +149,7 @@ def test_an_example_that_is_huge_says_so(config: Config) -> None:
     looked._look(PartitionId("huge", 0), 2)
     assert found == [
         ("huge", Example(0, 1)),
-        ("huge", Example(0, 1, reason=TOO_LARGE)),
+        ("huge", Example(0, 1, unread=TOO_LARGE)),
         ("huge", Example(0, 2)),
-        ("huge", Example(0, 2, "id", "id", "is absent")),
+        ("huge", Example(0, 2, (Undecodable("id", "id", "is absent"),))),
     ]

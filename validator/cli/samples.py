@@ -22,7 +22,7 @@ from validator.model.kafka_refusals import Refusal
 from validator.model.wording import plural
 from validator.publish.redaction import HIDDEN
 from validator.publish.times import rfc3339
-from validator.stream import sampling
+from validator.stream import refused_fields, sampling
 from validator.stream.bounded import Ended, bounded
 from validator.stream.sampling import TopicAnswered, TopicStarted
 from validator.stream.sources import sources_of
@@ -40,15 +40,15 @@ _FAR_US: Final = 10 * 365 * 24 * 3_600_000_000
 class SampledRecord:
     """A record as the sidecar decodes it.
 
-    ``undecodable``: why it does not decode. ``content``: its content in words. ``instant_us``: its time, in
-    microseconds. All three are None for a tombstone, and for a record of a topic that is not judged. ``has_no_id``:
-    whether it is a result with an empty list of ids.
+    ``undecodable``: why it does not decode: every field that does not fit. ``content``: its content in words.
+    ``instant_us``: its time, in microseconds. They are empty or None for a tombstone, and for a record of a topic that
+    is not judged. ``has_no_id``: whether it is a result with an empty list of ids.
     """
 
     topic: str
     partition: int
     offset: int
-    undecodable: Undecodable | None = None
+    undecodable: tuple[Undecodable, ...] = ()
     content: str | None = None
     instant_us: int | None = None
     has_no_id: bool = False
@@ -69,7 +69,7 @@ class _Topic:
         """Add the next record."""
         self.left[record.partition] = record.offset + 1
         self.count += 1
-        if record.undecodable is not None:
+        if record.undecodable:
             self.bad.append(record)
         elif record.content is not None:
             self.good.append(record)
@@ -130,7 +130,7 @@ def _read(
             sampled = SampledRecord(topic, record.partition, record.offset)
             decoded = decoders[topic].decode(record) if topic in judged else None
             if isinstance(decoded, Undecodable):
-                sampled = replace(sampled, undecodable=decoded)
+                sampled = replace(sampled, undecodable=decoders[topic].problems(record))
             elif isinstance(decoded, (Event, Result)):
                 instant = decoded.event_time_us if isinstance(decoded, Event) else decoded.window_start_us
                 no_id = isinstance(decoded, Result) and decoded.stated_count is None and not any(decoded.ids)
@@ -149,15 +149,16 @@ def _topic_findings(config: Config, place: str, name: str, topic: _Topic) -> Ite
         yield note(subject, f"no {record}record is visible, so the fields of {place} could not be checked")
     if topic.bad:
         last = topic.bad[-1]
-        why = last.undecodable
-        assert why is not None
-        what = "its value" if why.field is None else f"field {why.field} (path {why.path})"
+        what = refused_fields.said(last.undecodable, config.publish)
         of_them = f"of the newest {topic.count}"
         do = "does" if len(topic.bad) == 1 else "do"
         share = f"{len(topic.bad)} {of_them} {do} not decode" if topic.good else f"none {of_them} decodes"
-        sentence = f"{share}: at {name}-{last.partition} offset {last.offset}, {what} {why.reason}"
-        check_what = f"{place}.fields.{why.field}" if why.field is not None else place
-        yield note(subject, sentence) if topic.good else problem(subject, sentence, f"check {check_what}")
+        sentence = f"{share}: at {name}-{last.partition} offset {last.offset}, {what}"
+        step = refused_fields.next_step(place, last.undecodable)
+        if topic.good:
+            yield note(subject, f"{sentence}; {step}")
+        else:
+            yield problem(subject, sentence, f"check {refused_fields.settings(place, last.undecodable)}")
     if not topic.good:
         return
     last = topic.good[-1]
@@ -206,6 +207,8 @@ def _understood(config: Config, one: Event | Result) -> str:
         starts = config.oracle.assigned(np.array([one.event_time_us], dtype=np.int64)).starts.tolist()
         noun = config.oracle.noun
         cells = noun if len(starts) == 1 else f"{len(starts)} {noun.replace('window', 'windows')}"
+        if one.is_skipped:
+            return f"{event}, which has no key and is skipped"
         if not one.is_owed:
             return f"{event}, for which the condition of the oracle does not hold"
         return f"{event}, in the {cells} {_time(min(starts))}"

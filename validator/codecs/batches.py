@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from validator.codecs.columns import DECODED, RESULT_TYPE, TOMBSTONE, UNDECODABLE, UNEXAMINED
+from validator.codecs.columns import DECODED, RESULT_TYPE, SKIPPED, TOMBSTONE, UNDECODABLE, UNEXAMINED, UNOWED
 from validator.codecs.fingerprints import Ints
 from validator.codecs.one_record import Event, OmittedPart, Record, RecordDecoder, Result, Tombstone, Unexamined
 from validator.codecs.plain_events import RECORD_SCHEMA, Events, PlainEvents
@@ -28,13 +28,13 @@ EVENTS: Final = pa.schema(
         ("text_id", pa.string()),
         ("key", _KEY),
         ("event_time_us", pa.int64()),
-        ("is_owed", pa.bool_()),
+        ("status", pa.int32()),
     ]
 )
-"""A row is a record. An event has ``id`` or ``text_id``. ``is_owed``: the oracle's condition holds for the event; null
-stands for true. If a record did not decode, all columns after the position are null, with two exceptions: ``key`` has
-the reason if the record was not examined, and ``text_id`` is the position that an undecodable rejected record
-names."""
+"""A row is a record. An event has ``id`` or ``text_id``. ``status``: null stands for `DECODED`, or `UNDECODABLE` if
+there is no time. If a record did not decode, the columns between its position and its status are null, with three
+exceptions: ``key`` has the reason if the record was not examined, ``text_id`` is the position that an undecodable
+rejected record names, and a tombstone may have a time."""
 
 RESULTS: Final = pa.schema(
     [
@@ -104,8 +104,8 @@ class EventBatches:
             pa.array([id_ if type(id_) is int else None for id_ in ids], pa.int64()),
             pa.array([id_ if type(id_) is str else None for id_ in ids], pa.string()),
             pa.array(map(_key, found), pa.string()).dictionary_encode(),
-            pa.array([event and event.event_time_us for event in events], pa.int64()),
-            pa.array([event and event.is_owed for event in events], pa.bool_()),
+            pa.array([getattr(item, "event_time_us", None) for item in found], pa.int64()),
+            pa.array(map(_status, found), pa.int32()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=EVENTS)
 
@@ -161,6 +161,15 @@ class ResultBatches:
         return [id_ for id_ in ids if type(id_) is int] if texts else ids, texts  # type: ignore[return-value]
 
 
+def _status(found: object) -> int:
+    """Return the status of a record of an input, late or rejected topic."""
+    if not isinstance(found, Event):
+        return TOMBSTONE if isinstance(found, Tombstone) else UNDECODABLE
+    if found.is_skipped:
+        return SKIPPED
+    return DECODED if found.is_owed else UNOWED
+
+
 def _key(found: object) -> str | None:
     """Return the key of a decoded record or a tombstone, or the reason why a record was not examined."""
     if isinstance(found, Unexamined):
@@ -213,7 +222,7 @@ def _event_batch(batch: pa.RecordBatch, events: Events) -> pa.RecordBatch:
         pa.nulls(len(ids.integers), pa.string()) if ids.texts is None else ids.texts,
         events.keys.column,
         pa.array(events.times),
-        pa.array(events.owed),
+        pa.array(np.where(events.owed, DECODED, UNOWED).astype(np.int32)),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=EVENTS)
 

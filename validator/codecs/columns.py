@@ -12,8 +12,8 @@ DECODED: Final = 0
 UNDECODABLE: Final = 1
 """``status`` of a record that did not decode. It has no cell and no ids."""
 TOMBSTONE: Final = 2
-"""``status`` of a null value on an output topic. It is counted. With emission `cumulative` it also withdraws the result
-of its key (`validator.reconcile.by_id`)."""
+"""``status`` of a null value on an output topic, or of one that is not an event on an input topic. It is counted. With
+emission `cumulative` it also withdraws the result of its key (`validator.reconcile.by_id`)."""
 REACH: Final = 3
 """``status`` of a fact row without records. It keeps the reach of retired facts (`validator.reconcile.lateness`)."""
 
@@ -25,8 +25,13 @@ KNOWN: Final = 5
 of another cell have these ids."""
 
 UNOWED: Final = 6
-"""``status`` of events that decoded and owe nothing: the oracle's condition does not hold for them. Their rows have
-their ids and the cell to which they would contribute, but no contributions."""
+"""``status`` of events that decoded and owe nothing: the oracle's condition does not hold for them, or they have no key
+and the pipeline skips them. Their rows have their ids and the cell to which they would contribute, but no
+contributions."""
+
+SKIPPED: Final = 7
+"""``status`` of a decoded event that has no key and that the pipeline skips. Its fact row has the status `UNOWED`, and
+no event time that counts."""
 
 
 def list_of(items: pa.DataType) -> pa.DataType:

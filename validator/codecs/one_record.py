@@ -13,10 +13,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
 
 from validator.codecs.conditions import Condition
+from validator.codecs.time_patterns import instant_of_pattern
 from validator.codecs.times import (
     FARTHEST_US,
     NO_TIMESTAMP_US,
@@ -26,6 +28,7 @@ from validator.codecs.times import (
     instant_of_text,
     is_zero,
 )
+from validator.settings.time_patterns import TimePattern
 
 if TYPE_CHECKING:
     # Spark's workers decode, and start faster without the configuration's models.
@@ -38,6 +41,8 @@ DEEPEST: Final = 500
 """Largest number of nested objects and arrays in a value."""
 TOO_LARGE: Final = b"\x00too large: "
 """Replaces a value above the limit; its size follows (`validator.stream.kafka_reading`)."""
+NULL_KEY: Final = "[null]"
+"""The key of an event whose one key field is absent or null, if null is a key. No other key has this text."""
 LONGEST_NUMBER: Final = 1_000
 """Largest length of a number: of its characters as written, and of its digits when its exponent is expanded."""
 
@@ -86,12 +91,14 @@ class Record(NamedTuple):
 
 class Event(NamedTuple):
     """A decoded record of an input, late or rejected topic. An ``id`` is a 64-bit integer or a text; `NO_ID` if events
-    have none. ``is_owed``: the oracle's condition holds for it, if there is one."""
+    have none. ``is_owed``: the oracle's condition holds for it, if there is one. ``is_skipped``: it has no key, and the
+    pipeline skips it."""
 
     id: int | str
     key: str
     event_time_us: int
     is_owed: bool = True
+    is_skipped: bool = False
 
 
 class Result(NamedTuple):
@@ -107,21 +114,24 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A null value on an output topic. ``key``: the key whose result it withdraws, if the topic is cumulative and a
-    record without a value can name the key; None: it is counted and ignored."""
+    """A null value that is counted and ignored. ``key``: the key whose result it withdraws, if it is on an output topic
+    that is cumulative and a record without a value can name the key. ``event_time_us``: its time on an input topic, if
+    a record without a value has one."""
 
     key: str | None = None
+    event_time_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Undecodable:
     """A record that does not decode. ``field``: the configured field (`id`, `key`, `event_time`, `window_start`,
     `window_end`, `ids`, `where`), None for the whole value. ``path``: the configured path of the field. ``reason``: a
-    clause such as "is absent"."""
+    clause such as "is absent". ``value``: the value of a time."""
 
     field: str | None
     path: str | None
     reason: str
+    value: str | None = dataclass_field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +143,13 @@ Decoded = Event | Result
 
 
 class _Refused(Exception):
-    """A field does not decode; the text is the reason."""
+    """A field does not decode; the text is the reason. ``value``: the value of a time."""
+
+    value: str | None = None
+
+
+class _Missing(_Refused):
+    """A field is absent or null."""
 
 
 class _TooLong(_Refused):
@@ -315,12 +331,23 @@ def _ids(value: Json, id_type: str) -> list[int | str]:
     return found
 
 
-def _instant(value: Json, unit: str | None, rounding: Rounding) -> int:
-    if unit is None:
+def _instant(value: Json, unit: str | TimePattern | None, rounding: Rounding) -> int:
+    try:
+        return _instant_of(value, unit, rounding)
+    except _Refused as refused:
+        if isinstance(value, str | int):
+            refused.value = str(value)
+        raise
+
+
+def _instant_of(value: Json, unit: str | TimePattern | None, rounding: Rounding) -> int:
+    if unit is None or isinstance(unit, TimePattern):
         if type(value) is not str:
             also = ", and no unit is configured" if _kind(value) == "is a number" else ""
             raise _Refused(_kind(value) + also)
-        instant: int | str | None = instant_of_text(value, rounding)
+        instant: int | str | None = (
+            instant_of_text(value, rounding) if unit is None else instant_of_pattern(value, unit, rounding)
+        )
         if isinstance(instant, str):
             raise _Refused(instant)
     elif type(value) is int:
@@ -344,7 +371,7 @@ def _instant(value: Json, unit: str | None, rounding: Rounding) -> int:
 def _text(raw: bytes | OmittedPart | None, most: int, limit: str) -> str:
     """Return a key or a header of the record as text. Raises `_TooLong` if it has more than ``most`` bytes."""
     if raw is None:
-        raise _Refused("is null")
+        raise _Missing("is null")
     size = raw.size if isinstance(raw, OmittedPart) else len(raw)
     if size > most or isinstance(raw, OmittedPart):
         raise _TooLong(f"has {size} bytes, above limits.{limit}")
@@ -363,7 +390,7 @@ class _Field:
     path: str
     names: tuple[str, ...]
     part: str
-    unit: str | None
+    unit: str | TimePattern | None
     most: int
     limit: str
 
@@ -379,14 +406,14 @@ class _Field:
         value = root
         for name in self.names:
             if not isinstance(value, dict):
-                raise _Refused("is absent")
+                raise (_Missing if value in (None, _ABSENT) else _Refused)("is absent")
             if type(value) is _Repeating and name in value.repeated:
                 raise _Refused(f"is ambiguous: the name {name!r} occurs more than once in one object")
             value = value.get(name, _ABSENT)
         if value is _ABSENT:
-            raise _Refused("is absent")
+            raise _Missing("is absent")
         if value is None:
-            raise _Refused("is null")
+            raise _Missing("is null")
         return value
 
     def instant(self, record: Record, root: Json, rounding: Rounding) -> int:
@@ -420,7 +447,7 @@ class _Field:
         for key, value in reversed(record.headers):
             if key == name:
                 return _text(value, self.most, self.limit)
-        raise _Refused("is absent")
+        raise _Missing("is absent")
 
 
 def _whole_number(field: _Field, record: Record, root: Json) -> int:
@@ -452,7 +479,7 @@ class RecordDecoder:
     ``id_type``: that of all inputs together (`auto`, `integer`, `string`). ``window_us``: the length of a window,
     against which a result's ``window_end`` is checked; None: it is not checked. ``limits``: None: sizes are not
     checked. ``rounding``: the oracle's rounding of event times. ``condition``: it must hold for an event that
-    contributes.
+    contributes. ``missing_key``: as the setting of an input; None: as ``entry`` has it.
     """
 
     def __init__(
@@ -463,6 +490,7 @@ class RecordDecoder:
         limits: Limits | None = None,
         rounding: Rounding = "down",
         condition: Condition | None = None,
+        missing_key: str | None = None,
     ) -> None:
         # The model of the limits is not kept, so that workers need not import it.
         self.most = (
@@ -503,6 +531,8 @@ class RecordDecoder:
         self._where = None if condition is None else self._field("where", condition)
         single = [self._time, self._end, self._id, self._counted, self._where]
         fields = [*self._key, *filter(None, single), *self._lists]
+        self.missing_key: str = missing_key or getattr(entry, "missing_key", "undecodable")
+        self._ignores_null: bool = self._is_output or getattr(entry, "ignores_tombstones", False)
         is_cumulative = getattr(entry, "emission", None) == "cumulative"
         # A record without a value cannot name a window.
         self._names_withdrawn = is_cumulative and self._time is None and all(field.part for field in self._key)
@@ -536,7 +566,9 @@ class RecordDecoder:
     def _field(self, name: str, at: FieldPath | IdsPath | Condition) -> _Field:
         value, key, id_ = self.most
         most, limit = {"key": (key, "key_bytes"), "id": (id_, "id_bytes")}.get(name, (value, "value_bytes"))
-        unit = getattr(at, "unit", None)
+        unit: str | TimePattern | None = getattr(at, "unit", None)
+        if (pattern := getattr(at, "pattern", None)) is not None:
+            unit = TimePattern(pattern, cast("FieldPath", at).time_zone or "UTC")
         if at.path.startswith("$"):
             return _Field(name, at.path, (), at.path, unit, most, limit)
         return _Field(name, at.path, tuple(at.path.split(".")), "", unit, most, limit)
@@ -560,7 +592,7 @@ class RecordDecoder:
         """Return the decoded record, a tombstone, or the reason why the record does not decode."""
         value = record.value
         if value is None:
-            return Tombstone(self._withdrawn(record)) if self._is_output else Undecodable(None, None, "is null")
+            return self._tombstone(record) if self._ignores_null else Undecodable(None, None, "is null")
         if not value:
             return Undecodable(None, None, "has zero bytes")
         size = value.removeprefix(TOO_LARGE) if value.startswith(TOO_LARGE) else b""
@@ -582,10 +614,14 @@ class RecordDecoder:
                 at = self._id
                 one = _id(at.of(record, root), self.id_type)
                 _check_size(one, most_of_id, "id_bytes")
-            parts = []
+            parts: list[str | None] = []
             for at in self._key:
-                parts.append(_scalar(at.of(record, root)))  # noqa: PERF401  # `at` is named where it is refused
+                parts.append(self._part_of_key(at, record, root))  # noqa: PERF401  # `at` is named where it is refused
             key = parts[0] if len(parts) == 1 else joined(parts)
+            if key is None:
+                key = NULL_KEY
+            elif key == NULL_KEY and self.missing_key != "undecodable" and len(parts) == 1:
+                raise _Refused("is the text that stands for an absent key")
             _check_size(key, most_of_key, "key_bytes")
             time = None
             if self._time is not None:
@@ -594,6 +630,8 @@ class RecordDecoder:
             if not self._is_output:
                 one = NO_ID if one is None else one
                 assert time is not None, "an event has a time"
+                if self.missing_key == "skip" and None in parts:
+                    return Event(one, key, time, is_owed=False, is_skipped=True)
                 if self._where is None or self.condition is None:
                     return Event(one, key, time)
                 at = self._where
@@ -617,7 +655,50 @@ class RecordDecoder:
         except _TooLong as refused:
             return Unexamined(at.field, at.path, str(refused))
         except _Refused as refused:
-            return Undecodable(at.field, at.path, str(refused))
+            return Undecodable(at.field, at.path, str(refused), refused.value)
+
+    def problems(self, record: Record) -> tuple[Undecodable, ...]:
+        """Return every field of a record that does not decode; empty if the record decodes. `decode` stops at the first
+        of them."""
+        first = self.decode(record)
+        if not isinstance(first, Undecodable):
+            return ()
+        if first.field is None or record.value is None:
+            return (first,)
+        root = self._root(record.value) if self._reads_value else None
+        found = {}
+        for at in filter(None, [self._id, *self._key, self._time, self._end, *self._lists, self._counted, self._where]):
+            try:
+                self._read_alone(at, record, root)
+            except _Refused as refused:
+                found[at.field, at.path] = Undecodable(at.field, at.path, str(refused), refused.value)
+        # What only several fields together break, such as the length of a window, is in `first` alone.
+        return (first, *(one for place, one in found.items() if place != (first.field, first.path)))
+
+    def _read_alone(self, at: _Field, record: Record, root: Json) -> None:
+        """Decode one field of a record. Raises `_Refused`."""
+        if at.field == "id":
+            _id(at.of(record, root), self.id_type)
+        elif at.field == "key":
+            self._part_of_key(at, record, root)
+        elif at.field == "ids":
+            at.ids(record, root, self.id_type, self._reader)
+        elif at is self._counted:
+            _count(at.of(record, root))
+        elif at.field == "where":
+            assert self.condition is not None, "it has the path of the condition"
+            _holds(self.condition, at.of(record, root))
+        else:
+            at.instant(record, root, self._rounding)
+
+    def _part_of_key(self, at: _Field, record: Record, root: Json) -> str | None:
+        """Return a field of the key; None if it is absent or null, and an event without it decodes."""
+        try:
+            return _scalar(at.of(record, root))
+        except _Missing:
+            if self.missing_key == "undecodable":
+                raise
+            return None
 
     def _root(self, value: bytes) -> Json:
         """Return the content of a value. Raises `_Refused` if the value is not in the topic's format."""
@@ -627,6 +708,16 @@ class RecordDecoder:
             return self._reader.fields(value)
         except ValueError as unreadable:
             raise _Refused(str(unreadable)) from None
+
+    def _tombstone(self, record: Record) -> Tombstone:
+        """Return a null value, with the key that it withdraws, or with the time that an engine may read from it."""
+        if self._is_output:
+            return Tombstone(self._withdrawn(record))
+        assert self._time is not None, "an event has a time"
+        try:
+            return Tombstone(event_time_us=self._time.instant(record, {}, self._rounding))
+        except _Refused:
+            return Tombstone()
 
     def _withdrawn(self, record: Record) -> str | None:
         """Return the key of a record without a value, if such a record can name one."""
@@ -669,6 +760,6 @@ def _check_size(item: int | str, most: int, limit: str) -> None:
             raise _TooLong(f"has {size} bytes, above limits.{limit}")
 
 
-def joined(parts: list[str]) -> str:
+def joined(parts: Sequence[str | None]) -> str:
     """Return the key of several fields: the JSON array of their texts."""
     return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))

@@ -24,6 +24,7 @@ from validator.codecs.plain_fields import Ids, Keys, Read, Unit, ids, instants, 
 from validator.codecs.plain_json import Bools, Path
 from validator.codecs.times import Rounding
 from validator.model.id_spaces import IdSpace
+from validator.settings.time_patterns import TimePattern
 
 RECORD_SCHEMA: Final = pa.schema(
     [("value", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64()), ("time_us", pa.int64())]
@@ -35,9 +36,11 @@ RECORD_SCHEMA: Final = pa.schema(
 class PlainEvents:
     """The places of id, key and event time (`validator.codecs.plain_fields`). ``id``: empty if events have none.
 
-    ``factor`` and ``divisor``: from a number to microseconds; ``factor`` is None for ISO 8601 texts. ``rounding``: how
-    a finer time is rounded to microseconds. ``key_bytes``, ``id_bytes``, ``value_bytes``: the largest sizes of a key,
-    an id and a value. ``condition``: it must hold for an event that contributes; ``where`` is the place of its field.
+    ``factor`` and ``divisor``: from a number to microseconds; ``factor`` is None for texts of the ``pattern``, or of
+    ISO 8601 if there is none. ``rounding``: how a finer time is rounded to microseconds. ``key_bytes``, ``id_bytes``,
+    ``value_bytes``: the largest sizes of a key, an id and a value. ``condition``: it must hold for an event that
+    contributes; ``where`` is the place of its field. ``missing_key``: the setting of the input. The rule decodes events
+    without a key.
     """
 
     id: Path
@@ -53,6 +56,8 @@ class PlainEvents:
     space: IdSpace | None = None
     condition: Condition | None = None
     where: Path = ()
+    missing_key: str = "undecodable"
+    pattern: TimePattern | None = None
 
     def read(self, batch: pa.RecordBatch) -> Events | None:
         """Return the records of a batch that decode here; None if none does."""
@@ -65,9 +70,9 @@ class PlainEvents:
 
     def _events(self, part: Read) -> Events:
         found = self._ids(part)
-        unit = None if self.factor is None else Unit(self.factor, self.divisor)
+        unit = self.pattern if self.factor is None else Unit(self.factor, self.divisor)
         times, has_time = instants(part, self.event_time, unit, self.rounding)
-        key = keys([part.at(place) for place in self.key], self.key_bytes)
+        key = keys([part.at(place) for place in self.key], self.key_bytes, self.missing_key)
         known = found.known & has_time & key.known
         owed = np.ones(len(part.rows), dtype=np.bool_)
         if self.condition is not None:

@@ -17,12 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.codecs.fingerprints import Ints
-from validator.codecs.one_record import joined
+from validator.codecs.one_record import NULL_KEY, joined
 from validator.codecs.plain_json import Bools, Path, columns, leaf, raw, regular
 from validator.codecs.plain_lists import extract_lists
+from validator.codecs.plain_patterns import instants_of_pattern
 from validator.codecs.plain_times import instants_of_texts
 from validator.codecs.times import FARTHEST_US, MICROSECONDS, NO_TIMESTAMP_US, Rounding
 from validator.model.id_spaces import IdSpace
+from validator.settings.time_patterns import TimePattern
 
 _INTEGER: Final = r"\A(?:0|-?[1-9][0-9]{0,18})\z"
 """The rule's pattern of an integer, for RE2."""
@@ -39,10 +41,10 @@ class Unit(NamedTuple):
     divisor: int = 1
 
 
-def unit_of(unit: str | None) -> Unit | None:
-    """Return the `Unit` of a configured unit; None for ISO 8601 texts."""
-    if unit is None:
-        return None
+def form_of(unit: str | TimePattern | None) -> Unit | TimePattern | None:
+    """Return the `Unit` of a configured unit, or a pattern as it is; None for ISO 8601 texts."""
+    if unit is None or isinstance(unit, TimePattern):
+        return unit
     return Unit(1, 1_000) if unit == "ns" else Unit(MICROSECONDS[unit])
 
 
@@ -265,7 +267,7 @@ def _with_no_texts(found: tuple[Ints, Bools]) -> tuple[Ints, None, Bools]:
     return found[0], None, found[1]
 
 
-def keys(parts: list[pa.Array], most: int) -> Keys:
+def keys(parts: list[pa.Array], most: int, missing_key: str) -> Keys:
     """Return the key of each row, from one column or several. ``most``: largest size of a key in bytes."""
     known = np.ones(len(parts[0]), dtype=np.bool_)
     encoded = []
@@ -278,6 +280,8 @@ def keys(parts: list[pa.Array], most: int) -> Keys:
         known[:] = False
     if len(encoded) == 1 or not known.any():
         codes, texts = encoded[0]
+        if missing_key != "undecodable" and len(texts):
+            known = known & ~bools(pc.equal(texts, NULL_KEY))[codes]
     else:
         # The text of a key of several fields is a JSON array.
         _, first, codes = np.unique(one_number([codes for codes, _ in encoded]), return_index=True, return_inverse=True)
@@ -290,16 +294,16 @@ def keys(parts: list[pa.Array], most: int) -> Keys:
     return Keys(codes, texts, known)
 
 
-def instants(of: Read, place: Path, unit: Unit | None, rounding: Rounding) -> tuple[Ints, Bools]:
+def instants(of: Read, place: Path, unit: Unit | TimePattern | None, rounding: Rounding) -> tuple[Ints, Bools]:
     """Return microseconds since the epoch, and which of them are certain."""
     column = of.at(place)
     if place == ("$timestamp",):
         found, known = numbers(column)
         return found, known & (found != NO_TIMESTAMP_US) & (found >= -FARTHEST_US) & (found <= FARTHEST_US)
-    if unit is None:
+    if not isinstance(unit, Unit):
         if column.type != pa.string():
             return np.zeros(len(column), dtype=np.int64), np.zeros(len(column), dtype=np.bool_)
-        return instants_of_texts(column, rounding)
+        return instants_of_texts(column, rounding) if unit is None else instants_of_pattern(column, unit, rounding)
     found, known = integers(column)
     if unit.divisor > 1:
         # The smallest integer cannot be negated.

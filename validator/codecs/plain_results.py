@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from validator.codecs.fingerprints import Ints
 from validator.codecs.one_record import LARGEST_COUNT, RecordDecoder
-from validator.codecs.plain_fields import Ids, Keys, Read, bools, ids, instants, integers, keys, plain, read, unit_of
+from validator.codecs.plain_fields import Ids, Keys, Read, bools, form_of, ids, instants, integers, keys, plain, read
 from validator.codecs.plain_json import Bools
 from validator.model.id_spaces import IdSpace
 
@@ -92,7 +92,7 @@ class PlainResults:
             good = good & has_end
             if decoder.window_us is not None:
                 good &= ends == starts + decoder.window_us
-        key = keys([part.at(place) for place in decoder.key_places], decoder.most.key_bytes)
+        key = keys([part.at(place) for place in decoder.key_places], decoder.most.key_bytes, decoder.missing_key)
         good = good & key.known
         counts = None
         if decoder.count_name is not None:
@@ -121,7 +121,7 @@ class PlainResults:
         return found, known & (found >= 0) & (found <= LARGEST_COUNT)
 
     def _instants(self, part: Read, field: str) -> tuple[Ints, Bools]:
-        return instants(part, self.decoder.places[field], unit_of(self.decoder.units[field]), "down")
+        return instants(part, self.decoder.places[field], form_of(self.decoder.units[field]), "down")
 
     def _columns(self, part: Read) -> Iterator[pa.Array]:
         """Yield the lists of ids. A single id is a list, too."""

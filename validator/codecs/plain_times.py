@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -41,14 +42,20 @@ def instants_of_texts(texts: pa.Array, rounding: Rounding) -> tuple[Ints, Bools]
         else:
             characters = data[np.arange(length)[:, None] + offsets[:-1][rows]]
         instants[rows], known[rows] = _instants_of_one_form(np.ascontiguousarray(characters), rounding)
-    others = np.flatnonzero(~known & (lengths > 0))
-    if len(others):
-        encoded = texts.take(pa.array(others)).dictionary_encode()
-        found = [instant_of_text(text, rounding) for text in encoded.dictionary.to_pylist()]
-        codes = encoded.indices.to_numpy()
-        known[others] = np.array([isinstance(instant, int) for instant in found])[codes]
-        instants[others] = np.array([instant if isinstance(instant, int) else 0 for instant in found])[codes]
+    read_others(texts, ~known & (lengths > 0), lambda text: instant_of_text(text, rounding), instants, known)
     return instants, known
+
+
+def read_others(texts: pa.Array, others: Bools, read: Callable[[str], int | str], instants: Ints, known: Bools) -> None:
+    """Add the instants of the texts ``others``, each of which ``read`` returns if the text is a time."""
+    rows = np.flatnonzero(others)
+    if not len(rows):
+        return
+    encoded = texts.take(pa.array(rows)).dictionary_encode()
+    found = [read(text) for text in encoded.dictionary.to_pylist()]
+    codes = encoded.indices.to_numpy()
+    known[rows] = np.array([isinstance(instant, int) for instant in found])[codes]
+    instants[rows] = np.array([instant if isinstance(instant, int) else 0 for instant in found])[codes]
 
 
 def _instants_of_one_form(at: npt.NDArray[np.uint8], rounding: Rounding) -> tuple[Ints, Bools]:

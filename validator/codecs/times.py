@@ -79,11 +79,11 @@ def instant_of_text(text: str, rounding: Rounding = "down") -> int | str:
         if not rest:
             return whole
         if rest[0] == "." and len(rest) <= 10 and rest.isascii() and rest[1:].isdecimal():
-            return whole + _micros(rest[1:], rounding)
+            return whole + micros_of(rest[1:], rounding)
     return _instant_of_any_form(text, rounding)
 
 
-def _micros(digits: str, rounding: Rounding) -> int:
+def micros_of(digits: str, rounding: Rounding) -> int:
     """Return the fraction of a second with these decimals, in microseconds."""
     above = rounding == "up" and digits[6:].strip("0") != ""
     return int(digits[:6].ljust(6, "0")) + above
@@ -106,19 +106,19 @@ def _instant_of_any_form(text: str, rounding: Rounding) -> int | str:
     if basic is not None:
         hour, minute, second, fraction, zone = rest
         day = f"{basic[:4]}-{basic[4:6]}-{basic[6:]}"
-    days = _days(day)
+    days = days_of(day)
     if days is None:
         return "is a text with a date that does not exist"
     if hour is None:
         return days * _DAY_US
     seconds = int(hour) * 3600 + int(minute or 0) * 60 + int(second or 0)
-    micros = _micros(fraction, rounding) if fraction else 0
+    micros = micros_of(fraction, rounding) if fraction else 0
     out_of_range = int(hour) > 23 or int(minute or 0) > 59 or int(second or 0) > 59
     # ISO 8601 allows 24:00:00 as the end of a day.
     if out_of_range and (int(hour) != 24 or seconds != 86_400 or (fraction and fraction.strip("0"))):
         return "is a text with a time of day that does not exist" + (" (leap second)" if second == "60" else "")
     if zone:
-        offset = _offset(zone.partition("[")[0].strip())
+        offset = offset_of(zone.partition("[")[0].strip())
         if offset is None:
             return "is a text with a zone offset that does not exist"
         seconds -= offset
@@ -126,7 +126,7 @@ def _instant_of_any_form(text: str, rounding: Rounding) -> int | str:
 
 
 @lru_cache(maxsize=1024)
-def _days(day: str) -> int | None:
+def days_of(day: str) -> int | None:
     """Return the days from the epoch to a date of the proleptic Gregorian calendar, which has a year 0; None if the
     date does not exist."""
     year = int(day[:4])
@@ -138,7 +138,7 @@ def _days(day: str) -> int | None:
 
 
 @lru_cache(maxsize=1024)
-def _offset(zone: str) -> int | None:
+def offset_of(zone: str) -> int | None:
     """Return the offset in seconds east of Greenwich; None if it does not exist."""
     if zone[0] not in "+-":
         return 0

@@ -33,7 +33,7 @@ file to start from, `config check FILE` the problems of a file, `config schema` 
 - **Durations** are a number with `ms`, `s`, `m`, `h` or `d`: `500ms`, `1.5h`. A bare `0` is accepted.
 - **Fields** are dotted paths into a record's value, or `$key`, `$timestamp`, `$header.NAME`, `$offset`, `$partition`.
   If a time is a number, write `{path: ..., unit: s|ms|us|ns}`. Without a unit it is ISO 8601 text (no zone means
-  UTC).
+  UTC), or text of [a pattern](#what-decodes): `{path: ..., pattern: "dd-MM-yyyy HH:mm:ss", time_zone: Europe/Berlin}`.
 - **Paths** of files are relative to the configuration file.
 - **`${NAME}`** is replaced by an environment variable, **`${file:PATH}`** by the content of a file without its last
   line end. Both work in any text. They are replaced after the YAML was parsed, so that their content cannot add a key.
@@ -66,8 +66,8 @@ zero bytes; other bytes than UTF-8; a byte order mark; more or fewer fields than
 inside a field that does not begin with one |
 | value, if all fields are `$` fields | any bytes; they are not read | zero bytes |
 | null value | on an output: a tombstone, counted and ignored; with emission `cumulative` and a key that is in \
-`$key` or headers, it withdraws the newest result of that key | on inputs, late and rejected topics (a deletion \
-is not evidence of an event) |
+`$key` or headers, it withdraws the newest result of that key. On an input it is counted and ignored, if `tombstone` \
+says so or the id is a field of the value | on other inputs, and on late and rejected topics |
 | field | at its path through objects; names are compared by their characters (`\\u0041` is `A`) | absent, \
 null, inside an \
 array; a name on its path that occurs more than once in one object. Repeated names elsewhere have no effect |
@@ -81,7 +81,9 @@ are exact | more than 1,000 digits without an exponent |
 | text as id or key | as it is: `"007"`, `"1.0"` and `"1e3"` are not numbers. Text `"1"` and number `1` are the \
 same id and \
 the same key, and so are `"true"` and `true` | half of a surrogate pair |
-| key | as an id; of several fields, the list of them | array, object |
+| key | as an id; of several fields, the list of them. Absent or null on an input with `missing_key: skip` or `owed`; \
+on topics of answers, if any input has one of these. Such a key is shown as `[null]` | array, object; then also the \
+text `[null]` |
 | `ids` | array of ids, also empty; `$key` or `$header.NAME` that holds a JSON array; a field of CSV, cut at each \
 `list_delimiter` | null, absent, not an array; \
 an item \
@@ -92,6 +94,11 @@ leading zeros; more than 2^62 microseconds from 1970 |
 | `where.path` of a filter | as a key; with `at_least` or `below`: a number, or text of a JSON number | absent, \
 null, array, object; with `at_least` or `below`: any other text, boolean |
 | `$timestamp` as a time | the record's timestamp | none (-1); more than 2^62 microseconds from 1970 |
+| time with a pattern | text of exactly this form: `yyyy` or `uuuu`, `M`, `MM`, `MMM`, `MMMM`, `d`, `dd`, `E` to \
+`EEEE` (English names; the day's name is not checked), `H`, `HH`, `h`, `hh` (without `a`: the first half of the day), \
+`a`, `m`, `mm`, `s`, `ss`, `S` (up to nine), `X` to `XXX`, `x` to `xxx`, `Z`, and text in quotes. Without an offset, a \
+time that occurs twice is the first one, and a time that a change of the clocks skips is later by what they skip | any \
+other text |
 | time without a unit | text in one of the forms below, in the proleptic Gregorian calendar, years 0000 to 9999 \
 | number, \
 boolean; any other text |

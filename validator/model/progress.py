@@ -275,10 +275,9 @@ class IngestProgress:
         """Return the number of events that belong to no cell."""
         return sum(f.unowed for f in self.frontiers.values())
 
-    @property
-    def tombstones(self) -> int:
-        """Number of null values read from output topics."""
-        return sum(f.tombstones for f in self.frontiers.values())
+    def tombstones(self, side: str) -> int:
+        """Return the number of null values of the side that are counted and ignored."""
+        return sum(f.tombstones for f in self.frontiers.values() if f.side == side)
 
     @property
     def output_span_us(self) -> tuple[int, int] | None:

@@ -18,6 +18,7 @@ from validator.oracles.seam import Assigned, Declared, Oracle
 from validator.settings.durations import PositiveDuration, format_duration
 from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.fields import Frozen, check_path
+from validator.settings.time_patterns import step_of
 
 if TYPE_CHECKING:
     from validator.model.arrays import Ints
@@ -78,11 +79,12 @@ class Passthrough(Oracle):
         for i, output in enumerate(declared.outputs):
             at = output.fields.event_time
             unit = "ms" if at is not None and at.path == "$timestamp" else at.unit if at is not None else None
-            if self.bucket % _UNITS_US.get(unit or "", 1):
+            step_us = _UNITS_US.get(unit or "", 1) if at is None or at.pattern is None else step_of(at.pattern)
+            if self.bucket % step_us:
                 problem = (
                     f"{format_duration(self.bucket)} is not a multiple of the unit of outputs[{i}].fields.event_time"
                 )
-                raise broken_rule_at("oracle.bucket", problem, f"write a multiple of 1 {unit}")
+                raise broken_rule_at("oracle.bucket", problem, f"write a multiple of {format_duration(step_us)}")
 
     def _floor(self, instants_us: Ints) -> Ints:
         return instants_us - instants_us % self.bucket

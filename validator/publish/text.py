@@ -6,6 +6,7 @@ records are escaped (:mod:`validator.model.terminal`).
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -34,6 +35,8 @@ from validator.publish.times import rfc3339
 WIDTH: Final = 100
 VIOLATIONS_SHOWN: Final = 5
 IDS_SHOWN: Final = 8
+_COMMAND: Final = re.compile(r"`(streamproof [^`]*)`")
+"""A command in a sentence. It has a line of its own, so that it can be pasted."""
 
 
 def render(report: Report, violations: Sequence[ViolationRecord] = (), state: str = STATE) -> str:
@@ -135,8 +138,13 @@ def _where_to_look(found: list[Finding]) -> list[str]:
 
 def _wrap(sentence: str, indent: str) -> list[str]:
     more = indent and indent + "  "
-    said = plain(sentence)
-    return textwrap.wrap(said, WIDTH, initial_indent=indent, subsequent_indent=more, break_on_hyphens=False)
+    # Every other part is a command.
+    first, *others = _COMMAND.split(plain(sentence))
+    lines = textwrap.wrap(first, WIDTH, initial_indent=indent, subsequent_indent=more, break_on_hyphens=False)
+    for command, rest in zip(others[::2], others[1::2], strict=True):
+        lines.append(f"{more}  {command}")
+        lines += textwrap.wrap(rest.lstrip("; "), WIDTH, initial_indent=more, subsequent_indent=more)
+    return lines
 
 
 def _columns(left: list[tuple[str, str]], right: list[tuple[str, str]]) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.codecs.columns import DECODED, UNDECODABLE, UNOWED
+from validator.codecs.columns import DECODED, SKIPPED, TOMBSTONE, UNDECODABLE, UNOWED
 from validator.codecs.fingerprints import hash_a, hash_b, text_numbers
 from validator.codecs.one_record import NO_ID
 from validator.codecs.plain_fields import bools, numbers, one_number, plain
@@ -39,10 +39,15 @@ def facts_of_events(
     """
     if not events.num_rows:
         return GROUPED.empty_table()
-    times, decoded = numbers(one_array(events["event_time_us"]))
+    times, has_time = numbers(one_array(events["event_time_us"]))
+    given, is_given = numbers(one_array(events["status"]))
+    given = np.where(is_given, given, np.where(has_time, DECODED, UNDECODABLE))
+    tombstone = given == TOMBSTONE
+    decoded = has_time & ~tombstone
     reaches = oracle.reaches_us(times, slack_us)
-    sane, limits_us = decoded & (times <= limit_us), np.broadcast_to(limit_us, len(times))
-    owed = decoded & bools(pc.fill_null(one_array(events["is_owed"]), True))
+    # SEMANTICS 2.24: the engine may have read the time of what it ignores, so that later events may be late.
+    reaching = (decoded & (times <= limit_us)) | (tombstone & has_time)
+    limits_us = np.broadcast_to(limit_us, len(times))
     if oracle.by_id:
         events = by_id.keyed_events(events, decoded, oracle.reads)
     event_rows, starts = oracle.assigned(times)
@@ -50,14 +55,15 @@ def facts_of_events(
     if event_rows is not None:
         event_rows, starts, once = _with_all(event_rows, starts, decoded)
         events = events.take(pa.array(event_rows))
-        times, reaches = times[event_rows], reaches[event_rows]
-        decoded, sane, owed = decoded[event_rows], sane[event_rows], owed[event_rows]
+        times, reaches, given = times[event_rows], reaches[event_rows], given[event_rows]
+        decoded, reaching = decoded[event_rows], reaching[event_rows]
     # Grid numbers are small, unlike instants.
     of_cell = np.where(decoded, (starts - starts.min()) // oracle.grid_us, 0)
-    of_reach = np.where(sane, (starts - reaches) // oracle.grid_us, -1)
-    of_reach = np.where(sane, of_reach - of_reach.min(initial=0), -1)
-    status = np.select([owed, decoded], [DECODED, UNOWED], UNDECODABLE)
-    groups = _Groups(events, [status, of_cell, of_reach], once)
+    of_reach = np.where(reaching, (starts - reaches) // oracle.grid_us, -1)
+    of_reach = np.where(reaching, of_reach - of_reach.min(initial=0), -1)
+    # SEMANTICS 2.24: what the engine ignores need not have moved its time, so it moves no watermark.
+    moving = reaching & decoded & (given != SKIPPED)
+    groups = _Groups(events, [given, of_cell, of_reach], once)
     ids, are_integers = numbers(one_array(events["id"]))
     texts = one_array(events["text_id"])
     are_texts = bools(texts.is_valid())
@@ -65,24 +71,24 @@ def facts_of_events(
     if are_texts.any():
         hashed = np.where(are_integers, ids, 0)
         hashed[are_texts] = text_numbers(texts.drop_null() if texts.null_count else texts)
-    contributing = owed.astype(np.int64)
+    contributing = (given == DECODED).astype(np.int64)
     # The ids of events that have none are all the same: their number says everything.
     named = np.zeros_like(are_integers) if oracle.reads.counts_only else are_integers
     has_integers = groups.any(named)
     columns = {
-        "status": groups.first(status),
+        "status": groups.first(np.where(given == SKIPPED, UNOWED, given)),
         "window_start_us": pa.array(groups.first(starts), mask=~groups.first(decoded & (starts != ABSENT))),
-        "reach_us": pa.array(groups.first(reaches), mask=~groups.first(sane)),
+        "reach_us": pa.array(groups.first(reaches), mask=~groups.first(reaching)),
         "contributions": groups.sum(contributing),
         "hash_a": groups.sum(hash_a(hashed) * contributing),
         "hash_b": groups.sum(hash_b(hashed) * contributing),
-        # Either all events of a group are sane, or none is.
-        "newest_event_time_us": pa.array(groups.largest(times), mask=~groups.first(sane)),
+        # Either all events of a group count, or none does.
+        "newest_event_time_us": pa.array(groups.largest(times), mask=~groups.first(moving)),
         "min_id": pa.array(groups.smallest(np.where(named, ids, NEVER)), mask=~has_integers),
         "max_id": pa.array(groups.largest(np.where(named, ids, ABSENT)), mask=~has_integers),
         "ids": groups.listed("ids", pa.array(ids), named),
         "text_ids": groups.listed("text_ids", texts, are_texts),
-        "stretches": groups.stretches(~decoded),
+        "stretches": groups.stretches(given == UNDECODABLE),
     }
     if oracle.ends_after_us is not None:
         columns["earliest_us"] = pa.array(groups.smallest(times), mask=~groups.first(decoded))

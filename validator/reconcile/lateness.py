@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.codecs.columns import DECODED, REACH, UNDECODABLE, UNOWED
+from validator.codecs.columns import DECODED, REACH, TOMBSTONE, UNDECODABLE, UNOWED
 from validator.model.arrays import Ints, ints
 from validator.reconcile.facts import Kind, Side
 
@@ -80,6 +80,8 @@ def with_possible_reaches(facts: pa.Table, hidden_us: int, latest_us: Callable[[
     # SEMANTICS 3.26: a hidden record may have had any time up to `max_ahead` after T, an event too far ahead its own.
     reaches = pc.if_else(hidden, pa.scalar(hidden_us, pa.int64()), facts["reach_us"])
     if pc.any(ahead).as_py():
+        # SEMANTICS 2.24: the reach of a skipped event is known.
+        ahead = pc.and_(ahead, pc.is_null(reaches))
         reaches = pc.if_else(ahead, pa.array(latest_us(ints(facts["window_start_us"], 0))), reaches)
     at = facts.schema.get_field_index("reach_us")
     return facts.set_column(at, facts.schema.field(at), reaches)
@@ -140,15 +142,18 @@ def _stretches(facts: pa.Table) -> dict[tuple[str, int, int], list[dict[str, int
 
 
 def _reaching(facts: pa.Table) -> pa.Table:
-    """Return the rows of inputs that have a reach. Those of events too far ahead get the status undecodable."""
+    """Return the rows of inputs that have a reach. Those of events that move no watermark, and of null values, get the
+    status undecodable."""
     fact, of_input = pc.equal(facts["kind"], Kind.FACT.value), pc.equal(facts["side"], Side.INPUT.value)
     facts = facts.filter(pc.and_(pc.and_(fact, of_input), pc.is_valid(facts["reach_us"])))
     at = facts.schema.get_field_index("status")
-    statuses = pc.if_else(_is_ahead(facts), pa.scalar(UNDECODABLE, facts.schema.field(at).type), facts["status"])
+    unsure = pc.or_(_is_ahead(facts), pc.equal(facts["status"], TOMBSTONE))
+    statuses = pc.if_else(unsure, pa.scalar(UNDECODABLE, facts.schema.field(at).type), facts["status"])
     return facts.set_column(at, facts.schema.field(at), statuses)
 
 
 def _is_ahead(facts: pa.Table) -> pa.ChunkedArray:
-    """Return which rows of inputs are of events further ahead than `max_ahead` (`validator.reconcile.grouping`)."""
+    """Return which rows of inputs are of events that move no watermark: further ahead than `max_ahead`, or skipped
+    (`validator.reconcile.grouping`)."""
     of_events = pc.is_in(facts["status"], pa.array([DECODED, UNOWED], facts["status"].type))
     return pc.and_(of_events, pc.is_null(facts["newest_event_time_us"]))

@@ -16,6 +16,7 @@ from validator.settings.errors import broken_rule
 
 NOT_BUILT: Final[dict[str, frozenset[str]]] = {
     "evidence": frozenset({"digest"}),
+    "inputs.tombstone": frozenset({"delete"}),
     "lateness_scope": frozenset({"topic"}),
     "oracle.values": frozenset({"count(PATH)", "sum(PATH)", "min(PATH)", "max(PATH)", "avg(PATH)", "distinct(PATH)"}),
 }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from validator.settings.errors import broken_rule
+from validator.settings.errors import broken_rule, broken_rule_at
+from validator.settings.time_patterns import BadPattern, parts
 
 Unit = Literal["s", "ms", "us", "ns"]
 
@@ -62,12 +64,53 @@ class _AtPath(Frozen):
 
 
 class FieldPath(_AtPath):
-    """A field of a record; written as its path alone, or as ``{path: ..., unit: ...}``."""
+    """A field of a record; written as its path alone, as ``{path: ..., unit: ...}``, or as
+    ``{path: ..., pattern: ...}``."""
 
     path: str
     """Names joined by dots, into the value; or `$key`, `$timestamp`, `$header.NAME`, `$offset`, `$partition`."""
     unit: Unit | None = None
-    """Unit of a time that is a number: `s`, `ms`, `us` or `ns`. None means an ISO 8601 text (no zone means UTC)."""
+    """Unit of a time that is a number: `s`, `ms`, `us` or `ns`. None means a text."""
+    pattern: str | None = None
+    """Form of a time that is a text, in letters of Java's DateTimeFormatter. None means ISO 8601 (no zone means
+    UTC)."""
+    time_zone: str | None = None
+    """IANA name of the zone of texts of `pattern`, if these have no offset; UTC by default."""
+
+    @property
+    def has_form(self) -> bool:
+        """Whether the field is described as a time."""
+        return self.unit is not None or self.pattern is not None or self.time_zone is not None
+
+    @field_validator("time_zone")
+    @classmethod
+    def _known_zone(cls, name: str | None) -> str | None:
+        try:
+            if name is not None:
+                ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise broken_rule(
+                f"{name!r} is not a known time zone", "write an IANA name such as Europe/Berlin"
+            ) from None
+        return name
+
+    @model_validator(mode="after")
+    def _form(self) -> Self:
+        if self.pattern is None:
+            if self.time_zone is not None:
+                raise broken_rule_at("time_zone", "only a pattern needs it", "leave it out, or write a pattern")
+            return self
+        if self.unit is not None:
+            raise broken_rule_at("pattern", "a time with a unit is a number", "leave out pattern or unit")
+        if self.path in ("$timestamp", "$offset", "$partition"):
+            raise broken_rule_at("pattern", f"{self.path} is a number", "leave the pattern out")
+        try:
+            units = [part.unit for part in parts(self.pattern)]
+        except BadPattern as error:
+            raise broken_rule_at("pattern", f"{self.pattern}: {error}", error.fix) from None
+        if "zone" in units and self.time_zone is not None:
+            raise broken_rule_at("time_zone", "the texts have an offset by the pattern", "leave it out")
+        return self
 
 
 class IdsPath(_AtPath):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
@@ -26,6 +26,7 @@ def _topic(name: str) -> str:
 Topic = Annotated[str, AfterValidator(_topic), WithJsonSchema({"type": "string", "pattern": TOPIC_PATTERN})]
 Emission = Literal["final", "cumulative", "incremental"]
 Evidence = Annotated[Literal["ids", "id", "digest", "values"], Built("evidence")]
+MissingKey = Literal["undecodable", "skip", "owed"]
 
 
 JSON: Final = JsonObject()
@@ -36,8 +37,8 @@ Fields = dict[str, FieldPath | tuple[FieldPath | IdsPath, ...] | None]
 
 def _no_units(fields: Fields) -> None:
     for name, path in _paths(fields):
-        if isinstance(path, FieldPath) and path.unit is not None:
-            raise broken_rule_at(name, "it has a unit and is not a time", "leave the unit out")
+        if isinstance(path, FieldPath) and path.has_form:
+            raise broken_rule_at(name, "it has a unit or a pattern and is not a time", "write its path alone")
 
 
 def _paths(fields: Fields) -> list[tuple[str, FieldPath | IdsPath]]:
@@ -127,6 +128,21 @@ class Input(_Entry):
     id_type: Literal["auto", "integer", "string"] = "auto"
     """`auto`: number 1 and text "1" are the same id; `integer`: other ids are undecodable; `string`: all ids are
     text."""
+    missing_key: MissingKey = "undecodable"
+    """An event of which a field of the key is absent or null is `undecodable`; the pipeline skips it by design, so that
+    it owes no result (`skip`); or null is a key like others, as in SQL (`owed`)."""
+    tombstone: Annotated[Literal["undecodable", "ignore", "delete"], Built("inputs.tombstone")] | None = None
+    """A null value is `undecodable`; it is not an event (`ignore`); or it deletes the event of its key (`delete`).
+    None: `ignore` if the id (or, without ids, the key or the time) is a field of the value, else `undecodable`."""
+
+    @property
+    def ignores_tombstones(self) -> bool:
+        """Whether a null value is not an event."""
+        at = self.fields
+        needed = (*at.key, at.event_time) if at.id is None else (at.id,)
+        # SEMANTICS 2.24: without a value the record has no id that a result could carry.
+        is_in_value = any(not path.path.startswith("$") for path in needed)
+        return self.tombstone == "ignore" or (self.tombstone is None and is_in_value)
 
 
 class ResultFields(Frozen):
@@ -221,6 +237,14 @@ class Late(_Entry):
     """Paths of the set-aside event's id, key and time."""
     input: str | None = None
     """The input topic of these events, if each input has its own id space."""
+
+
+def missing_key_of(entry: Input | Output | Late, inputs: Iterable[Input]) -> MissingKey:
+    """What an absent or null key means on a topic. On topics of answers it is a key if it is not undecodable on every
+    input: a result, late or rejected record may then name such an event."""
+    if isinstance(entry, Input):
+        return entry.missing_key
+    return "owed" if any(one.missing_key != "undecodable" for one in inputs) else "undecodable"
 
 
 class FaultsTopic(Frozen):

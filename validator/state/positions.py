@@ -135,6 +135,10 @@ class Positions:
         """The records of a partition that are not settled."""
         return self.by_cause.get(partition, {}).get(HIDDEN, ())
 
+    def first_hidden(self) -> dict[PartitionId, int]:
+        """Partition -> the first record that is not settled."""
+        return {partition: kept[0].first for partition in self.by_cause if (kept := self.hidden(partition))}
+
     def absorb(self, facts: pa.Table) -> None:
         """Add the undecodable records of all fact rows of a batch."""
         examples: dict[PartitionId, int] = {}

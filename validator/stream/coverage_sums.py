@@ -28,6 +28,7 @@ def events_of(progress: IngestProgress, sums: CellTotals) -> Accounted:
         "out_of_scope": sums.events.get("out_of_scope", 0),
         "in_no_cell": progress.unowed(),
         "undecodable": progress.undecodable("input"),
+        "tombstone": progress.tombstones("input"),
     }
 
 
@@ -37,7 +38,7 @@ def answers_of(progress: IngestProgress, sums: CellTotals) -> Accounted:
         "read": sum(map(progress.records, _ANSWERS)),
         "in_cells": sums.answers,
         "undecodable": sum(map(progress.undecodable, _ANSWERS)),
-        "tombstone": progress.tombstones,
+        "tombstone": progress.tombstones("output"),
     }
 
 

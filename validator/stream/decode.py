@@ -14,6 +14,7 @@ from validator.codecs.plain_events import PlainEvents
 from validator.config.model import Input, Late, Limits, Output
 from validator.model.id_spaces import IdSpace
 from validator.oracles.seam import Oracle
+from validator.settings.time_patterns import TimePattern
 
 _DEFAULT: Final = Limits()
 
@@ -43,15 +44,22 @@ def event_reader(
     space: IdSpace | None = None,
     *,
     limits: Limits = _DEFAULT,
+    missing_key: str = "undecodable",
 ) -> Reader:
     """A reader of input events, late or rejected records. Each record has one id and its own event time.
 
     ``id_type``: ``auto``, ``integer`` or ``string``. ``space``: the id space of these events, if each input has one.
+    ``missing_key``: what an absent or null key means.
     """
     decoder = RecordDecoder(
-        topic, id_type, limits=limits, rounding=oracle.rounding, condition=_condition(topic, oracle)
+        topic,
+        id_type,
+        limits=limits,
+        rounding=oracle.rounding,
+        condition=_condition(topic, oracle),
+        missing_key=missing_key,
     )
-    plain = plain_events_of(topic, oracle, id_type, space, limits) if decoder.reads_json else None
+    plain = plain_events_of(topic, oracle, id_type, space, limits, missing_key) if decoder.reads_json else None
     return Reader(EventBatches(decoder, plain, space), oracle, slack_us)
 
 
@@ -62,22 +70,29 @@ def result_reader(
     spaces: Mapping[str, IdSpace] = {},
     *,
     limits: Limits = _DEFAULT,
+    missing_key: str = "undecodable",
 ) -> Reader:
     """A reader of results. Each result names its cell and the ids that it used, or with evidence ``id`` its one id.
 
     ``spaces``: input topic -> its id space, if each input has one. Each list of ids then belongs to one input.
     """
-    decoder = RecordDecoder(topic, id_type, oracle.result_span_us, limits)
+    decoder = RecordDecoder(topic, id_type, oracle.result_span_us, limits, missing_key=missing_key)
     of_lists = [spaces[path.input] for path in topic.fields.ids or () if path.input is not None]
     return Reader(ResultBatches(decoder, of_lists), oracle, 0)
 
 
 def plain_events_of(
-    topic: Input | Late, oracle: Oracle, id_type: str, space: IdSpace | None, limits: Limits = _DEFAULT
+    topic: Input | Late,
+    oracle: Oracle,
+    id_type: str,
+    space: IdSpace | None,
+    limits: Limits = _DEFAULT,
+    missing_key: str = "undecodable",
 ) -> PlainEvents:
     """The rules by which Arrow decodes the events of a topic."""
     fields = topic.fields
-    unit, condition = fields.event_time.unit, _condition(topic, oracle)
+    at, condition = fields.event_time, _condition(topic, oracle)
+    unit = at.unit
     return PlainEvents(
         id=() if fields.id is None else _place(fields.id.path),
         key=tuple(_place(path.path) for path in fields.key),
@@ -92,6 +107,8 @@ def plain_events_of(
         space=space,
         condition=condition,
         where=() if condition is None else _place(condition.path),
+        missing_key=missing_key,
+        pattern=None if at.pattern is None else TimePattern(at.pattern, at.time_zone or "UTC"),
     )
 
 

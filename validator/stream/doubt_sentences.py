@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from validator.codecs.one_record import Undecodable
 from validator.config.model import Config
 from validator.core.suspicion import outputs_without_ids
 from validator.core.totals import CellTotals
@@ -27,21 +28,18 @@ from validator.model.grading import Doubt
 from validator.model.progress import IngestProgress
 from validator.model.wording import plural
 from validator.reconcile.judge import VIOLATIONS
+from validator.stream import refused_fields
 
 
 @dataclass(frozen=True)
 class Example:
-    """A record that does not decode.
-
-    ``field``, ``path``: the configured field that does not fit the record, and its path if it has one. ``reason``: why,
-    as a clause. All are None if unknown.
-    """
+    """A record that does not decode. ``why``: every field that does not fit it; empty if unknown. ``unread``: why it
+    could not be read, as a clause."""
 
     partition: int
     offset: int
-    field: str | None = None
-    path: str | None = None
-    reason: str | None = None
+    why: tuple[Undecodable, ...] = ()
+    unread: str | None = None
 
 
 def configuration_doubts(
@@ -95,13 +93,11 @@ def _topic_doubt(config: Config, one: TopicInDoubt, example: Example | None) -> 
     example_clause = ""
     if example is not None:
         example_clause = f"; for example {one.topic}-{example.partition} offset {example.offset}"
-        if example.reason is not None:
-            subject = "its value"
-            if example.field is not None:
-                path = f" (path {example.path})" if example.path is not None else ""
-                subject = f"field {example.field}{path}"
-                check = f"check {place}.fields.{example.field}"
-            example_clause += f", where {subject} {example.reason}"
+        if example.unread is not None:
+            example_clause += f", where its value {example.unread}"
+        elif example.why:
+            check = f"check {refused_fields.settings(place, example.why)}"
+            example_clause += f", where {refused_fields.said(example.why, config.publish)}"
     return (
         f"the configuration of topic {one.topic} is in doubt: {none} of it {'decode' if one.decoded > 1 else 'decodes'}"
         f"{read}{example_clause}; {check}"

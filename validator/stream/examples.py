@@ -1,4 +1,5 @@
-"""Finds for each topic in doubt an example: a record that does not decode, with the field that does not fit and why.
+"""Finds an example for each topic in doubt or with undecodable records: such a record, with every field that does not
+fit it.
 
 The record is read again from Kafka by its position, in a separate process with limited memory. No batch waits for it,
 and its size does not matter. An example affects no verdict.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,6 +25,8 @@ _SECONDS_MAX: Final = (10, 20, 40)
 """Limit of each attempt of a search. A busy host or broker may exceed the first."""
 _WAIT_SECONDS_MAX: Final = sum(START_SECONDS_MAX + seconds for seconds in _SECONDS_MAX)
 _JOIN_SECONDS: Final = 0.1
+_PAUSE_SECONDS: Final = 60
+"""Least time between the searches for two examples of a topic."""
 
 
 @dataclass
@@ -50,21 +53,38 @@ class Examples:
         self._config = config
         self._found = found
         self._looking: dict[str, _Search] = {}
+        self._looked: dict[str, float] = {}
 
-    def look(self, progress: IngestProgress, unreadable: dict[PartitionId, int]) -> frozenset[str]:
-        """Start a search for each topic newly in doubt, and repeat unanswered ones. Returns all topics in doubt.
+    def look(
+        self, progress: IngestProgress, unreadable: dict[PartitionId, int], hidden: Iterable[str] = ()
+    ) -> frozenset[str]:
+        """Start a search for each topic newly in doubt or with hidden records, and repeat unanswered ones. Returns all
+        of these topics.
 
-        ``unreadable``: partition -> offset of a record that did not decode.
+        ``unreadable``: partition -> offset of a record that did not decode. ``hidden``: the topics of records that did
+        not decode and are not settled.
         """
-        in_doubt = frozenset(one.topic for one in topics_in_doubt(progress))
+        in_doubt = frozenset(one.topic for one in topics_in_doubt(progress)).union(hidden)
         for topic in self._looking.keys() - in_doubt:
             del self._looking[topic]
         self._repeat()
         for partition, offset in sorted(unreadable.items()):
-            if partition.topic in in_doubt and partition.topic not in self._looking:
+            if partition.topic in in_doubt and self._may_look(partition, unreadable):
                 self._looking[partition.topic] = search = _Search(partition, offset)
                 self._start(search)
         return in_doubt
+
+    def _may_look(self, partition: PartitionId, unreadable: Mapping[PartitionId, int]) -> bool:
+        """Return whether the topic of ``partition`` needs an example: it has none, or its record was settled."""
+        last = self._looking.get(partition.topic)
+        if last is not None and (last.is_running or unreadable.get(last.partition_id) == last.offset):
+            return False
+        # Dead letters may settle records in each batch, and each search starts a process.
+        now = time.monotonic()
+        if now - self._looked.get(partition.topic, -_PAUSE_SECONDS) < _PAUSE_SECONDS:
+            return False
+        self._looked[partition.topic] = now
+        return True
 
     def wait(self, stop: threading.Event) -> None:
         """Wait for the searches to end, and repeat unanswered ones. Ends in a limited time, or if ``stop`` is set."""
@@ -111,8 +131,8 @@ class Examples:
         except Ended as ended:
             if not ended.by_memory and attempt + 1 < len(_SECONDS_MAX):
                 return False
-            self._found(topic, Example(number, offset, reason=str(ended)))
+            self._found(topic, Example(number, offset, unread=str(ended)))
             return True
-        if why is not None:
-            self._found(topic, Example(number, offset, why.field, why.path, why.reason))
+        if why:
+            self._found(topic, Example(number, offset, why))
         return True

@@ -513,7 +513,9 @@ class Generations:
             raise CannotVerify(cause)
         runner = self._runner
         follow_acknowledged(self._tables, runner.record, self._acknowledged.read())
-        in_doubt = self._examples.look(runner.progress, runner.positions.examples)
+        hidden = runner.positions.first_hidden()
+        unreadable = {**runner.positions.examples, **hidden}
+        in_doubt = self._examples.look(runner.progress, unreadable, {partition.topic for partition in hidden})
         for topic in runner.record.examples.keys() - in_doubt:
             del runner.record.examples[topic]
         sums = runner.judging.sums

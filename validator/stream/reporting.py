@@ -22,6 +22,7 @@ from validator.state.positions import Positions
 from validator.stream.coverage_sums import answers_of, events_of, failed_sums
 from validator.stream.doubt_sentences import configuration_doubts
 from validator.stream.end_of_run import WHAT_TO_DO
+from validator.stream.hidden_sentences import hidden_examples, topics_without_keys
 from validator.stream.measuring import measured
 from validator.stream.run_record import RunRecord
 from validator.stream.unexamined import sentence
@@ -43,7 +44,7 @@ def snapshot_of(
     differences = (*failed_sums(progress, sums), *(found.sentence for found in progress.differences))
     doubts = [
         *_end_doubts(record),
-        *doubts_of(config, progress, record, sums),
+        *doubts_of(config, progress, record, sums, positions),
         *map(Doubt, _faults_recreated(config, progress)),
         *_absence_doubts(config, progress, record, sums),
         *_retired_in_doubt(sums),
@@ -181,7 +182,7 @@ def results_of(progress: IngestProgress, sums: CellTotals) -> dict[str, int]:
         "misplaced": sums.results["misplaced_results"],
         # Values are not compared yet, so `inconsistent` and `wrong_value` are absent, not 0.
         "undecodable": progress.undecodable("output"),
-        "tombstone": progress.tombstones,
+        "tombstone": progress.tombstones("output"),
     }
 
 
@@ -277,8 +278,15 @@ def absent_topic(topic: str, progress: IngestProgress) -> str:
     return f"topic {topic} does not exist{'' if was_read else ' yet'}"
 
 
-def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums: CellTotals) -> tuple[Doubt, ...]:
-    """Why the verdict is unknown (SEMANTICS 4.5); empty if nothing is in doubt."""
+def doubts_of(
+    config: Config,
+    progress: IngestProgress,
+    record: RunRecord,
+    sums: CellTotals,
+    positions: Positions | None = None,
+) -> tuple[Doubt, ...]:
+    """Why the verdict is unknown (SEMANTICS 4.5); empty if nothing is in doubt. ``positions``: those of undecodable
+    records."""
     doubts = [Doubt(absent_topic(topic, progress)) for topic in record.waiting_for]
     doubts += configuration_doubts(config, progress, sums, record.examples, waits=bool(record.waiting_for))
     sentences: list[str] = []
@@ -292,7 +300,9 @@ def doubts_of(config: Config, progress: IngestProgress, record: RunRecord, sums:
             where = sentence(record.unexamined, sides, side)
             sentences.append(
                 f"{read} could not be decoded, so it is not known which violations {would} would explain{wrote}{where}"
+                + hidden_examples(config, progress, positions, record.examples, side)
             )
+    sentences.extend(topics_without_keys(config, progress))
     sentences.extend(
         f"no event of {partition} was read yet, and events before its start offset may belong to "
         "any cell: every cell is out of scope until an event of this partition is read"

@@ -15,11 +15,11 @@ from typing import Any, Final
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from validator.codecs.one_record import Record, RecordDecoder, Undecodable
-from validator.config.model import Config, Input
+from validator.config.model import Config
 from validator.model.kafka_options import OptionsRefused, librdkafka_options
 from validator.model.kafka_refusals import ClientMessages, Refusal, refusal_of_kind
 from validator.stream.clients import for_librdkafka, made, why_refused
-from validator.stream.sources import id_type_of, sources_of
+from validator.stream.sources import readers_of, sources_of
 
 _POLL_SECONDS: Final = 0.1
 _FETCHED_BYTES_MAX: Final = 2**20
@@ -64,22 +64,19 @@ def _consumer(config: Config, client_messages: Mapping[str, Any]) -> Iterator[Co
 
 def why_undecodable(
     config: Config, topic: str, partition: int, offset: int, seconds: float
-) -> Iterator[Undecodable | None]:
-    """Why the record at a position of a pipeline's topic does not decode, as a single item.
+) -> Iterator[tuple[Undecodable, ...]]:
+    """Why the record at a position of a pipeline's topic does not decode: every field that does not fit, as one item.
 
-    The item is None if the record decodes, has expired, or is not received within ``seconds``.
+    The item is empty if the record decodes, has expired, or is not received within ``seconds``.
     """
     record = _record_at(config, topic, partition, offset, seconds)
-    decoded = decoder_of(config, topic).decode(record) if record is not None else None
-    yield decoded if isinstance(decoded, Undecodable) else None
+    yield decoder_of(config, topic).problems(record) if record is not None else ()
 
 
 def decoder_of(config: Config, topic: str) -> RecordDecoder:
     """The decoder for records of one of the pipeline's topics."""
-    entry = next(source.configured for source in sources_of(config) if source.topic == topic)
-    oracle = config.oracle
-    condition = oracle.condition if isinstance(entry, Input) else None
-    return RecordDecoder(entry, id_type_of(config), oracle.result_span_us, config.limits, oracle.rounding, condition)
+    [reader] = readers_of(config, [source for source in sources_of(config) if source.topic == topic])
+    return reader.decoder
 
 
 def _record_at(config: Config, topic: str, partition: int, offset: int, seconds: float) -> Record | None:

@@ -14,6 +14,7 @@ from validator.config.model import Config, Input, Late, Output
 from validator.model.frontier import PartitionId
 from validator.oracles.kinds import canary_oracle
 from validator.reconcile.facts import Side
+from validator.settings.topics import missing_key_of
 from validator.stream.clients import for_java, for_librdkafka
 from validator.stream.decode import Reader, event_reader, result_reader
 from validator.stream.kafka_reading import Reading
@@ -92,10 +93,12 @@ def _reader(source: Source, config: Config, id_type: str) -> Reader:
     slack = config.timing.max_disorder_us + config.timing.allowed_lateness_us
     oracle, spaces = config.oracle, config.oracle.spaces(config.inputs)
     entry = source.configured
+    missing_key = missing_key_of(entry, config.inputs)
     if isinstance(entry, Output):
-        return result_reader(entry, oracle, id_type, spaces, limits=config.limits)
+        return result_reader(entry, oracle, id_type, spaces, limits=config.limits, missing_key=missing_key)
     owner = entry.input if isinstance(entry, Late) else entry.topic
-    return event_reader(entry, oracle, slack, id_type, spaces.get(owner or ""), limits=config.limits)
+    space = spaces.get(owner or "")
+    return event_reader(entry, oracle, slack, id_type, space, limits=config.limits, missing_key=missing_key)
 
 
 def _reader_of_canary(entry: Input | Output | Late, config: Config, id_type: str) -> Reader:
