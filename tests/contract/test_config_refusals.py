@@ -15,6 +15,7 @@ from validator.config.model import Config
 from validator.config.reference import NOT_ALL, render
 from validator.oracles.kinds import built, refusals, unbuilt
 from validator.settings.errors import ConfigError
+from validator.stream.topic_settings import ids_that_repeat
 
 pytestmark = pytest.mark.contract
 
@@ -390,6 +391,25 @@ def test_a_bucket_is_a_multiple_of_the_unit_of_a_results_time(at: str, unit: str
     assert problems("oracle.bucket=0.5ms", fields, example="filter") == (
         f"c.yaml: oracle.bucket (from --set oracle.bucket): {said}{unit}.",
     )
+
+
+def test_offsets_are_no_ids_of_several_topics_or_partitions() -> None:
+    said = "each input has the same offsets, and all inputs share their ids; name a field that identifies the event."
+    fields = "fields: {id: $offset, key: page, event_time: at}"
+    assert problems(f"inputs=[{{topic: a, {fields}}}, {{topic: b, {fields}}}]") == (
+        f"c.yaml: inputs[0].fields.id (from --set inputs): {said}",
+    )
+    counts = {"click": 2}
+    one, many = (loads(EXAMPLES["clickstream"], ".", given, {}) for given in ([], ["inputs.0.fields.id=$offset"]))
+    assert list(ids_that_repeat(one, counts)) == []
+    assert list(ids_that_repeat(many, {"click": 1})) == []
+    [(topic, problem, fix)] = ids_that_repeat(many, counts)
+    assert (topic, problem) == ("click", "inputs[0].fields.id is $offset, and the 2 partitions of click repeat offsets")
+    assert fix.startswith("add $partition to inputs[0].fields.key")
+    keyed = "inputs.0.fields={id: $offset, key: [page, $partition], event_time: timestamp}"
+    answers = ["outputs.0.fields.key=[page, at]", "late.0.fields.key=[page, at]"]
+    placed = loads(EXAMPLES["clickstream"], ".", [keyed, *answers], {})
+    assert list(ids_that_repeat(placed, counts)) == []
 
 
 def test_a_join_does_not_collapse_repeats() -> None:

@@ -47,6 +47,7 @@ def clean() -> Snapshot:
     return Snapshot(
         pipeline="clickstream",
         guarantee=Guarantee.EXACTLY_ONCE,
+        cell_noun="window",
         taken_us=NOON_US,
         verdicts=dict.fromkeys(Guarantee, Verdict.PASS),
         verdicts_over={over: dict.fromkeys(Guarantee, Verdict.PASS) for over in ("1h", "24h")},
@@ -79,6 +80,7 @@ def clean() -> Snapshot:
             "out_of_scope": 0,
             "in_no_cell": 5,
             "undecodable": 0,
+            "tombstone": 0,
         },
         answers_accounted={"read": 50, "in_cells": 50, "undecodable": 0, "tombstone": 0},
         read_twice=ReadTwice(3, 1_200, 0),

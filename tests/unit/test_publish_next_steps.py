@@ -16,6 +16,7 @@ from tests.unit.publish_snapshots import NOON_US, SECOND, broken, clean, config,
 from validator.cli.main import main
 from validator.model.snapshot import FaultWindow, ViolationRecord
 from validator.publish import html, junit, text
+from validator.publish.findings import findings
 from validator.publish.next_steps import acknowledge_all_command, acknowledge_command, explain_command, extent
 from validator.publish.publisher import Publisher
 from validator.publish.report import build
@@ -73,6 +74,30 @@ def test_an_incomplete_extent_says_so() -> None:
     spread = newest(replace(clean(), violations_latest=(two[0], later)))
     assert extent(spread, 4) == ("2 windows that start from 2026-01-31 11:58:00 to 12:00:00 UTC, 2 keys, 2 cells")
     assert extent([], 4) is None
+
+
+def test_a_report_has_the_words_of_its_oracle_and_what_the_losses_have_in_common() -> None:
+    counts = {**broken().violations["confirmed"], "misplaced": 2}
+    shown = replace(broken(), cell_noun="bucket of time", violations={**broken().violations, "confirmed": counts})
+    said = " ".join(text.render(build(shown), newest(shown)).split())
+    assert "2 events were counted in a bucket of time or for a key" in said
+    assert "window that starts" not in said
+    shown = replace(shown, cell_noun="window")
+    assert "2 events were counted in a window or for a key" in text.render(build(shown))
+    hint = "The lost events are all the events of click-0 up to offset 9."
+    missing = next(it for it in findings(build(replace(shown, loss_hint=hint))) if it.violation == "missing")
+    assert missing.advice.startswith(f"{hint} Otherwise: Compare the engine's restarts")
+
+
+def test_input_before_the_first_record_is_in_the_summary() -> None:
+    of_input, of_output = clean().coverage
+    early = replace(clean(), coverage=(replace(of_input, first_offset=1_005), replace(of_output, first_offset=7)))
+    out_of_scope = {**early.contributions, "out_of_scope": 3}
+    early = replace(early, contributions=out_of_scope, results={"read": 50, "correct": 40})
+    said = " ".join(text.summary(build(early), []).split())
+    assert "Offsets that were expired or skipped at the start: 1,005 of click-0." in said
+    assert "3 contributions and 10 results are not judged" in said
+    assert "Not judged" not in text.summary(build(clean()), [])
 
 
 def test_the_report_of_a_state_has_the_start_and_commands_to_copy(

@@ -139,7 +139,7 @@ def test_a_fault_carries_its_measures_and_violations() -> None:
 
 def test_the_report_says_what_became_of_the_records_and_how_much_was_read_again() -> None:
     said = " ".join(render(build(clean())).split())
-    assert "985 settled + 10 open + 0 out of scope + 5 in no cell + 0 undecodable = 1,000 read." in said
+    assert "985 settled + 10 open + 0 out of scope + 5 in no cell + 0 undecodable + 0 tombstone = 1,000 read." in said
     assert "Answers: 50 in cells + 0 undecodable + 0 tombstone = 50 read." in said
     assert "Read again: 1,200 offsets in 3 ranges." in said
     found = replace(clean(), read_twice=ReadTwice(3, 1_200, 2))

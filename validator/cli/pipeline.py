@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -27,7 +28,7 @@ from validator.state.tables import StateTables
 from validator.stream import rereading
 from validator.stream.brokers import Brokers, BrokersRefuse, BrokersUnreachable, Topic
 from validator.stream.clients import for_librdkafka, made
-from validator.stream.topic_settings import warnings
+from validator.stream.topic_settings import ids_that_repeat, warnings
 
 TIMEOUT_SECONDS: Final = 8.0
 
@@ -150,6 +151,8 @@ def _kept(config: Config, brokers: Brokers, existing: Mapping[str, Topic]) -> It
         yield CheckResult("problem", "retention", f"{str(error).rstrip('.')}.")
         return
     found = [note(f"retention of {topic}", text) for topic, text in warnings(config, topics, settings)]
+    counts = Counter(place.topic for place in lookups)
+    found += [problem(f"ids of {topic}", text, fix) for topic, text, fix in ids_that_repeat(config, counts)]
     for place, lookup in sorted(lookups.items()):
         if lookup.log_start_offset > 0:
             text = f"the log of partition {place.partition} begins at offset {lookup.log_start_offset}"

@@ -531,7 +531,7 @@ class RecordDecoder:
         self._where = None if condition is None else self._field("where", condition)
         single = [self._time, self._end, self._id, self._counted, self._where]
         fields = [*self._key, *filter(None, single), *self._lists]
-        self.missing_key: str = missing_key or getattr(entry, "missing_key", "undecodable")
+        self.missing_key: str = missing_key or str(getattr(entry, "missing_key", "undecodable"))
         self._ignores_null: bool = self._is_output or getattr(entry, "ignores_tombstones", False)
         is_cumulative = getattr(entry, "emission", None) == "cumulative"
         # A record without a value cannot name a window.

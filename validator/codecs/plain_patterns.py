@@ -103,4 +103,5 @@ def _micros(fraction: Ints, digits: tuple[_Digits, ...], rounding: Rounding) -> 
     size = next((part.last - part.first for part in digits if part.unit == "fraction"), 6)
     finer = 10 ** max(0, size - 6)
     micros: Ints = -(-fraction // finer) if rounding == "up" else fraction // finer
-    return micros * 10 ** max(0, 6 - size)
+    micros *= 10 ** max(0, 6 - size)
+    return micros

@@ -157,6 +157,7 @@ class Snapshot:
 
     pipeline: str
     guarantee: Guarantee
+    cell_noun: str  # what a sentence calls the time of a cell
     taken_us: int
     verdicts: Mapping[Guarantee, Verdict]
     verdicts_over: Mapping[str, Mapping[Guarantee, Verdict]]
@@ -218,4 +219,5 @@ class Snapshot:
     answers_accounted: Mapping[str, int] = field(default_factory=dict)  # the same for all other records
     read_twice: ReadTwice = field(default_factory=ReadTwice)  # how much was read a second time
     coverage_differences: tuple[str, ...] = ()  # sums that do not hold, and second readings that differ
+    loss_hint: str | None = None  # what the lost events have in common, as a sentence
     processed_total: int | None = None  # largest number of processed contributions so far; None: not kept

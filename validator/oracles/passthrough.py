@@ -33,6 +33,7 @@ class Passthrough(Oracle):
     kind: Literal["passthrough", "map"]
     """A result for each event."""
 
+    cell_noun: ClassVar[str] = "bucket of time"
     noun: ClassVar[str] = "bucket from"
     bucket: PositiveDuration = BUCKET_US
     """Length of a bucket. Events are judged per key and per bucket of event time. The length must be a whole multiple

@@ -37,6 +37,7 @@ class RunningAggregate(Oracle):
     """A key without windows."""
 
     refuses: ClassVar[tuple[Combination, ...]] = (MIXED_EMISSIONS, DROP_WITHOUT_WINDOWS)
+    cell_noun: ClassVar[str] = "time"
     noun: ClassVar[str] = "running aggregate of its key"
     by_id: ClassVar[bool] = True
     accepts_cumulative: ClassVar[bool] = True

@@ -101,6 +101,8 @@ class Oracle(Frozen):
     ends_are_known: ClassVar[bool] = True
     """Whether the end of a cell follows from its start (see `ends_after_us`). Only then can settled cells leave
     memory."""
+    cell_noun: ClassVar[str] = "window"
+    """What a sentence calls the time of a cell."""
     noun: ClassVar[str] = "window from"
     """Noun for a cell in a sentence; the cell's start follows it."""
     by_id: ClassVar[bool] = False

@@ -38,6 +38,7 @@ class SessionWindow(Oracle):
     """The longest pause within a session. A session ends this long after its last event."""
 
     refuses: ClassVar[tuple[Combination, ...]] = (DROP_IN_SESSIONS,)
+    cell_noun: ClassVar[str] = "session"
     noun: ClassVar[str] = "session that holds"
     hidden_inputs_lose: ClassVar[bool] = True
     ends_are_known: ClassVar[bool] = False

@@ -17,15 +17,15 @@ from validator.publish.next_steps import (
     extent,
 )
 from validator.publish.report_types import Report
-from validator.publish.sentences import VIOLATION_SENTENCES, attribution, breaks
+from validator.publish.sentences import VIOLATION_SENTENCES, attribution, breaks, violation_sentence
 
 ADVICE: Final[dict[ViolationClass, str]] = {
     ViolationClass.MISSING: "Compare the engine's restarts with the time of the loss: committing offsets before "
     "writing results loses in-flight events.",
     ViolationClass.DUPLICATE: "Compare the engine's restarts with the time of the duplicates: after a restart, "
     "an engine repeats uncommitted work. Check that its sink is transactional or idempotent.",
-    ViolationClass.MISPLACED: "Compare the engine's window size, offset, time zone and key with `oracle` and "
-    "`inputs[].fields` of the configuration.",
+    ViolationClass.MISPLACED: "Compare the times and keys of the engine's results, and the size, offset and time zone "
+    "of its windows if it has any, with `oracle` and `inputs[].fields` of the configuration.",
     ViolationClass.UNKNOWN_ID: "Look for another producer on the output topic, a wrong id field in the configuration, "
     "or a `start` that skipped inputs.",
     ViolationClass.INCONSISTENT: "The result contradicts its own ids: check the state that the engine restored last.",
@@ -67,7 +67,7 @@ def findings(
     break the declared guarantee come first. ``state``: the folder that the commands name."""
     found = []
     violations = list(violations)
-    for violation, (one, several) in VIOLATION_SENTENCES.items():
+    for violation in VIOLATION_SENTENCES:
         count = report["violations"]["confirmed"].get(violation.value) or 0
         if not count:
             continue
@@ -78,15 +78,15 @@ def findings(
             Finding(
                 violation=violation.value,
                 count=count,
-                sentence=one if count == 1 else several,
+                sentence=violation_sentence(violation, count, report),
                 attributed=attribution(report["faults"], violation.value, count).strip(),
                 tolerated=not breaks(violation, report["guarantee"]),
                 # Absent if the violation was confirmed after its cell was retired (SEMANTICS 7.6).
                 since=report["violations"]["first_confirmed"].get(violation.value),
-                advice=_advice(violation, count, violations),
+                advice=_advice(violation, count, violations, report["violations"]["loss_hint"]),
                 # An undecodable result has no id: the `ids` of its violations are positions.
                 command=None if violation is ViolationClass.UNDECODABLE else explain_command(confirmed, state),
-                where=extent(records, count),
+                where=extent(records, count, report["cell_noun"]),
                 acknowledge=acknowledge_command(records, state),
                 acknowledge_all=whole,
                 acknowledge_reach=acknowledged_scope(whole) if whole else None,
@@ -95,15 +95,18 @@ def findings(
     return sorted(found, key=lambda finding: finding.tolerated)
 
 
-def _advice(violation: ViolationClass, count: int, violations: Iterable[ViolationRecord]) -> str:
+def _advice(violation: ViolationClass, count: int, violations: Iterable[ViolationRecord], loss_hint: str | None) -> str:
     """Return what to check first. If every id of the ``count`` missing contributions is known, and each is misplaced,
-    too, no event was lost: the engine and the configuration put it in different cells."""
+    too, no event was lost: the engine and the configuration put it in different cells. ``loss_hint``: what the lost
+    events have in common."""
     ids: dict[str, list[str]] = {ViolationClass.MISSING.value: [], ViolationClass.MISPLACED.value: []}
     for record in violations:
         if record.state == "confirmed" and record.violation_class in ids:
             ids[record.violation_class].extend(record.ids)
+    if violation is ViolationClass.MISSING and loss_hint is not None:
+        return f"{loss_hint} Otherwise: {ADVICE[violation]}"
     missing, misplaced = ids.values()
     if violation is not ViolationClass.MISSING or len(missing) < count or not set(missing) <= set(misplaced):
         return ADVICE[violation]
-    moved = "Each of these events is in a result for another window or key."
+    moved = "Each of these events is in a result for another time or key."
     return f"{ADVICE[ViolationClass.MISPLACED]} {moved} Otherwise: {ADVICE[violation]}"

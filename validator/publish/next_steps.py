@@ -46,8 +46,9 @@ def acknowledged_scope(command: str) -> str:
     return "of this class and fault" if " --fault" in command else "of this class, with or without a fault"
 
 
-def extent(records: Iterable[ViolationRecord], count: int) -> str | None:
+def extent(records: Iterable[ViolationRecord], count: int, noun: str = "window") -> str | None:
     """Return the windows and the number of keys of the confirmed ``records``, as a phrase; None if none has a window.
+    ``noun``: what the oracle calls them.
 
     ``count``: total number of violating contributions. If the bounded list lacks some of them, the phrase states that.
     """
@@ -56,15 +57,17 @@ def extent(records: Iterable[ViolationRecord], count: int) -> str | None:
     if not cells:
         return None
     starts, keys = sorted({start for start, _ in cells}), {key for _, key in cells}
+    first_word, _, more = noun.partition(" ")
+    several = f"{first_word}s {more}".rstrip()
     if HIDDEN in keys:
-        return f"{plural(len(starts), 'window')} from {clock(starts[0])} UTC on; keys are hidden"
+        return f"{plural(len(starts), noun, several)} from {clock(starts[0])} UTC on; keys are hidden"
     of = plural(len(keys), "key")
     if len(starts) == 1:
-        said = f"the window that starts at {clock(starts[0])} UTC, {of}"
+        said = f"the {noun} that starts at {clock(starts[0])} UTC, {of}"
     else:
         first, last = clock(starts[0]), clock(starts[-1])
         span = f"from {first} to {last.removeprefix(first[:11])} UTC"
-        said = f"{len(starts)} windows that start {span}, {of}, {plural(len(cells), 'cell')}"
+        said = f"{len(starts)} {several} that start {span}, {of}, {plural(len(cells), 'cell')}"
     covered = sum(record.count for record in confirmed)
     return said if covered >= count else f"{said}; this covers only the newest {plural(covered, 'contribution')}"
 

@@ -99,12 +99,14 @@ class FaultOfReport(TypedDict):
 
 
 class ViolationCounts(TypedDict):
-    """State -> class -> number. ``first_confirmed``: class -> start of the current period with confirmed violations."""
+    """State -> class -> number. ``first_confirmed``: class -> start of the current period with confirmed violations.
+    ``loss_hint``: what the lost events have in common, as a sentence."""
 
     confirmed: dict[str, int]
     retracted: dict[str, int]
     suspected: dict[str, int]
     first_confirmed: dict[str, str | None]
+    loss_hint: str | None
 
 
 class SettledRange(TypedDict):
@@ -198,6 +200,7 @@ class Report(TypedDict):
     pipeline: str
     time: str | None
     guarantee: str
+    cell_noun: str
     outcome: str
     verdicts: dict[str, str]
     verdicts_over: dict[str, dict[str, str | None]]

@@ -22,8 +22,8 @@ VIOLATION_SENTENCES: Final[dict[ViolationClass, tuple[str, str]]] = {
         "duplicates: events were counted more than once",
     ),
     ViolationClass.MISPLACED: (
-        "event was counted in a window or for a key to which it does not belong",
-        "events were counted in a window or for a key to which they do not belong",
+        "event was counted in a CELL or for a key to which it does not belong",
+        "events were counted in a CELL or for a key to which they do not belong",
     ),
     ViolationClass.UNKNOWN_ID: (
         "id in a result belongs to no input event",
@@ -39,10 +39,11 @@ VIOLATION_SENTENCES: Final[dict[ViolationClass, tuple[str, str]]] = {
         "results have the correct events and a wrong value",
     ),
 }
-"""Class -> sentence for one contribution or result, and for several."""
+"""Class -> sentence for one contribution or result, and for several. CELL stands for the oracle's noun."""
 
 PHASES_SHOWN: Final = 20
 _CONCURRENT_SHOWN: Final = 3
+_HIDDEN_SHOWN: Final = 3
 _RAISED_MIN: Final = 1.1
 """A steady output reaches ratios up to this by chance."""
 
@@ -82,6 +83,11 @@ def headline(report: Report) -> str:
     return f"Pipeline {report['pipeline']} {said[report['outcome']]}."
 
 
+def violation_sentence(violation: ViolationClass, count: int, report: Report) -> str:
+    """Return the sentence that follows the number ``count`` of violations of a class."""
+    return VIOLATION_SENTENCES[violation][count != 1].replace("CELL", report["cell_noun"])
+
+
 def breaks(violation: ViolationClass, guarantee: str) -> bool:
     """Return whether ``violation`` breaks ``guarantee`` (SEMANTICS section 4)."""
     return violation in VIOLATES[Guarantee(guarantee)]
@@ -90,14 +96,14 @@ def breaks(violation: ViolationClass, guarantee: str) -> bool:
 def what_broke(report: Report) -> list[str]:
     """Return a sentence for each class with a confirmed violation; classes that break the declared guarantee first."""
     lines: list[tuple[bool, str]] = []
-    for violation, (one, several) in VIOLATION_SENTENCES.items():
+    for violation in VIOLATION_SENTENCES:
         count = report["violations"]["confirmed"].get(violation.value) or 0
         if not count:
             continue
         breaking = breaks(violation, report["guarantee"])
         tolerated = "" if breaking else " The declared guarantee tolerates this class."
         after = attribution(report["faults"], violation.value, count)
-        lines.append((not breaking, f"{plural(count, one, several)}.{after}{tolerated}"))
+        lines.append((not breaking, f"{count:,} {violation_sentence(violation, count, report)}.{after}{tolerated}"))
     return [line for _, line in sorted(lines, key=lambda entry: entry[0])]
 
 
@@ -149,6 +155,26 @@ def outstanding(report: Report) -> list[str]:
             f"Of these, {plural(before, 'event')} {'was' if before == 1 else 'were'} confirmed as missing before."
         )
     return lines
+
+
+def not_judged(report: Report) -> list[str]:
+    """Return a sentence on the inputs before the first record that was read, and on what is therefore not judged."""
+    hidden = [one for one in report["coverage"]["partitions"] if one["role"] == "input" and one["first_offset"] > 0]
+    if not hidden:
+        return []
+    before = ", ".join(
+        f"{one['first_offset']:,} of {one['topic']}-{one['partition']}" for one in hidden[:_HIDDEN_SHOWN]
+    )
+    more = sum(one["first_offset"] for one in hidden[_HIDDEN_SHOWN:])
+    events = report["contributions"].get("out_of_scope") or 0
+    results = report["results"]
+    left = (results["read"] or 0) - sum(count or 0 for name, count in results.items() if name != "read")
+    others = f" and {more:,} of others" if more else ""
+    why = "because their cells may have events among these"
+    return [
+        f"Offsets that were expired or skipped at the start: {before}{others}.",
+        f"{plural(events, 'contribution')} and {plural(left, 'result')} are not judged, {why}.",
+    ]
 
 
 def fault_sentences(faults: Sequence[FaultOfReport]) -> list[str]:

@@ -22,6 +22,7 @@ from validator.publish.sentences import (
     clock,
     fault_sentences,
     headline,
+    not_judged,
     number,
     outstanding,
     phase_sentences,
@@ -48,6 +49,7 @@ def render(report: Report, violations: Sequence[ViolationRecord] = (), state: st
     lines += _section(EFFECTIVE_TITLE, effective_lines(report))
     lines += _section(SETTINGS_TITLE, [f"{name:<22}{value}" for name, value in effective_settings(report)])
     lines += _section("Outstanding", outstanding(report))
+    lines += _section("Not judged", not_judged(report))
     lines += _section("Settled undecodable records", settled_positions(report))
     lines += _section("Faults", fault_sentences(report["faults"]))
     lines += _section("Phases", phase_sentences(report))
@@ -75,6 +77,7 @@ def summary(report: Report, violations: Sequence[ViolationRecord], state: str = 
     the command that prints the rest."""
     lines = _summary(report, violations, state)
     lines += _section("Outstanding", outstanding(report))
+    lines += _section("Not judged", not_judged(report))
     return _joined([*lines, "", "The whole report:", f"  streamproof report {shell_word(state)}"])
 
 

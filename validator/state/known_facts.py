@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -38,6 +38,11 @@ class KnownFacts:
     def in_memory_from(self) -> int:
         """The first batch from which on all facts are in memory."""
         return self._from_batch
+
+    @property
+    def all_in_memory(self) -> Sequence[pa.Table]:
+        """All facts of the state, as tables of `COMPARED_COLUMNS`; empty if some are not in memory."""
+        return tuple(self._held) if self._from_batch <= 0 else ()
 
     def add(self, facts: pa.Table) -> None:
         """Add the facts of a batch, whose append has begun. If there is no room, the oldest facts leave memory."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -57,6 +58,7 @@ from validator.stream.failures import (
     why_state_lost,
 )
 from validator.stream.faults_topic import FaultsTopicReader
+from validator.stream.loss_hints import loss_hint
 from validator.stream.measuring import LedgerWriter, catch_up, read_ledger
 from validator.stream.outage import BrokersWatch, OutageNote, is_outage
 from validator.stream.oversized_records import Isolation, is_exhausted
@@ -68,10 +70,12 @@ from validator.stream.saved_cells import SavedCells, Saver, saved_cells
 from validator.stream.second_reading import SecondReadings
 from validator.stream.sources import Source, planning_frame, reading_of, sources_of
 from validator.stream.start_offsets import faults_topic, initial_progress, new_generation, shares, with_faults_topic
-from validator.stream.topic_settings import warnings
+from validator.stream.topic_settings import ids_that_repeat, warnings
 from validator.stream.workers import Workers
 
 _TROUBLES_MAX: Final = 5
+_HINT_SECONDS: Final = 60.0
+"""Least time between two looks at what lost events have in common."""
 _LOOK_SECONDS: Final = 0.5
 """Interval of the looks for blindness."""
 _PROMPT_US: Final = 1_000_000
@@ -129,6 +133,10 @@ class Generations:
         self._sizes = TableSizes(self._state)
         self._runner: BatchRunner | None = None
         self._shown: Snapshot | None = None
+        self._known: KnownFacts | None = None
+        self._hint: str | None = None
+        self._hint_of: tuple[int, tuple[tuple[str, int], ...]] = 0, ()
+        self._hinted_at = -_HINT_SECONDS
         self._seen_at = time.monotonic()
         self._show_lock = threading.Lock()
         self._published: Snapshot | None = None
@@ -270,7 +278,7 @@ class Generations:
     def _recovered(self) -> tuple[Recovered, Judging]:
         """The state of the tables, and the judging that continues it."""
         recovered = recover(self._tables, self._time_rules, self._config.oracle, self._saved_cells())
-        known = KnownFacts(self._tables, first_batch=recovered.progress.batch + 1)
+        self._known = known = KnownFacts(self._tables, first_batch=recovered.progress.batch + 1)
         return recovered, recovered.judging(known, self._rules)
 
     def _saved_cells(self) -> SavedCells | None:
@@ -295,6 +303,9 @@ class Generations:
         self, progress: IngestProgress, sources: list[Source], topics: dict[str, Topic], lookup_us: int
     ) -> tuple[IngestProgress, dict[PartitionId, Lookup]]:
         found, lookups = initial_progress(progress, self._config, self._brokers, sources, topics, lookup_us)
+        counts = Counter(partition.topic for partition in lookups)
+        for _, problem, fix in ids_that_repeat(self._config, counts):
+            raise CannotVerify(f"{problem}: {fix}")
         settings = self._brokers.settings(topics)
         for warning in warnings(self._config, topics, settings):
             if warning not in self._warned:
@@ -523,8 +534,22 @@ class Generations:
         self._write_counters(runner.progress, sums)
         self._ledger_writer.write(runner.record, runner.progress.lookup_us)
         snapshot = snapshot_of(self._config, runner.progress, sums, runner.record, runner.positions)
+        snapshot = replace(snapshot, loss_hint=self._loss_hint(snapshot))
         canary = self._canary.measures() if self._canary is not None else None
         self._show(replace(snapshot, canary=canary))
+
+    def _loss_hint(self, snapshot: Snapshot) -> str | None:
+        """Return what the lost events have in common; while results arrive, it is looked for once a minute."""
+        lost = [
+            one for one in snapshot.violations_latest if one.violation_class == "missing" and one.state == "confirmed"
+        ]
+        wanted = snapshot.violations["confirmed"]["missing"], tuple((one.id, one.count) for one in lost)
+        pauses = not self._once and time.monotonic() - self._hinted_at < _HINT_SECONDS
+        if wanted == self._hint_of or self._known is None or pauses:
+            return self._hint if wanted == self._hint_of else None
+        self._hint_of, self._hinted_at = wanted, time.monotonic()
+        self._hint = loss_hint(self._known.all_in_memory, lost, wanted[0]) if lost else None
+        return self._hint
 
     def _write_counters(self, progress: IngestProgress, sums: CellTotals) -> None:
         """Write the counters for the next start, before any of them is published."""

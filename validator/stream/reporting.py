@@ -72,6 +72,7 @@ def snapshot_of(
     return Snapshot(
         pipeline=config.pipeline,
         guarantee=config.guarantee,
+        cell_noun=config.oracle.cell_noun,
         taken_us=progress.lookup_us,
         verdicts=grade(confirmed, [*doubts, *retired]),
         verdicts_over=_over(progress, record, [*doubts, *unrecorded], confirmed),

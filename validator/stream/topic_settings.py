@@ -49,6 +49,23 @@ def warnings(config: Config, topics: Iterable[str], settings: Mapping[str, Topic
         yield from ((topic, sentence) for sentence in sentences)
 
 
+def ids_that_repeat(config: Config, partitions: Mapping[str, int]) -> Iterator[tuple[str, str, str]]:
+    """(topic, problem, fix) for each input whose ids are offsets, which its partitions repeat.
+
+    ``partitions``: existing topic -> number of its partitions.
+    """
+    for i, entry in enumerate(config.inputs):
+        keys = {path.path for path in entry.fields.key}
+        if entry.fields.id.path == "$offset" and partitions.get(entry.topic, 1) > 1 and "$partition" not in keys:
+            fix = (
+                f"add $partition to inputs[{i}].fields.key, and to the keys of outputs a field into which the pipeline "
+                "copies it, or name a field that identifies the event"
+            )
+            count = partitions[entry.topic]
+            problem = f"inputs[{i}].fields.id is $offset, and the {count} partitions of {entry.topic} repeat offsets"
+            yield entry.topic, problem, fix
+
+
 _UNREADABLE: Final = (
     "its settings cannot be read (grant DescribeConfigs on the topic): it may be compacted, so "
     "offsets without a visible record make the verdict unknown"
