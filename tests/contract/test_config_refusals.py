@@ -460,6 +460,16 @@ OF_A_RUNNING_AGGREGATE = {
 }
 
 
+def test_an_absent_key_that_the_oracle_cannot_judge_is_refused() -> None:
+    said = "this meaning of an absent key is not supported yet for this oracle; use undecodable"
+    place = "c.yaml: inputs[0].missing_key (from --set inputs.0.missing_key):"
+    assert problems(*RUNNING, "inputs.0.missing_key=skip") == (f"{place} {said} or owed.",)
+    loads(EXAMPLES["clickstream"], "/etc", [*RUNNING, "inputs.0.missing_key=owed"], {})
+    for kind in ("skip", "owed"):
+        assert problems(f"inputs.0.missing_key={kind}", example="join") == (f"{place} {said}.",)
+        loads(EXAMPLES["clickstream"], "/etc", [f"inputs.0.missing_key={kind}"], {})
+
+
 @pytest.mark.parametrize("assignment", OF_A_RUNNING_AGGREGATE)
 def test_settings_that_a_running_aggregate_cannot_have_are_refused(assignment: str) -> None:
     assert problems(*RUNNING, assignment) == (f"c.yaml: {OF_A_RUNNING_AGGREGATE[assignment]}",)

@@ -73,7 +73,7 @@ def test_an_id_that_no_event_has_and_an_event_that_owes_nothing_are_named(run: F
     run.feed([Fed("click", (2,), owed=False), Fed("output", (1,))])
     assert "  no input event with this id was read" in story(run.state, "1", capsys)
     assert story(run.state, "2", capsys)[1].endswith(
-        "; the condition of the oracle does not hold for this event, so no result is expected"
+        "; the condition of the oracle does not hold for this event, or it has no key: no result is expected"
     )
 
 

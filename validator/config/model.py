@@ -27,7 +27,7 @@ from validator.model.classes import Guarantee
 from validator.model.kafka_options import FILE_OPTIONS, OptionsRefused, librdkafka_options
 from validator.model.wording import plural
 from validator.oracles.seam import Declared, Reads
-from validator.settings.built import MIXED_DUPLICATES, Built
+from validator.settings.built import ABSENT_KEYS, MIXED_DUPLICATES, Built
 from validator.settings.durations import Duration, PositiveDuration, format_duration
 from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.fields import FieldPath, Frozen, IdsPath, WithDurations
@@ -403,6 +403,13 @@ class Config(Frozen):
         declared = Declared(self.inputs, self.outputs, set_aside, self.timing.late_policy == "drop")
         self.oracle.check(declared)
         self.oracle.reading(Reads.of_topics(self.inputs, self.outputs))
+        for i, entry in enumerate(self.inputs):
+            joins, skips = self.oracle.asks_lateness, entry.missing_key == "skip"
+            if entry.missing_key != "undecodable" and (
+                joins or (skips and (self.oracle.by_id or not self.oracle.ends_are_known))
+            ):
+                fix = f"use undecodable{'' if joins else ' or owed'}"
+                raise broken_rule_at(f"inputs[{i}].missing_key", ABSENT_KEYS.problem, fix)
         if self.state.retention_us <= self.timing.missing_after_us:
             problem = f"{format_duration(self.state.retention_us)} is not above timing.missing_after"
             raise broken_rule_at("state.retention", problem, "raise it, since a verdict needs the facts for that long")

@@ -260,7 +260,7 @@ def _listed(ids: Iterable[str]) -> str:
 
 def _sentence(row: _Row) -> str:
     owing = (
-        "; the condition of the oracle does not hold for this event, so no result is expected"
+        "; the condition of the oracle does not hold for this event, or it has no key: no result is expected"
         if row["status"] == UNOWED
         else ""
     )

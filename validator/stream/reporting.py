@@ -343,7 +343,8 @@ def doubts_of(
         them_in = "it in its partition" if sums.doubtful == 1 else "them in their partitions"
         sentences.append(
             f"{plural(sums.doubtful, 'contribution')} without an answer may have been dropped correctly as late: "
-            f"a record before {them_in} (unreadable, or beyond timing.max_ahead) may have moved the engine's watermark"
+            f"a record before {them_in} (unreadable, ignored, or beyond timing.max_ahead) may have moved the engine's "
+            "watermark"
         )
     if sums.cells_settled == 0:
         clause = _settling_clause(record, sums) or ("" if record.has_ended else _watermark_clause(config, progress))
