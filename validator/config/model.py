@@ -395,7 +395,7 @@ class Config(Frozen):
                     raise broken_rule_at(f"outputs[{i}].fields.ids", problem, f"use one of {', '.join(sorted(inputs))}")
         if len(self.inputs) > 1 and not self.oracle.spaces(self.inputs):
             for i, entry in enumerate(self.inputs):
-                if entry.fields.id.path == "$offset":
+                if entry.fields.id is not None and entry.fields.id.path == "$offset":
                     problem = "each input has the same offsets, and all inputs share their ids"
                     raise broken_rule_at(f"inputs[{i}].fields.id", problem, "name a field that identifies the event")
         set_aside = [(f"late[{i}]", item) for i, item in enumerate(self.late)]

@@ -55,8 +55,9 @@ def ids_that_repeat(config: Config, partitions: Mapping[str, int]) -> Iterator[t
     ``partitions``: existing topic -> number of its partitions.
     """
     for i, entry in enumerate(config.inputs):
-        keys = {path.path for path in entry.fields.key}
-        if entry.fields.id.path == "$offset" and partitions.get(entry.topic, 1) > 1 and "$partition" not in keys:
+        at = entry.fields
+        is_offset = at.id is not None and at.id.path == "$offset" and "$partition" not in [path.path for path in at.key]
+        if is_offset and partitions.get(entry.topic, 1) > 1:
             fix = (
                 f"add $partition to inputs[{i}].fields.key, and to the keys of outputs a field into which the pipeline "
                 "copies it, or name a field that identifies the event"
