@@ -6,9 +6,9 @@ import re
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from validator.codecs.times import Rounding, days_of, micros_of, offset_of
+from validator.model.zones import zone as zone_of
 from validator.settings.time_patterns import MONTHS, TimePattern, parts
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - a local time
@@ -53,6 +53,9 @@ def _month(name: str) -> int:
     return next(number for number, month in enumerate(MONTHS, 1) if month.startswith(name))
 
 
+_zone = cache(zone_of)
+
+
 @lru_cache(maxsize=65_536)
 def offset_at(zone: str, local: int) -> int:
     """Return the offset of a local time, both in seconds. As in Java, of a time that occurs twice the first counts, and
@@ -60,10 +63,10 @@ def offset_at(zone: str, local: int) -> int:
     if zone == "UTC":
         return 0
     try:
-        at = (_EPOCH + timedelta(seconds=local)).replace(tzinfo=ZoneInfo(zone))
+        at = (_EPOCH + timedelta(seconds=local)).replace(tzinfo=_zone(zone))
     except OverflowError:
         # The year 0.
-        at = datetime.min.replace(tzinfo=ZoneInfo(zone))
+        at = datetime.min.replace(tzinfo=_zone(zone))
     offset = at.utcoffset()
     assert offset is not None, "a zone has an offset at every time"
     return round(offset.total_seconds())
