@@ -63,6 +63,28 @@ def test_a_wrong_field_is_named_and_confirms_no_violation(pipeline: Pipeline, wr
     assert pipeline.once(rejected, state="right").report["outcome"] == "pass"
 
 
+UPDATES = "updates"
+MISFITS = {
+    "oracle.size=5s": "oracle.size is 5s, but 10s fits",
+    UPDATES: "each result contains the one before it",
+    "oracle.size=20s": "oracle.size is 20s, but 10s fits",
+}
+
+
+@pytest.mark.parametrize("wrong", first_of(MISFITS))
+def test_a_wrong_parameter_is_named_and_accuses_no_engine(pipeline: Pipeline, wrong: str) -> None:
+    """The engine answers windows of 10 s; its results may be updates."""
+    pipeline.create()
+    pipeline.clicks(*(click(number, number / 4) for number in range(400)))
+    windows = [list(range(40 * window, 40 * window + 40)) for window in range(10)]
+    sizes = range(10, 41, 10) if wrong == UPDATES else [40]
+    pipeline.answers(*(answer(ids[:size], window) for window, ids in enumerate(windows) for size in sizes))
+    run = pipeline.once(*([] if wrong == UPDATES else [wrong]))
+    assert not any(run.report["violations"]["confirmed"].values()), run.report["violations"]
+    assert run.status == 3
+    assert any(MISFITS[wrong] in reason for reason in run.report["reasons"])
+
+
 @pytest.mark.full
 def test_a_state_continues_with_corrected_fields(pipeline: Pipeline) -> None:
     """Topics that never decoded are read again. The fields of a topic that did decode cannot change."""

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from validator.cli.check_result import CheckResult, note, ok, problem
+from validator.cli.comparison import compare
 from validator.codecs.one_record import Event, Result, Undecodable
 from validator.config.model import Config
 from validator.model.kafka_options import OptionsRefused
@@ -43,6 +44,7 @@ class SampledRecord:
     ``undecodable``: why it does not decode: every field that does not fit. ``content``: its content in words.
     ``instant_us``: its time, in microseconds. They are empty or None for a tombstone, and for a record of a topic that
     is not judged. ``has_no_id``: whether it is a result with an empty list of ids.
+    ``decoded``: the event or result. ``time_us``: its broker time.
     """
 
     topic: str
@@ -52,14 +54,18 @@ class SampledRecord:
     content: str | None = None
     instant_us: int | None = None
     has_no_id: bool = False
+    decoded: Event | Result | None = None
+    time_us: int = 0
 
 
 @dataclass
 class _Topic:
-    """The records read of a topic. ``left``: partition -> next offset. ``ends``: partition -> end of the reading."""
+    """The records read of a topic. ``left``: partition -> next offset. ``ends``: partition -> end of the reading.
+    ``is_whole``: every record of the topic is read."""
 
     left: dict[int, int]
     ends: dict[int, int]
+    is_whole: bool = False
     count: int = 0
     bad: list[SampledRecord] = field(default_factory=list)
     good: list[SampledRecord] = field(default_factory=list)
@@ -89,7 +95,7 @@ def check(config: Config, partitions: Mapping[str, Sequence[int]]) -> Iterator[C
             for item in bounded(SECONDS_MAX * (len(left) + 1), _read, config, left):
                 if isinstance(item, TopicStarted):
                     under_way = item.topic
-                    topics[under_way] = _Topic(item.starts, item.ends)
+                    topics[under_way] = _Topic(item.starts, item.ends, item.is_whole)
                 elif isinstance(item, SampledRecord):
                     topics[item.topic].add(item)
                 elif item.refusal is not None:
@@ -112,6 +118,14 @@ def check(config: Config, partitions: Mapping[str, Sequence[int]]) -> Iterator[C
         if source.topic in topics:
             place = next(place for place, topic in config.topics_by_place() if topic == source.topic)
             yield from _topic_findings(config, place.removesuffix(".topic"), source.topic, topics[source.topic])
+    compared = [entry.topic for entry in (*config.inputs, *config.outputs)]
+    records = (
+        (it.topic, it.partition, it.offset, it.time_us, it.decoded)
+        for name in compared
+        for it in (topics[name].good if name in topics else ())
+        if it.decoded is not None
+    )
+    yield from compare(config, records, whole={name: topics[name].is_whole for name in topics})
 
 
 def _read(
@@ -134,7 +148,14 @@ def _read(
             elif isinstance(decoded, (Event, Result)):
                 instant = decoded.event_time_us if isinstance(decoded, Event) else decoded.window_start_us
                 no_id = isinstance(decoded, Result) and decoded.stated_count is None and not any(decoded.ids)
-                sampled = replace(sampled, content=_understood(config, decoded), instant_us=instant, has_no_id=no_id)
+                sampled = replace(
+                    sampled,
+                    content=_understood(config, decoded),
+                    instant_us=instant,
+                    has_no_id=no_id,
+                    decoded=decoded,
+                    time_us=record.timestamp_us,
+                )
             yield sampled
     except OptionsRefused as error:
         yield TopicAnswered("", Refusal("", f"kafka.options: {error.problem}", error.fix))

@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 
 from validator.core.cell_states import CellStates, changes_all_verdicts, totals_of, with_earliest_due
 from validator.core.evicted import EVICTED_AT_ONCE, EvictedCells
+from validator.core.fit import Fit, fit_of
+from validator.core.fit_sample import FitSample
 from validator.core.suspicion import Suspicion
 from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, nullable
@@ -212,6 +214,7 @@ class Judging:
     - ``watermark_steps``: (watermark, instant at which it was reached), rising.
     - ``run_ends``: (instant, assumption) of the ends of runs that found the pipeline at rest.
     - ``horizon_us``: cells that begin before it are out of scope.
+    - ``sample``: a sample of the events and of the results that name them.
     """
 
     known: Facts
@@ -235,10 +238,14 @@ class Judging:
     _unknown: UnknownIds = field(default_factory=UnknownIds)
     evict_at: int | None = EVICTED_AT_ONCE
     evicted: EvictedCells = field(default_factory=EvictedCells)
+    sample: FitSample = field(default=None)  # type: ignore[assignment]
+    _fit: tuple[object, Fit | None] = (None, None)
 
     def __post_init__(self) -> None:
         if cast("Cells | None", self.cells) is None:
             self.cells = new_cells(self.rules.oracle)
+        if cast("FitSample | None", self.sample) is None:
+            self.sample = FitSample.of(self.rules.oracle)
 
     def step(
         self,
@@ -290,6 +297,7 @@ class Judging:
             if not self.evicted.is_empty:
                 self.reload_evicted(facts, clock, offsets, before_batch=int(ints(facts["batch"]).max(initial=0)))
             self.known.add(facts)
+            self.sample.absorb(facts)
             # SEMANTICS 2.7: cells with an unknown id that an input has now are compared again.
             touched = [cells.absorb(facts), self._unknown.read(facts)]
             cells.put("x_version", touched[1], STALE)
@@ -316,12 +324,22 @@ class Judging:
             # SEMANTICS 2.16: a result can change the counts of other cells of its key.
             due[:] = True
         sums = self._judge(np.flatnonzero(due), clock, offsets).with_retired(self.retired.plus(self.evicted.sums))
+        sums = replace(sums, fit=self._fit_now(sums))
         # SEMANTICS 2.20, 4.24: both depend on the totals after this batch alone.
         suspected, withdrawn = suspects(sums), withdraws(sums)
         if (suspected, withdrawn) != (self.suspected, self.withdrawn):
             self._review(~due)
         self.suspected, self.withdrawn, self.sums = suspected, withdrawn, sums
         return sums
+
+    def _fit_now(self, sums: CellTotals) -> Fit | None:
+        """Return what the sample shows, if there are violations that a wrong configuration may explain."""
+        if not any(sums.counts[name] for name in VIOLATIONS):
+            return None
+        seen = self.sample.version, tuple(sums.results.items())
+        if self._fit[0] != seen:
+            self._fit = seen, fit_of(self.sample, self.rules.oracle, sums.results)
+        return self._fit[1]
 
     def _judge(self, rows: Ints, clock: Clock, offsets: Mapping[TopicPartition, PartitionOffsets]) -> CellTotals:
         """Judge some cells, and compare those whose ids are needed. Returns the totals over all cells in memory."""

@@ -119,7 +119,7 @@ class Suspicion:
             sums.outputs,
             has_no_ids=bool(outputs_without_ids(progress, sums)),
         )
-        found = by_configuration | by_set_aside
+        found = by_configuration | by_set_aside | by_fit(sums)
         # SEMANTICS 4.24: a class that nothing may explain stays confirmed. Each retracted class is also suspected in
         # the same batch, so it is not confirmed again at once.
         return found & self.suspected(progress, sums) if found else found
@@ -152,7 +152,7 @@ class Suspicion:
         return self.by_hidden_records(progress, sums, misnamed=sum(set_aside_in_doubt(sums.set_aside).values()))
 
     def _by_configuration(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
-        return configuration_doubt.suspected(
+        return by_fit(sums) | configuration_doubt.suspected(
             progress,
             sums.counts,
             sums.matched,
@@ -162,6 +162,15 @@ class Suspicion:
             outputs=sums.outputs,
             has_no_ids=bool(outputs_without_ids(progress, sums)),
         )
+
+
+def by_fit(sums: CellTotals) -> frozenset[str]:
+    """Return the violation classes that a systematic mismatch, or another emission, may explain."""
+    if sums.fit is None:
+        return frozenset()
+    # SEMANTICS 4.28, 4.29: a wrong parameter of the oracle explains every contribution, another emission only repeats.
+    found = frozenset(VIOLATIONS) if sums.fit.mismatch is not None else frozenset()
+    return found | {ViolationClass.DUPLICATE.value} if sums.fit.growth is not None else found
 
 
 def outputs_without_ids(progress: IngestProgress, sums: CellTotals) -> frozenset[str]:

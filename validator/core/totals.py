@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from validator.core.fit import Fit
 from validator.model.configuration_doubt import TopicCounts
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS
 
@@ -39,6 +40,7 @@ class CellTotals:
       (`validator.stream.retention`).
     - ``events``: settled, open, out_of_scope -> input records that cells count. ``answers``: output, late and rejected
       records that they count (`validator.model.coverage`).
+    - ``fit``: what the sample of events shows while there are violations; None for the totals of some cells.
     - ``inputs``: counts by input topic; empty for a single input. ``outputs``: counts by output topic; empty for a
       single output. ``set_aside``: counts by side (late, rejected).
     """
@@ -82,6 +84,7 @@ class CellTotals:
     inputs: dict[str, TopicCounts] = field(default_factory=dict)
     outputs: dict[str, TopicCounts] = field(default_factory=dict)
     set_aside: dict[str, TopicCounts] = field(default_factory=dict)
+    fit: Fit | None = None
 
     def plus(self, other: CellTotals) -> CellTotals:
         """Return the sum of both. Some numbers stay as in ``self``: ``changed``, ``cells_estimated``, ``held_long``,
@@ -169,7 +172,7 @@ class CellTotals:
 
     def to_json(self) -> dict[str, object]:
         """Return plain values for a mark in the facts table."""
-        return asdict(self)
+        return asdict(replace(self, fit=None))
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> CellTotals:

@@ -208,6 +208,7 @@ class Snapshot:
     fault_violations: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # fault id -> class -> confirmed
     first_confirmed_us: Mapping[str, int] = field(default_factory=dict)  # class -> instant since which any is confirmed
     batch_durations: Histogram | None = None  # of all batches, earlier runs included; None: metrics count this run
+    examples: Mapping[str, str] = field(default_factory=dict)  # class -> an example of its violations, as a clause
     canary: CanaryMeasures | None = None  # None: not configured
     results_total: Mapping[str, int] = field(default_factory=dict)  # class -> largest count so far
     settled_positions: tuple[SettledPositions, ...] = ()  # undecodable records that hide nothing

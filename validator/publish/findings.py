@@ -83,7 +83,8 @@ def findings(
                 tolerated=not breaks(violation, report["guarantee"]),
                 # Absent if the violation was confirmed after its cell was retired (SEMANTICS 7.6).
                 since=report["violations"]["first_confirmed"].get(violation.value),
-                advice=_advice(violation, count, violations, report["violations"]["loss_hint"]),
+                advice=_advice(violation, count, violations, report["violations"]["loss_hint"])
+                + _example(report, violation),
                 # An undecodable result has no id: the `ids` of its violations are positions.
                 command=None if violation is ViolationClass.UNDECODABLE else explain_command(confirmed, state),
                 where=extent(records, count, report["cell_noun"]),
@@ -93,6 +94,11 @@ def findings(
             )
         )
     return sorted(found, key=lambda finding: finding.tolerated)
+
+
+def _example(report: Report, violation: ViolationClass) -> str:
+    example = report["violations"]["examples"].get(violation.value)
+    return f" For example, {example}." if example else ""
 
 
 def _advice(violation: ViolationClass, count: int, violations: Iterable[ViolationRecord], loss_hint: str | None) -> str:

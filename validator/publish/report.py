@@ -80,6 +80,7 @@ def build(snapshot: Snapshot, effective: EffectiveGuarantee | None = None) -> Re
             "confirmed": _by_class(snapshot, "confirmed"),
             "retracted": _by_class(snapshot, "retracted"),
             "suspected": _by_class(snapshot, "suspected"),
+            "examples": dict(snapshot.examples),
             "first_confirmed": {name: rfc3339(instant) for name, instant in snapshot.first_confirmed_us.items()},
             "loss_hint": snapshot.loss_hint,
         },

@@ -100,13 +100,15 @@ class FaultOfReport(TypedDict):
 
 class ViolationCounts(TypedDict):
     """State -> class -> number. ``first_confirmed``: class -> start of the current period with confirmed violations.
-    ``loss_hint``: what the lost events have in common, as a sentence."""
+    ``loss_hint``: what the lost events have in common, as a sentence. ``examples``: class -> what was expected beside
+    what a result names, as a clause."""
 
     confirmed: dict[str, int]
     retracted: dict[str, int]
     suspected: dict[str, int]
     first_confirmed: dict[str, str | None]
     loss_hint: str | None
+    examples: dict[str, str]
 
 
 class SettledRange(TypedDict):

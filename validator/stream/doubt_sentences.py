@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from validator.codecs.one_record import Undecodable
 from validator.config.model import Config
+from validator.core.fit import Fit, Growth, Mismatch
 from validator.core.suspicion import outputs_without_ids
 from validator.core.totals import CellTotals
 from validator.model.classes import VIOLATES, Guarantee, ViolationClass
@@ -28,7 +30,9 @@ from validator.model.grading import Doubt
 from validator.model.progress import IngestProgress
 from validator.model.wording import plural
 from validator.reconcile.judge import VIOLATIONS
+from validator.settings.built import CUMULATIVE
 from validator.stream import refused_fields
+from validator.stream.pair_sentences import pair_sentence
 
 
 @dataclass(frozen=True)
@@ -57,28 +61,92 @@ def configuration_doubts(
     if waits or any(one.side in ("input", "output") for one in found):
         # The absent or doubtful topic already explains why nothing matches.
         return
+    fit = sums.fit or Fit()
     held = any(sums.counts[name] for name in VIOLATIONS) or progress.undecodable("output")
     if matches_nothing(sums.counts, sums.matched, sums.carried) and (sums.matched or held):
-        yield Doubt(_contributions_doubt(sums.counts, 0 if sums.matched else decoded_results(progress)))
+        seen = _contributions_doubt(sums.counts, 0 if sums.matched else decoded_results(progress), fit.mismatch)
+        yield Doubt(f"{seen}{example_clause(config, fit)}; {_CORRECT}")
+    elif fit.mismatch is not None:
+        yield Doubt(f"{mismatch_sentence(fit.mismatch)}{example_clause(config, fit)}; {_CORRECT}")
+    if fit.growth is not None and sums.counts[ViolationClass.DUPLICATE]:
+        repeats = frozenset(name for name in Guarantee if ViolationClass.DUPLICATE in VIOLATES[name])
+        yield Doubt(growth_sentence(config, fit.growth), repeats)
     for topic in sorted(outputs_without_ids(progress, sums)):
         if sums.counts["missing"] or _has_undecodable(progress, topic):
-            yield Doubt(_ids_doubt(config, topic, decoded_results(progress, topic)))
+            yield Doubt(_ids_doubt(config, topic, decoded_results(progress, topic)) + example_clause(config, fit))
     classes = suspected_by_inputs(
         sums.inputs, sums.counts, sums.matched, sums.carried, copies_explain=config.copies_explain
     )
     if any(sums.counts[name] for name in VIOLATIONS if name in classes):
         for topic in inputs_in_doubt(sums.inputs, sums.counts, sums.matched, sums.carried):
-            yield Doubt(_input_doubt(config, topic, sums.inputs[topic], sums.counts))
+            yield Doubt(
+                _input_doubt(config, topic, sums.inputs[topic], sums.counts) + example_clause(config, fit, topic)
+            )
     classes = suspected_by_outputs(sums.outputs, sums.counts, sums.matched, sums.carried)
     held_classes = {ViolationClass(name) for name in VIOLATIONS if name in classes and sums.counts[name]}
     for topic in unmatched_outputs(sums.outputs, sums.counts, sums.matched, sums.carried):
         explained = held_classes | ({ViolationClass.UNDECODABLE} if _has_undecodable(progress, topic) else set())
         # Repeated results of another output, for example, leave no doubt about at-least-once.
         if concerns := frozenset(name for name in Guarantee if explained & VIOLATES[name]):
-            yield Doubt(_output_doubt(config, topic, sums.outputs[topic], sums.counts), concerns)
+            said = _output_doubt(config, topic, sums.outputs[topic], sums.counts)
+            yield Doubt(said + example_clause(config, fit, topic), concerns)
     if any(sums.counts[name] for name in VIOLATIONS):
         for side, count in set_aside_in_doubt(sums.set_aside).items():
             yield Doubt(_set_aside_doubt(config, side, count, sums.set_aside[side].matched))
+
+
+_CORRECT: Final = "correct it and begin with a new state.path"
+
+
+def mismatch_sentence(one: Mismatch) -> str:
+    """Why results systematically name other cells than the configuration expects."""
+    many = f"{one.many:,} of {one.among:,}"
+    seen = {
+        "grid": f"{many} sampled results name a start at which no window of the oracle begins",
+        "results": f"{many} results have events of other windows or keys",
+        "value": f"results name other windows for {many} sampled events than the oracle expects",
+    }[one.sign]
+    check = "a parameter of the oracle, or the fields of key and time, may be wrong"
+    return f"the configuration is in doubt: {seen}: {_other_value(one) or check}"
+
+
+def _other_value(one: Mismatch | None) -> str | None:
+    """The value of a parameter that fits, as a clause; None if none is known."""
+    if one is None or one.parameter is None:
+        return None
+    events = plural(one.of, "sampled event")
+    if one.configured is None:
+        return (
+            f"{one.parameter} may be wrong: {one.value} fit {one.fits} of {events}, and the configured ones {one.right}"
+        )
+    configured = f"{one.configured} fits {one.right}"
+    return f"{one.parameter} is {one.configured}, but {one.value} fits {one.fits} of {events}, and {configured}"
+
+
+def growth_sentence(config: Config, one: Growth) -> str:
+    """Why the configured emission of an output is in doubt, and what the operator does."""
+    it, place = one.example, _entry_of(config, one.example.topic)
+    use = (
+        "write emission: cumulative, with a new state.path"
+        if config.oracle.accepts_cumulative and (config.oracle.by_id or len(config.outputs) == 1)
+        else f"{CUMULATIVE.problem}, so repeats are not judged"
+    )
+    return (
+        f"the configuration of topic {it.topic} is in doubt: in {one.cells} of {plural(one.of, 'sampled cell')} with "
+        f"several results each result contains the one before it, for example {it.topic}-{it.partition} offset "
+        f"{it.offset}: its results are updates, and {place}.emission says that each one counts; {use}"
+    )
+
+
+def example_clause(config: Config, fit: Fit, topic: str | None = None) -> str:
+    """A clause with an example; empty if there is none. ``topic``: the topic in doubt, if it is only one."""
+    known = fit.pairs or {}
+    places = {name for _, name in config.topics_by_place()} if topic is None else {topic}
+    found = [known[name] for name in sorted(places) if name in known]
+    found.sort(key=lambda it: it.expected is None or it.named is None)
+    if fit.unlike is not None and (not found or found[0].expected is None or found[0].named is None):
+        found = [fit.unlike]
+    return f"; for example {pair_sentence(config, found[0])}" if found else ""
 
 
 def _has_undecodable(progress: IngestProgress, topic: str) -> bool:
@@ -104,7 +172,7 @@ def _topic_doubt(config: Config, one: TopicInDoubt, example: Example | None) -> 
     )
 
 
-def _contributions_doubt(counts: Mapping[str, int], results: int) -> str:
+def _contributions_doubt(counts: Mapping[str, int], results: int, mismatch: Mismatch | None) -> str:
     """``results``: number of decoded results if none of them matches an event; 0 if a few do."""
     beside, expected = unmatched(counts), counts.get("expected", 0)
     if not beside:
@@ -118,7 +186,7 @@ def _contributions_doubt(counts: Mapping[str, int], results: int) -> str:
         if results
         else f"results have nearly none of the {expected} expected contributions, and {beside} that are not expected"
     )
-    return f"the configuration is in doubt: {seen}: {check}; correct it and begin with a new state.path"
+    return f"the configuration is in doubt: {seen}: {_other_value(mismatch) or check}"
 
 
 def _ids_doubt(config: Config, topic: str, results: int) -> str:

@@ -20,6 +20,7 @@ from deltalake.exceptions import DeltaError
 
 from validator.config.model import Config
 from validator.core.evicted import EVICTED_AT_ONCE, EvictedCells
+from validator.core.fit_sample import SAMPLE_COLUMNS, FitSample
 from validator.core.judging import Facts, Judging, new_cells, partition_offsets_of
 from validator.measure.expected import MINUTE_US
 from validator.measure.recent import oldest_minute
@@ -97,13 +98,15 @@ def _translate_damage(tables: StateTables) -> Iterator[None]:
 class Recovered:
     """The recovered state. A state without facts has no progress and no cells.
 
-    ``evicted``, ``watermark_steps``, ``run_ends``, ``horizon_us``: as in `Judging`. ``rereads``: topics that are read
-    again from their start. ``unexamined``: as in `RunRecord`. ``folded_from``: the first batch whose facts were folded.
+    ``sample``, ``evicted``, ``watermark_steps``, ``run_ends``, ``horizon_us``: as in `Judging`. ``rereads``: topics
+    that are read again from their start. ``unexamined``: as in `RunRecord`. ``folded_from``: the first batch whose
+    facts were folded.
     """
 
     progress: IngestProgress
     cells: Cells
     retired: Retired
+    sample: FitSample | None = None
     positions: Positions = field(default_factory=Positions)
     evicted: EvictedCells = field(default_factory=EvictedCells)
     watermark_steps: list[tuple[int, int]] = field(default_factory=list)
@@ -119,6 +122,7 @@ class Recovered:
             known,
             rules,
             cells=self.cells,
+            sample=FitSample.of(rules.oracle) if self.sample is None else self.sample,
             retired=self.retired.sums,
             watermark_steps=self.watermark_steps,
             run_ends=self.run_ends,
@@ -189,7 +193,10 @@ def _recovered(tables: StateTables, rules: TimeRules, oracle: Oracle) -> Recover
     newest, instants = _frontiers(tables, ds.field("epoch") > retired.through_epoch)
     if not newest:
         return Recovered(IngestProgress(rules), new_cells(oracle), Retired())
-    nothing = SavedCells(new_cells(oracle), retired, retired.known_positions(), rereads_of(tables))
+    # SEMANTICS 4.27: the sample outlives the facts of retired cells.
+    sample = FitSample.of(oracle)
+    sample.add_json(retired.sample)
+    nothing = SavedCells(new_cells(oracle), retired, retired.known_positions(), rereads_of(tables), sample)
     return _folded(tables, rules, nothing, newest, instants, list(marks_of(tables)))
 
 
@@ -227,7 +234,7 @@ def _folded(
     before = before.with_differences(differences_by(texts))
     cells, not_examined = saved.cells, dict(saved.unexamined)
     of_last = []
-    columns = [*FACT_COLUMNS, "first_event_time_us", "stretches"]
+    columns = list(dict.fromkeys([*FACT_COLUMNS, *SAMPLE_COLUMNS, "first_event_time_us", "stretches"]))
     for facts in tables.scan(Table.FACTS, columns, kept & (ds.field("kind") == Kind.FACT.value)):
         of_last.append(facts.filter(pa.array(ints(facts["batch"]) == last)))
         later = without_void(facts.filter(pa.array(ints(facts["batch"]) > saved.batch)), rereads)
@@ -235,6 +242,7 @@ def _folded(
             _reload_evicted(tables, saved, saved.rules, later, before)
         unexamined.add(not_examined, later)
         cells.absorb(positions.unsettled(later))
+        saved.sample.absorb(later)
     progress = before.with_facts(summaries(pa.concat_tables(of_last)) if of_last else [])
     steps = _watermark_steps(instants, progress, saved.watermark_steps)
     run_ends = [*saved.run_ends, *_run_ends(marks, rereads)]
@@ -247,6 +255,7 @@ def _folded(
         progress,
         cells,
         retired,
+        saved.sample,
         positions,
         evicted=saved.evicted,
         watermark_steps=steps,

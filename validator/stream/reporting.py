@@ -24,6 +24,7 @@ from validator.stream.doubt_sentences import configuration_doubts
 from validator.stream.end_of_run import WHAT_TO_DO
 from validator.stream.hidden_sentences import hidden_examples, topics_without_keys
 from validator.stream.measuring import measured
+from validator.stream.pair_sentences import examples_of
 from validator.stream.run_record import RunRecord
 from validator.stream.unexamined import sentence
 
@@ -117,6 +118,7 @@ def snapshot_of(
         violations_latest=tuple(
             replace(v, acknowledged=record.acknowledged.reason(v.id)) for v in reversed(record.latest.values())
         ),
+        examples=examples_of(config, sums.fit, confirmed),
         first_confirmed_us={
             name: instant for name, instant in record.first_confirmed_us.items() if confirmed.get(name)
         },

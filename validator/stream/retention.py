@@ -58,12 +58,14 @@ class Retired:
     """What retention has dropped so far: totals, the newest dropped epoch, and the horizons.
 
     ``positions``: those of undecodable records at the last retirement (`Positions.to_json`); None before the first.
+    ``sample``: `FitSample.to_json` at the last retirement.
     """
 
     sums: CellTotals = field(default_factory=CellTotals.empty)
     through_epoch: int = -1
     retirements: tuple[Retirement, ...] = ()
     positions: dict[str, Any] | None = None
+    sample: list[Any] = field(default_factory=list)
 
     def to_mark(self) -> str:
         """The text of a mark row."""
@@ -72,6 +74,7 @@ class Retired:
             "through_epoch": self.through_epoch,
             "retirements": [[r.at_us, r.horizon_us] for r in self.retirements],
             "positions": self.positions,
+            "sampled_ids": self.sample,
         }
         return RETIRED + json.dumps(kept, sort_keys=True)
 
@@ -84,6 +87,7 @@ class Retired:
             int(kept["through_epoch"]),
             tuple(Retirement(at, horizon) for at, horizon in kept["retirements"]),
             kept["positions"],
+            kept["sampled_ids"],
         )
 
     def with_proven(self, confirmed: Mapping[Violation, int]) -> Retired:
@@ -253,7 +257,9 @@ def plan(
     if horizon_us is not None:
         retirements = (*retirements, Retirement(progress.lookup_us, horizon_us))
         retirements = _bounded_retirements(retirements, judging, ~removed)
-    new = Retired(retired.sums.plus(leaving).plus(effect.evicted), through, retirements, known)
+    new = Retired(
+        retired.sums.plus(leaving).plus(effect.evicted), through, retirements, known, judging.sample.to_json()
+    )
     return Plan(new, pa.concat_tables(carried), removed, newest_batch)
 
 

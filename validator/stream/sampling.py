@@ -28,11 +28,13 @@ _FETCHED_BYTES_MAX: Final = 2**20
 
 @dataclass(frozen=True)
 class TopicStarted:
-    """Reading of the newest records of ``topic`` begins. Partition -> first offset, and offset after the last."""
+    """Reading of the newest records of ``topic`` begins. Partition -> first offset, and offset after the last.
+    ``is_whole``: every record that the topic still has is read."""
 
     topic: str
     starts: dict[int, int]
     ends: dict[int, int]
+    is_whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,11 +132,13 @@ def _newest_of(
     share = max(1, most // max(1, len(partitions)))
     ends: dict[int, int] = {}
     starts: dict[int, int] = {}
+    is_whole = True
     for number in partitions:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=seconds)
         # Empty partitions are read as well: the broker then shows whether the client may read them.
         starts[number], ends[number] = max(low, high - share), high
-    yield TopicStarted(topic, starts, dict(ends))
+        is_whole &= starts[number] == low
+    yield TopicStarted(topic, starts, dict(ends), is_whole)
     consumer.assign([TopicPartition(topic, number, start) for number, start in starts.items()])
     silent = set(starts)
     deadline = time.monotonic() + seconds

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 import validator
 from validator.core.evicted import EvictedCells
+from validator.core.fit_sample import FitSample
 from validator.core.judging import Judging, new_cells
 from validator.model.coverage import Difference
 from validator.model.frontier import Outages, PartitionId, RunEnd
@@ -38,7 +39,7 @@ EVERY_SECONDS: Final = 60.0
 """Minimum interval between two writes of the file."""
 SHARE_MAX: Final = 0.02
 """Maximum share of the time that is spent on writing the file."""
-_FORMAT: Final = 4
+_FORMAT: Final = 5
 _HEADER: Final = b"streamproof"
 _DAMAGED: Final = (pa.ArrowException, ValueError, KeyError, TypeError, EOFError, OSError)
 
@@ -48,7 +49,8 @@ class SavedCells:
     """The cells after batch ``batch`` with lookup instant ``lookup_us``, as folding all facts up to it would give them.
 
     ``evicted``: the settled cells that have left memory. ``rules``: the rules by which they were judged; None if
-    nothing is saved. ``watermark_steps``, ``run_ends``, ``horizon_us``: as in `Judging`. ``replaced``, ``cut_back``,
+    nothing is saved. ``watermark_steps``, ``run_ends``, ``horizon_us``, ``sample``: as in `Judging`. ``replaced``,
+    ``cut_back``,
     ``faults_topics``, ``former_ids``, ``outages``, ``differences``: as in `IngestProgress`. ``rereads``: those
     decisions to read a topic again that ``cells`` takes into account. ``unexamined``: as in `RunRecord`.
     """
@@ -57,6 +59,7 @@ class SavedCells:
     retired: Retired
     positions: Positions
     rereads: Rereads
+    sample: FitSample
     unexamined: Found = field(default_factory=dict)
     rules: Rules | None = None
     batch: int = -1
@@ -136,6 +139,7 @@ class Saver:
             "former_ids": sorted(progress.former_ids),
             "outages": progress.outages,
             "differences": progress.differences,
+            "sampled_ids": judging.sample.to_json(),
             "retired": retired.to_mark(),
             "positions": positions.to_json(progress.batch),
             "rereads": self.rereads,
@@ -182,6 +186,8 @@ def _saved(body: memoryview, rules: Rules, time_rules: TimeRules) -> SavedCells 
     cells = new_cells(rules.oracle)
     if not cells.fill(table):
         return None
+    sample = FitSample.of(rules.oracle)
+    sample.add_json(plain["sampled_ids"])
     cells.lateness.proven, cells.lateness.possible = map(_reaches, plain["lateness"])
     if cells.newest is not None:
         cells.newest.topics = plain["newest_topics"]
@@ -190,6 +196,7 @@ def _saved(body: memoryview, rules: Rules, time_rules: TimeRules) -> SavedCells 
         batch=plain["batch"],
         lookup_us=plain["lookup_us"],
         cells=cells,
+        sample=sample,
         evicted=EvictedCells.from_tables(plain["settled"], starts, older),
         watermark_steps=[(mark_us, instant_us) for mark_us, instant_us in plain["passed"]],
         run_ends=[(instant_us, RunEnd(run_end)) for instant_us, run_end in plain["rests"]],
