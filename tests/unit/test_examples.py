@@ -13,7 +13,7 @@ import pytest
 from validator.codecs.one_record import Undecodable
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
-from validator.model.configuration_doubt import TopicInDoubt
+from validator.core.doubts import TopicInDoubt
 from validator.model.frontier import PartitionId
 from validator.stream import examples
 from validator.stream.bounded import Ended

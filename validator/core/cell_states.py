@@ -14,9 +14,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from validator.core.totals import CellTotals
+from validator.core.totals import CellTotals, TopicCounts
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, present
-from validator.model.configuration_doubt import TopicCounts
 from validator.model.frontier import Clock, RunEnd
 from validator.reconcile.cells import SIDES, Cells, Columns
 from validator.reconcile.facts import Side

@@ -6,13 +6,13 @@ Pure rules on committed counts (SEMANTICS 4.13 to 4.18 and 4.23).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from validator.core.doubts import Fits, Row, Sign, explained_by, outputs_of, rows, withdrawn_by
 from validator.core.totals import CellTotals
-from validator.model import configuration_doubt
 from validator.model.classes import ViolationClass
-from validator.model.configuration_doubt import set_aside_in_doubt, set_aside_matched_by_chance
 from validator.model.progress import IngestProgress
 from validator.reconcile.judge import EXCESS, INCORRECT, VIOLATIONS
 
@@ -109,20 +109,14 @@ class Suspicion:
         They are retracted if the configuration fits (nearly) no record, or if it fits nearly no late or rejected record
         and the late and rejected records are enough to explain the class.
         """
-        misnamed = set_aside_matched_by_chance(sums.set_aside)
+        found = rows(progress, sums)
+        of = (sums.set_aside[row.side] for row in _set_aside(found) if row.withdraws is not Fits.SOME)
+        misnamed = sum(it.read - it.matched for it in of)
         by_set_aside = self._by_numbers(sums, 0, 0, misnamed) if misnamed else frozenset()
-        by_configuration = configuration_doubt.withdrawn(
-            progress,
-            sums.counts,
-            sums.carried,
-            sums.inputs,
-            sums.outputs,
-            has_no_ids=bool(outputs_without_ids(progress, sums)),
-        )
-        found = by_configuration | by_set_aside | by_fit(sums)
+        classes = withdrawn_by(progress, sums, found) | by_set_aside | by_fit(sums)
         # SEMANTICS 4.24: a class that nothing may explain stays confirmed. Each retracted class is also suspected in
         # the same batch, so it is not confirmed again at once.
-        return found & self.suspected(progress, sums) if found else found
+        return classes & self.suspected(progress, sums) if classes else classes
 
     def unprovable_if_retired(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
         """Return the violation classes whose suspected violations stay suspected in cells that are retired now.
@@ -133,7 +127,7 @@ class Suspicion:
         """
         # SEMANTICS 4.18: a number of hidden records also bounds the violations of retired cells. These doubts do not.
         classes = set(self._by_configuration(progress, sums))
-        if set_aside_in_doubt(sums.set_aside):
+        if misnamed(progress, sums):
             classes |= self._by_records(progress, sums)
         if math.isinf(self.hidden_inputs(progress)):
             classes |= set(EXCESS)
@@ -149,19 +143,11 @@ class Suspicion:
         While (nearly) no late record has the id of an event of its cell, each late record may answer another event than
         its id names. The same holds for rejected records.
         """
-        return self.by_hidden_records(progress, sums, misnamed=sum(set_aside_in_doubt(sums.set_aside).values()))
+        return self.by_hidden_records(progress, sums, misnamed=sum(misnamed(progress, sums).values()))
 
     def _by_configuration(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
-        return by_fit(sums) | configuration_doubt.suspected(
-            progress,
-            sums.counts,
-            sums.matched,
-            sums.carried,
-            copies_explain=self.copies_explain,
-            inputs=sums.inputs,
-            outputs=sums.outputs,
-            has_no_ids=bool(outputs_without_ids(progress, sums)),
-        )
+        found = (explained_by(row, copies_explain=self.copies_explain) for row in rows(progress, sums))
+        return by_fit(sums).union(*found)
 
 
 def by_fit(sums: CellTotals) -> frozenset[str]:
@@ -173,9 +159,19 @@ def by_fit(sums: CellTotals) -> frozenset[str]:
     return found | {ViolationClass.DUPLICATE.value} if sums.fit.growth is not None else found
 
 
-def outputs_without_ids(progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
-    """Return the output topics that have results, none of which carries an id (SEMANTICS 4.22)."""
-    return configuration_doubt.outputs_without_ids(progress, sums.outputs, sums.carried + sums.outside)
+def _set_aside(found: Iterable[Row]) -> Iterator[Row]:
+    return (row for row in found if row.sign is Sign.MATCHES and row.side in ("late", "rejected"))
+
+
+def misnamed(progress: IngestProgress, sums: CellTotals) -> dict[str, int]:
+    """Return side (late, rejected) -> number of ids in its records that are not proven to be of an event of the
+    record's cell. A side is included only if (nearly) all of its ids are unproven."""
+    found = _set_aside(rows(progress, sums))
+    return {row.side: sums.set_aside[row.side].unmatched_aside for row in found if row.suspects is not Fits.SOME}
+
+
+def _outputs(found: Iterable[Row], *signs: Sign) -> frozenset[str]:
+    return frozenset(row.topic for row in found if row.side == "output" and row.sign in signs and row.topic is not None)
 
 
 def withdrawn_outputs(progress: IngestProgress, sums: CellTotals, withdrawn: frozenset[str]) -> frozenset[str]:
@@ -184,14 +180,14 @@ def withdrawn_outputs(progress: IngestProgress, sums: CellTotals, withdrawn: fro
     # SEMANTICS 4.24: a wrong field may be absent in some records, so undecodable results of a doubted topic prove
     # nothing.
     if "undecodable" in withdrawn:
-        return frozenset(
-            partition.topic for partition, frontier in progress.frontiers.items() if frontier.side == "output"
-        )
-    none, nearly_none = configuration_doubt.refuted_outputs(sums.outputs, sums.counts, sums.carried)
-    return none | nearly_none | outputs_without_ids(progress, sums)
+        return outputs_of(progress)
+    found = (row for row in rows(progress, sums) if row.withdraws is not Fits.SOME)
+    return _outputs(found, Sign.MATCHES, Sign.LISTS)
 
 
 def unproven_outputs(progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
     """Return the output topics of which no more undecodable results are confirmed."""
-    found = configuration_doubt.outputs_in_doubt(progress, sums.counts, sums.matched, sums.carried, sums.outputs)
-    return found | outputs_without_ids(progress, sums)
+    found = [row for row in rows(progress, sums) if row.suspects is not Fits.SOME]
+    # SEMANTICS 4.20, 4.21: these doubts concern every result.
+    of_all = any(not row.side or (row.sign is Sign.DECODES and row.suspects is Fits.NEARLY_NONE) for row in found)
+    return outputs_of(progress) if progress.cut_back or of_all else _outputs(found, *Sign)

@@ -7,8 +7,58 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from validator.core.fit import Fit
-from validator.model.configuration_doubt import TopicCounts
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS
+
+
+@dataclass(frozen=True)
+class TopicCounts:
+    """Counts of the events of an input topic, or of the contributions in the results of an output topic. They are kept
+    only if there are several inputs or outputs: for a single one the totals are enough. The same counts are kept for
+    the ids in late records, and for those in rejected records.
+
+    - ``read``: events that were read, contributions in results, or ids in the late or rejected records.
+    - ``matched``: events that are in results, contributions that are proven to match events, or ids that belong to an
+      event of the record's cell.
+    - ``outstanding``: events that would be missing once due; always 0 for results, late and rejected records.
+    - ``undecided``: events, contributions or ids that may match, but are not proven to.
+    - ``outside``: ids that are not among ``read``. For late and rejected records: those whose cell is out of scope and
+      has no event; a wrong time may have put these records in that cell. For results: those whose cell is out of scope
+      and has an event. Results that newer ones have replaced stay in ``read`` or ``outside``.
+    - ``claimed``: contributions in results that do not match because other output topics carry their ids in the same
+      cell. ``lasting``: those of ``matched`` that no result of another topic can claim any more.
+    """
+
+    read: int = 0
+    matched: int = 0
+    outstanding: int = 0
+    undecided: int = 0
+    outside: int = 0
+    lasting: int = 0
+    claimed: int = 0
+
+    def plus(self, other: TopicCounts, times: int = 1) -> TopicCounts:
+        """Return the sum of both, ``other`` multiplied by ``times``."""
+        return TopicCounts(
+            self.read + times * other.read,
+            self.matched + times * other.matched,
+            self.outstanding + times * other.outstanding,
+            self.undecided + times * other.undecided,
+            self.outside + times * other.outside,
+            self.lasting + times * other.lasting,
+            self.claimed + times * other.claimed,
+        )
+
+    @property
+    def right(self) -> int:
+        """Contributions in results that match. A topic that repeats ids of other topics may have a wrong field: then
+        only those count that no other topic can claim any more."""
+        return self.lasting if self.claimed else self.matched
+
+    @property
+    def unmatched_aside(self) -> int:
+        """Ids in late or rejected records that are not proven to match. The first match ends the doubt about those out
+        of scope."""
+        return self.read - self.matched + (0 if self.matched else self.outside)
 
 
 @dataclass(frozen=True)

@@ -9,23 +9,20 @@ from typing import Final
 
 from validator.codecs.one_record import Undecodable
 from validator.config.model import Config
-from validator.core.fit import Fit, Growth, Mismatch
-from validator.core.suspicion import outputs_without_ids
-from validator.core.totals import CellTotals
-from validator.model.classes import VIOLATES, Guarantee, ViolationClass
-from validator.model.configuration_doubt import (
-    TopicCounts,
+from validator.core.doubts import (
+    Fits,
+    Sign,
     TopicInDoubt,
     decoded_results,
-    inputs_in_doubt,
-    matches_nothing,
-    set_aside_in_doubt,
-    suspected_by_inputs,
-    suspected_by_outputs,
+    explained_by,
+    rows,
     topics_in_doubt,
     unmatched,
-    unmatched_outputs,
 )
+from validator.core.fit import Fit, Growth, Mismatch
+from validator.core.suspicion import misnamed
+from validator.core.totals import CellTotals, TopicCounts
+from validator.model.classes import VIOLATES, Guarantee, ViolationClass
 from validator.model.grading import Doubt
 from validator.model.progress import IngestProgress
 from validator.model.wording import plural
@@ -62,39 +59,37 @@ def configuration_doubts(
         # The absent or doubtful topic already explains why nothing matches.
         return
     fit = sums.fit or Fit()
-    held = any(sums.counts[name] for name in VIOLATIONS) or progress.undecodable("output")
-    if matches_nothing(sums.counts, sums.matched, sums.carried) and (sums.matched or held):
-        seen = _contributions_doubt(sums.counts, 0 if sums.matched else decoded_results(progress), fit.mismatch)
+    doubted = [row for row in rows(progress, sums) if row.suspects is not Fits.SOME]
+    matching = {side: [row for row in doubted if (row.sign, row.side) == (Sign.MATCHES, side)] for side in _SIDES}
+    violated = {name for name in VIOLATIONS if sums.counts[name]}
+    if matching[""] and (sums.matched or violated or progress.undecodable("output")):
+        seen = _contributions_doubt(sums, 0 if sums.matched else decoded_results(progress))
         yield Doubt(f"{seen}{example_clause(config, fit)}; {_CORRECT}")
     elif fit.mismatch is not None:
         yield Doubt(f"{mismatch_sentence(fit.mismatch)}{example_clause(config, fit)}; {_CORRECT}")
     if fit.growth is not None and sums.counts[ViolationClass.DUPLICATE]:
         repeats = frozenset(name for name in Guarantee if ViolationClass.DUPLICATE in VIOLATES[name])
         yield Doubt(growth_sentence(config, fit.growth), repeats)
-    for topic in sorted(outputs_without_ids(progress, sums)):
+    for topic in (row.topic or "" for row in doubted if row.sign is Sign.LISTS):
         if sums.counts["missing"] or _has_undecodable(progress, topic):
             yield Doubt(_ids_doubt(config, topic, decoded_results(progress, topic)) + example_clause(config, fit))
-    classes = suspected_by_inputs(
-        sums.inputs, sums.counts, sums.matched, sums.carried, copies_explain=config.copies_explain
-    )
-    if any(sums.counts[name] for name in VIOLATIONS if name in classes):
-        for topic in inputs_in_doubt(sums.inputs, sums.counts, sums.matched, sums.carried):
-            yield Doubt(
-                _input_doubt(config, topic, sums.inputs[topic], sums.counts) + example_clause(config, fit, topic)
-            )
-    classes = suspected_by_outputs(sums.outputs, sums.counts, sums.matched, sums.carried)
-    held_classes = {ViolationClass(name) for name in VIOLATIONS if name in classes and sums.counts[name]}
-    for topic in unmatched_outputs(sums.outputs, sums.counts, sums.matched, sums.carried):
-        explained = held_classes | ({ViolationClass.UNDECODABLE} if _has_undecodable(progress, topic) else set())
-        # Repeated results of another output, for example, leave no doubt about at-least-once.
-        if concerns := frozenset(name for name in Guarantee if explained & VIOLATES[name]):
-            said = _output_doubt(config, topic, sums.outputs[topic], sums.counts)
-            yield Doubt(said + example_clause(config, fit, topic), concerns)
-    if any(sums.counts[name] for name in VIOLATIONS):
-        for side, count in set_aside_in_doubt(sums.set_aside).items():
+    for side, sentence, counts in (("input", _input_doubt, sums.inputs), ("output", _output_doubt, sums.outputs)):
+        classes = {
+            name for row in matching[side] for name in explained_by(row, copies_explain=config.copies_explain)
+        } & violated
+        for topic in (row.topic or "" for row in matching[side]):
+            held = classes | ({"undecodable"} if side == "output" and _has_undecodable(progress, topic) else set())
+            # Repeated results of another output, for example, leave no doubt about at-least-once.
+            concerns = frozenset(name for name in Guarantee if {ViolationClass(one) for one in held} & VIOLATES[name])
+            if held and (concerns or side == "input"):
+                said = sentence(config, topic, counts[topic], sums) + example_clause(config, fit, topic)
+                yield Doubt(said, concerns if side == "output" else frozenset(Guarantee))
+    if violated:
+        for side, count in misnamed(progress, sums).items():
             yield Doubt(_set_aside_doubt(config, side, count, sums.set_aside[side].matched))
 
 
+_SIDES: Final = ("", "input", "output")
 _CORRECT: Final = "correct it and begin with a new state.path"
 
 
@@ -172,12 +167,12 @@ def _topic_doubt(config: Config, one: TopicInDoubt, example: Example | None) -> 
     )
 
 
-def _contributions_doubt(counts: Mapping[str, int], results: int, mismatch: Mismatch | None) -> str:
+def _contributions_doubt(sums: CellTotals, results: int) -> str:
     """``results``: number of decoded results if none of them matches an event; 0 if a few do."""
-    beside, expected = unmatched(counts), counts.get("expected", 0)
+    beside, expected = unmatched(sums), sums.counts["expected"]
     if not beside:
         check = "outputs[].fields, or a unit in them, may be wrong"
-    elif counts.get("unknown_id", 0) * 2 >= beside:
+    elif sums.counts["unknown_id"] * 2 >= beside:
         check = "inputs[].fields.id and outputs[].fields.ids may name different ids"
     else:
         check = "the fields of key and time, a unit, or a parameter of the oracle may be wrong"
@@ -186,7 +181,7 @@ def _contributions_doubt(counts: Mapping[str, int], results: int, mismatch: Mism
         if results
         else f"results have nearly none of the {expected} expected contributions, and {beside} that are not expected"
     )
-    return f"the configuration is in doubt: {seen}: {_other_value(mismatch) or check}"
+    return f"the configuration is in doubt: {seen}: {_other_value(sums.fit.mismatch if sums.fit else None) or check}"
 
 
 def _ids_doubt(config: Config, topic: str, results: int) -> str:
@@ -198,13 +193,13 @@ def _ids_doubt(config: Config, topic: str, results: int) -> str:
     )
 
 
-def _input_doubt(config: Config, topic: str, one: TopicCounts, counts: Mapping[str, int]) -> str:
-    place, beside = _entry_of(config, topic), unmatched(counts)
+def _input_doubt(config: Config, topic: str, one: TopicCounts, sums: CellTotals) -> str:
+    place, beside = _entry_of(config, topic), unmatched(sums)
     some = "is in a result for its cell" if one.matched < 2 else "are in results for their cells"
     few = f"only {one.matched}" if one.matched else "none"
     if not beside:
         check = f"outputs[].fields.ids may lack the path of the ids of {topic}, or {place}.fields may be wrong"
-    elif counts.get("misplaced", 0) * 2 > beside:
+    elif sums.counts["misplaced"] * 2 > beside:
         check = f"the key, the time or its unit in {place}.fields may be wrong"
     else:
         check = f"{place}.fields.id and outputs[].fields.ids may name different ids"
@@ -215,13 +210,13 @@ def _input_doubt(config: Config, topic: str, one: TopicCounts, counts: Mapping[s
     )
 
 
-def _output_doubt(config: Config, topic: str, one: TopicCounts, counts: Mapping[str, int]) -> str:
-    place, beside = _entry_of(config, topic), unmatched(counts)
+def _output_doubt(config: Config, topic: str, one: TopicCounts, sums: CellTotals) -> str:
+    place, beside = _entry_of(config, topic), unmatched(sums)
     match = "matches an event in the same cell" if one.right < 2 else "match events in the same cells"
     few = f"only {one.right}" if one.right else "none"
     if not beside:
         check = f"{place}.fields may be wrong, or the topic may have copies of other results"
-    elif counts.get("unknown_id", 0) * 2 >= beside:
+    elif sums.counts["unknown_id"] * 2 >= beside:
         check = f"{place}.fields.ids and inputs[].fields.id may name different ids"
     else:
         check = f"the key, the time or its unit in {place}.fields may be wrong"

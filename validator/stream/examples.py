@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from validator.config.model import Config
-from validator.model.configuration_doubt import topics_in_doubt
+from validator.core.doubts import topics_in_doubt
 from validator.model.frontier import PartitionId
 from validator.model.progress import IngestProgress
 from validator.stream.bounded import START_SECONDS_MAX, Ended, bounded

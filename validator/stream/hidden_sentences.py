@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from validator.config.model import Config
-from validator.model.configuration_doubt import topics_in_doubt
+from validator.core.doubts import topics_in_doubt
 from validator.model.frontier import PartitionId
 from validator.model.progress import IngestProgress
 from validator.model.terminal import shell_word
