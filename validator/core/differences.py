@@ -92,7 +92,9 @@ def _of_instants(oracle: Oracle, expected_us: int, named_us: int, result_us: int
     zone = ", as between local time and UTC" if shift_us % _QUARTER_US == 0 and abs(shift_us) <= _ZONE_MOST_US else ""
     if not begins(oracle, np.array([named_us], dtype=np.int64))[0]:
         yield f"no window of the oracle begins at this instant, {later}{zone}"
-    if shift_us % oracle.grid_us == 0 and oracle.merging_gap_us is None:
+    # Sessions have no adjacent windows, and on the wall clock of a zone windows are not a fixed time apart.
+    is_even = oracle.merging_gap_us is None and oracle.grid_us * oracle.cells_most >= oracle.span_us
+    if is_even and shift_us % oracle.grid_us == 0:
         count = abs(shift_us) // oracle.grid_us
         yield f"{later}{zone}: {'the adjacent window' if count == 1 else f'an offset of {count:,} whole windows'}"
     yield f"{later}{zone}"
