@@ -15,6 +15,7 @@ from validator.config.model import Config
 from validator.config.reference import NOT_ALL, render
 from validator.oracles.kinds import built, refusals, unbuilt
 from validator.settings.errors import ConfigError
+from validator.settings.formats import kinds as formats
 from validator.stream.topic_settings import ids_that_repeat
 
 pytestmark = pytest.mark.contract
@@ -43,17 +44,12 @@ def test_the_example_states_the_defaults() -> None:
         assert getattr(bare, part) == getattr(config, part), part
 
 
+FORMATS = " or ".join((", ".join([*formats.built()][:-1]), [*formats.built()][-1]))
 KINDS = " or ".join((", ".join([*built()][:-1]), [*built()][-1]))
 
 NOT_BUILT_SENTENCES = {
-    "inputs.0.format=avro": (
-        "inputs[0].format (from --set inputs.0.format): avro is not supported yet; use json or csv."
-    ),
-    "outputs.0.format=raw": (
-        "outputs[0].format (from --set outputs.0.format): raw is not supported yet; use json or csv."
-    ),
-    "late.0.format={kind: text}": (
-        "late[0].format (from --set late.0.format): text is not supported yet; use json or csv."
+    "outputs.0.format=msgpack": (
+        f"outputs[0].format (from --set outputs.0.format): msgpack is not supported yet; use {FORMATS}."
     ),
     "outputs.0.evidence=digest": (
         "outputs[0].evidence (from --set outputs.0.evidence): digest is not supported yet; use ids or id or values."
@@ -72,17 +68,21 @@ NOT_BUILT_SENTENCES = {
 
 FORMAT_SENTENCES = {
     "csv": "inputs[0].format.columns (from --set inputs.0.format): it is missing; add it.",
-    "xml": "inputs[0].format (from --set inputs.0.format): 'xml' is not a format; use json or csv.",
-    "7": "inputs[0].format (from --set inputs.0.format): 7 is not a format; use json or csv.",
-    "{columns: [id]}": "inputs[0].format (from --set inputs.0.format): it has no kind; use json or csv.",
+    "xml": "inputs[0].format (from --set inputs.0.format): 'xml' is not a format; use FORMATS.",
+    "7": "inputs[0].format (from --set inputs.0.format): 7 is not a format; use FORMATS.",
+    "{columns: [id]}": "inputs[0].format (from --set inputs.0.format): it has no kind; use FORMATS.",
     "{kind: json, columns: [id]}": (
-        "inputs[0].format.columns (from --set inputs.0.format): it is not a known key; did you mean columns."
+        "inputs[0].format.columns (from --set inputs.0.format): format json has no such key; leave it out."
+    ),
+    "avro": (
+        "inputs[0].format (from --set inputs.0.format): its records name schemas of a registry, and there is none; "
+        "write schema_registry.url."
     ),
     "{kind: csv, columns: [id, page]}": (
         "inputs[0].fields.event_time: timestamp is not a column of the format; use one of id, page."
     ),
     "{kind: csv, columns: [id, page, timestamp], delimter: x}": (
-        "inputs[0].format.delimter (from --set inputs.0.format): it is not a known key; did you mean delimiter."
+        "inputs[0].format.delimter (from --set inputs.0.format): format csv has no such key; did you mean delimiter."
     ),
     "{kind: csv, columns: [id, page, timestamp, id]}": (
         "inputs[0].format.columns (from --set inputs.0.format): id is named twice; give each column a name of its own."
@@ -102,7 +102,8 @@ FORMAT_SENTENCES = {
 
 @pytest.mark.parametrize("given", FORMAT_SENTENCES)
 def test_a_format_that_does_not_fit_is_refused_with_one_sentence(given: str) -> None:
-    assert problems(f"inputs.0.format={given}") == (f"c.yaml: {FORMAT_SENTENCES[given]}",)
+    wanted = FORMAT_SENTENCES[given].replace("FORMATS", FORMATS)
+    assert problems(f"inputs.0.format={given}") == (f"c.yaml: {wanted}",)
 
 
 def test_a_condition_of_a_filter_is_a_column() -> None:

@@ -44,7 +44,9 @@ def test_a_path_is_dotted_names_or_a_part_of_the_record(path: str) -> None:
     assert FieldPath.model_validate(path) == FieldPath(path=path)
 
 
-@pytest.mark.parametrize("path", ["", ".", "a.", ".a", "a..b", "$value", "$key.id", "$header.", "a.$key"])
+@pytest.mark.parametrize(
+    "path", ["", ".", "a.", ".a", "a..b", "$value.", "$key..id", "$timestamp.id", "$header.", "a.$key"]
+)
 def test_an_invalid_path_is_refused(path: str) -> None:
     with pytest.raises(PydanticCustomError):
         check_path(path)

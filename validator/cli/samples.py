@@ -134,7 +134,7 @@ def _read(
     """Read the topics. Runs in a separate process."""
     judged = {source.topic for source in sources_of(config)}
     most = {topic: RECORDS_MAX if topic in judged else 1 for topic in partitions}
-    decoders = {topic: sampling.decoder_of(config, topic) for topic in judged}
+    decoders = {topic: sampling.SingleDecoder(config, topic) for topic in judged}
     try:
         for item in sampling.newest(config, partitions, most, SECONDS_MAX):
             if not isinstance(item, tuple):

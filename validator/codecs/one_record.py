@@ -7,15 +7,15 @@ the extensions of parsers.
 
 from __future__ import annotations
 
-import codecs
+import base64
 import json
+import math
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from validator.codecs.conditions import Condition
 from validator.codecs.time_patterns import instant_of_pattern
@@ -28,6 +28,10 @@ from validator.codecs.times import (
     instant_of_text,
     is_zero,
 )
+from validator.model.field_values import TypedTime, Windowed, part_and_names
+from validator.model.json_text import LONGEST_NUMBER, Json, Number, Repeating, parsed
+from validator.model.json_text import Unreadable as _Refused
+from validator.model.schemas import NO_SCHEMAS, Schemas
 from validator.settings.time_patterns import TimePattern
 
 if TYPE_CHECKING:
@@ -37,14 +41,10 @@ if TYPE_CHECKING:
     from validator.settings.limits import Limits
     from validator.settings.topics import EventFields, Input, Late, Output, ResultFields
 
-DEEPEST: Final = 500
-"""Largest number of nested objects and arrays in a value."""
 TOO_LARGE: Final = b"\x00too large: "
 """Replaces a value above the limit; its size follows (`validator.stream.kafka_reading`)."""
 NULL_KEY: Final = "[null]"
 """The key of an event whose one key field is absent or null, if null is a key. No other key has this text."""
-LONGEST_NUMBER: Final = 1_000
-"""Largest length of a number: of its characters as written, and of its digits when its exponent is expanded."""
 
 NO_ID: Final = 0
 """The id of all events if results do not say which events they used (evidence `values`)."""
@@ -56,19 +56,12 @@ _LARGEST_ID: Final = 2**63 - 1
 _SMALLEST_ID: Final = -(2**63)
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_SPACES: Final = " \t\n\r"
-_NUMBER_BYTES: Final = bytes(ord("0") if chr(byte) in "0123456789+-.eE" else ord(" ") for byte in range(256))
-_LONG_RUN: Final = b"0" * (LONGEST_NUMBER + 1)
-# It also matches a string that does not end. Otherwise the search would try each quote in it as a start.
-_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
-_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"{}[]")
 _ABSENT: Final = object()
 _ANY: Final = 2**63
 _BYTES_OF_CHARACTER: Final = 4
 _DIGITS_OF_SIZE: Final = 19
-
-Json = Any
-"""A value that the parser returns: dict, list, str, int, `_Decimal`, bool or None."""
+_SCHEMA_HEADER_BYTES: Final = 1_000
+_DAY_SECONDS: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +135,6 @@ class Unexamined(Undecodable):
 Decoded = Event | Result
 
 
-class _Refused(Exception):
-    """A field does not decode; the text is the reason. ``value``: the value of a time."""
-
-    value: str | None = None
-
-
 class _Missing(_Refused):
     """A field is absent or null."""
 
@@ -156,93 +143,16 @@ class _TooLong(_Refused):
     """The key or an id is longer than the limits allow."""
 
 
-class _Decimal(str):
-    """A number with a fraction or an exponent, as written."""
-
-    __slots__ = ()
-
-
-class _Repeating(dict[str, Json]):
-    """A JSON object in which names are repeated. ``repeated``: these names."""
-
-    def __init__(self, pairs: list[tuple[str, Json]]) -> None:
-        super().__init__(pairs)
-        self.repeated = frozenset(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
-
-
-def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    names = dict(pairs)
-    return names if len(names) == len(pairs) else _Repeating(pairs)
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise _Refused(f"is not JSON: it holds {name}")
-
-
-def _short(kind: Callable[[str], Json]) -> Callable[[str], Json]:
-    def number(text: str) -> Json:
-        if len(text) > LONGEST_NUMBER:
-            raise _Refused(f"holds a number of more than {LONGEST_NUMBER:,} characters")
-        return kind(text)
-
-    return number
-
-
-_decoder: Final = json.JSONDecoder(object_pairs_hook=_object, parse_float=_Decimal, parse_constant=_no_constant)
-_careful_decoder: Final = json.JSONDecoder(
-    object_pairs_hook=_object, parse_float=_short(_Decimal), parse_int=_short(int), parse_constant=_no_constant
-)
-
-
-def parsed(raw: bytes) -> Json:
-    """Return the JSON value of ``raw``. Raises `_Refused` if ``raw`` is not exactly one JSON value."""
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        raise _Refused(f"is not UTF-8 text, at byte {error.start}") from None
-    decoder = _decoder
-    if len(raw) > LONGEST_NUMBER:
-        if raw.count(b"{") + raw.count(b"[") > DEEPEST and _depth(raw) > DEEPEST:
-            raise _Refused(f"is nested more than {DEEPEST} levels deep")
-        if _LONG_RUN in raw.translate(_NUMBER_BYTES):
-            decoder = _careful_decoder
-    start = 0 if text[:1] == "{" else len(text) - len(text.lstrip(_SPACES))
-    try:
-        value, end = decoder.raw_decode(text, start)
-    except json.JSONDecodeError as error:
-        raise _Refused(_not_json(raw, error)) from None
-    except RecursionError:
-        raise _Refused(f"is nested more than {DEEPEST} levels deep") from None
-    if end < len(text) and text[end:].strip(_SPACES):
-        raise _Refused(f"has content after its first JSON value, at character {end}")
-    return value
-
-
-def _not_json(raw: bytes, error: json.JSONDecodeError) -> str:
-    if not raw.strip(_SPACES.encode()):
-        return "is white space only"
-    if raw.startswith(codecs.BOM_UTF8):
-        return "begins with a byte order mark"
-    return f"is not JSON: {error.msg[:1].lower()}{error.msg[1:]} at character {error.pos}"
-
-
-def _depth(raw: bytes) -> int:
-    """Return the deepest nesting of ``raw``, if it is JSON. Brackets in strings do not count."""
-    deepest = depth = 0
-    for byte in _STRING.sub(b"", raw).translate(None, _NO_BRACKETS):
-        depth += 1 if byte in b"{[" else -1
-        deepest = max(deepest, depth)
-    return deepest
-
-
 def _kind(value: Json) -> str:
     """Return the kind of a JSON value, as a clause."""
     if value is None:
         return "is null"
     if isinstance(value, bool):
         return "is a boolean"
-    if isinstance(value, (int, _Decimal)):
+    if isinstance(value, (int, Number, float, Decimal)):
         return "is a number"
+    if isinstance(value, bytes):
+        return "is binary"
     if isinstance(value, dict):
         return "is an object"
     return "is an array" if isinstance(value, list) else "is a text"
@@ -265,7 +175,7 @@ def _plain_number(text: str) -> str:
 
 
 def _scalar(value: Json) -> str:
-    """Return a JSON scalar as text. Raises `_Refused` if it is not a scalar."""
+    """Return a scalar as text; binary values as Base64, as JSON writers do. Raises `_Refused` for others."""
     if type(value) is str:
         if not value.isascii():
             _check_surrogates(value)
@@ -276,9 +186,22 @@ def _scalar(value: Json) -> str:
         return "false"
     if isinstance(value, int):
         return str(value)
-    if isinstance(value, _Decimal):
+    if isinstance(value, Number):
         return _plain_number(value)
+    if isinstance(value, Decimal):
+        return _plain_number(str(value))
+    if isinstance(value, float):
+        return _plain_number(_digits(value))
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
     raise _Refused(_kind(value))
+
+
+def _digits(value: float) -> str:
+    """Return the shortest digits of a floating-point number, which JSON writers use."""
+    if not math.isfinite(value):
+        raise _Refused("is not a finite number")
+    return repr(value)
 
 
 def _check_surrogates(text: str) -> None:
@@ -308,7 +231,7 @@ def _id(value: Json, id_type: str) -> int | str:
 def _count(value: Json) -> int:
     """Return a number of events, from 0 to `LARGEST_COUNT`, written as a number or as its text. Raises `_Refused`."""
     text = _scalar(value)
-    if isinstance(value, bool) or not (len(text) <= LONGEST_NUMBER and _NUMBER.fullmatch(text)):
+    if isinstance(value, (bool, bytes)) or not (len(text) <= LONGEST_NUMBER and _NUMBER.fullmatch(text)):
         raise _Refused(f"{_kind(value)}, not a number of events")
     text = _plain_number(text)
     if not text.isdigit() or int(text) > LARGEST_COUNT:
@@ -341,13 +264,17 @@ def _instant(value: Json, unit: str | TimePattern | None, rounding: Rounding) ->
 
 
 def _instant_of(value: Json, unit: str | TimePattern | None, rounding: Rounding) -> int:
-    if unit is None or isinstance(unit, TimePattern):
+    if type(value) is TypedTime:
+        if unit is not None and unit != value.unit:
+            what = "a pattern" if isinstance(unit, TimePattern) else f"the unit {unit}"
+            raise _Refused(f"is a time in {value.unit} by its type, but {what} is configured")
+        found = value * _DAY_SECONDS if value.unit == "d" else int(value)
+        instant: int | str | None = instant_of_integer(found, "s" if value.unit == "d" else value.unit, rounding)
+    elif unit is None or isinstance(unit, TimePattern):
         if type(value) is not str:
             also = ", and no unit is configured" if _kind(value) == "is a number" else ""
             raise _Refused(_kind(value) + also)
-        instant: int | str | None = (
-            instant_of_text(value, rounding) if unit is None else instant_of_pattern(value, unit, rounding)
-        )
+        instant = instant_of_text(value, rounding) if unit is None else instant_of_pattern(value, unit, rounding)
         if isinstance(instant, str):
             raise _Refused(instant)
     elif type(value) is int:
@@ -361,30 +288,77 @@ def _instant_of(value: Json, unit: str | TimePattern | None, rounding: Rounding)
                 else "is a text that is not a number"
             )
         instant = instant_of_decimal(value, unit, rounding)
+    elif isinstance(value, (float, Decimal)):
+        instant = instant_of_decimal(_digits(value) if isinstance(value, float) else str(value), unit, rounding)
     else:
         raise _Refused(_kind(value))
+    assert not isinstance(instant, str), "a text that is not a time is refused above"
     if instant is None:
         raise _Refused("is a number too far from the epoch to be a time")
     return instant
 
 
-def _text(raw: bytes | OmittedPart | None, most: int, limit: str) -> str:
-    """Return a key or a header of the record as text. Raises `_TooLong` if it has more than ``most`` bytes."""
+def _within(raw: bytes | OmittedPart | None, most: int, limit: str) -> bytes:
+    """Return a key or a header of the record. Raises `_TooLong` if it has more than ``most`` bytes."""
     if raw is None:
         raise _Missing("is null")
     size = raw.size if isinstance(raw, OmittedPart) else len(raw)
     if size > most or isinstance(raw, OmittedPart):
         raise _TooLong(f"has {size} bytes, above limits.{limit}")
+    return raw
+
+
+def _text(raw: bytes | OmittedPart | None, most: int, limit: str) -> str:
+    """Return a key or a header of the record as text. Raises as `_within`."""
     try:
-        return raw.decode()
+        return _within(raw, most, limit).decode()
     except UnicodeDecodeError as error:
         raise _Refused(f"is not UTF-8 text, at byte {error.start}") from None
 
 
+def _at(value: Json, names: Sequence[str]) -> Json:
+    """Return what is at a path in a value. Raises `_Refused`."""
+    if type(value) is Windowed:
+        if names and names[0] in ("window_start", "window_end"):
+            value, names = getattr(value, names[0]), names[1:]
+        else:
+            value = value.key
+    for name in names:
+        if isinstance(value, list):
+            is_index = name.isascii() and name.isdigit() and len(name) <= _DIGITS_OF_SIZE
+            value = value[int(name)] if is_index and int(name) < len(value) else _ABSENT
+            continue
+        if not isinstance(value, dict):
+            raise (_Missing if value is None or value is _ABSENT else _Refused)("is absent")
+        if type(value) is Repeating and name in value.repeated:
+            raise _Refused(f"is ambiguous: the name {name!r} occurs more than once in one object")
+        value = value.get(name, _ABSENT)
+    if value is _ABSENT:
+        raise _Missing("is absent")
+    if value is None:
+        raise _Missing("is null")
+    return value
+
+
+def _last_header(record: Record, name: str) -> bytes | OmittedPart | None:
+    """Return the last header of a name, as Kafka's `Headers.lastHeader` does. Raises `_Missing` if there is none."""
+    for key, value in reversed(record.headers):
+        if key == name:
+            return value
+    raise _Missing("is absent")
+
+
+def _schema_header(record: Record, reader: ValueReader) -> bytes | None:
+    """Return the header that names the schema for ``reader``, if there is one."""
+    name = reader.header
+    found = next((value for key, value in reversed(record.headers) if key == name), None) if name else None
+    return found if isinstance(found, bytes) else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A configured field. ``names``: the path into the value; empty if the field is ``part``, a part of the record of
-    at most ``most`` bytes. ``limit``: the name of that limit."""
+    """A configured field. ``part``: the part of the record that it is in, of at most ``most`` bytes; empty for the
+    value. ``names``: the path from there on. ``limit``: the name of that limit. ``reader``: it reads the key."""
 
     field: str
     path: str
@@ -393,28 +367,21 @@ class _Field:
     unit: str | TimePattern | None
     most: int
     limit: str
+    reader: ValueReader
 
     @property
     def place(self) -> tuple[str, ...]:
-        """``names`` or ``part``."""
-        return self.names or (self.part,)
+        """The path, after the name of the part."""
+        return (self.part, *self.names) if self.part else self.names
+
+    @property
+    def needs_object(self) -> bool:
+        """Whether the value must have named fields."""
+        return not self.part and bool(self.names) and not self.names[0].isdigit()
 
     def of(self, record: Record, root: Json) -> Json:
         """Return the field's value: JSON, or a part of the record. Raises `_Refused`."""
-        if self.part:
-            return self._from_record(record)
-        value = root
-        for name in self.names:
-            if not isinstance(value, dict):
-                raise (_Missing if value in (None, _ABSENT) else _Refused)("is absent")
-            if type(value) is _Repeating and name in value.repeated:
-                raise _Refused(f"is ambiguous: the name {name!r} occurs more than once in one object")
-            value = value.get(name, _ABSENT)
-        if value is _ABSENT:
-            raise _Missing("is absent")
-        if value is None:
-            raise _Missing("is null")
-        return value
+        return _at(self._from_record(record) if self.part else root, self.names)
 
     def instant(self, record: Record, root: Json, rounding: Rounding) -> int:
         """Return the field as microseconds since the epoch. Raises `_Refused`."""
@@ -426,28 +393,23 @@ class _Field:
             return record.timestamp_us
         return _instant(self.of(record, root), self.unit, rounding)
 
-    def ids(self, record: Record, root: Json, id_type: str, reader: ValueReader | None) -> list[int | str]:
+    def ids(self, record: Record, root: Json, id_type: str, reader: ValueReader) -> list[int | str]:
         """Return the field as a list of ids. A part of the record is the JSON text of such a list."""
         value = self.of(record, root)
-        if self.part:
-            value = parsed(value.encode())
-        elif reader is not None:
+        if not self.part:
             value = reader.items(value)
+        elif isinstance(value, str):
+            value = parsed(value.encode())
         return _ids(value, id_type)
 
     def _from_record(self, record: Record) -> Json:
         if self.part == "$key":
-            return _text(record.key, self.most, self.limit)
+            return self.reader.value(_within(record.key, self.most, self.limit), _schema_header(record, self.reader))
         if self.part == "$timestamp":
             return record.timestamp_us
         if self.part in ("$offset", "$partition"):
             return record.offset if self.part == "$offset" else record.partition
-        name = self.part.removeprefix("$header.")
-        # The last header of the name counts, as in Kafka's `Headers.lastHeader`.
-        for key, value in reversed(record.headers):
-            if key == name:
-                return _text(value, self.most, self.limit)
-        raise _Missing("is absent")
+        return _text(_last_header(record, self.part.removeprefix("$header.")), self.most, self.limit)
 
 
 def _whole_number(field: _Field, record: Record, root: Json) -> int:
@@ -479,7 +441,8 @@ class RecordDecoder:
     ``id_type``: that of all inputs together (`auto`, `integer`, `string`). ``window_us``: the length of a window,
     against which a result's ``window_end`` is checked; None: it is not checked. ``limits``: None: sizes are not
     checked. ``rounding``: the oracle's rounding of event times. ``condition``: it must hold for an event that
-    contributes. ``missing_key``: as the setting of an input; None: as ``entry`` has it.
+    contributes. ``missing_key``: as the setting of an input; None: as ``entry`` has it. ``schemas``: those of a
+    registry that are known.
     """
 
     def __init__(
@@ -491,6 +454,7 @@ class RecordDecoder:
         rounding: Rounding = "down",
         condition: Condition | None = None,
         missing_key: str | None = None,
+        schemas: Schemas = NO_SCHEMAS,
     ) -> None:
         # The model of the limits is not kept, so that workers need not import it.
         self.most = (
@@ -498,9 +462,10 @@ class RecordDecoder:
             if limits
             else SizeLimits(_ANY, _ANY, _ANY)
         )
-        self._reader = entry.format.reader()
-        self.reads_json = self._reader is None
-        """Whether values are JSON, which Arrow may read."""
+        self.reader = entry.format.reader("value", schemas)
+        """It reads the values."""
+        self.key_reader = entry.key_format.reader("key", schemas)
+        """It reads the keys."""
         self.id_type = id_type
         self.window_us = window_us
         self._end: _Field | None = None
@@ -537,6 +502,7 @@ class RecordDecoder:
         # A record without a value cannot name a window.
         self._names_withdrawn = is_cumulative and self._time is None and all(field.part for field in self._key)
         self._reads_value = any(not field.part for field in fields)
+        self._needs_object = any(field.needs_object for field in fields)
         named = getattr(at, "position", None)
         self._named = (
             ()
@@ -548,8 +514,11 @@ class RecordDecoder:
         most_of = {field.part: field.most for field in sorted((*fields, *self._named), key=lambda field: field.most)}
         self.most_of_key = most_of.get("$key")
         """Largest size in bytes of a key that is transferred; None if no field is read from the key."""
+        of_schemas = {self.reader.header} if self._reads_value else set()
+        of_schemas |= {self.key_reader.header} if self.most_of_key is not None else set()
         self.most_of_header = {
-            part.removeprefix("$header."): most for part, most in most_of.items() if part.startswith("$header.")
+            **{name: _SCHEMA_HEADER_BYTES for name in of_schemas if name},
+            **{part.removeprefix("$header."): most for part, most in most_of.items() if part.startswith("$header.")},
         }
         """Name of a header from which a field is read -> its largest size in bytes."""
         of_values = (self._id, self._time, self._end, self._counted)
@@ -569,9 +538,8 @@ class RecordDecoder:
         unit: str | TimePattern | None = getattr(at, "unit", None)
         if (pattern := getattr(at, "pattern", None)) is not None:
             unit = TimePattern(pattern, cast("FieldPath", at).time_zone or "UTC")
-        if at.path.startswith("$"):
-            return _Field(name, at.path, (), at.path, unit, most, limit)
-        return _Field(name, at.path, tuple(at.path.split(".")), "", unit, most, limit)
+        part, names = part_and_names(at.path)
+        return _Field(name, at.path, names, part, unit, most, limit, self.key_reader)
 
     def named_position(self, record: Record) -> str | None:
         """Return the position that a record names, as ``TOPIC/PARTITION/OFFSET``; None if it names none."""
@@ -579,7 +547,7 @@ class RecordDecoder:
         try:
             in_value = any(not field.part for field in self._named)
             if record.value and in_value and len(record.value) <= self.most[0]:
-                root = self._root(record.value)
+                root = self._root(record, record.value)
             topic, partition, offset = self._named
             named = _scalar(topic.of(record, root))
             if len(named) > _TOPIC_LENGTH_MAX:
@@ -601,10 +569,10 @@ class RecordDecoder:
         root: Json = None
         if self._reads_value:
             try:
-                root = self._root(value)
+                root = self._root(record, value)
             except _Refused as refused:
                 return Undecodable(None, None, str(refused))
-            if not isinstance(root, dict):
+            if self._needs_object and not isinstance(root, (dict, Windowed)):
                 return Undecodable(None, None, f"{_kind(root)}, not a JSON object")
         _, most_of_key, most_of_id = self.most
         at = self._key[0]
@@ -643,7 +611,7 @@ class RecordDecoder:
                     raise _Refused("is not window_start plus the size of the window")
             lists: list[list[int | str]] = [] if one is None else [[one]]
             for at in self._lists:
-                lists.append(at.ids(record, root, self.id_type, self._reader))
+                lists.append(at.ids(record, root, self.id_type, self.reader))
                 # No part of a value is longer than the whole.
                 if at.part or len(record.value or b"") > most_of_id:
                     for item in lists[-1]:
@@ -665,7 +633,7 @@ class RecordDecoder:
             return ()
         if first.field is None or record.value is None:
             return (first,)
-        root = self._root(record.value) if self._reads_value else None
+        root = self._root(record, record.value) if self._reads_value else None
         found = {}
         for at in filter(None, [self._id, *self._key, self._time, self._end, *self._lists, self._counted, self._where]):
             try:
@@ -682,7 +650,7 @@ class RecordDecoder:
         elif at.field == "key":
             self._part_of_key(at, record, root)
         elif at.field == "ids":
-            at.ids(record, root, self.id_type, self._reader)
+            at.ids(record, root, self.id_type, self.reader)
         elif at is self._counted:
             _count(at.of(record, root))
         elif at.field == "where":
@@ -700,14 +668,9 @@ class RecordDecoder:
                 raise
             return None
 
-    def _root(self, value: bytes) -> Json:
+    def _root(self, record: Record, value: bytes) -> Json:
         """Return the content of a value. Raises `_Refused` if the value is not in the topic's format."""
-        if self._reader is None:
-            return parsed(value)
-        try:
-            return self._reader.fields(value)
-        except ValueError as unreadable:
-            raise _Refused(str(unreadable)) from None
+        return self.reader.value(value, _schema_header(record, self.reader))
 
     def _tombstone(self, record: Record) -> Tombstone:
         """Return a null value, with the key that it withdraws, or with the time that an engine may read from it."""
@@ -735,7 +698,7 @@ def _holds(condition: Condition, value: Json) -> bool:
     one."""
     text = _scalar(value)
     if condition.is_numeric:
-        if isinstance(value, bool):
+        if isinstance(value, (bool, bytes)):
             raise _Refused(_kind(value))
         if type(value) is str and not (len(value) <= LONGEST_NUMBER and _NUMBER.fullmatch(value)):
             raise _Refused("is a text that is not a number")
@@ -747,7 +710,7 @@ def canonical(value: str | float) -> str:
     """Return the text by which a scalar is compared: number 1 and text "1" are the same. Raises ValueError if a number
     has no such text."""
     try:
-        return _scalar(_Decimal(repr(value)) if isinstance(value, float) else value)
+        return _scalar(Number(repr(value)) if isinstance(value, float) else value)
     except (_Refused, InvalidOperation) as refused:
         raise ValueError(str(refused)) from None
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from validator.codecs.conditions import Condition
 from validator.codecs.fingerprints import Ints
 from validator.codecs.one_record import NO_ID
-from validator.codecs.plain_fields import Ids, Keys, Read, Unit, ids, instants, integers, keys, read
+from validator.codecs.plain_fields import Ids, Keys, Read, Readers, Unit, ids, instants, integers, is_part, keys, read
 from validator.codecs.plain_json import Bools, Path
 from validator.codecs.times import Rounding
 from validator.model.id_spaces import IdSpace
@@ -34,16 +34,16 @@ RECORD_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True)
 class PlainEvents:
-    """The places of id, key and event time (`validator.codecs.plain_fields`). ``id``: empty if events have none.
+    """The places of id, key and event time (`validator.codecs.plain_fields`). ``id``: None if events have none.
 
     ``factor`` and ``divisor``: from a number to microseconds; ``factor`` is None for texts of the ``pattern``, or of
     ISO 8601 if there is none. ``rounding``: how a finer time is rounded to microseconds. ``key_bytes``, ``id_bytes``,
     ``value_bytes``: the largest sizes of a key, an id and a value. ``condition``: it must hold for an event that
     contributes; ``where`` is the place of its field. ``missing_key``: the setting of the input. The rule decodes events
-    without a key.
+    without a key. ``readers``: as in `read`.
     """
 
-    id: Path
+    id: Path | None
     key: tuple[Path, ...]
     event_time: Path
     factor: int | None
@@ -58,14 +58,16 @@ class PlainEvents:
     where: Path = ()
     missing_key: str = "undecodable"
     pattern: TimePattern | None = None
+    readers: Readers | None = None
 
     def read(self, batch: pa.RecordBatch) -> Events | None:
         """Return the records of a batch that decode here; None if none does."""
-        places = [*([self.id] if self.id else []), self.event_time, *self.key]
+        places = [*([] if self.id is None else [self.id]), self.event_time, *self.key]
         # If the condition's field is also the id, the key or the time, it must have the type of these.
-        any_scalar = self.where if self.where and self.where not in places else None
-        places += [self.where] if self.where else []
-        parts = [self._events(part) for part in read(batch, places, most=self.value_bytes, any_scalar=any_scalar)]
+        any_scalar = self.where if self.condition and self.where not in places else None
+        places += [self.where] if self.condition else []
+        found = read(batch, places, most=self.value_bytes, any_scalar=any_scalar, readers=self.readers)
+        parts = [self._events(part) for part in found]
         return Events.joined(parts) if parts else None
 
     def _events(self, part: Read) -> Events:
@@ -81,11 +83,10 @@ class PlainEvents:
         return Events(part.rows, found, times, key, owed).of(known)
 
     def _ids(self, part: Read) -> Ids:
-        if not self.id:
+        if self.id is None:
             size = len(part.rows)
             return Ids(np.full(size, NO_ID, dtype=np.int64), None, np.ones(size, dtype=np.bool_))
-        of_part = self.id[0].startswith("$")
-        return ids(part.at(self.id), self.id_type, self.id_bytes, of_part=of_part).named(self.space)
+        return ids(part.at(self.id), self.id_type, self.id_bytes, of_part=is_part(self.id)).named(self.space)
 
 
 @dataclass(frozen=True)

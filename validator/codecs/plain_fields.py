@@ -1,8 +1,8 @@
 """Decodes columns to ids, keys and instants, as `validator.codecs.one_record` decodes them from one record.
 
 A value that might decode differently is unknown, and `one_record` decodes its record. A *place*
-is a path into the value, or the one name of a part of the record (`$key`, `$header.NAME`, `$timestamp`, `$partition`,
-`$offset`).
+is a path into the value, empty for the whole value; or the name of a part of the record (`$key`, `$header.NAME`,
+`$timestamp`, `$partition`, `$offset`), followed by the path into the key.
 """
 
 from __future__ import annotations
@@ -10,21 +10,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.codecs.fingerprints import Ints
-from validator.codecs.one_record import NULL_KEY, joined
+from validator.codecs.one_record import NULL_KEY, TOO_LARGE, joined
 from validator.codecs.plain_json import Bools, Path, columns, leaf, raw, regular
 from validator.codecs.plain_lists import extract_lists
 from validator.codecs.plain_patterns import instants_of_pattern
 from validator.codecs.plain_times import instants_of_texts
 from validator.codecs.times import FARTHEST_US, MICROSECONDS, NO_TIMESTAMP_US, Rounding
+from validator.model.arrays import texts_of
 from validator.model.id_spaces import IdSpace
+from validator.model.json_text import JsonReader
 from validator.settings.time_patterns import TimePattern
+
+if TYPE_CHECKING:
+    # Spark's workers decode, and start faster without the configuration's models.
+    from validator.settings.formats.seam import ColumnReader, ValueReader
 
 _INTEGER: Final = r"\A(?:0|-?[1-9][0-9]{0,18})\z"
 """The rule's pattern of an integer, for RE2."""
@@ -125,19 +131,30 @@ class Read(NamedTuple):
     batch: pa.RecordBatch
     rows: Ints
     table: pa.Table | None
-    lists: Mapping[Path, pa.ListArray] = MappingProxyType({})
-    """The lists that are not in the table."""
+    columns: Mapping[Path, pa.Array] = MappingProxyType({})
+    """The columns that are not in the table."""
+    of_key: Mapping[Path, pa.Array] = MappingProxyType({})
+    """The columns of fields in the key, of all rows of the batch."""
 
     def at(self, place: Path) -> pa.Array:
         """Return the column at a place, for ``rows``."""
-        if place in self.lists:
-            return self.lists[place]
-        if not _is_part(place):
+        if place in self.columns:
+            return self.columns[place]
+        if not is_part(place):
             assert self.table is not None, "a field of the value needs a table"
             return leaf(self.table, place)
         whole = len(self.rows) == self.batch.num_rows
+        if place in self.of_key:
+            return self.of_key[place] if whole else self.of_key[place].take(pa.array(self.rows))
         batch = self.batch if whole else self.batch.take(pa.array(self.rows))
         return _part(batch, place[0])
+
+
+class Readers(NamedTuple):
+    """The readers of values and keys."""
+
+    value: ValueReader
+    key: ValueReader
 
 
 def read(
@@ -146,18 +163,100 @@ def read(
     lists: Sequence[Path] = (),
     most: int = 2**31,
     any_scalar: Path | None = None,
+    readers: Readers | None = None,
 ) -> Iterator[Read]:
     """Yield the rows of a batch that can be read here, in one part or several. ``most``: largest size of a value in
-    bytes. ``any_scalar``: the only place whose values may also be booleans, or numbers as doubles."""
+    bytes. ``any_scalar``: the only place whose values may also be booleans, or numbers as doubles. ``readers``: None:
+    values are JSON, and keys texts."""
+    of_key: Mapping[Path, pa.Array] | None = {}
+    if readers is not None:
+        of_key = _of_key(batch, places, readers.key)
+    if of_key is None:
+        return
+    if not lists and all(map(is_part, places)):
+        parts = _of_parts_only(batch, most)
+    elif readers is None or isinstance(readers.value, JsonReader):
+        values = batch["value"]
+        if readers is not None:
+            values = _after(values, cast("JsonReader", readers.value).prefix_bytes)
+        parts = _of_json(batch, values, places, lists, most, any_scalar)
+    else:
+        parts = _of_format(batch, places, lists, most, readers.value)
+    for part in parts:
+        yield part._replace(of_key=of_key)
+
+
+def _after(values: pa.Array, prefix_bytes: int) -> pa.Array:
+    """Return values without Confluent's wire prefix of this many bytes; empty if there is none."""
+    if not prefix_bytes:
+        return values
+    offsets, data = raw(values)
+    framed = np.diff(offsets) > prefix_bytes
+    framed[framed] = data[offsets[:-1][framed]] == 0
+    places = np.empty(2 * len(values) + 1, dtype=np.int32)
+    places[:-1:2], places[1::2] = np.where(framed, offsets[:-1] + prefix_bytes, offsets[1:]), offsets[1:]
+    places[-1] = offsets[-1]
+    parts = pa.Array.from_buffers(pa.binary(), 2 * len(values), [None, pa.py_buffer(places), pa.py_buffer(data)])
+    return parts.take(pa.array(np.arange(0, 2 * len(values), 2)))
+
+
+def _of_key(batch: pa.RecordBatch, places: Sequence[Path], reader: ValueReader) -> Mapping[Path, pa.Array] | None:
+    """Return the columns of the places in the key; None if the reader has none."""
+    paths = list(dict.fromkeys(place[1:] for place in places if place[:1] == ("$key",)))
+    if not paths:
+        return {}
+    found = _columns(reader, batch["key"], paths, (), batch)
+    return None if found is None else {("$key", *path): column for path, column in found.items()}
+
+
+def _columns(
+    reader: ValueReader, values: pa.Array, paths: Sequence[Path], lists: Sequence[Path], batch: pa.RecordBatch
+) -> Mapping[Path, pa.Array] | None:
+    if not hasattr(reader, "read_columns"):
+        return None
+    headers = None if reader.header is None else _last_headers(batch, reader.header)
+    return cast("ColumnReader", reader).read_columns(values, paths, lists, headers)
+
+
+def _of_parts_only(batch: pa.RecordBatch, most: int) -> Iterator[Read]:
+    """Yield the rows of a batch whose values have a valid size: no field is read from a value."""
     values = batch["value"]
-    paths = list(dict.fromkeys(place for place in places if not _is_part(place)))
-    if not paths and not lists:
-        offsets, data = raw(values)
-        lengths = np.diff(offsets)
-        known = (lengths > 0) & (lengths <= most) & bools(values.is_valid())
-        # The replacement of a value above the limit begins with this byte.
-        known[known] = data[offsets[:-1][known]] != 0
-        yield Read(batch, np.flatnonzero(known), None)
+    sizes = pc.binary_length(values)
+    known = pc.and_(pc.and_(pc.greater(sizes, 0), pc.less_equal(sizes, most)), _are_whole(values))
+    yield Read(batch, np.flatnonzero(bools(pc.fill_null(known, False))), None)
+
+
+def _of_format(
+    batch: pa.RecordBatch, places: Sequence[Path], lists: Sequence[Path], most: int, reader: ValueReader
+) -> Iterator[Read]:
+    """Yield all rows of a batch whose values are not JSON. Columns are null where the rule decides."""
+    values = batch["value"]
+    paths = list(dict.fromkeys(place for place in places if not is_part(place)))
+    sizes = pc.binary_length(values)
+    readable = pc.and_(pc.and_(pc.greater(sizes, 0), pc.less_equal(sizes, most)), _are_whole(values))
+    readable = pc.fill_null(readable, False)
+    found = _columns(reader, pc.if_else(readable, values, None), paths, lists, batch)
+    if found is not None:
+        yield Read(batch, np.arange(batch.num_rows), None, found)
+
+
+def _are_whole(values: pa.Array) -> pa.Array:
+    """Return which values are not the replacement of a value above the limit."""
+    return pc.invert(pc.starts_with(values, TOO_LARGE))
+
+
+def _of_json(
+    batch: pa.RecordBatch,
+    values: pa.Array,
+    places: Sequence[Path],
+    lists: Sequence[Path],
+    most: int,
+    any_scalar: Path | None,
+) -> Iterator[Read]:
+    """Yield the rows of a batch whose ``values`` are JSON."""
+    paths = list(dict.fromkeys(place for place in places if not is_part(place)))
+    if () in paths or () in lists:
+        # The whole value is not an object.
         return
     left = np.ones(len(values), dtype=np.bool_)
     without = extract_lists(values, len(lists), most)
@@ -178,42 +277,35 @@ def read(
             yield Read(batch, rest[rows], table)
 
 
-def _is_part(place: Path) -> bool:
-    return place[0].startswith("$")
+def is_part(place: Path) -> bool:
+    """Return whether a place is in a part of the record other than the value."""
+    return bool(place) and place[0].startswith("$")
 
 
 def _part(batch: pa.RecordBatch, name: str) -> pa.Array:
     if name == "$key":
-        return _texts(batch["key"])
+        return texts_of(batch["key"])
     if name == "$timestamp":
         return batch["time_us"]
     if name in ("$offset", "$partition"):
         return batch[name[1:]].cast(pa.int64())
+    return texts_of(_last_headers(batch, name.removeprefix("$header.")))
+
+
+def _last_headers(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """Return the last header of a name, as bytes."""
     headers = batch["headers"]
     flat = headers.flatten()
-    named = bools(pc.fill_null(pc.equal(flat.field("key"), name.removeprefix("$header.")), False))
+    named = bools(pc.fill_null(pc.equal(flat.field("key"), name), False))
     last = np.full(batch.num_rows, -1, dtype=np.int64)
     # The last of several headers with the name counts.
     last[plain(pc.list_parent_indices(headers))[named]] = np.flatnonzero(named)
-    return _texts(flat.field("value").take(pa.array(last, mask=last < 0)))
-
-
-def _texts(column: pa.Array) -> pa.Array:
-    """Return bytes as texts; null if they are not UTF-8."""
-    try:
-        return column.cast(pa.string())
-    except pa.ArrowInvalid:
-        found = []
-        for value in column.to_pylist():
-            try:
-                found.append(None if value is None else value.decode())
-            except UnicodeDecodeError:
-                found.append(None)
-        return pa.array(found, pa.string())
+    return flat.field("value").take(pa.array(last, mask=last < 0))
 
 
 def integers(column: pa.Array) -> tuple[Ints, Bools]:
     """Return the canonical 64-bit integers of a column, and which values are such integers."""
+    column = _without_times(column)
     if column.type != pa.string():
         return numbers(column)
     lengths = plain(pc.fill_null(pc.binary_length(column), 0))
@@ -240,7 +332,7 @@ def integers(column: pa.Array) -> tuple[Ints, Bools]:
 
 def ids(column: pa.Array, id_type: str, most: int, *, of_part: bool = False) -> Ids:
     """Return the ids of a column. ``most``: largest size of a text, and of an integer in a part of the record."""
-    found = _ids(column, id_type, most)
+    found = _ids(_without_times(column), id_type, most)
     if not of_part or column.type != pa.string():
         return found
     lengths = plain(pc.fill_null(pc.binary_length(column), 0))
@@ -252,18 +344,18 @@ def _ids(column: pa.Array, id_type: str, most: int) -> Ids:
         found, known = np.zeros(len(column), dtype=np.int64), bools(column.is_valid())
         texts = column.cast(pa.string())
     elif column.type != pa.string():
-        return Ids(*_with_no_texts(numbers(column)))
+        return Ids(*_with_notexts_of(numbers(column)))
     else:
         found, of_integers = integers(column)
         if of_integers.all() or id_type == "integer":
-            return Ids(*_with_no_texts((found, of_integers)))
+            return Ids(*_with_notexts_of((found, of_integers)))
         known = of_integers | bools(column.is_valid())
         texts = column if not of_integers.any() else pc.if_else(pa.array(of_integers), None, column)
     lengths = plain(pc.fill_null(pc.binary_length(texts), 0))
     return Ids(found, texts, known & (lengths <= most))
 
 
-def _with_no_texts(found: tuple[Ints, Bools]) -> tuple[Ints, None, Bools]:
+def _with_notexts_of(found: tuple[Ints, Bools]) -> tuple[Ints, None, Bools]:
     return found[0], None, found[1]
 
 
@@ -271,7 +363,7 @@ def keys(parts: list[pa.Array], most: int, missing_key: str) -> Keys:
     """Return the key of each row, from one column or several. ``most``: largest size of a key in bytes."""
     known = np.ones(len(parts[0]), dtype=np.bool_)
     encoded = []
-    for column in parts:
+    for column in map(_without_times, parts):
         coded = column.cast(pa.string()).dictionary_encode()
         if column.null_count:
             known &= bools(column.is_valid())
@@ -300,6 +392,11 @@ def instants(of: Read, place: Path, unit: Unit | TimePattern | None, rounding: R
     if place == ("$timestamp",):
         found, known = numbers(column)
         return found, known & (found != NO_TIMESTAMP_US) & (found >= -FARTHEST_US) & (found <= FARTHEST_US)
+    if pa.types.is_timestamp(column.type):
+        typed = Unit(1, 1_000) if column.type.unit == "ns" else Unit(MICROSECONDS[column.type.unit])
+        if unit not in (None, typed):
+            return np.zeros(len(column), dtype=np.int64), np.zeros(len(column), dtype=np.bool_)
+        column, unit = column.cast(pa.int64()), typed
     if not isinstance(unit, Unit):
         if column.type != pa.string():
             return np.zeros(len(column), dtype=np.int64), np.zeros(len(column), dtype=np.bool_)
@@ -313,6 +410,11 @@ def instants(of: Read, place: Path, unit: Unit | TimePattern | None, rounding: R
     farthest = FARTHEST_US // unit.factor
     known = known & (found >= -farthest) & (found <= farthest)
     return np.where(known, found, 0) * unit.factor, known
+
+
+def _without_times(column: pa.Array) -> pa.Array:
+    """Return a column; if it has times, it has unknown values only. The rule decides what a time is as an id or key."""
+    return pa.nulls(len(column), pa.int64()) if pa.types.is_timestamp(column.type) else column
 
 
 def numbers(column: pa.Array) -> tuple[Ints, Bools]:

@@ -14,7 +14,21 @@ import pyarrow.compute as pc
 
 from validator.codecs.fingerprints import Ints
 from validator.codecs.one_record import LARGEST_COUNT, RecordDecoder
-from validator.codecs.plain_fields import Ids, Keys, Read, bools, form_of, ids, instants, integers, keys, plain, read
+from validator.codecs.plain_fields import (
+    Ids,
+    Keys,
+    Read,
+    Readers,
+    bools,
+    form_of,
+    ids,
+    instants,
+    integers,
+    is_part,
+    keys,
+    plain,
+    read,
+)
 from validator.codecs.plain_json import Bools
 from validator.model.id_spaces import IdSpace
 
@@ -74,10 +88,11 @@ class PlainResults:
     def read(self, batch: pa.RecordBatch) -> Iterator[Results]:
         """Yield the records of a batch that decode here, in one part or several. The rule decodes the others."""
         decoder = self.decoder
-        if not decoder.reads_json or any(place[0].startswith("$") for place in decoder.list_places):
+        if any(map(is_part, decoder.list_places)):
             return
         places = [*decoder.places.values(), *decoder.key_places]
-        for part in read(batch, places, decoder.list_places, decoder.most.value_bytes):
+        readers = Readers(decoder.reader, decoder.key_reader)
+        for part in read(batch, places, decoder.list_places, decoder.most.value_bytes, readers=readers):
             results = self._results(part)
             if len(results.rows):
                 yield results

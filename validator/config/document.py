@@ -9,7 +9,13 @@ from typing import Any, Final
 from validator.model.documents import KAFKA_OPTIONS, DocumentRefused, KeyPath, parse, read
 from validator.settings.errors import ConfigFileError
 
-FREE_MAPS: Final = (KAFKA_OPTIONS, ("spark", "options"), ("metrics", "authorization"))
+FREE_MAPS: Final = (
+    KAFKA_OPTIONS,
+    ("spark", "options"),
+    ("metrics", "authorization"),
+    ("schema_registry", "basic_auth"),
+    ("schema_registry", "authorization"),
+)
 """Mappings of names to texts, which may be secrets."""
 
 

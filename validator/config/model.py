@@ -5,23 +5,14 @@ In the model, durations are whole microseconds and keys are tuples. :func:`valid
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    PrivateAttr,
-    SecretStr,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, PrivateAttr, SecretStr, ValidationInfo, field_validator, model_validator
 
 from validator.config.canary import Canary
 from validator.config.options import ClientOptions, Options
 from validator.config.oracle import Oracle
+from validator.config.registry import SchemaRegistry
 from validator.config.start import EARLIEST, Start, StartValue
 from validator.model.classes import Guarantee
 from validator.model.kafka_options import FILE_OPTIONS, OptionsRefused, librdkafka_options
@@ -32,6 +23,7 @@ from validator.settings.durations import Duration, PositiveDuration, format_dura
 from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.fields import FieldPath, Frozen, IdsPath, WithDurations
 from validator.settings.limits import Limits
+from validator.settings.local_paths import LocalPath, against_the_file
 from validator.settings.topics import EventFields, FaultsTopic, Input, Late, Output, ResultFields
 
 __all__ = [
@@ -69,13 +61,6 @@ SET_ELSEWHERE: Final[dict[str, str]] = {
 """Client options that the sidecar sets itself -> what to write instead."""
 
 
-def _against_the_file(value: Any, info: ValidationInfo) -> Any:
-    folder = (info.context or {}).get("folder")
-    if isinstance(value, str) and not value.strip():
-        raise broken_rule("it is empty", "name a path")
-    return Path(folder) / Path(value).expanduser() if folder is not None and isinstance(value, (str, Path)) else value
-
-
 class Kafka(Frozen):
     """The cluster that all topics are on."""
 
@@ -111,7 +96,7 @@ class Kafka(Frozen):
         except OptionsRefused as error:
             raise broken_rule(error.problem, error.fix) from None
         files = {name: options[name] for name in FILE_OPTIONS if options.get(name, "probe") != "probe"}
-        return Options({**options, **{name: str(_against_the_file(path, info)) for name, path in files.items()}})
+        return Options({**options, **{name: str(against_the_file(path, info)) for name, path in files.items()}})
 
 
 TOKEN_MIN: Final = 16
@@ -119,9 +104,6 @@ TOKEN_MIN: Final = 16
 
 HostName = Annotated[str, Field(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?)$", max_length=253)]
 """A DNS name, or a pattern of them."""
-
-LocalPath = Annotated[Path, BeforeValidator(_against_the_file), PlainSerializer(str, return_type=str, when_used="json")]
-"""A path in the configuration. A relative path is relative to the folder of the file."""
 
 
 class Engine(Frozen):
@@ -310,6 +292,8 @@ class Config(Frozen):
     """The guarantee that the pipeline declares. It decides the exit status; all three guarantees are graded."""
     kafka: Kafka
     """The cluster that all topics are on."""
+    schema_registry: SchemaRegistry | None = None
+    """The registry with the schemas that records name."""
     inputs: tuple[Input, ...] = Field(min_length=1)
     """The topics that the pipeline reads."""
     outputs: tuple[Output, ...] = Field(min_length=1)
@@ -368,6 +352,17 @@ class Config(Frozen):
                 problem = f"topic {topic} is already used in {seen[topic]}"
                 raise broken_rule_at(place, problem, "use each topic only once")
             seen[topic] = place
+        return self
+
+    @model_validator(mode="after")
+    def _schemas_can_be_read(self) -> Config:
+        for place, _ in self.topics_by_place():
+            role, _, rest = place.partition("[")
+            entry = getattr(self, role)[int(rest.partition("]")[0])] if rest else None
+            for name in ("format", "key_format"):
+                if entry is not None and self.schema_registry is None and getattr(entry, name).needs_registry:
+                    problem = "its records name schemas of a registry, and there is none"
+                    raise broken_rule_at(f"{place.removesuffix('topic')}{name}", problem, "write schema_registry.url")
         return self
 
     @model_validator(mode="after")

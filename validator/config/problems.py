@@ -159,7 +159,7 @@ def spell(location: Location) -> str:
 
 
 def _shown(detail: ErrorDetails) -> str:
-    if {"options", "authorization"} & set(detail["loc"]):
+    if {"options", "authorization", "basic_auth"} & set(detail["loc"]):
         return "the value"
     value = detail["input"]
     if value is None:

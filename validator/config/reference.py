@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any, Final
 
 from validator.config.schema import json_schema
 from validator.oracles.kinds import refusals
+from validator.settings.formats import kinds as formats
 
 NOT_ALL: Final = "[Not all values](#not-supported-yet)."
 """Mark at a key some of whose values are refused."""
@@ -31,9 +33,10 @@ file to start from, `config check FILE` the problems of a file, `config schema` 
   `yes`), without surrounding quotes. An option without a value is refused; `""` is the empty text. The same applies to
   `kafka.options` in the files of `generate` and `faults`.
 - **Durations** are a number with `ms`, `s`, `m`, `h` or `d`: `500ms`, `1.5h`. A bare `0` is accepted.
-- **Fields** are dotted paths into a record's value, or `$key`, `$timestamp`, `$header.NAME`, `$offset`, `$partition`.
-  If a time is a number, write `{path: ..., unit: s|ms|us|ns}`. Without a unit it is ISO 8601 text (no zone means
-  UTC), or text of [a pattern](#what-decodes): `{path: ..., pattern: "dd-MM-yyyy HH:mm:ss", time_zone: Europe/Berlin}`.
+- **Fields** are dotted paths into a record's value, or `$key`, `$key.FIELD` (in the key), `$value` (the whole value),
+  `$timestamp`, `$header.NAME`, `$offset`, `$partition`. A number is an index in an array (`$value.0`). If a time is a
+  number, write `{path: ..., unit: s|ms|us|ns}`. Without a unit it is ISO 8601 text (no zone means UTC), a time by its
+  type, or text of [a pattern](#what-decodes): `{path: ..., pattern: "dd-MM-yyyy HH:mm:ss", time_zone: Europe/Berlin}`.
 - **Paths** of files are relative to the configuration file.
 - **`${NAME}`** is replaced by an environment variable, **`${file:PATH}`** by the content of a file without its last
   line end. Both work in any text. They are replaced after the YAML was parsed, so that their content cannot add a key.
@@ -47,6 +50,11 @@ file to start from, `config check FILE` the problems of a file, `config schema` 
   the environment, write `__` for each dot; the key is read in lower case.
 """
 
+FORMATS: Final = """\
+`format` is that of values, `key_format` that of keys; each is a name, or a mapping of its `kind` and its parameters,
+as in `format: {kind: csv, columns: [id, page, at]}`. [formats.md](formats.md) has examples.\
+"""
+
 DECODING: Final = """\
 ## What decodes
 
@@ -55,26 +63,29 @@ result is a violation. Every decoder follows this table; `validator/codecs/one_r
 
 | part | decodes | is undecodable |
 |---|---|---|
-| value | one JSON object (RFC 8259) in UTF-8, with JSON's white space (space, tab, CR, LF) around it | zero bytes; \
-other bytes than UTF-8; a byte order mark; an array or a scalar; content after the object (`{...} junk`, two \
-objects); \
+| value | one JSON object (RFC 8259) in UTF-8, with JSON's white space (space, tab, CR, LF) around it; an array or a \
+scalar, if all fields begin with `$value` and no name | zero bytes; \
+other bytes than UTF-8; a byte order mark; content after the value (`{...} junk`, two objects); \
 `NaN`, `Infinity`; comments, single quotes, control characters in texts; `01`, `.5`, `+1`; more than 500 levels; a \
 number of more than 1,000 characters |
 | value, with `format: {kind: csv, ...}` | one line of fields (RFC 4180) in UTF-8, with LF, CR LF or no line end; \
 an empty field is null, `""` an empty text; every other field is the text of its characters, white space included | \
 zero bytes; other bytes than UTF-8; a byte order mark; more or fewer fields than `columns`; a second line; a quote \
 inside a field that does not begin with one |
-| value, if all fields are `$` fields | any bytes; they are not read | zero bytes |
+| value of another format | what its serializer writes ([formats.md](formats.md)) | zero bytes; bytes before or \
+after it; bytes that no serializer writes |
+| value, if no field is in it | any bytes; they are not read | zero bytes |
 | null value | on an output: a tombstone, counted and ignored; with emission `cumulative` and a key that is in \
 `$key` or headers, it withdraws the newest result of that key. On an input it is counted and ignored, if `tombstone` \
 says so or the id is a field of the value | on other inputs, and on late and rejected topics |
-| field | at its path through objects; names are compared by their characters (`\\u0041` is `A`) | absent, \
-null, inside an \
-array; a name on its path that occurs more than once in one object. Repeated names elsewhere have no effect |
-| `$key`, `$header.NAME` | UTF-8 text; of repeated headers the last one counts, as in Kafka's clients | absent, null, \
+| field | at its path through objects, and by index through arrays; names are compared by their characters \
+(`\\u0041` is `A`) | absent, null; a name on its path that occurs more than once in one object. Repeated names \
+elsewhere have no effect |
+| `$key` | as a value of `key_format`; with `text`, the default, also empty | absent, null, other bytes |
+| `$header.NAME` | UTF-8 text; of repeated headers the last one counts, as in Kafka's clients | absent, null, \
 other bytes than UTF-8 |
-| id | text, also `""`, `"[1]"` and `"{}"`; number; boolean (as `true`, `false`) | array, object, half of a \
-surrogate pair |
+| id | text, also `""`, `"[1]"` and `"{}"`; number; boolean (as `true`, `false`); bytes (as Base64) | array, object, \
+half of a surrogate pair; NaN, infinity |
 | number as id or key | by its value: `1`, `1.0` and `1e0` are one id, `-0` is `0`, `0.50` is `0.5`; integers \
 of any size \
 are exact | more than 1,000 digits without an exponent |
@@ -88,6 +99,9 @@ text `[null]` |
 `list_delimiter` | null, absent, not an array; \
 an item \
 that is null, an array or an object |
+| time of a type with a unit (Avro, Protobuf, windowed keys) | as it is; a date is its midnight, a local time is \
+UTC | \
+another unit in the configuration |
 | time with a unit | number, or text of a JSON number (`"1767225600.25"`), exact. Fractions of a \
 microsecond are rounded down, but up in event times with `closed: right` | boolean; text with white space, `+` or \
 leading zeros; more than 2^62 microseconds from 1970 |
@@ -138,11 +152,21 @@ def render() -> str:
     first: dict[str, str] = {}
     for text, headings in _grouped(schema, definitions).items():
         lines += ["", f"### `{'`, `'.join(headings)}`", "", *_explained_once(text.split("\n"), headings[0], first)]
-    lines += ["", *DECODING.splitlines()]
+    lines += ["", *_formats(definitions), "", *DECODING.splitlines()]
     lines += ["", "## Not supported yet", "", "Each of these settings is refused with an error.", ""]
     lines += ["| setting | values |", "|---|---|"]
     lines += [f"| `{setting}` | {refused} |" for setting, refused in refusals().items()]
     return "\n".join(lines) + "\n"
+
+
+def _formats(definitions: dict[str, Any]) -> Iterator[str]:
+    """The section of the formats, each with its parameters."""
+    yield from ("## Formats", "", FORMATS)
+    for kind, one in formats.built().items():
+        definition = definitions.get(one.__name__, {"description": cleandoc(one.__doc__ or ""), "properties": {}})
+        yield from ("", f"### Format `{kind}`", "", definition["description"])
+        if one.model_fields:
+            yield from ("", *_table(definition, definitions, "")[:2], *_table(definition, definitions, "")[3:])
 
 
 def _grouped(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, list[str]]:
@@ -175,12 +199,17 @@ def _parts(node: dict[str, Any], definitions: dict[str, Any], place: str) -> Ite
             yield from _parts(definitions[parameters], definitions, heading)
         name, listed = _part_of(rendered, definitions)
         # The head of the page describes the two models that are written as a path.
-        if name in (None, "FieldPath", "IdsPath"):
+        if name in (None, "FieldPath", "IdsPath") or name in _format_models():
             continue
         below = f"{place}.{key}" if place else key
         heading = f"{below}[]" if listed else below
         yield heading, definitions[name]
         yield from _parts(definitions[name], definitions, heading)
+
+
+def _format_models() -> frozenset[str]:
+    """The models with a section of their own."""
+    return frozenset(one.__name__ for one in formats.built().values())
 
 
 def _part_of(rendered: dict[str, Any], definitions: dict[str, Any]) -> tuple[str | None, bool]:

@@ -45,6 +45,21 @@ def ints(column: pa.ChunkedArray | pa.Array, absent: int = ABSENT) -> Ints:
     return np.asarray(values.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
+def texts_of(values: pa.Array) -> pa.Array:
+    """Return binary values as texts; null if they are not UTF-8."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array(map(_text_or_none, values.to_pylist()), pa.string())
+
+
+def _text_or_none(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
 def nullable(values: Ints, absent: int = ABSENT) -> pa.Array:
     """Return an Arrow column with null in place of ``absent``."""
     return pa.array(values, pa.int64(), mask=values == absent)

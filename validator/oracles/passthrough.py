@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, field_validator, model_validator
 
 from validator.codecs.conditions import Condition
+from validator.model.field_values import part_and_names
 from validator.oracles.seam import Assigned, Declared, Oracle
 from validator.settings.durations import PositiveDuration, format_duration
 from validator.settings.errors import broken_rule, broken_rule_at
@@ -189,8 +190,9 @@ class Filter(Passthrough):
         super().check(declared)
         path = self.where.path
         for i, entry in enumerate(declared.inputs):
-            if not path.startswith("$"):
-                entry.format.check([("oracle.where.path", path)])
+            part, names = part_and_names(path)
+            if not part or part == "$key":
+                (entry.key_format if part else entry.format).check([("oracle.where.path", names)])
             others = {"id": (entry.fields.id,), "key": entry.fields.key, "event_time": (entry.fields.event_time,)}
             for name, fields in others.items():
                 for other in (field.path for field in fields if field is not None):

@@ -13,7 +13,9 @@ from validator.settings.time_patterns import BadPattern, parts
 
 Unit = Literal["s", "ms", "us", "ns"]
 
-RECORD_PARTS: Final = ("$key", "$timestamp", "$offset", "$partition")
+RECORD_PARTS: Final = ("$key", "$value", "$timestamp", "$offset", "$partition")
+WITH_FIELDS: Final = ("$key", "$value")
+"""The parts of a record that may have fields."""
 HEADER: Final = re.compile(r"^\$header\.[^\s]+$")
 SEGMENT: Final = re.compile(r"^[^\s.$][^.]*$")
 
@@ -38,9 +40,11 @@ class WithDurations(Frozen):
 def check_path(path: str) -> str:
     """``path`` itself if it is a dotted path or a part of the record; raises PydanticCustomError if not."""
     if path.startswith("$"):
-        if path in RECORD_PARTS or HEADER.match(path):
+        part, *names = path.split(".")
+        has_fields = part in WITH_FIELDS and all(SEGMENT.match(name) for name in names)
+        if path in RECORD_PARTS or HEADER.match(path) or has_fields:
             return path
-        parts = ", ".join((*RECORD_PARTS, "$header.NAME"))
+        parts = ", ".join((*RECORD_PARTS, "$key.FIELD", "$header.NAME"))
         raise broken_rule(f"{path!r} is not a part of a record", f"use one of {parts}")
     if not path or not all(SEGMENT.match(segment) for segment in path.split(".")):
         raise broken_rule(f"{path!r} is not a path", "write names joined by dots, as in user.id")
@@ -68,7 +72,8 @@ class FieldPath(_AtPath):
     ``{path: ..., pattern: ...}``."""
 
     path: str
-    """Names joined by dots, into the value; or `$key`, `$timestamp`, `$header.NAME`, `$offset`, `$partition`."""
+    """Names joined by dots, into the value; or `$key`, `$key.FIELD`, `$value` (the whole value), `$timestamp`,
+    `$header.NAME`, `$offset`, `$partition`."""
     unit: Unit | None = None
     """Unit of a time that is a number: `s`, `ms`, `us` or `ns`. None means a text."""
     pattern: str | None = None
@@ -112,7 +117,7 @@ class IdsPath(_AtPath):
     """A list of event ids in a result; written as its path alone, or as ``{path: ..., input: TOPIC}``."""
 
     path: str
-    """Path of the list; or `$key` or `$header.NAME`, which then holds a JSON array."""
+    """Path of the list; or `$key` or `$header.NAME`, which then holds a list, or the text of a JSON array."""
     input: str | None = None
     """The input topic of these ids, if each input has its own id space. None: all inputs share one."""
 

@@ -8,11 +8,13 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
+from validator.model.field_values import part_and_names
 from validator.settings.built import Built
 from validator.settings.errors import broken_rule, broken_rule_at
-from validator.settings.fields import FieldPath, Frozen, Ids, IdsPath, Key
+from validator.settings.fields import WITH_FIELDS, FieldPath, Frozen, Ids, IdsPath, Key
 from validator.settings.formats.json_object import JsonObject
 from validator.settings.formats.kinds import AnyFormat
+from validator.settings.formats.text import Text
 
 TOPIC_PATTERN: Final = r"^[A-Za-z0-9._-]{1,249}$"
 
@@ -30,6 +32,7 @@ MissingKey = Literal["undecodable", "skip", "owed"]
 
 
 JSON: Final = JsonObject()
+TEXT: Final = Text()
 
 Fields = dict[str, FieldPath | tuple[FieldPath | IdsPath, ...] | None]
 """The fields of a topic by their names."""
@@ -63,7 +66,7 @@ def _can_decode(values: Fields, times: Fields, lists: Fields | None = None) -> N
     scalars = [*_paths(values), *_paths(times)]
     for name, path in [*scalars, *listed]:
         for other_name, other in [*scalars, *listed]:
-            if not path.path.startswith("$") and path.path.startswith(other.path + "."):
+            if _lies_inside(path.path, other.path):
                 problem = f"{path.path} is inside {other.path}, which {other_name} reads as a single value"
                 raise broken_rule_at(name, problem, "name paths that do not contain each other")
     for name, path in listed:
@@ -71,6 +74,11 @@ def _can_decode(values: Fields, times: Fields, lists: Fields | None = None) -> N
             if path.path == other.path:
                 problem = f"{path.path} cannot be both the list of ids and the {other_name}"
                 raise broken_rule_at(name, problem, "name another path")
+
+
+def _lies_inside(path: str, other: str) -> bool:
+    """Whether a field is inside another one. That the whole value or key has fields does not make it one of them."""
+    return path.startswith(other + ".") and other not in WITH_FIELDS
 
 
 class _Entry(Frozen):
@@ -81,10 +89,14 @@ class _Entry(Frozen):
     format: AnyFormat = Field(default=JSON, json_schema_extra={"default": JSON.kind})
     """How the value of a record is encoded: the name of a format, or a mapping of its `kind` and its parameters."""
 
+    key_format: AnyFormat = Field(default=TEXT, json_schema_extra={"default": TEXT.kind})
+    """How the key of a record is encoded, in the same form. It is read only if a field begins with `$key`."""
+
     @model_validator(mode="after")
-    def _values_have_the_fields(self) -> Self:
-        paths = _paths_within(self, "")
-        self.format.check((place, path) for place, path in paths if not path.startswith("$"))
+    def _formats_have_the_fields(self) -> Self:
+        parts = [(place, *part_and_names(path)) for place, path in _paths_within(self, "")]
+        self.format.check((place, names) for place, part, names in parts if not part)
+        self.key_format.check((place, names) for place, part, names in parts if part == "$key")
         return self
 
 
@@ -141,7 +153,7 @@ class Input(_Entry):
         at = self.fields
         needed = (*at.key, at.event_time) if at.id is None else (at.id,)
         # SEMANTICS 2.24: without a value the record has no id that a result could carry.
-        is_in_value = any(not path.path.startswith("$") for path in needed)
+        is_in_value = any(not part_and_names(path.path)[0] for path in needed)
         return self.tombstone == "ignore" or (self.tombstone is None and is_in_value)
 
 

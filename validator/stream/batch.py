@@ -25,6 +25,7 @@ from validator.measure.latency import latency_buckets
 from validator.model.coverage import RangeCount, skipped_of
 from validator.model.frontier import Lookup, PartitionId, PartitionSummary, RunEnd
 from validator.model.progress import IngestProgress, OffsetGap
+from validator.model.schemas import NO_SCHEMAS, Schemas
 from validator.reconcile.facts import Side, completed
 from validator.reconcile.judge import Rules
 from validator.reconcile.lateness import with_possible_reaches
@@ -51,6 +52,7 @@ from validator.stream.kafka_reading import Range
 from validator.stream.offset_log import planned_ends
 from validator.stream.recording import CommitContext, record
 from validator.stream.recovery import lateness_of
+from validator.stream.registry import Registry
 from validator.stream.retention import Retired
 from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import Saver
@@ -66,7 +68,7 @@ from validator.stream.start_offsets import (
     with_faults_topic,
 )
 from validator.stream.unreadable_results import UnreadableResults
-from validator.stream.workers import FactsRead, Workers
+from validator.stream.workers import FactsRead, SchemasUnknown, Workers
 
 FRONTIERS_EVERY_US: Final = 60_000_000
 """Interval of copies to the derived table of frontiers. The facts table has the frontiers of every batch."""
@@ -107,7 +109,7 @@ class BatchRunner:
     """Runs the batches of one generation. `process` is the body of `foreachBatch`.
 
     ``opened_batch``: the last batch that is committed when the query starts. ``workers``: they read the records.
-    ``second``: reads some of them again; None: nothing is read again.
+    ``second``: reads some of them again; None: nothing is read again. ``registry``: it has their schemas, if any.
     ``has_outage``: returns whether a request to the brokers has failed since this generation began. The next generation
     commits that outage.
     ``has_read``: whether a batch of the query was completed. ``is_ticking``: the newest batch is a tick.
@@ -133,6 +135,7 @@ class BatchRunner:
     canary: CanaryWatch | None = None
     workers: Workers | None = None
     second: SecondReadings | None = None
+    registry: Registry | None = None
     committed_us: int = 0
     opened_batch: int = -1
     is_ahead: bool = False
@@ -521,7 +524,7 @@ class BatchRunner:
             tables=self.tables,
             brokers=self.brokers,
             frontiers=self.progress.frontiers,
-            facts_again=partial(self.workers.facts_again, self._stage(progress)),
+            facts_again=partial(self.workers.facts_again, self._stage(progress, self._schemas)),
             without_ids=frozenset(s.topic for s in self.sources if reads.replaces and s.side is Side.OUTPUT),
         )
 
@@ -533,11 +536,16 @@ class BatchRunner:
             if partition.topic in numbers and starts.get(partition, end) < end
         ]
 
-    def _stage(self, progress: IngestProgress) -> Stage:
-        """The stage of the batch of ``progress``."""
+    @property
+    def _schemas(self) -> Schemas:
+        """The schemas of the registry that are known."""
+        return NO_SCHEMAS if self.registry is None else self.registry.schemas
+
+    def _stage(self, progress: IngestProgress, schemas: Schemas) -> Stage:
+        """The stage of the batch of ``progress``. ``schemas``: those of the registry that are known."""
         canary = self.canary.sources if self.canary is not None else ()
         return Stage(
-            readers_of(self.config, self.sources, canary),
+            readers_of(self.config, self.sources, canary, schemas),
             limit_us=progress.lookup_us + self.config.timing.max_ahead_us,
             with_first_event=bool(progress.partitions_with_hidden_start),
             read_us={
@@ -545,11 +553,23 @@ class BatchRunner:
             },
         )
 
+    def _read_ranges(self, ranges: Sequence[Range], progress: IngestProgress) -> FactsRead:
+        """Read ranges; again, if their records name schemas that must be looked up first (SEMANTICS 3.15)."""
+        assert self.workers is not None, "only a run without records has no workers"
+        schemas = self._schemas
+        while True:
+            try:
+                return self.workers.facts(self._stage(progress, schemas), ranges)
+            except SchemasUnknown as unknown:
+                assert self.registry is not None, "a configuration without a registry has no records that name a schema"
+                self.registry.look_up(unknown.schemas)
+                # What the registry did not have a moment ago stays absent until the batch is read.
+                schemas = {**dict.fromkeys(unknown.schemas), **schemas, **self.registry.schemas}
+
     def _facts(self, ranges: Sequence[Range], progress: IngestProgress) -> FactsRead:
         """The fact rows of ``ranges``, and what was counted there: one Spark job, whose workers read, decode and group
         the records."""
-        assert self.workers is not None, "only a run without records has no workers"
-        grouped, counts = self.workers.facts(self._stage(progress), ranges)
+        grouped, counts = self._read_ranges(ranges, progress)
         facts = completed(
             grouped,
             [(source.side, source.topic) for source in self._read],

@@ -11,8 +11,11 @@ from validator.codecs.batches import EventBatches, ResultBatches
 from validator.codecs.conditions import Condition
 from validator.codecs.one_record import RecordDecoder
 from validator.codecs.plain_events import PlainEvents
+from validator.codecs.plain_fields import Readers
 from validator.config.model import Input, Late, Limits, Output
+from validator.model.field_values import part_and_names
 from validator.model.id_spaces import IdSpace
+from validator.model.schemas import NO_SCHEMAS, Schemas
 from validator.oracles.seam import Oracle
 from validator.settings.time_patterns import TimePattern
 
@@ -45,11 +48,12 @@ def event_reader(
     *,
     limits: Limits = _DEFAULT,
     missing_key: str = "undecodable",
+    schemas: Schemas = NO_SCHEMAS,
 ) -> Reader:
     """A reader of input events, late or rejected records. Each record has one id and its own event time.
 
     ``id_type``: ``auto``, ``integer`` or ``string``. ``space``: the id space of these events, if each input has one.
-    ``missing_key``: what an absent or null key means.
+    ``missing_key``: what an absent or null key means. ``schemas``: those of the registry that are known.
     """
     decoder = RecordDecoder(
         topic,
@@ -58,8 +62,10 @@ def event_reader(
         rounding=oracle.rounding,
         condition=_condition(topic, oracle),
         missing_key=missing_key,
+        schemas=schemas,
     )
-    plain = plain_events_of(topic, oracle, id_type, space, limits, missing_key) if decoder.reads_json else None
+    readers = Readers(decoder.reader, decoder.key_reader)
+    plain = plain_events_of(topic, oracle, id_type, space, limits, missing_key, readers)
     return Reader(EventBatches(decoder, plain, space), oracle, slack_us)
 
 
@@ -71,12 +77,14 @@ def result_reader(
     *,
     limits: Limits = _DEFAULT,
     missing_key: str = "undecodable",
+    schemas: Schemas = NO_SCHEMAS,
 ) -> Reader:
     """A reader of results. Each result names its cell and the ids that it used, or with evidence ``id`` its one id.
 
     ``spaces``: input topic -> its id space, if each input has one. Each list of ids then belongs to one input.
+    ``schemas``: as in `event_reader`.
     """
-    decoder = RecordDecoder(topic, id_type, oracle.result_span_us, limits, missing_key=missing_key)
+    decoder = RecordDecoder(topic, id_type, oracle.result_span_us, limits, missing_key=missing_key, schemas=schemas)
     of_lists = [spaces[path.input] for path in topic.fields.ids or () if path.input is not None]
     return Reader(ResultBatches(decoder, of_lists), oracle, 0)
 
@@ -88,13 +96,14 @@ def plain_events_of(
     space: IdSpace | None,
     limits: Limits = _DEFAULT,
     missing_key: str = "undecodable",
+    readers: Readers | None = None,
 ) -> PlainEvents:
     """The rules by which Arrow decodes the events of a topic."""
     fields = topic.fields
     at, condition = fields.event_time, _condition(topic, oracle)
     unit = at.unit
     return PlainEvents(
-        id=() if fields.id is None else _place(fields.id.path),
+        id=None if fields.id is None else _place(fields.id.path),
         key=tuple(_place(path.path) for path in fields.key),
         event_time=_place(fields.event_time.path),
         factor=None if unit is None else times.MICROSECONDS.get(unit, 1),
@@ -109,6 +118,7 @@ def plain_events_of(
         where=() if condition is None else _place(condition.path),
         missing_key=missing_key,
         pattern=None if at.pattern is None else TimePattern(at.pattern, at.time_zone or "UTC"),
+        readers=readers,
     )
 
 
@@ -118,4 +128,5 @@ def _condition(topic: Input | Late, oracle: Oracle) -> Condition | None:
 
 
 def _place(path: str) -> tuple[str, ...]:
-    return (path,) if path.startswith("$") else tuple(path.split("."))
+    part, names = part_and_names(path)
+    return (part, *names) if part else names

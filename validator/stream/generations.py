@@ -64,6 +64,7 @@ from validator.stream.outage import BrokersWatch, OutageNote, is_outage
 from validator.stream.oversized_records import Isolation, is_exhausted
 from validator.stream.query import run_query
 from validator.stream.recovery import Recovered, follow_acknowledged, recover, restore_record, time_rules_of
+from validator.stream.registry import Registry, RegistrySilent
 from validator.stream.reporting import absent_topic, results_of, snapshot_of
 from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import SavedCells, Saver, saved_cells
@@ -76,6 +77,8 @@ from validator.stream.workers import Workers
 _TROUBLES_MAX: Final = 5
 _HINT_SECONDS: Final = 60.0
 """Least time between two looks at what lost events have in common."""
+_REGISTRY_SECONDS_MAX: Final = 60.0
+"""A run with `--once` ends after the schema registry has not answered for this time."""
 _LOOK_SECONDS: Final = 0.5
 """Interval of the looks for blindness."""
 _PROMPT_US: Final = 1_000_000
@@ -154,6 +157,12 @@ class Generations:
         self._low_memory = False
         self._settled = settling.SettlementJournal(self._state)
         self._examples = Examples(config, found=self._found_example)
+        self._registry = None
+        if config.schema_registry is not None:
+            wait_seconds = _REGISTRY_SECONDS_MAX if once else None
+            self._registry = Registry(
+                config.schema_registry, self._state, say, stop, self._outage_note.note, wait_seconds=wait_seconds
+            )
         self._canary = None if once else canary_of(config, now_us=self._now_us, say=say)
 
     def close(self) -> None:
@@ -253,6 +262,8 @@ class Generations:
                     self._record.has_ended, outcome = False, found
             if isinstance(outcome, StateTaken):
                 raise outcome
+            if isinstance(outcome, RegistrySilent):
+                raise CannotVerify(str(outcome)) from outcome
             if isinstance(outcome, NewGenerationWanted):
                 troubles = 0
                 continue
@@ -372,6 +383,7 @@ class Generations:
             saver=self._saver,
             canary=canary,
             workers=workers,
+            registry=self._registry,
             # A range of a batch that does not fit into memory is not read again.
             second=None if in_parts else self._second,
             catching_up_limit=self._records_per_batch // 2 if balanced and not self._once and not in_parts else None,
@@ -592,7 +604,11 @@ class Generations:
         if self._watch.problem is not None:
             self._outage_note.note()
         if self._notices is not None:
-            self._notices.write_status(because=self._watch.problem)
+            self._notices.write_status(because=self._watch.problem or self._registry_problem)
+
+    @property
+    def _registry_problem(self) -> str | None:
+        return None if self._registry is None else self._registry.problem
 
     def _why_blind(self, taken_us: int) -> str | None:
         """Return why nothing vouches for the pipeline now: for `timing.blind_after` no batch was completed, or Spark
@@ -603,8 +619,9 @@ class Generations:
         if self._once or silent_us < blind_after_us:
             return None
         since_us = min(taken_us, self._now_us() - silent_us)
+        why = "" if self._registry_problem is None else f", because {self._registry_problem}"
         return (
-            f"no record was read since {rfc3339(since_us)}: nothing after it is verified (timing.blind_after is "
+            f"no record was read since {rfc3339(since_us)}{why}: nothing after it is verified (timing.blind_after is "
             f"{format_duration(blind_after_us)})"
         )
 

@@ -10,6 +10,7 @@ from validator.config.model import Config
 from validator.core.suspicion import unproven_outputs
 from validator.core.totals import CellTotals
 from validator.model.classes import VIOLATES, Guarantee, Verdict, ViolationClass
+from validator.model.field_values import part_and_names
 from validator.model.frontier import UNREADABLE_POLICY, PartitionId, may_compact
 from validator.model.grading import FORBID_LOSS, Doubt, grade, reasons
 from validator.model.progress import IngestProgress
@@ -464,7 +465,7 @@ def _unnamed_withdrawals(config: Config, progress: IngestProgress) -> Iterator[D
     """Doubts about null values on cumulative outputs whose keys are in the value: no one knows which results they
     withdraw."""
     for number, entry in enumerate(config.outputs):
-        if entry.emission != "cumulative" or all(key.path.startswith("$") for key in entry.fields.key):
+        if entry.emission != "cumulative" or all(part_and_names(key.path)[0] for key in entry.fields.key):
             continue
         frontiers = [frontier for partition, frontier in progress.frontiers.items() if partition.topic == entry.topic]
         if nulls := sum(frontier.tombstones for frontier in frontiers):

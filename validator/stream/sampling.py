@@ -6,6 +6,7 @@ limited.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,14 +15,17 @@ from typing import Any, Final
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from validator.codecs.one_record import Record, RecordDecoder, Undecodable
+from validator.codecs.one_record import Decoded, Record, RecordDecoder, Tombstone, Undecodable, Unexamined
 from validator.config.model import Config
 from validator.model.kafka_options import OptionsRefused, librdkafka_options
 from validator.model.kafka_refusals import ClientMessages, Refusal, refusal_of_kind
+from validator.model.schemas import NO_SCHEMAS, SchemaUnknown
 from validator.stream.clients import for_librdkafka, made, why_refused
+from validator.stream.registry import Registry, RegistrySilent
 from validator.stream.sources import readers_of, sources_of
 
 _POLL_SECONDS: Final = 0.1
+_REGISTRY_SECONDS: Final = 3.0
 _FETCHED_BYTES_MAX: Final = 2**20
 """Compressed bytes per fetch. A broker returns at least one record batch of a partition, even if it is larger."""
 
@@ -72,13 +76,45 @@ def why_undecodable(
     The item is empty if the record decodes, has expired, or is not received within ``seconds``.
     """
     record = _record_at(config, topic, partition, offset, seconds)
-    yield decoder_of(config, topic).problems(record) if record is not None else ()
+    yield SingleDecoder(config, topic).problems(record) if record is not None else ()
 
 
-def decoder_of(config: Config, topic: str) -> RecordDecoder:
-    """The decoder for records of one of the pipeline's topics."""
-    [reader] = readers_of(config, [source for source in sources_of(config) if source.topic == topic])
-    return reader.decoder
+class SingleDecoder:
+    """Decodes single records of one of the pipeline's topics, and looks up their schemas."""
+
+    def __init__(self, config: Config, topic: str) -> None:
+        self._config = config
+        self._sources = [source for source in sources_of(config) if source.topic == topic]
+        settings, stop = config.schema_registry, threading.Event()
+        self._registry = None
+        if settings is not None:
+            self._registry = Registry(settings, None, lambda _: None, stop, wait_seconds=_REGISTRY_SECONDS)
+        self._decoder = self._made()
+
+    def _made(self) -> RecordDecoder:
+        schemas = NO_SCHEMAS if self._registry is None else self._registry.schemas
+        [reader] = readers_of(self._config, self._sources, schemas=schemas)
+        return reader.decoder
+
+    def decode(self, record: Record) -> Decoded | Tombstone | Undecodable:
+        """As `RecordDecoder.decode`. If the registry does not answer, the record is not examined."""
+        while True:
+            try:
+                return self._decoder.decode(record)
+            except SchemaUnknown as unknown:
+                assert self._registry is not None, "a configuration without a registry names no schema"
+                try:
+                    self._registry.look_up(unknown.schemas)
+                except RegistrySilent as silent:
+                    return Unexamined(None, None, f"is not examined: {silent}")
+                self._decoder = self._made()
+
+    def problems(self, record: Record) -> tuple[Undecodable, ...]:
+        """As `RecordDecoder.problems`."""
+        first = self.decode(record)
+        if not isinstance(first, Undecodable):
+            return ()
+        return (first,) if isinstance(first, Unexamined) else self._decoder.problems(record)
 
 
 def _record_at(config: Config, topic: str, partition: int, offset: int, seconds: float) -> Record | None:

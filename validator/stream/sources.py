@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from validator.config.model import Config, Input, Late, Output
 from validator.model.frontier import PartitionId
+from validator.model.schemas import NO_SCHEMAS, Schemas
 from validator.oracles.kinds import canary_oracle
 from validator.reconcile.facts import Side
 from validator.settings.topics import missing_key_of
@@ -51,11 +52,14 @@ def id_type_of(config: Config) -> str:
     return kinds.pop() if len(kinds) == 1 else "auto"
 
 
-def readers_of(config: Config, sources: Sequence[Source], canary: Sequence[Source] = ()) -> list[Reader]:
-    """The readers of the ``sources``, then those of the ``canary``. A reader has the index of its source."""
+def readers_of(
+    config: Config, sources: Sequence[Source], canary: Sequence[Source] = (), schemas: Schemas = NO_SCHEMAS
+) -> list[Reader]:
+    """The readers of the ``sources``, then those of the ``canary``. A reader has the index of its source. ``schemas``:
+    those of the registry that are known."""
     id_type = id_type_of(config)
     return [
-        *[_reader(source, config, id_type) for source in sources],
+        *[_reader(source, config, id_type, schemas) for source in sources],
         *[_reader_of_canary(source.configured, config, id_type) for source in canary],
     ]
 
@@ -89,16 +93,20 @@ def planning_frame(
     return reduce(DataFrame.union, frames)
 
 
-def _reader(source: Source, config: Config, id_type: str) -> Reader:
+def _reader(source: Source, config: Config, id_type: str, schemas: Schemas) -> Reader:
     slack = config.timing.max_disorder_us + config.timing.allowed_lateness_us
     oracle, spaces = config.oracle, config.oracle.spaces(config.inputs)
     entry = source.configured
     missing_key = missing_key_of(entry, config.inputs)
     if isinstance(entry, Output):
-        return result_reader(entry, oracle, id_type, spaces, limits=config.limits, missing_key=missing_key)
+        return result_reader(
+            entry, oracle, id_type, spaces, limits=config.limits, missing_key=missing_key, schemas=schemas
+        )
     owner = entry.input if isinstance(entry, Late) else entry.topic
     space = spaces.get(owner or "")
-    return event_reader(entry, oracle, slack, id_type, space, limits=config.limits, missing_key=missing_key)
+    return event_reader(
+        entry, oracle, slack, id_type, space, limits=config.limits, missing_key=missing_key, schemas=schemas
+    )
 
 
 def _reader_of_canary(entry: Input | Output | Late, config: Config, id_type: str) -> Reader:

@@ -25,6 +25,7 @@ from confluent_kafka import Message
 from pyspark.sql import SparkSession
 
 from validator.model.coverage import Counting, RangeCount
+from validator.model.schemas import SchemaUnknown
 from validator.reconcile.facts import GROUPED
 from validator.stream.failures import text_of
 from validator.stream.kafka_reading import Range, ReadFailed, Reading
@@ -39,11 +40,21 @@ _BESIDE_SECONDS: Final = 5.0
 """A read beside a batch fails after this silence, since the batch waits for it."""
 _COUNTS: Final = b"counts"
 """Key of the metadata of a task's fact rows, with its `RangeCount`s."""
+_UNKNOWN: Final = b"schemas"
+"""Key of that metadata with the schemas that are not known."""
 _FAILED: Final = re.compile(rf"(?:^|\.){ReadFailed.__name__}: (.*)$", re.MULTILINE)
 
 _C_LIBRARY: Final = ctypes.CDLL(None)
 
 _Item = TypeVar("_Item")
+
+
+class SchemasUnknown(Exception):
+    """Records name schemas that must be looked up before they can be read. ``schemas``: ids or GUIDs."""
+
+    def __init__(self, schemas: frozenset[int | str]) -> None:
+        super().__init__(f"schemas to look up: {sorted(schemas, key=str)}")
+        self.schemas = schemas
 
 
 class FactsRead(NamedTuple):
@@ -64,14 +75,19 @@ class _Task:
     def __call__(self, lists: Iterable[Sequence[Range]]) -> Iterator[bytes | str]:
         parts: list[pa.Table] = []
         counts: list[RangeCount] = []
+        unknown: list[int | str] = []
         for ranges in lists:
             for one in ranges:
                 counting = Counting(one.start, one.end)
                 records = self.reading.records(one, self.stage.readers[one.source].decoder)
-                parts += self.stage.facts(one.source, _counted(records, counting))
+                try:
+                    parts += self.stage.facts(one.source, _counted(records, counting))
+                except SchemaUnknown as found:
+                    # The whole batch is read again, so what was read of it is dropped.
+                    unknown += found.schemas
                 counts.append(counting.result(one.topic, one.partition))
-        rows = pa.concat_tables([GROUPED.empty_table(), *parts])
-        rows = rows.replace_schema_metadata({_COUNTS: json.dumps(counts)})
+        rows = pa.concat_tables([GROUPED.empty_table(), *(parts if not unknown else ())])
+        rows = rows.replace_schema_metadata({_COUNTS: json.dumps(counts), _UNKNOWN: json.dumps(unknown)})
         if self.folder is None or rows.nbytes <= _INLINE_BYTES:
             yield _in_bytes(rows)
         else:
@@ -139,7 +155,8 @@ class Workers:
                 self._context.parallelize(range(cores), cores).mapPartitions(_nothing).collect()
 
     def facts(self, stage: Stage, ranges: Sequence[Range]) -> FactsRead:
-        """The fact rows (schema `GROUPED`) of all records in ``ranges``. Raises `ReadFailed` and Spark's errors."""
+        """The fact rows (schema `GROUPED`) of all records in ``ranges``. Raises `ReadFailed`, `SchemasUnknown` and
+        Spark's errors."""
         lists = spread(ranges, self._context.defaultParallelism)
         if not lists:
             return FactsRead(GROUPED.empty_table(), ())
@@ -147,6 +164,9 @@ class Workers:
             self._folder.mkdir(mode=0o700, exist_ok=True)
         task = _Task(stage, self._reading, None if self._folder is None else str(self._folder))
         tables = list(map(_received, self._collected(task, lists)))
+        unknown = frozenset(one for table in tables for one in json.loads(table.schema.metadata[_UNKNOWN]))
+        if unknown:
+            raise SchemasUnknown(unknown)
         counts = [
             RangeCount(topic, partition, skipped, tuple((first, end) for first, end in gaps))
             for table in tables

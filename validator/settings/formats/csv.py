@@ -9,15 +9,19 @@ from __future__ import annotations
 import codecs
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Self
 
 from pydantic import Field, model_validator
 
+from validator.model.schemas import Schemas
 from validator.settings.errors import broken_rule_at
 from validator.settings.fields import check_path
-from validator.settings.formats.seam import Format, Unreadable
+from validator.settings.formats.seam import Format, Part, Path, Unreadable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Character = Annotated[str, Field(min_length=1, max_length=1)]
 
@@ -49,16 +53,18 @@ class Csv(Format):
             raise broken_rule_at("list_delimiter", "it equals delimiter", "use another character")
         return self
 
-    def reader(self) -> CsvReader:
+    def reader(self, part: Part, schemas: Schemas) -> CsvReader:
         """The reader of lines with these columns and delimiters."""
+        del part, schemas
         return CsvReader(self.columns, self.delimiter, self.list_delimiter)
 
-    def check(self, paths: Iterable[tuple[str, str]]) -> None:
+    def check(self, paths: Iterable[tuple[str, Path]]) -> None:
         """Refuse a path that is not a column."""
         for place, path in paths:
-            if path not in self.columns:
+            if len(path) != 1 or path[0] not in self.columns:
+                name = ".".join(path) or "the whole value"
                 raise broken_rule_at(
-                    place, f"{path} is not a column of the format", f"use one of {', '.join(self.columns)}"
+                    place, f"{name} is not a column of the format", f"use one of {', '.join(self.columns)}"
                 )
 
 
@@ -69,9 +75,11 @@ class CsvReader:
     columns: tuple[str, ...]
     delimiter: str
     list_delimiter: str
+    header: str | None = None
 
-    def fields(self, raw: bytes) -> Mapping[str, str | None]:
+    def value(self, raw: bytes, header: bytes | None = None) -> Mapping[str, str | None]:
         """Column -> its text; None for an empty field. Raises Unreadable."""
+        del header
         try:
             text = raw.decode()
         except UnicodeDecodeError as error:
@@ -88,6 +96,35 @@ class CsvReader:
         if not isinstance(value, str):
             return value
         return value.split(self.list_delimiter) if value else []
+
+    def read_columns(
+        self, values: pa.Array, paths: Sequence[Path], lists: Sequence[Path], headers: pa.Array | None = None
+    ) -> Mapping[Path, pa.Array] | None:
+        """As `ColumnReader.read_columns`, of lines without quotes, line ends inside and byte order marks."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from validator.model.arrays import texts_of
+
+        del headers
+        lines = pc.replace_substring_regex(texts_of(values), r"\r?\n\z", "")
+        fields = pc.split_pattern(lines, self.delimiter)
+        plain = pc.equal(pc.list_value_length(fields), len(self.columns))
+        plain = pc.and_(plain, pc.invert(pc.match_substring_regex(lines, '["\r\n]|\\A\ufeff')))
+        fields = fields.filter(pc.fill_null(plain, False))
+        known = np.flatnonzero(plain.fill_null(False).to_numpy(zero_copy_only=False))
+        order = np.full(len(values), -1, np.int64)
+        order[known] = np.arange(len(known))
+        chosen = pa.array(order, mask=order < 0)
+        found = {}
+        for path in (*paths, *lists):
+            column = pc.list_element(fields, self.columns.index(path[0]))
+            column = pc.if_else(pc.equal(column, ""), None, column)
+            if path in lists:
+                column = pc.split_pattern(column, self.list_delimiter)
+            found[path] = column.take(chosen)
+        return found
 
     def _plain(self, text: str) -> list[str | None]:
         """The fields of a line without quotes."""

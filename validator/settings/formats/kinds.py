@@ -3,20 +3,21 @@ setting `format`."""
 
 from __future__ import annotations
 
+import difflib
 import functools
 import importlib
 import inspect
 import pkgutil
 from typing import Annotated, Any, Final
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
 from validator.settings import formats
-from validator.settings.errors import broken_rule
+from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.formats.seam import Format
 
-PLANNED: Final = frozenset({"json", "avro", "protobuf", "csv", "text", "raw"})
+PLANNED: Final = frozenset({"json", "avro", "protobuf", "csv", "text", "raw", "msgpack"})
 """The formats of docs/CONTRACT.md. For one that is not supported, the error says so."""
 
 
@@ -26,7 +27,7 @@ def built() -> dict[str, type[Format]]:
     found: dict[str, type[Format]] = {}
     for module in pkgutil.iter_modules(formats.__path__, f"{formats.__name__}."):
         for _, one in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
-            if issubclass(one, Format) and not inspect.isabstract(one) and one.__module__ == module.name:
+            if issubclass(one, Format) and hasattr(one, "kind") and one.__module__ == module.name:
                 found[one.kind] = one
     return dict(sorted(found.items(), key=lambda entry: (entry[0] != "json", entry[0])))
 
@@ -36,7 +37,7 @@ def unbuilt() -> frozenset[str]:
     return PLANNED - built().keys()
 
 
-def _of(value: Any) -> Format:
+def _of(value: Any, info: ValidationInfo) -> Format:
     """The format that ``value`` describes: its name, or a mapping of its name (`kind`) and its parameters."""
     if isinstance(value, Format):
         return value
@@ -45,13 +46,22 @@ def _of(value: Any) -> Format:
     found = built().get(kind) if isinstance(kind, str) else None
     if found is None:
         problem = f"{kind} is not supported yet" if kind in unbuilt() else f"{kind!r} is not a format"
-        raise broken_rule("it has no kind" if kind is None else problem, f"use {' or '.join(built())}")
-    return found.model_validate(parameters)
+        raise broken_rule("it has no kind" if kind is None else problem, f"use {_one_of([*built()])}")
+    known = [one.alias or name for name, one in found.model_fields.items()]
+    for name in parameters.keys() - known:
+        close = difflib.get_close_matches(name, known, n=1)
+        fix = f"did you mean {close[0]}" if close else f"use {_one_of(known)}" if known else "leave it out"
+        raise broken_rule_at(name, f"format {kind} has no such key", fix)
+    return found.model_validate(parameters, context=info.context)
+
+
+def _one_of(names: list[str]) -> str:
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _written(value: Format) -> Any:
     """A format as in the file: its name alone if it has no parameters."""
-    parameters = value.model_dump(mode="json")
+    parameters = value.model_dump(mode="json", by_alias=True)
     return {"kind": value.kind, **parameters} if parameters else value.kind
 
 
@@ -59,7 +69,7 @@ class _Setting:
     """The pydantic type of the setting `format`: the name of a format, or a mapping with its parameters."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(
+        return core_schema.with_info_before_validator_function(
             _of,
             core_schema.union_schema([handler.generate_schema(one) for one in built().values()]),
             serialization=core_schema.plain_serializer_function_ser_schema(_written),
@@ -81,5 +91,19 @@ def _requires(one: type[Format]) -> bool:
     return any(field.is_required() for field in one.model_fields.values())
 
 
+class _Inner:
+    """The pydantic type of a format within a format. Its JSON schema does not repeat that of all formats."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_plain_validator_function(
+            _of, serialization=core_schema.plain_serializer_function_ser_schema(_written)
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string"}, {"type": "object"}]}
+
+
 AnyFormat = Annotated[Format, _Setting()]
 """The setting `format`."""
+InnerFormat = Annotated[Format, _Inner()]
+"""A format within a format."""

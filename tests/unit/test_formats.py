@@ -1,0 +1,360 @@
+"""Texts, the primitive serializers and windowed keys: each against an encoder of its own, in values and in keys, and
+whole batches against the rule."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from validator.codecs.one_record import Event, Record, RecordDecoder, Result, Undecodable
+from validator.model.field_values import TypedTime, Windowed
+from validator.settings.formats.seam import ColumnReader, Unreadable, ValueReader
+from validator.settings.topics import Input, Output
+
+pytestmark = pytest.mark.unit
+
+MS: Final = 1_767_225_600_000
+
+
+def reader(given: object) -> ValueReader:
+    """A reader as a worker gets it."""
+    entry = Input.model_validate(
+        {"topic": "i", "format": given, "fields": {"id": "$offset", "key": "$offset", "event_time": "$timestamp"}}
+    )
+    found: ValueReader = pickle.loads(pickle.dumps(entry.format.reader("value", {})))
+    return found
+
+
+def windowed(start: int, end: int | None, key: object) -> Windowed:
+    return Windowed(key, TypedTime(start, "ms"), None if end is None else TypedTime(end, "ms"))
+
+
+integers = st.one_of(st.sampled_from([0, 1, -1]), st.integers(-(2**63), 2**63 - 1))
+names = st.text(st.sampled_from("ab@/[]→\n 1"), max_size=5)
+
+
+@dataclass(frozen=True)
+class Case:
+    """``written``: pairs of a value, and its bytes by another encoder. ``illegal``: bytes, and the reason."""
+
+    format: object
+    written: st.SearchStrategy[tuple[object, bytes]]
+    illegal: tuple[tuple[bytes, str], ...] = ()
+
+
+def of_struct(code: str, least: int, most: int) -> st.SearchStrategy[tuple[object, bytes]]:
+    """Java's ByteBuffer is big-endian."""
+    return st.integers(least, most).map(lambda number: (number, struct.pack(code, number)))
+
+
+def of_float(code: str, width: int) -> st.SearchStrategy[tuple[object, bytes]]:
+    return st.floats(width=width, allow_nan=False).map(lambda number: (number, struct.pack(code, number)))
+
+
+CASES: Final = {
+    "long": Case(
+        "long",
+        of_struct(">q", -(2**63), 2**63 - 1),
+        ((b"\0" * 7, "has 7 bytes, and the format has 8"), (b"\0" * 9, "has 9 bytes, and the format has 8")),
+    ),
+    "int": Case("int", of_struct(">i", -(2**31), 2**31 - 1), ((b"12345678", "has 8 bytes, and the format has 4"),)),
+    "short": Case("short", of_struct(">h", -(2**15), 2**15 - 1), ((b"1", "has 1 bytes, and the format has 2"),)),
+    "double": Case("double", of_float(">d", 64), ((b"1234", "has 4 bytes, and the format has 8"),)),
+    "boolean": Case("boolean", st.booleans().map(lambda b: (b, bytes([b]))), ((b"\2", "is not one byte, 0 or 1"),)),
+    "uuid": Case(
+        "uuid",
+        st.uuids().map(lambda one: (str(one), str(one).encode())),
+        ((b"1-1-1-1-1", "is not the text of a UUID"), (bytes(16), "is not the text of a UUID")),
+    ),
+    "bytes": Case("bytes", st.binary(min_size=1).map(lambda raw: (raw, raw))),
+    "text": Case("text", names.map(lambda text: (text, text.encode())), ((b"a\xff", "is not UTF-8 text, at byte 1"),)),
+    "text with groups": Case(
+        {"kind": "text", "pattern": r"(?P<key>[a-z]+)=(?P<n>-?\d+)?;.*"},
+        st.tuples(st.text("abc", min_size=1), st.integers(), st.text("xé", max_size=2)).map(
+            lambda one: ({"key": one[0], "n": str(one[1])}, f"{one[0]}={one[1]};{one[2]}".encode())
+        ),
+        (
+            (b"=1;", "is a text that the pattern does not match"),
+            (b"a=1;\n", "is a text that the pattern does not match"),
+        ),
+    ),
+    "raw": Case(
+        {
+            "kind": "raw",
+            "fields": {
+                "n": {"offset": 8, "type": "int64"},
+                "small": {"offset": 2, "type": "uint16", "byte_order": "little"},
+                "name": {"offset": 4, "type": "text", "size": 3},
+                "rest": {"offset": 7, "type": "bytes", "size": 1},
+            },
+        },
+        st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**16 - 1), st.binary(min_size=1, max_size=1)).map(
+            lambda one: (
+                {"n": one[0], "small": one[1], "name": "abc", "rest": one[2]},
+                b"xx" + struct.pack("<H", one[1]) + b"abc" + one[2] + struct.pack(">q", one[0]) + b"more",
+            )
+        ),
+        (
+            (bytes(15), "has 15 bytes, and the field n ends at byte 16"),
+            (b"\xff" * 16, "has a field name that is not UTF-8 text"),
+        ),
+    ),
+    "time windows": Case(
+        {"kind": "time_windowed", "inner": "long", "size": "15s"},
+        st.tuples(integers, st.integers(0, 2**62)).map(
+            lambda one: (windowed(one[1], one[1] + 15_000, one[0]), struct.pack(">qq", *one))
+        ),
+        ((b"\0" * 7, "has 7 bytes, fewer than the window"), (b"\0" * 10, "has 2 bytes, and the format has 8")),
+    ),
+    "time windows of texts": Case(
+        "time_windowed",
+        st.tuples(names, st.integers(0, 2**62)).map(
+            lambda one: (windowed(one[1], None, one[0]), one[0].encode() + struct.pack(">q", one[1]))
+        ),
+    ),
+    "sessions": Case(
+        "session_windowed",
+        st.tuples(names, st.integers(0, 2**62), st.integers(0, 2**61)).map(
+            lambda one: (
+                windowed(one[1], one[1] + one[2], one[0]),
+                one[0].encode() + struct.pack(">qq", one[1] + one[2], one[1]),
+            )
+        ),
+        ((b"a" + struct.pack(">qq", 1, 2), "has a session that ends before it begins"),),
+    ),
+    "windows as text": Case(
+        "windowed_text",
+        st.tuples(names, st.integers(0, 2**62), st.integers(0, 2**61)).map(
+            lambda one: (
+                windowed(one[1], one[1] + one[2], one[0]),
+                f"[{one[0]}@{one[1]}/{one[1] + one[2]}]".encode(),
+            )
+        ),
+        (
+            (b"[a@1]", "is not a text of the form [key@start/end]"),
+            (b"[a@2/1]", "has a window that ends before it begins"),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_value_of_another_encoder_is_read_unchanged(case: Case) -> None:
+    read = reader(case.format)
+
+    @given(case.written)
+    def same(one: tuple[object, bytes]) -> None:
+        assert read.value(one[1]) == one[0]
+        assert type(read.value(one[1])) is type(one[0])
+
+    same()
+    for raw, reason in case.illegal:
+        with pytest.raises(Unreadable) as refused:
+            read.value(raw)
+        assert str(refused.value) == reason
+
+
+def test_a_float_has_the_digits_that_java_writes() -> None:
+    read = reader("float")
+    found = [read.value(struct.pack(">f", number)) for number in (0.1, 1e10, 16777216.0, 3.4e38)]
+    assert found == [0.1, 1e10, 16777216.0, 3.4e38]
+    assert math.isnan(read.value(struct.pack(">f", math.nan)))  # type: ignore[arg-type]
+
+
+def paths_of(found: object) -> Iterator[tuple[str, ...]]:
+    if isinstance(found, Windowed):
+        yield ("window_start",)
+        if found.window_end is not None:
+            yield ("window_end",)
+        found = found.key
+    yield from [(name,) for name in found] if isinstance(found, dict) else [()]
+
+
+def at(found: object, path: tuple[str, ...]) -> object:
+    if isinstance(found, Windowed):
+        found = getattr(found, path[0]) if path and path[0].startswith("window_") else found.key
+    return found[path[0]] if isinstance(found, dict) and path else found
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_batches_are_read_as_single_values(case: Case) -> None:
+    read = reader(case.format)
+    if not isinstance(read, ColumnReader):
+        return
+    places: set[tuple[str, ...]] = set()
+
+    @given(st.lists(st.one_of(case.written, st.binary(max_size=20).map(lambda raw: (None, raw))), max_size=6))
+    def same(written: list[tuple[object, bytes]]) -> None:
+        found = []
+        for _, raw in written:
+            try:
+                found.append(read.value(raw))
+            except Unreadable:
+                found.append(None)
+        places.update(path for one in found if one is not None for path in paths_of(one))
+        values = pa.array([raw for _, raw in written], pa.binary())
+        # A slice has its first value elsewhere.
+        padded = pa.array([b"12345678901234567", *values.to_pylist()], pa.binary()).slice(1)
+        columns = read.read_columns(padded, sorted(places), ())
+        for path in places if columns is not None else ():
+            assert columns is not None
+            cells = columns[path].cast(pa.int64()) if pa.types.is_timestamp(columns[path].type) else columns[path]
+            for one, cell in zip(found, cells.to_pylist(), strict=True):
+                assert cell is None or cell == at(one, path)
+        for number, (wanted, _) in enumerate(written):
+            if wanted is not None and columns is not None and "\v" not in str(wanted):
+                assert all(columns[path][number].is_valid or at(wanted, path) in ("", None) for path in columns)
+
+    same()
+    assert places
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(?P<a>\S+) (?P<b>.*)",
+        r"(?P<a>[^ ]*?) ?(?P<b>\w*)",
+        r"(?:(?P<a>a)|(?P<b>\d|é))*.*",
+        r"(?i)(?P<a>[a-k]+)(?P<b>.*)",
+        r"(?P<a>a{,2})(?P<b>.*)",
+        r"(?P<a>[[:a]*)(?P<b>.*)",
+        r"(?P<a>a|ab)(?P<b>c|bcd)?.*",
+        r"(?P<a>.*)$(?P<b>\s*)",
+        r"(?P<a>(?=.)\w*)(?P<b>.*)",
+        r"(?P<a>\w+)\b(?P<b>\s?[^\d]*)",
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Possible nested set")
+def test_a_batch_of_texts_has_the_groups_that_python_finds(pattern: str) -> None:
+    read = reader({"kind": "text", "pattern": pattern})
+    assert isinstance(read, ColumnReader)
+
+    @given(st.lists(st.text(st.sampled_from("ab1cd é \n\v\t:[{,2}K\u212a"), max_size=7), max_size=8))
+    def same(texts: list[str]) -> None:
+        values = pa.array([text.encode() for text in texts], pa.binary())
+        columns = read.read_columns(values, [("a",), ("b",)], ())
+        for name in "ab" if columns is not None else "":
+            assert columns is not None
+            for text, cell in zip(texts, columns[name,].to_pylist(), strict=True):
+                if cell is not None:
+                    found = read.value(text.encode())
+                    assert isinstance(found, dict)
+                    assert found[name] == cell, text
+
+    same()
+
+
+def event(**given: Any) -> RecordDecoder:
+    fields = {"id": "id", "key": "page", "event_time": {"path": "at", "unit": "ms"}, **given.pop("fields", {})}
+    return RecordDecoder(Input.model_validate({"topic": "i", "fields": fields, **given}))
+
+
+@pytest.mark.parametrize(
+    ("decoder", "record", "wanted"),
+    [
+        (
+            event(format="long", fields={"id": "$value", "key": "$key", "event_time": "$timestamp"}),
+            Record(struct.pack(">q", -5), b"a", timestamp_us=7),
+            Event(-5, "a", 7),
+        ),
+        (
+            event(
+                format={"kind": "text", "pattern": r"(?P<id>\w+) (?P<page>\S+) (?P<at>\d+)"},
+                fields={"id": "id"},
+            ),
+            Record(f"x7 /a {MS}".encode()),
+            Event("x7", "/a", MS * 1000),
+        ),
+        (
+            event(
+                key_format="json", fields={"id": "$value", "key": ["$key.k.1", "$key.n"], "event_time": "$timestamp"}
+            ),
+            Record(b" 12 ", b'{"k":["a","b"],"n":1.50}', timestamp_us=7),
+            Event(12, '["b","1.5"]', 7),
+        ),
+        (
+            event(fields={"id": "$value.0", "key": "$value.1", "event_time": {"path": "$value.2", "unit": "ms"}}),
+            Record(b'[7,"a",1]'),
+            Event(7, "a", 1000),
+        ),
+        (
+            event(key_format="int", fields={"key": "$key"}),
+            Record(b'{"id":1,"at":2}', b"123"),
+            Undecodable("key", "$key", "has 3 bytes, and the format has 4"),
+        ),
+        (
+            event(fields={"id": "$value.7", "key": "$value.1", "event_time": "$timestamp"}),
+            Record(b'[7,"a"]'),
+            Undecodable("id", "$value.7", "is absent"),
+        ),
+        (
+            event(key_format={"kind": "session_windowed", "inner": "json"}, fields={"key": "$key.u"}),
+            Record(b'{"id":1,"at":2}', b'{"u":"a"}' + struct.pack(">qq", 9, 4)),
+            Event(1, "a", 2000),
+        ),
+    ],
+)
+def test_fields_of_values_and_keys_decode(decoder: RecordDecoder, record: Record, wanted: object) -> None:
+    assert pickle.loads(pickle.dumps(decoder)).decode(record) == wanted
+
+
+def test_a_result_is_named_by_a_windowed_key() -> None:
+    fields = {"key": "$key", "window_start": "$key.window_start", "window_end": "$key.window_end", "ids": "$value"}
+    for key_format, key in (
+        ({"kind": "time_windowed", "size": "15s"}, b"/a" + struct.pack(">q", MS)),
+        ("session_windowed", b"/a" + struct.pack(">qq", MS + 15_000, MS)),
+        ("windowed_text", f"[/a@{MS}/{MS + 15_000}]".encode()),
+    ):
+        topic = Output.model_validate({"topic": "o", "key_format": key_format, "fields": fields})
+        decoder = RecordDecoder(topic, window_us=15_000_000)
+        assert decoder.decode(Record(b"[1,2]", key)) == Result("/a", MS * 1000, ([1, 2],))
+    ms = {**fields, "window_start": {"path": "$key.window_start", "unit": "ms"}}
+    seconds = {**fields, "window_start": {"path": "$key.window_start", "unit": "s"}}
+    for chosen, wanted in (
+        (ms, Result("/a", MS * 1000, ([],))),
+        (
+            seconds,
+            Undecodable(
+                "window_start", "$key.window_start", "is a time in ms by its type, but the unit s is configured"
+            ),
+        ),
+    ):
+        topic = Output.model_validate({"topic": "o", "key_format": "windowed_text", "fields": chosen})
+        assert RecordDecoder(topic).decode(Record(b"[]", f"[/a@{MS}/{MS}]".encode())) == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"format": "long"}, "a value of format long has no fields"),
+        ({"format": "text"}, "id is not a field of a text without a pattern"),
+        ({"format": {"kind": "text", "pattern": "(?P<id>.)"}}, "page is not a group of the pattern"),
+        ({"format": {"kind": "text", "pattern": "(.)"}}, "it has no named group"),
+        ({"format": {"kind": "text", "pattern": "("}}, "it is not a regular expression"),
+        ({"fields": {"key": "$key.a"}}, "a is not a field of a text without a pattern"),
+        ({"key_format": "time_windowed", "fields": {"event_time": "$key.window_end"}}, "do not have the end"),
+        ({"key_format": {"kind": "time_windowed", "inner": "xml"}}, "'xml' is not a format"),
+        ({"format": {"kind": "raw", "fields": {"id": {"offset": 0, "type": "int8"}}}}, "page is not a field"),
+        ({"format": {"kind": "raw", "fields": {"id": {"offset": 0, "type": "text"}}}}, "text needs it"),
+        ({"fields": {"key": "$offset.a"}}, "is not a part of a record"),
+    ],
+)
+def test_a_field_that_no_record_has_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        event(**given)
+
+
+def test_confluents_prefix_is_recognised() -> None:
+    for raw, what in ((b'{"id":1}', "JSON after it"), (b"\x02\xff", "Avro or Protobuf after it")):
+        found = event().decode(Record(b"\0\0\0\1\7" + raw))
+        assert isinstance(found, Undecodable)
+        assert f"Confluent's wire prefix of schema 263, with {what}" in found.reason
