@@ -152,6 +152,8 @@ class SidecarFile:
                     "idle_after": "2s",
                     "max_disorder": f"{entry.slack_ms if entry else own.get('max_disorder_ms', 0)}ms",
                     "late_policy": "drop" if drops_late else "report",
+                    # Spark has one watermark for all partitions.
+                    **({"lateness_scope": "global"} if drops_late else {}),
                     "overdue_after": f"{self.overdue_after_ms}ms",
                     "missing_after": f"{self.missing_after_ms}ms",
                 },

@@ -54,9 +54,6 @@ NOT_BUILT_SENTENCES = {
     "outputs.0.evidence=digest": (
         "outputs[0].evidence (from --set outputs.0.evidence): digest is not supported yet; use ids or id or values."
     ),
-    "timing.lateness_scope=topic": (
-        "timing.lateness_scope (from --set timing.lateness_scope): topic is not supported yet; use partition."
-    ),
     "oracle={kind: interval_join, within: 30s}": (
         f"oracle.kind (from --set oracle): interval_join is not supported yet; use {KINDS}."
     ),

@@ -75,10 +75,10 @@ def test_an_event_after_an_undecodable_record_may_be_late(pipeline: Pipeline) ->
     pipeline.clicks(click(4, 3), click(5, 21), partition=1)
     pipeline.answers(answer([4]))
     found = {"expected": 5, "missing": 1, "overdue": 1}
-    drop = "timing.late_policy=drop"
-    with pipeline.live(drop) as live:
+    drop = ("timing.late_policy=drop", "timing.lateness_scope=partition")
+    with pipeline.live(*drop) as live:
         live.until(lambda r: r["violations"]["confirmed"]["missing"] == 1)
-    again = pipeline.once(drop, leave_open=True)
+    again = pipeline.once(*drop, leave_open=True)
     assert again.counts("expected", "missing", "overdue") == found
     assert again.report["outcome"] == "fail"
     assert pipeline.once(state="report").counts("missing", "overdue") == {"missing": 4, "overdue": 0}

@@ -194,3 +194,55 @@ def test_a_rejected_record_settles_the_input_that_it_names(pipeline: Pipeline) -
         said = " ".join(run.report["reasons"])
         assert "1 input record " in said
         assert "1 rejected record " in said
+
+
+def test_a_session_that_an_engine_closes_too_early_is_not_answered(pipeline: Pipeline) -> None:
+    """Clicks at 0, 4 and 8 minutes are one session of a gap of 5 minutes. Nothing arrives late."""
+    pipeline.create()
+    pipeline.clicks(*(click(number, minute * 60) for number, minute in enumerate((0, 4, 8, 30, 60))))
+
+    def session(first: int, last: int, *ids: int) -> str:
+        at = {"windowStart": iso(first * 60), "windowEnd": iso(last * 60 + 300)}
+        return json.dumps({"page": "a", **at, "clickIds": ids})
+
+    sessions = "oracle={kind: session_window, gap: 5m}"
+    with_end = "outputs.0.fields.window_end=windowEnd"
+    pipeline.answers(session(0, 4, 0, 1), session(8, 8, 2), session(30, 30, 3), session(60, 61, 4))
+    early = pipeline.once(sessions)
+    assert early.counts("processed", "misplaced", "missing", "duplicate") == {
+        "processed": 4,
+        "misplaced": 1,
+        "missing": 1,
+        "duplicate": 0,
+    }
+    assert (early.verdicts, early.status) == (("fail",) * 3, 1)
+    # The last result names an end that is not the end of its session.
+    ends = pipeline.once(sessions, with_end, state="ends")
+    assert ends.counts("processed", "misplaced", "missing") == {"processed": 3, "misplaced": 2, "missing": 2}
+    # An engine with a shorter gap answers each click by itself.
+    other = f"{pipeline.name}-short"
+    pipeline.broker.create_topics({other: 1})
+    pipeline.put(other, *(session(minute, minute, number) for number, minute in enumerate((0, 4, 8, 30, 60))))
+    short = pipeline.once(sessions, f"outputs.0.topic={other}", state="short")
+    assert (short.report["outcome"], short.status) == ("unknown", 3)
+    assert any("check oracle.gap; a gap below 4m fits" in reason for reason in short.report["reasons"])
+    summed = pipeline.once(sessions, f"outputs.0.topic={other}", "outputs.0.emission=incremental", state="summed")
+    assert summed.report["outcome"] == "pass", summed.report["reasons"]
+
+
+def test_a_loss_that_another_partition_may_excuse_is_not_confirmed(pipeline: Pipeline) -> None:
+    """Partition 0 is a minute ahead, so an engine that measures lateness by all partitions drops what partition 1 has.
+    One of the lost events is between two that a result names."""
+    pipeline.create(inputs=2)
+    pipeline.clicks(*(click(number, 120 + number) for number in range(10)))
+    pipeline.clicks(*(click(100 + number, number) for number in range(10)), partition=1)
+    pipeline.answers(answer(range(10), window=12), answer([101, 103]))
+    drop = "timing.late_policy=drop"
+    open_scope = pipeline.once(drop)
+    assert open_scope.counts("missing", "overdue", "dropped_late") == {"missing": 1, "overdue": 7, "dropped_late": 0}
+    assert [reason for reason in open_scope.report["reasons"] if "set timing.lateness_scope: partition" in reason]
+    by_topic = pipeline.once(drop, "timing.lateness_scope=topic", state="topic")
+    assert by_topic.counts("missing", "overdue") == {"missing": 1, "overdue": 7}
+    by_partition = pipeline.once(drop, "timing.lateness_scope=partition", state="partition")
+    assert by_partition.counts("missing", "overdue") == {"missing": 8, "overdue": 0}
+    assert by_partition.report["outcome"] == "fail"

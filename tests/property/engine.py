@@ -2,7 +2,8 @@
 
 It reads committed input the instant it becomes visible and closes a cell when its own watermark passes the window's
 end. It answers every event exactly once: in a result, on the late topic, on the rejected topic, or by dropping an event
-that its own partition shows to be late. It runs on the wall clock and knows nothing of the validator's batches.
+that the partitions in the scope of lateness show to be late. It runs on the wall clock and knows nothing of the
+validator's batches.
 """
 
 from __future__ import annotations
@@ -110,7 +111,9 @@ class Engine:
         return self.timing.cells_of(event)
 
     def _is_late(self, event: InputEvent, cell: Cell) -> bool:
-        newest = self.latest.get((event.topic, event.partition))
+        place = (event.topic, event.partition)
+        moved = [at for other, at in self.latest.items() if other == place or self.timing.may_move(place, other)]
+        newest = max(moved, default=None)
         legal_close = self.timing.end(cell) + self.timing.allowed_lateness_us
         return newest is not None and newest - self.timing.max_disorder_us >= legal_close
 
@@ -130,17 +133,22 @@ class Engine:
         all_late = all(is_late or cell in self.closed for is_late, cell in zip(late, cells, strict=True))
         if "rejected" in self.habits.side_channels and self.rng.random() < self.habits.rejects:
             self.answers.append(Answer(now, "rejected", cells[0], (event.id,), event))
-        elif all(late) and self.habits.drops_late and self.rng.random() < 0.6:
+        elif all(late) and self._drops_late():
             return
         elif all_late and "late" in self.habits.side_channels and self.rng.random() < 0.7:
             self.answers.append(Answer(now, "late", cells[0], (event.id,), event))
         else:
             for is_late, cell in zip(late, cells, strict=True):
-                if len(cells) > 1 and is_late and self.habits.drops_late and self.rng.random() < 0.6:
+                if len(cells) > 1 and is_late and self._drops_late():
                     continue
                 self.pending[cell].append(event.id)
                 if cell in self.closed or self.rng.random() < self.habits.fires_early:
                     self._emit(now, cell)
+
+    def _drops_late(self) -> bool:
+        """Whether it drops a late event. If other partitions can make an event late, it drops all: between two events
+        of one result none was late."""
+        return self.habits.drops_late and (self.timing.lateness_scope != "partition" or self.rng.random() < 0.6)
 
     def _advance(self, now: int) -> None:
         active = [log.place for log in self.inputs if now - self.arrived_us[log.place] < self.timing.idle_after_us]

@@ -141,7 +141,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The declared timing of a pipeline and its tumbling window. The `lateness_scope` is partition."""
+    """The declared timing of a pipeline and its tumbling window."""
 
     max_disorder_us: int = 0
     allowed_lateness_us: int = 0
@@ -153,6 +153,13 @@ class Timing:
     window_us: int = 60_000_000
     window_offset_us: int = 0
     duplicates: Literal["count", "collapse"] = "count"
+    lateness_scope: Literal["partition", "topic", "task", "global"] | None = "partition"
+    """None: it is not declared."""
+
+    def may_move(self, place: TopicPartition, other: TopicPartition) -> bool:
+        """Whether records of another partition may make an event of a partition late to the engine."""
+        same = {"partition": False, "topic": place[0] == other[0], "task": place[1] == other[1]}
+        return place != other and same.get(self.lateness_scope or "", True)
 
     def window_start(self, event_time_us: int) -> int:
         """Start of the tumbling window [start, start + size) that holds an event time."""

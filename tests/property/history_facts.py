@@ -25,7 +25,7 @@ from validator.model.arrays import Ints, ints
 from validator.oracles.seam import Oracle
 from validator.reconcile.facts import Side, completed
 from validator.reconcile.grouping import facts_of_events, facts_of_results
-from validator.reconcile.lateness import with_possible_reaches
+from validator.reconcile.lateness import with_newest_before, with_possible_reaches
 
 PARTITIONS: Final = 8
 """Above the number of partitions of any history."""
@@ -52,12 +52,23 @@ def facts(cases: Sequence[Case]) -> list[list[pa.Table]]:
     found = []
     for number, case in enumerate(cases):
         steps = []
+        newest: dict[tuple[str, int], int] = {}
         for step, known in enumerate(case.history.steps):
             first, last = np.searchsorted(at, [number * STEPS + step, number * STEPS + step + 1])
             facts = _of_step(table.slice(first, last - first), step, known.lookup_us)
+            facts = with_newest_before(facts, newest)
+            _note_newest(facts, newest)
             steps.append(with_possible_reaches(facts, reach_at(case, step), partial(latest_reach_at, case)))
         found.append(steps)
     return found
+
+
+def _note_newest(facts: pa.Table, newest: dict[tuple[str, int], int]) -> None:
+    """Note the newest event time of each input partition after a step."""
+    for row in facts.filter(pc.equal(facts["side"], Side.INPUT.value)).to_pylist():
+        if row["newest_event_time_us"] is not None:
+            place = (row["topic"], row["partition"])
+            newest[place] = max(row["newest_event_time_us"], newest.get(place, row["newest_event_time_us"]))
 
 
 def reach_at(case: Case, step: int) -> int:

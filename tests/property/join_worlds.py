@@ -46,7 +46,7 @@ class JoinWorld(World):
 
     def _input_logs(self) -> list[Log]:
         # A join counts an id once per cell, however often producers sent it.
-        self.timing = replace(self.timing, duplicates="count")
+        self.timing = replace(self.timing, duplicates="count", lateness_scope="partition")
         lefts, rights = self.rng.choice(((1, 1), (2, 1), (1, 2)))
         return [Log("input", LEFT, number) for number in range(lefts)] + [
             Log("input", RIGHT, lefts + number) for number in range(rights)

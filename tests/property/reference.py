@@ -3,7 +3,7 @@
 How it is independent: it is plain Python that shares no code with the core, knows no facts, fingerprints or columns,
 and keeps nothing from one step to the next. Every judgement is computed from the whole prefix of the history, in the
 most literal way; `clock.py` holds the half that concerns time (SEMANTICS section 3). It covers evidence `ids`, emission
-`final`, a tumbling window, and lateness by partition. Subclasses cover the other oracles.
+`final`, and a tumbling window. Subclasses cover the other oracles.
 
 SEMANTICS has the rules, and numbers in the code are its paragraphs. Where its words leave room, this reference reads
 them as follows:
@@ -111,6 +111,7 @@ class Reference:
             case ResultRecord():
                 cell = self.clock.cell_of(record)
                 self.results[cell].append(record)
+                self.clock.results[cell].append(record)
                 self.clock.touched[cell].append(step.lookup_us)
                 self.last_observed_us[cell] = step.lookup_us
                 for id_ in record.ids:
@@ -143,7 +144,7 @@ class Reference:
         e = self.expected(cell, id_)
         if not self.clock.in_scope(cell):
             return +Counter({"out_of_scope": e})
-        seen = self.observed.get((cell, id_), Counter())
+        seen = self.seen(cell, id_)
         processed = min(e, seen["output"])
         late = min(e - processed, seen["late"])
         rejected = min(e - processed - late, seen["rejected"])
@@ -152,10 +153,14 @@ class Reference:
         found[self.excess_class(cell, id_)] += self.excess(cell, id_, e)
         return +found
 
+    def seen(self, cell: Cell, id_: str) -> Counter[str]:
+        """The observations of a (cell, id), by role."""
+        return self.observed.get((cell, id_), Counter())
+
     def excess(self, cell: Cell, id_: str, expected: int) -> int:
         """How many observations of a (cell, id) exceed the expectation. With collapsed repeats, an engine may set a
         repeat aside as late or rejected before it detects the repetition (2.5)."""
-        seen = self.observed.get((cell, id_), Counter())
+        seen = self.seen(cell, id_)
         repeats = len(self.copies.get((cell, id_), ())) - expected
         return max(0, seen.total() - min(seen["late"] + seen["rejected"], max(0, repeats)) - expected)
 

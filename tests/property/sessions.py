@@ -8,25 +8,29 @@ an event in the slot of its start, otherwise to a cell of its own. A session is 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from itertools import pairwise, product
 from random import Random
 
 from tests.property.clock import Clock
 from tests.property.engine import Answer, Engine, Habits
 from tests.property.history import (
     Cell,
+    Ending,
     History,
     InputEvent,
     LateRecord,
     ResultRecord,
     Step,
     Timing,
+    TopicPartition,
 )
 from tests.property.logs import Log
 from tests.property.spark_histories import Case, Referee, coarser, odder, stretched
 from tests.property.strategies import EVERYTHING, Allowed, World
+from validator.oracles.seam import Reads
 from validator.oracles.session_window import SessionWindow
 
 
@@ -74,11 +78,104 @@ class SessionClock(Clock):
         """One gap after the last event of the session."""
         return self.lasts.get(cell, cell[0]) + self.gap_us
 
+    def ahead_before(self, place: TopicPartition, offset: int) -> int | None:
+        """The last instant in the slots of events that are too far ahead."""
+        return max(
+            (
+                self.slot(event.event_time_us) + self.gap_us - 1
+                for step, event in self.events()
+                if (event.topic, event.partition) == place
+                and event.offset < offset
+                and not self.moves_watermark(step, event)
+            ),
+            default=None,
+        )
+
+    def may_have_passed(self, event: InputEvent, instant_us: int) -> str:
+        """Whether the engine's time was past an instant before it read an event (2.25): surely, perhaps or never."""
+        place = (event.topic, event.partition)
+        newest = self.newest(place, below=event.offset)
+        if newest is not None and newest - self.timing.max_disorder_us >= instant_us:
+            return "surely"
+        for hidden in (self.hidden_before(place, event.offset), self.ahead_before(place, event.offset)):
+            if hidden is not None and hidden - self.timing.max_disorder_us >= instant_us:
+                return "perhaps"
+        others = [other for other in self.places("input") if self.timing.may_move(place, other)]
+        written = any(state.high_watermark > 0 for other in others for _, state in self.states(other))
+        return "perhaps" if written else "never"
+
 
 class SessionReferee(Referee):
-    """The reference: an unreadable record may join two sessions, or start one earlier."""
+    """The reference: an unreadable record may join two sessions, or start one earlier. A session has one result, and
+    parts of it are misplaced (2.25)."""
 
     clock_type = SessionClock
+    clock: SessionClock
+
+    def __init__(self, history: History, upto_step: int, ending: Ending) -> None:
+        super().__init__(history, upto_step, ending)
+        self.known_parts: dict[Cell, list[ResultRecord]] = {}
+
+    def parts(self, cell: Cell) -> list[ResultRecord]:
+        """The results of a session that were split off."""
+        if cell not in self.known_parts:
+            self.known_parts[cell] = self._parts(cell)
+        return self.known_parts[cell]
+
+    def _parts(self, cell: Cell) -> list[ResultRecord]:
+        if not self.clock.in_scope(cell) or not self.is_resolved(cell):
+            return []
+        results = sorted(self.results[cell], key=lambda at: (at.topic, at.partition, at.offset))
+        once = {
+            id_: copies[0]
+            for id_ in self.ids(cell)
+            if len(copies := self.copies.get((cell, id_), [])) == 1 and any(id_ in result.ids for result in results)
+        }
+
+        def when(event: InputEvent) -> tuple[int, str, int, int]:
+            return event.event_time_us, event.topic, event.partition, event.offset
+
+        def end(result: ResultRecord) -> int:
+            return max(once[id_].event_time_us for id_ in result.ids if id_ in once) + self.clock.gap_us
+
+        together = {at: {at} for at in range(len(results))}
+        for one, other in pairwise(sorted(once.values(), key=when)):
+            having = [{at for at, result in enumerate(results) if event.id in result.ids} for event in (one, other)]
+            if other.event_time_us - one.event_time_us > self.clock.gap_us or having[0] & having[1]:
+                continue
+            for ours, theirs in product(*having):
+                passed = self.clock.may_have_passed(other, end(results[ours]))
+                if {passed, self.clock.may_have_passed(one, end(results[theirs]))} == {"never"}:
+                    joined = together[ours] | together[theirs]
+                    together.update(dict.fromkeys(joined, joined))
+        found = set()
+        for whole in together.values():
+            largest = max(whole, key=lambda at: (len(results[at].ids), -at))
+            found |= whole - {largest}
+        return [results[at] for at in sorted(found)]
+
+    def seen(self, cell: Cell, id_: str) -> Counter[str]:
+        """The observations without those in parts of the session."""
+        return super().seen(cell, id_) - Counter(output=self.in_parts(cell, id_))
+
+    def in_parts(self, cell: Cell, id_: str) -> int:
+        """How often parts of a session name an id that the session expects."""
+        if not self.expected(cell, id_):
+            return 0
+        return sum(result.ids.count(id_) for result in self.parts(cell))
+
+    def classes(self, cell: Cell, id_: str) -> Counter[str]:
+        """What a part names is misplaced there, and outstanding in its session."""
+        return super().classes(cell, id_) + Counter(misplaced=self.in_parts(cell, id_))
+
+    def result_classes(self, cell: Cell) -> Iterator[str]:
+        """Parts are misplaced."""
+        parts = self.parts(cell)
+        yield from ("misplaced" for _ in parts)
+        all_results = self.results[cell]
+        self.results[cell] = [result for result in all_results if result not in parts]
+        yield from super().result_classes(cell)
+        self.results[cell] = all_results
 
     def is_held(self, kind: str, found: Sequence[tuple[Cell, Counter[str]]]) -> bool:
         """An unreadable input record may join two sessions: then one of the two cells has an excess and the other one a
@@ -106,8 +203,11 @@ class SessionEngine(Engine):
     """Answers a session once its watermark has passed the session's end, and answers later events at once.
 
     It may forget closed sessions. If it does not, a late event joins the answered session, and the next result
-    has that session's start.
+    has that session's start. ``looks_elsewhere``: it ended a session because of other partitions, before it read an
+    event of that session.
     """
+
+    looks_elsewhere = False
 
     def __init__(self, rng: Random, timing: Timing, habits: Habits, inputs: Sequence[Log]) -> None:
         super().__init__(rng, timing, habits, inputs)
@@ -124,6 +224,9 @@ class SessionEngine(Engine):
         rest = []
         for other in self.sessions:
             touches = other.first_us - gap <= merged.last_us and merged.first_us <= other.last_us + gap
+            if other.key == event.key and touches and other.is_closed:
+                newest = self.newest.get((event.topic, event.partition))
+                self.looks_elsewhere |= newest is None or newest - self.timing.max_disorder_us < other.last_us + gap
             if other.key == event.key and touches and not (other.is_closed and self.forgets):
                 merged = _Session(
                     event.key,
@@ -170,20 +273,55 @@ class SessionEngine(Engine):
 
 
 class SessionWorld(World):
-    """One random world of sessions."""
+    """One random world of sessions. ``adds_up``: an engine may answer a session in any parts."""
+
+    def __init__(self, rng: Random, allowed: Allowed, faults: bool, adds_up: bool) -> None:
+        self.may_split = faults or adds_up
+        self.behind_us: dict[str, int] = {}
+        super().__init__(rng, allowed, faults)
+
+    def history(self) -> History:
+        """Read the world. Its scope of lateness includes the partitions that moved the engine's time."""
+        if self.engine.looks_elsewhere and not self.may_split:
+            self.timing = replace(self.timing, lateness_scope=self.rng.choice((None, "topic", "global")))
+        return super().history()
 
     def _timing(self) -> Timing:
         # Lateness is reported: this oracle does not tolerate dropped late events.
         known = super()._timing()
-        return replace(known, window_us=self.rng.choice((2, 4, 5, 10)), window_offset_us=0, late_policy="report")
+        gap_us, disorder_us = self.rng.choice((2, 4, 5, 10)), self.rng.choice((0, 0, 2, 5))
+        return replace(known, window_us=gap_us, window_offset_us=0, max_disorder_us=disorder_us, late_policy="report")
+
+    def _input_logs(self) -> list[Log]:
+        # One partition in most worlds: with several, others may excuse a session in parts.
+        return [Log("input", "clicks", number) for number in range(self.rng.choice((1, 1, 2, 3)))]
+
+    def _produce_one(self, log: Log, event: InputEvent) -> None:
+        # Many events come after the session beside them has ended, so that it has several results. Repeats have the
+        # time of their event.
+        behind = self.rng.randint(0, 2 * self.timing.window_us) if self.rng.random() < 0.3 else 0
+        behind = self.behind_us.setdefault(event.id, behind)
+        super()._produce_one(log, replace(event, event_time_us=event.event_time_us - behind))
 
     def _engine(self, habits: Habits) -> Engine:
-        return SessionEngine(self.rng, self.timing, habits, self.inputs)
+        if not self.may_split:
+            habits = replace(habits, splits=0.0, fires_early=0.0)
+        self.engine = SessionEngine(self.rng, self.timing, habits, self.inputs)
+        return self.engine
 
 
-def session_history(rng: Random, *, causal: bool, allowed: Allowed = EVERYTHING) -> History:
+def session_history(rng: Random, *, causal: bool, adds_up: bool, allowed: Allowed = EVERYTHING) -> History:
     """A history of an engine that keeps its guarantee (``causal``), or of one that may be broken in any way."""
-    return SessionWorld(rng, allowed, faults=not causal).history()
+    return SessionWorld(rng, allowed, faults=not causal, adds_up=adds_up).history()
+
+
+class SummedReferee(SessionReferee):
+    """The reference with emission `incremental`: a session may have any number of results."""
+
+    def parts(self, cell: Cell) -> list[ResultRecord]:
+        """None."""
+        del cell
+        return []
 
 
 @dataclass(frozen=True)
@@ -193,18 +331,24 @@ class SessionCase(Case):
     @property
     def referee(self) -> type[Referee]:
         """The reference that judges it."""
-        return SessionReferee
+        return SummedReferee if self.adds_up else SessionReferee
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the results of a session add up (emission `incremental`)."""
+        return self.seed % 4 == 3
 
     @property
     def oracle(self) -> SessionWindow:
         """The oracle with which the core judges it."""
-        return SessionWindow.of(self.history.timing.window_us)
+        oracle = SessionWindow.of(self.history.timing.window_us)
+        return oracle.reading(Reads(adds_up=True)) if self.adds_up else oracle
 
 
 def session_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> SessionCase:
     """The case that ``seed`` generates."""
     rng = Random(seed)
-    history = session_history(rng, causal=causal, allowed=allowed)
+    history = session_history(rng, causal=causal, adds_up=seed % 4 == 3, allowed=allowed)
     if not causal:
         history = odder(history, rng)
     return SessionCase(seed, causal, stretched(coarser(history, rng, steps_most)))

@@ -84,8 +84,11 @@ class Case:
             oracle=self.oracle,
             overdue_after_us=timing.overdue_after_us,
             missing_after_us=timing.missing_after_us,
+            max_disorder_us=timing.max_disorder_us,
+            allowed_lateness_us=timing.allowed_lateness_us,
             collapse=self.oracle.drops_repeats or timing.duplicates == "collapse",
             drops_late=timing.late_policy == "drop",
+            lateness_scope=timing.lateness_scope,
             reports_unconsumed=self.grouped,
             # Some histories compare all cells that agree, the others almost none.
             sampled_of=1 if self.seed % 8 == 1 else SAMPLED_OF,

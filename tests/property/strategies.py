@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
+from typing import Final
 
 from hypothesis import strategies as st
 
@@ -59,10 +60,14 @@ FLUSH_US = 80
 """How long after the begin of a pause the engine emits all pending cells, if it does."""
 
 
+SCOPES: Final = ("partition", None, "topic", "partition", "task", "global")
+"""The declared scopes of lateness."""
+
+
 def draw_timing(rng: Random) -> Timing:
     """Declared timing with values small enough that each one has an effect."""
     overdue = rng.choice((0, 3, 8))
-    return Timing(
+    known = Timing(
         max_disorder_us=rng.choice((0, 2, 5, 12)),
         allowed_lateness_us=rng.choice((0, 0, 4, 10)),
         idle_after_us=rng.choice((4, 15, 40)),
@@ -74,6 +79,8 @@ def draw_timing(rng: Random) -> Timing:
         window_offset_us=rng.choice((0, 0, 3)),
         duplicates=rng.choice(("count", "count", "collapse")),
     )
+    # Derived instead of drawn, so that the other random choices of a seed stay the same.
+    return replace(known, lateness_scope=SCOPES[(known.idle_after_us + known.missing_after_us) % len(SCOPES)])
 
 
 class World:

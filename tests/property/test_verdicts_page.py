@@ -68,8 +68,8 @@ class Table:
         timing, reference = TWINS.get(self.page.stem, (TIMING, Reference))
         if "Join" in self.settings:
             reference = REFERENCES[self.settings["Join"]]  # type: ignore[index]
-        if "Timing" in self.settings:
-            name, value = self.settings["Timing"].split()
+        for setting in self.settings.get("Timing", "").split(", ") if "Timing" in self.settings else ():
+            name, value = setting.split()
             timing = replace(timing, **{name: value})  # type: ignore[arg-type]
         places = tuple(place(text) for text in self.settings.get("Topics", "").split(", ") if text)
         story = Story(timing, places or (CLICKS, COUNTS), reference)

@@ -15,6 +15,7 @@ from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.codecs.columns import UNDECODABLE
 from validator.core.judging import Judging
 from validator.model.frontier import Clock, Frontier, Lookup, PartitionId
+from validator.model.lateness_scope import LatenessScope
 from validator.model.progress import IngestProgress, OffsetGap, TimeRules
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.facts import Side
@@ -37,9 +38,15 @@ def clock(at_us: int) -> Clock:
     return Clock(at_us, 2**60, at_us, at_us, at_us, None, None, 0, False, False)
 
 
-def judged(*rows: dict[str, Any], drops_late: bool = True) -> dict[str, int]:
+def judged(*rows: dict[str, Any], drops_late: bool = True, scope: LatenessScope | None = "partition") -> dict[str, int]:
     """The counts of facts long after they were due."""
-    rules = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=1, missing_after_us=2, drops_late=drops_late)
+    rules = Rules(
+        oracle=TumblingWindow.of(MINUTE_US),
+        overdue_after_us=1,
+        missing_after_us=2,
+        drops_late=drops_late,
+        lateness_scope=scope,
+    )
     judging = Judging(KnownFacts(None, first_batch=0), rules)
     judging.absorb(rows_of(Table.FACTS, rows), clock(100), {})
     sums = judging.absorb(None, clock(10 * MINUTE_US), {})
@@ -65,6 +72,55 @@ def test_an_event_that_a_hidden_record_may_have_made_late_is_never_missing() -> 
     assert judged(event, poison(-1), drops_late=False) == lost, "an engine that must not drop"
 
 
+def passing(topic: str, partition: int, end_us: int = MINUTE_US) -> dict[str, Any]:
+    """An event of another window, by which its partition has passed the end of the first window."""
+    newer = fact("input", [8], batch=0, lookup_us=1, window_us=MINUTE_US)
+    return {**newer, "topic": topic, "partition": partition, "first_offset": 90, "reach_us": end_us}
+
+
+@pytest.mark.parametrize(
+    ("scope", "excusing"),
+    [
+        ("partition", set()),
+        ("topic", {("input", 1)}),
+        ("task", {("other", 0)}),
+        ("global", {("input", 1), ("other", 0), ("other", 1)}),
+        (None, {("input", 1), ("other", 0), ("other", 1)}),
+    ],
+)
+def test_a_partition_in_the_scope_of_lateness_may_have_made_an_event_late(
+    scope: LatenessScope | None, excusing: set[tuple[str, int]]
+) -> None:
+    event = fact("input", [7], batch=0, lookup_us=1)
+    answer = fact("output", [8], batch=0, lookup_us=1, window_us=MINUTE_US)
+    lost, excused = {"missing": 1}, {"overdue": 1}
+    found = {"expected": 2, "processed": 1}
+    for other in (("input", 1), ("other", 0), ("other", 1)):
+        expected = found | (excused if other in excusing else lost)
+        assert judged(event, passing(*other), answer, scope=scope) == expected, other
+        hidden = {**poison(90), "topic": other[0], "partition": other[1]}
+        assert judged(event, hidden, scope=scope) == {"expected": 1} | (excused if other in excusing else lost), other
+        assert judged(event, passing(*other, end_us=0), answer, scope=scope) == found | lost, "not past the end"
+
+
+def test_an_event_between_two_events_of_one_result_was_on_time() -> None:
+    first, lost, last = ({**fact("input", [id_], batch=0, lookup_us=1), "first_offset": id_} for id_ in (1, 2, 3))
+    for event, at in ((first, 1), (lost, 2), (last, 3)):
+        event["ids"] = [{"id": at, "offset": at}]
+    other = passing("input", 1)
+    answer = fact("output", [8], batch=0, lookup_us=1, window_us=MINUTE_US)
+
+    def left(*ids: int) -> dict[str, int]:
+        results = fact("output", list(ids), batch=0, lookup_us=1)
+        found = judged(first, lost, last, other, answer, results, scope=None)
+        return {name: found[name] for name in ("missing", "overdue") if name in found}
+
+    assert left(1, 3) == {"missing": 1}
+    assert left(1, 2) == {"overdue": 1}, "after both"
+    assert left(2, 3) == {"overdue": 1}, "before both"
+    assert left(2) == {"overdue": 2}
+
+
 def test_a_certainly_late_event_is_classified_as_dropped_late() -> None:
     event = fact("input", [7], batch=0, lookup_us=1)
     newer = {**fact("input", [8], batch=0, lookup_us=1, window_us=MINUTE_US), "first_offset": -2, "reach_us": MINUTE_US}
@@ -75,7 +131,13 @@ def test_a_certainly_late_event_is_classified_as_dropped_late() -> None:
 def test_the_ids_of_a_loss_exclude_possibly_late_events() -> None:
     excused = fact("input", [1], batch=0, lookup_us=1)
     lost = {**fact("input", [2], batch=0, lookup_us=1), "partition": 1}
-    rules = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=1, missing_after_us=2, drops_late=True)
+    rules = Rules(
+        oracle=TumblingWindow.of(MINUTE_US),
+        overdue_after_us=1,
+        missing_after_us=2,
+        drops_late=True,
+        lateness_scope="partition",
+    )
     judging = Judging(KnownFacts(None, first_batch=0), rules)
     judging.absorb(rows_of(Table.FACTS, [excused, lost, poison(-1)]), clock(100), {})
     judging.absorb(None, clock(10 * MINUTE_US), {})

@@ -141,7 +141,7 @@ def judged(rng: Random, kind: str, *, reset: bool) -> tuple[IdVerdicts, Ints]:
         from_input=np.ones(len(events), dtype=np.bool_),
     )
     certain = np.zeros(len(events), dtype=np.bool_)
-    flags = Flags(late=late, doubtful=certain, unread=unread, unsure=certain)
+    flags = Flags(late=late, doubtful=certain, elsewhere=certain, unread=unread, unsure=certain, apart=certain)
     if kind in ("windows", "collapse"):
         shown = window_classes(each, flags, collapse=kind == "collapse")
     else:

@@ -41,6 +41,7 @@ RESULTS: Final = pa.schema(
         *[RECORD_SCHEMA.field(name) for name in _POSITION],
         ("status", pa.int32()),
         ("window_start_us", pa.int64()),
+        ("window_end_us", pa.int64()),
         ("key", _KEY),
         ("ids", RESULT_TYPE.field("ids").type),
         ("text_ids", RESULT_TYPE.field("text_ids").type),
@@ -48,9 +49,9 @@ RESULTS: Final = pa.schema(
     ]
 )
 """A row is a record. ``window_start_us``: the instant that names the result's cell; null if results name none.
-``count``: as in `RESULT_TYPE`. If a record did not decode, ``window_start_us`` and the key are null, and the lists of
-ids are empty. If a record was not examined, ``key`` has the reason. A tombstone has a key if it withdraws the result of
-that key."""
+``window_end_us``: the end that a result names, if it does not follow from the start. ``count``: as in `RESULT_TYPE`. If
+a record did not decode, its window and its key are null, and the lists of ids are empty. If a record was not examined,
+``key`` has the reason. A tombstone has a key if it withdraws the result of that key."""
 
 
 def columns_of(decoder: RecordDecoder) -> list[str]:
@@ -142,6 +143,7 @@ class ResultBatches:
             *[batch[name] for name in _POSITION],
             pa.array([statuses.get(type(item), UNDECODABLE) for item in found], pa.int32()),
             pa.array([result and result.window_start_us for result in results], pa.int64()),
+            pa.array([result and result.window_end_us for result in results], pa.int64()),
             pa.array(map(_key, found), pa.string()).dictionary_encode(),
             _lists(ids, "ids"),
             _lists(texts, "text_ids"),
@@ -205,7 +207,10 @@ def _result_batch(batch: pa.RecordBatch, results: Results) -> pa.RecordBatch:
     columns = [
         *_positions(batch, results.rows),
         pa.repeat(pa.scalar(DECODED, pa.int32()), len(results.rows)),
-        pa.nulls(len(results.rows), pa.int64()) if results.window_starts is None else pa.array(results.window_starts),
+        *(
+            pa.nulls(len(results.rows), pa.int64()) if each is None else pa.array(each)
+            for each in (results.window_starts, results.window_ends)
+        ),
         results.keys.column,
         ids.cast(RESULTS.field("ids").type),
         texts.cast(RESULTS.field("text_ids").type),

@@ -97,12 +97,14 @@ class Event(NamedTuple):
 class Result(NamedTuple):
     """A decoded record of an output topic. ``window_start_us``: the instant that names its cell, which is the start of
     its window or the time of its event; None if results name none. ``ids``: one list for each path of ``fields.ids``,
-    or a list of the one id. ``stated_count``: with evidence `values`, the number of events that the result states."""
+    or a list of the one id. ``stated_count``: with evidence `values`, the number of events that the result states.
+    ``window_end_us``: the end of its window, if results name it and it does not follow from the start."""
 
     key: str
     window_start_us: int | None
     ids: tuple[list[int | str], ...]
     stated_count: int | None = None
+    window_end_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -604,11 +606,14 @@ class RecordDecoder:
                     return Event(one, key, time)
                 at = self._where
                 return Event(one, key, time, _holds(self.condition, at.of(record, root)))
+            end = None
             if self._end is not None and time is not None:
                 at = self._end
                 end = at.instant(record, root, self._rounding)
-                if self.window_us is not None and end != time + self.window_us:
-                    raise _Refused("is not window_start plus the size of the window")
+                if self.window_us is not None:
+                    if end != time + self.window_us:
+                        raise _Refused("is not window_start plus the size of the window")
+                    end = None
             lists: list[list[int | str]] = [] if one is None else [[one]]
             for at in self._lists:
                 lists.append(at.ids(record, root, self.id_type, self.reader))
@@ -616,10 +621,11 @@ class RecordDecoder:
                 if at.part or len(record.value or b"") > most_of_id:
                     for item in lists[-1]:
                         _check_size(item, most_of_id, "id_bytes")
-            if self._counted is None:
-                return Result(key, time, tuple(lists))
-            at = self._counted
-            return Result(key, time, tuple(lists), _count(at.of(record, root)))
+            stated = None
+            if self._counted is not None:
+                at = self._counted
+                stated = _count(at.of(record, root))
+            return Result(key, time, tuple(lists), stated, end)
         except _TooLong as refused:
             return Unexamined(at.field, at.path, str(refused))
         except _Refused as refused:

@@ -68,11 +68,12 @@ class Lists:
 
 @dataclass(frozen=True)
 class Results:
-    """Decoded rows of a batch. ``window_starts``: None if results name no window. ``counts``: None if results have no
-    evidence `values`."""
+    """Decoded rows of a batch. ``window_starts``: None if results name no window. ``window_ends``: None if results name
+    no end, or if it follows from the start. ``counts``: None if results have no evidence `values`."""
 
     rows: Ints
     window_starts: Ints | None
+    window_ends: Ints | None
     keys: Keys
     lists: Lists
     counts: Ints | None = None
@@ -99,13 +100,15 @@ class PlainResults:
 
     def _results(self, part: Read) -> Results:
         decoder = self.decoder
-        starts, good = None, np.ones(len(part.rows), dtype=np.bool_)
+        starts, named_ends, good = None, None, np.ones(len(part.rows), dtype=np.bool_)
         if decoder.time_name is not None:
             starts, good = self._instants(part, decoder.time_name)
         if starts is not None and "window_end" in decoder.places:
             ends, has_end = self._instants(part, "window_end")
             good = good & has_end
-            if decoder.window_us is not None:
+            if decoder.window_us is None:
+                named_ends = ends
+            else:
                 good &= ends == starts + decoder.window_us
         key = keys([part.at(place) for place in decoder.key_places], decoder.most.key_bytes, decoder.missing_key)
         good = good & key.known
@@ -125,9 +128,11 @@ class PlainResults:
             lists = [
                 replace(found, ids=found.ids.named(space)) for found, space in zip(lists, self.spaces, strict=True)
             ]
-        named = None if starts is None else starts[good]
+        named, named_ends = (None if each is None else each[good] for each in (starts, named_ends))
         found = Lists.chained(lists) if lists else _none(int(np.count_nonzero(good)))
-        return Results(part.rows[good], named, key.of(good), found, None if counts is None else counts[good])
+        return Results(
+            part.rows[good], named, named_ends, key.of(good), found, None if counts is None else counts[good]
+        )
 
     @staticmethod
     def _counts(column: pa.Array) -> tuple[Ints, Bools]:

@@ -16,9 +16,10 @@ from validator.config.registry import SchemaRegistry
 from validator.config.start import EARLIEST, Start, StartValue
 from validator.model.classes import Guarantee
 from validator.model.kafka_options import FILE_OPTIONS, OptionsRefused, librdkafka_options
+from validator.model.lateness_scope import LatenessScope
 from validator.model.wording import plural
 from validator.oracles.seam import Declared, Reads
-from validator.settings.built import ABSENT_KEYS, MIXED_DUPLICATES, Built
+from validator.settings.built import ABSENT_KEYS, MIXED_DUPLICATES
 from validator.settings.durations import Duration, PositiveDuration, format_duration
 from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.fields import FieldPath, Frozen, IdsPath, WithDurations
@@ -125,8 +126,10 @@ class Timing(WithDurations):
     allowed_lateness_us: Duration = 0
     """How long the engine accepts events for a window after the watermark has passed the window's end. Until this
     time has passed, the window is open, and none of its events is missing."""
-    lateness_scope: Annotated[Literal["partition", "topic"], Built("lateness_scope")] = "partition"
-    """Whether an event is late relative to the newest event time of its partition or of its topic."""
+    lateness_scope: LatenessScope | None = None
+    """The partitions whose newest event time makes an event late to the engine: its own `partition`, all of its
+    `topic`, those of the same number of all inputs (`task`), or all (`global`). If it is not set, no loss is confirmed
+    that one of these would excuse ([engines](verdicts.md#partitions-that-make-an-event-late))."""
     idle_after_us: PositiveDuration = 10_000_000
     """A partition without records for this long is idle and does not hold back the watermark."""
     max_ahead_us: PositiveDuration = 3_600_000_000

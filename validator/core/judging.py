@@ -20,6 +20,7 @@ from validator.core.cell_states import CellStates, changes_all_verdicts, totals_
 from validator.core.evicted import EVICTED_AT_ONCE, EvictedCells
 from validator.core.fit import Fit, fit_of
 from validator.core.fit_sample import FitSample
+from validator.core.split_sessions import with_pauses
 from validator.core.suspicion import Suspicion
 from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, nullable
@@ -27,7 +28,7 @@ from validator.model.frontier import Clock, RunEnd
 from validator.model.progress import IngestProgress
 from validator.oracles.seam import Oracle
 from validator.reconcile.cell_index import CellIndex
-from validator.reconcile.cells import RETIRED_BEFORE, STALE, Cells, Columns, contributing, unowed
+from validator.reconcile.cells import RETIRED_BEFORE, STALE, Cells, Columns, SomeCells, contributing, unowed
 from validator.reconcile.compare import Compared, PartitionOffsets, RequestedIds, TopicPartition, compare, expanded
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import (
@@ -39,6 +40,7 @@ from validator.reconcile.judge import (
     Rules,
     close,
     closed_with_its_events,
+    is_resolved,
     is_resting,
     joined,
     judge,
@@ -108,6 +110,7 @@ def partition_offsets_of(
         (partition.topic, partition.partition): PartitionOffsets(
             committed_offset=frontier.consumed_below if reports_unconsumed else None,
             unprovable_below=frontier.unprovable_below,
+            has_records=frontier.high_watermark > 0,
         )
         for partition, frontier in progress.frontiers.items()
         if frontier.side == Side.INPUT.value
@@ -123,6 +126,13 @@ def _went_back(
         partition in now and (now[partition].committed_offset or 0) < (offsets.committed_offset or 0)
         for partition, offsets in before.items()
     )
+
+
+def _first_written(
+    before: Mapping[TopicPartition, PartitionOffsets], now: Mapping[TopicPartition, PartitionOffsets]
+) -> bool:
+    """Return whether a partition has its first records now."""
+    return any(it.has_records and not (at in before and before[at].has_records) for at, it in now.items())
 
 
 def _no_class(sums: CellTotals) -> frozenset[str]:
@@ -299,11 +309,17 @@ class Judging:
             self.known.add(facts)
             self.sample.absorb(facts)
             # SEMANTICS 2.7: cells with an unknown id that an input has now are compared again.
+            reached = cells.lateness.furthest() if self.rules.looks_elsewhere else {}
             touched = [cells.absorb(facts), self._unknown.read(facts)]
             cells.put("x_version", touched[1], STALE)
             touched.append(self._mark_stale(facts))
+            touched.append(self._passed_elsewhere(reached))
             if topics != (len(cells.inputs), len(cells.outputs)):
                 self._clock = None
+        if self.rules.oracle.answers_once and _first_written(self._partition_offsets, offsets):
+            # SEMANTICS 2.26: from now on this partition may have moved the engine's time.
+            cells.put("x_version", np.flatnonzero(cells["x_version"] != ABSENT), STALE)
+            self._clock = None
         if _went_back(self._partition_offsets, offsets):
             # SEMANTICS 2.8: fewer events count as consumed. Cells with outstanding contributions are compared again, as
             # after a restart.
@@ -377,7 +393,8 @@ class Judging:
                 note(part, self._judged_in_scope(part, clock))
         self._note(noted)
         found = self.cell_states.sums().with_due_since(since.unconsumed_due_us, since.blocked_due_us)
-        return replace(found, changed=sum(len(part.rows) for part in self.changed))
+        found = replace(found, changed=sum(len(part.rows) for part in self.changed))
+        return with_pauses(found, self.cells, np.ones(len(self.cells), dtype=np.bool_), self.rules)
 
     def _judged_in_scope(self, rows: Ints, clock: Clock) -> Judged:
         """As `judged_of`, after cells of one id that were judged before their first fact are put out of scope: their
@@ -660,6 +677,20 @@ class Judging:
         self.cells.put("x_version", rows, STALE)
         return rows
 
+    def _passed_elsewhere(self, before: Mapping[TopicPartition, int]) -> Ints:
+        """Mark the compared cells whose end a partition has passed now, so that they are compared again: its records
+        may make events of other partitions late. ``before``: the window end that each partition had passed."""
+        cells, found = self.cells, np.zeros(len(self.cells), dtype=np.bool_)
+        if self.rules.looks_elsewhere:
+            # SEMANTICS 7.2: the verdict must not depend on when the ids were compared.
+            for partition, now_us in cells.lateness.furthest().items():
+                if now_us > (before_us := before.get(partition, ABSENT)):
+                    found |= (cells["end_us"] > before_us) & (cells["end_us"] <= now_us)
+            found &= cells["x_version"] != ABSENT
+        rows = np.flatnonzero(found)
+        cells.put("x_version", rows, STALE)
+        return rows
+
     def _note_recorded(self) -> None:
         if self.judged is not None:
             some = self.cells.some(self.rows)
@@ -690,7 +721,7 @@ class Judging:
                 for name in VIOLATIONS
             }
             found = found.plus(totals_of(some, it, kept))
-        return found
+        return with_pauses(found, self.cells, chosen, self.rules)
 
     def _compare(self, wanting: Ints, versions: Ints, offsets: Mapping[TopicPartition, PartitionOffsets]) -> None:
         """Compare the ids of some cells. ``versions``: the version of each cell that the comparison is based on."""
@@ -715,7 +746,10 @@ class Judging:
             # a record that was set aside.
             oldest = 0
         near = self.known.facts_of_windows(oldest, int(windows.min()), last)
-        return compare(self.cells, rows, near, self.rules, offsets, known)
+        resolved = None
+        if self.rules.oracle.answers_once and self._clock is not None:
+            resolved = is_resolved(SomeCells(self.cells, rows), self._clock)
+        return compare(self.cells, rows, near, self.rules, offsets, known, resolved=resolved)
 
     def _set_aside(self, rows: Ints) -> Ints:
         """Return the number of ids that late and rejected records place in the cells."""

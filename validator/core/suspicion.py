@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from validator.core import split_sessions
 from validator.core.doubts import Fits, Row, Sign, explained_by, outputs_of, rows, withdrawn_by
 from validator.core.totals import CellTotals
 from validator.model.classes import ViolationClass
@@ -147,7 +148,7 @@ class Suspicion:
 
     def _by_configuration(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
         found = (explained_by(row, copies_explain=self.copies_explain) for row in rows(progress, sums))
-        return by_fit(sums).union(*found)
+        return by_fit(sums).union(split_sessions.suspected(sums), *found)
 
 
 def by_fit(sums: CellTotals) -> frozenset[str]:

@@ -75,7 +75,10 @@ class CellTotals:
     - ``cells_estimated``: cells whose counts are estimates, because their ids are not compared yet.
     - ``cells_in_excess``, ``cells_missing``: cells with a violation of `EXCESS`, and with a missing contribution.
     - ``incorrect_ids``: ids that are misplaced or unknown, once per cell; at least 1 for a cell that has any.
-    - ``doubtful``: contributions that stay overdue, since they may rightly have been dropped as late.
+    - ``doubtful``: contributions that stay overdue, since they may rightly have been dropped as late. ``elsewhere``:
+      the same because of records of other partitions. ``apart``, ``ends_right``, ``ends_wrong``, ``unproven_splits``:
+      as in `Judged`. ``split_us``: the shortest pause at which a session was split wrongly. ``kept_us``: the longest
+      pause within a result. Both are known only once a session was split (`validator.core.split_sessions`).
     - ``unconsumed_overdue``: unconsumed contributions that have been due for `missing_after`, or were outstanding at
       the end of an earlier run with `--once`. ``blocked_overdue``: blocked ones that have been due for `missing_after`.
       ``unconsumed_due_us``, ``blocked_due_us``: since when the first of them is due. ``unconsumed``, ``blocked``: the
@@ -115,6 +118,13 @@ class CellTotals:
     cells_refuted: int = 0
     cells_undecided: int = 0
     doubtful: int = 0
+    elsewhere: int = 0
+    apart: int = 0
+    ends_right: int = 0
+    ends_wrong: int = 0
+    unproven_splits: int = 0
+    split_us: int | None = None
+    kept_us: int | None = None
     unconsumed_overdue: int = 0
     unconsumed_due_us: int | None = None
     blocked_overdue: int = 0
@@ -168,6 +178,11 @@ class CellTotals:
             "settled_handled",
             "settled_exact",
             "doubtful",
+            "elsewhere",
+            "apart",
+            "ends_right",
+            "ends_wrong",
+            "unproven_splits",
             "unconsumed_overdue",
             "blocked_overdue",
             "keys_scattered",
@@ -177,6 +192,8 @@ class CellTotals:
             self,
             unconsumed_due_us=_earlier(self.unconsumed_due_us, other.unconsumed_due_us),
             blocked_due_us=_earlier(self.blocked_due_us, other.blocked_due_us),
+            split_us=_earlier(self.split_us, other.split_us),
+            kept_us=max((at for at in (self.kept_us, other.kept_us) if at is not None), default=None),
             counts={name: count + times * other.counts.get(name, 0) for name, count in self.counts.items()},
             results={name: count + times * other.results.get(name, 0) for name, count in self.results.items()},
             on_record={name: self.on_record.get(name, 0) + times * other.on_record.get(name, 0) for name in VIOLATIONS},

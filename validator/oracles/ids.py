@@ -40,14 +40,17 @@ class Flags:
     """One entry per contribution.
 
     ``late``: its event arrived after its window could close. ``doubtful``: its event may have arrived after that,
-    because of a record that could not be read or was too far ahead. ``unread``: its event is at or past the engine's
-    committed offset. ``unsure``: its answer may have expired before it was read.
+    because of a record that could not be read or was too far ahead. ``elsewhere``: the same because of a record of
+    another partition. ``unread``: its event is at or past the engine's committed offset. ``unsure``: its answer may
+    have expired before it was read. ``apart``: it is in a result that was split off its session (SEMANTICS 2.25).
     """
 
     late: Bools
     doubtful: Bools
+    elsewhere: Bools
     unread: Bools
     unsure: Bools
+    apart: Bools
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,8 @@ class IdVerdicts:
     ``foreign``: observations of an id that the cell does not expect. ``unconsumed_on_time``: those of ``unconsumed``
     that would still be outstanding, and not dropped as late, if the engine had read every event. They may have been
     missing before the engine's group was reset. ``doubtful``: outstanding contributions of `Flags.doubtful` events; if
-    such an event was late, the engine rightly dropped it. ``unprovable``: those of `Flags.unsure` events.
+    such an event was late, the engine rightly dropped it. ``elsewhere``: those of `Flags.elsewhere` events.
+    ``unprovable``: those of `Flags.unsure` events.
     """
 
     cell: Ints
@@ -74,6 +78,7 @@ class IdVerdicts:
     unconsumed: Ints
     unconsumed_on_time: Ints
     doubtful: Ints
+    elsewhere: Ints
     unprovable: Ints
 
 
@@ -86,18 +91,21 @@ def window_classes(id_counts: IdCounts, flags: Flags, *, collapse: bool) -> IdVe
     late or rejected record is neither duplicate nor foreign.
 
     An outstanding contribution has the first of these classes that applies: unconsumed, dropped late, doubtful,
-    unprovable. If none applies, the state of its cell decides. An engine drops an event as late only after it has read
-    the event.
+    elsewhere, unprovable. If none applies, the state of its cell decides. An engine drops an event as late only after
+    it has read the event.
     """
     # SEMANTICS 2.4: where repeats collapse, a cell owes an id once.
     expected = np.minimum(id_counts.expected, 1) if collapse else id_counts.expected
+    # SEMANTICS 2.25: an event of the session that a result names which was split off is misplaced there.
+    apart = np.where(expected > 0, counts(id_counts.group, flags.apart, len(id_counts.cell)), 0)
+    in_results = id_counts.processed - apart
     # SEMANTICS 2.2: results first, then late, then rejected records.
-    processed = np.minimum(expected, id_counts.processed)
+    processed = np.minimum(expected, in_results)
     late = np.minimum(expected - processed, id_counts.late)
     rejected = np.minimum(expected - processed - late, id_counts.rejected)
     outstanding = expected - processed - late - rejected
     aside = id_counts.late + id_counts.rejected
-    total = id_counts.processed + aside
+    total = in_results + aside
     # SEMANTICS 2.5, 2.6: the engine may have set a copy aside before it saw that the copy is a repeat, or owes nothing.
     excused = np.minimum(aside, id_counts.unowed + id_counts.expected - expected)
     # SEMANTICS 2.3: unconsumed first, since an engine drops an event only after it has read it.
@@ -107,7 +115,10 @@ def window_classes(id_counts: IdCounts, flags: Flags, *, collapse: bool) -> IdVe
     on_time = ~flags.unread & ~flags.late
     # SEMANTICS 3.26, 3.24: then those that may have been late, and those whose answers may be unread.
     doubtful = np.minimum(left, id_counts.events(on_time & flags.doubtful))
-    unprovable = id_counts.events(on_time & ~flags.doubtful & flags.unsure)
+    left = left - doubtful
+    on_time = on_time & ~flags.doubtful
+    elsewhere = np.minimum(left, id_counts.events(on_time & flags.elsewhere))
+    unprovable = id_counts.events(on_time & ~flags.elsewhere & flags.unsure)
     return IdVerdicts(
         cell=id_counts.cell,
         is_text=id_counts.is_text,
@@ -117,7 +128,7 @@ def window_classes(id_counts: IdCounts, flags: Flags, *, collapse: bool) -> IdVe
         late=late,
         rejected=rejected,
         duplicate=np.where(expected > 0, np.maximum(0, total - excused - expected), 0),
-        foreign=np.where(expected == 0, np.where(id_counts.unowed > 0, id_counts.processed, total), 0),
+        foreign=np.where(expected == 0, np.where(id_counts.unowed > 0, id_counts.processed, total), apart),
         outstanding=outstanding,
         dropped_late=dropped,
         unconsumed=unconsumed,
@@ -127,5 +138,6 @@ def window_classes(id_counts: IdCounts, flags: Flags, *, collapse: bool) -> IdVe
             np.minimum(unconsumed, id_counts.events(flags.unread & ~flags.late)),
         ),
         doubtful=doubtful,
-        unprovable=np.minimum(left - doubtful, unprovable),
+        elsewhere=elsewhere,
+        unprovable=np.minimum(left - elsewhere, unprovable),
     )

@@ -22,7 +22,7 @@ from validator.settings.fields import Frozen
 
 if TYPE_CHECKING:
     from validator.codecs.conditions import Condition
-    from validator.model.arrays import Ints
+    from validator.model.arrays import Bools, Ints
     from validator.model.id_spaces import IdSpace
     from validator.oracles.ids import Flags, IdCounts, IdVerdicts
     from validator.settings.topics import Input, Late, Output
@@ -43,20 +43,23 @@ class Reads(NamedTuple):
 
     ``joined_keys``: a key has several fields. ``replaces``: the newest result of a key replaces the earlier ones
     (emission `cumulative`). ``several_outputs``: results are in several topics. ``counts_only``: results state how many
-    events they used, and not which (evidence `values`).
+    events they used, and not which (evidence `values`). ``adds_up``: the results of a cell add up (emission
+    `incremental`).
     """
 
     joined_keys: bool = False
     replaces: bool = False
     several_outputs: bool = False
     counts_only: bool = False
+    adds_up: bool = False
 
     @classmethod
     def of_topics(cls, inputs: Sequence[Input], outputs: Sequence[Output]) -> Self:
         """Return the value for topics that passed `Oracle.check`."""
         replaces = any(output.emission == "cumulative" for output in outputs)
         counts_only = any(output.evidence == "values" for output in outputs)
-        return cls(len(inputs[0].fields.key) > 1, replaces, len(outputs) > 1, counts_only)
+        adds_up = any(output.emission == "incremental" for output in outputs)
+        return cls(len(inputs[0].fields.key) > 1, replaces, len(outputs) > 1, counts_only, adds_up)
 
 
 class Declared(NamedTuple):
@@ -149,6 +152,18 @@ class Oracle(Frozen):
         the first event of the later cell is at most this long after the last event of the earlier one. `ends_after_us`
         is then set, too."""
         return None
+
+    @property
+    def answers_once(self) -> bool:
+        """Whether one result answers a cell, so that parts of it are wrong (SEMANTICS 2.25)."""
+        return False
+
+    def contradicts(self, named_us: Ints, ends_us: Ints) -> Bools:
+        """Return which ends that results name contradict the ends of their cells (SEMANTICS 2.28)."""
+        import numpy as np
+
+        del named_us
+        return np.zeros(len(ends_us), dtype=np.bool_)
 
     @property
     def reads(self) -> Reads:

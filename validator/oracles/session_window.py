@@ -7,7 +7,7 @@ A fact belongs to a *slot*: the events of one key within [k * gap, (k + 1) * gap
 Adjacent slots of a key become one cell once their nearest events are at most a gap apart (`validator.reconcile.cells`,
 SEMANTICS 2.13).
 A result belongs to the session whose slots contain its start. Membership is judged: which ids are in the results of a
-session.
+session, and whether one result has them together (`validator.reconcile.splits`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from validator.settings.durations import PositiveDuration
 from validator.settings.errors import broken_rule_at
 
 if TYPE_CHECKING:
-    from validator.model.arrays import Ints
+    from validator.model.arrays import Bools, Ints
 
 DROP_IN_SESSIONS: Final = Combination(
     ("timing.late_policy",),
     "`drop` with `session_window`",
     "late policy drop is not supported for sessions, whose ends move",
 )
+
+ROUNDING_US: Final = 1_000_000
+"""How far the named end of a session may be off. Some engines count in seconds."""
 
 
 class SessionWindow(Oracle):
@@ -41,6 +44,7 @@ class SessionWindow(Oracle):
     cell_noun: ClassVar[str] = "session"
     noun: ClassVar[str] = "session that holds"
     hidden_inputs_lose: ClassVar[bool] = True
+    asks_lateness: ClassVar[bool] = True
     ends_are_known: ClassVar[bool] = False
 
     @classmethod
@@ -69,6 +73,19 @@ class SessionWindow(Oracle):
         return self.gap
 
     @property
+    def answers_once(self) -> bool:
+        """A late event may have a result of its own, and any event with emission `incremental`. Results that state
+        counts show no parts."""
+        return not (self.reads.adds_up or self.reads.counts_only)
+
+    def contradicts(self, named_us: Ints, ends_us: Ints) -> Bools:
+        """Engines name the end of a session, or its last event (Kafka Streams). They and their fields may round."""
+        import numpy as np
+
+        found: Bools = np.minimum(np.abs(named_us - ends_us), np.abs(named_us - (ends_us - self.gap))) > ROUNDING_US
+        return found
+
+    @property
     def scope_margin_us(self) -> int:
         """A session whose known events are at least this long after the horizon has no event before the horizon."""
         return self.gap + 1
@@ -91,12 +108,17 @@ class SessionWindow(Oracle):
         return starts_us + self.gap
 
     def reaches_us(self, event_times_us: Ints, slack_us: int) -> Ints:
-        """The value is rounded down to a slot. Nothing depends on it: lateness excuses nothing here (`check`)."""
-        return self._floor(event_times_us - slack_us)
+        """The value is rounded up to a slot: an event that the engine may ignore may have moved its time this far. What
+        other events have moved is exact (`validator.reconcile.lateness.with_newest_before`)."""
+        return -self._floor(slack_us - event_times_us)
 
     def latest_reaches_us(self, starts_us: Ints, slack_us: int) -> Ints:
-        """As `reaches_us`."""
-        return self._floor(starts_us + (self.gap - 1) - slack_us)
+        """The ends of sessions are not on a grid, so the reach of a record that was not read is not rounded."""
+        return starts_us + (self.gap - 1) - slack_us
+
+    def reach_at(self, instant_us: int, slack_us: int) -> int:
+        """As `latest_reaches_us`."""
+        return instant_us - slack_us
 
     def check(self, declared: Declared) -> None:
         """Also refuse late policy `drop`."""

@@ -126,7 +126,8 @@ def classes(id_counts: IdCounts, flags: Flags, is_right: Bools, *, left_alone: b
 
     group, size, given = id_counts.group, len(id_counts.cell), id_counts.from_input
     dropped, doubtful = flags.late & drops_late, flags.doubtful & drops_late
-    on_time = ~flags.late & ~flags.doubtful
+    elsewhere = flags.elsewhere & ~flags.doubtful & drops_late
+    on_time = ~flags.late & ~flags.doubtful & ~flags.elsewhere
 
     def times(condition: Bools) -> Ints:
         return counts(group, given & condition, size)
@@ -157,7 +158,9 @@ def classes(id_counts: IdCounts, flags: Flags, is_right: Bools, *, left_alone: b
     left = left - dropped_late
     read = ~dropped & ~flags.unread
     may_be_dropped = np.minimum(left * excusable, times(read & doubtful))
-    unprovable = times(read & ~doubtful & flags.unsure)
+    left = left - may_be_dropped
+    dropped_elsewhere = np.minimum(left * excusable, times(read & elsewhere))
+    unprovable = times(read & ~doubtful & ~elsewhere & flags.unsure)
     return IdVerdicts(
         cell=id_counts.cell,
         is_text=id_counts.is_text,
@@ -175,7 +178,8 @@ def classes(id_counts: IdCounts, flags: Flags, is_right: Bools, *, left_alone: b
             shares.owed_on_time & ((times(on_time) > 0) | (times(dropped) == 0)), unconsumed, 0
         ),
         doubtful=may_be_dropped,
-        unprovable=np.minimum(left - may_be_dropped, unprovable),
+        elsewhere=dropped_elsewhere,
+        unprovable=np.minimum(left - dropped_elsewhere, unprovable),
     )
 
 

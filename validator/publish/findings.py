@@ -25,7 +25,8 @@ ADVICE: Final[dict[ViolationClass, str]] = {
     ViolationClass.DUPLICATE: "Compare the engine's restarts with the time of the duplicates: after a restart, "
     "an engine repeats uncommitted work. Check that its sink is transactional or idempotent.",
     ViolationClass.MISPLACED: "Compare the times and keys of the engine's results, and the size, offset and time zone "
-    "of its windows if it has any, with `oracle` and `inputs[].fields` of the configuration.",
+    "of its windows, or the gap of its sessions, if it has any, with `oracle` and `inputs[].fields` of the "
+    "configuration.",
     ViolationClass.UNKNOWN_ID: "Look for another producer on the output topic, a wrong id field in the configuration, "
     "or a `start` that skipped inputs.",
     ViolationClass.INCONSISTENT: "The result contradicts its own ids: check the state that the engine restored last.",
@@ -114,5 +115,5 @@ def _advice(violation: ViolationClass, count: int, violations: Iterable[Violatio
     missing, misplaced = ids.values()
     if violation is not ViolationClass.MISSING or len(missing) < count or not set(missing) <= set(misplaced):
         return ADVICE[violation]
-    moved = "Each of these events is in a result for another time or key."
+    moved = "Each of these events is in a result for another time or key, or for a part of its session."
     return f"{ADVICE[ViolationClass.MISPLACED]} {moved} Otherwise: {ADVICE[violation]}"

@@ -97,6 +97,7 @@ def keyed_results(results: pa.Table, reads: Reads) -> tuple[pa.Table, Bools]:
     columns = {
         "status": np.concatenate([np.full(sizes[0] + sizes[1], DECODED), status[others]]),
         "window_start_us": pa.array(np.full(len(rows), OF_KEY), mask=np.repeat([True, False, True], sizes)),
+        "window_end_us": pa.nulls(len(rows), pa.int64()),
         "key": _encoded(pa.concat_arrays([cells.take(pa.array(chosen)), parents, kept])),
         "ids": _lists(np.append(is_number, np.zeros(len(rows) - sizes[0], np.bool_)), numbers, chosen[is_number]),
         "text_ids": _lists(

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from validator.codecs.columns import DECODED, UNOWED
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, is_one_of
 from validator.oracles.seam import Oracle
-from validator.reconcile import newest
+from validator.reconcile import newest, splits
 from validator.reconcile.by_id import OF_KEY
 from validator.reconcile.cell_index import CellIndex
 from validator.reconcile.facts import Kind, Side
@@ -32,6 +32,8 @@ SIDES: Final = {Side.INPUT: "expected", Side.OUTPUT: "processed", Side.LATE: "la
 
 SUMS: Final = (*(f"{name}_{part}" for name in SIDES.values() for part in ("count", "a", "b", "records")), "results")
 MINIMA: Final = ("first_batch", "first_epoch", "first_seen_us", "first_input_time_us", "first_result_time_us")
+NAMED_END: Final = "named_end_us"
+"""Column of cells that one result answers: the latest end that a result names."""
 RETIRED_BEFORE: Final = "retired_before"
 """Column of cells of one id: 1 if facts of the cell were retired before those that it has now."""
 _SLOT_SEEN: Final = "slot_seen_us"
@@ -46,6 +48,7 @@ MAXIMA: Final = (
     "closed_us",
     "rest_us",
     "epoch",
+    NAMED_END,
 )
 
 EXPANSION_FIELDS: Final = (
@@ -64,12 +67,14 @@ EXPANSION_FIELDS: Final = (
     "unconsumed_on_time",
     "unprovable",
     "doubtful",
+    "elsewhere",
     "late_expected",
     "rejected_expected",
     "correct",
     "incomplete",
     "excess",
     "misplaced",
+    *splits.FIELDS,
 )
 """Result of the last comparison of a cell's ids. ``version``: that of the cell at the comparison (`Judged.version` in
 `validator.reconcile.judge`). ``known``, ``unknown``: observations of ids that the cell does not expect; the known
@@ -415,6 +420,8 @@ class Cells(Columns):
                 # Each id that a result lists counts as a result.
                 said = sums["count"] if self.oracle.by_id else records
                 np.add.at(self.array("results"), where, said[mine])
+                if self.oracle.answers_once and (named := ints(facts["latest_us"])[mine] != ABSENT).any():
+                    np.maximum.at(self.array(NAMED_END), where[named], ints(facts["latest_us"])[mine][named])
             last = "last_input_time_us" if side is Side.INPUT else "last_answer_time_us"
             np.maximum.at(self.array(last), where, ints(facts["last_time_us"])[mine])
             if side in _TIMED:
@@ -454,6 +461,15 @@ class Cells(Columns):
         wholes, parts = self._merged_into[earlier[near]], self._merged_into[later[near]]
         self._join(wholes[wholes != parts], parts[wholes != parts])
         return self._merged_into[rows]
+
+    def longest_pause_us(self, chosen: Bools) -> int:
+        """Return the longest pause between adjacent slots of the ``chosen`` merged cells; `ABSENT` if there is none."""
+        first, last = self["first_event_us"], self["last_event_us"]
+        rows = np.flatnonzero(chosen[self._merged_into] & (last != ABSENT))
+        after = self._index.find(self["window_start_us"][rows] + self.oracle.grid_us, self.keys(rows))
+        rows, after = rows[after >= 0], after[after >= 0]
+        both = (self._merged_into[rows] == self._merged_into[after]) & (first[after] != NEVER)
+        return int((first[after[both]] - last[rows[both]]).max(initial=ABSENT))
 
     def _join(self, wholes: Ints, parts: Ints) -> None:
         """Merge each cell of ``parts`` into the cell of ``wholes`` at the same index, which begins earlier. A part

@@ -5,18 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from validator.codecs.columns import UNOWED
+from validator.codecs.plain_fields import one_number
 from validator.model import arrays
 from validator.model.arrays import Bools, Ints, coded, counts, ints, listed, run_starts, totals
+from validator.model.lateness_scope import may_move
 from validator.oracles.ids import Flags, IdCounts, IdVerdicts
-from validator.reconcile.cells import EXPANSION_FIELDS, SIDES, Cells, of_cells
+from validator.reconcile import splits
+from validator.reconcile.cells import EXPANSION_FIELDS, SIDES, Cells, SomeCells, of_cells
 from validator.reconcile.facts import Side
-from validator.reconcile.judge import Rules
+from validator.reconcile.judge import Rules, contradicts_its_end
 from validator.reconcile.lateness import Reaches
 from validator.reconcile.unknown_ids import Unknown
 
@@ -30,7 +34,7 @@ _INPUT, _OUTPUT, _LATE, _REJECTED, _OWES_NOTHING = range(5)
 
 COMPARED_COLUMNS: Final = (
     *("kind", "batch", "side", "topic", "partition", "status", "window_start_us", "key"),
-    *("ids", "text_ids", "results", "contributions", "first_offset", "last_offset"),
+    *("ids", "text_ids", "results", "contributions", "first_offset", "last_offset", "times"),
 )
 """The columns of a fact that a comparison needs."""
 
@@ -45,11 +49,13 @@ class PartitionOffsets:
     """Offsets of an input partition.
 
     ``committed_offset``: the engine's committed offset (None: not looked up). ``unprovable_below``: answers to events
-    below this offset may have expired before they were read (None: there are none).
+    below this offset may have expired before they were read (None: there are none). ``has_records``: records were
+    written to the partition.
     """
 
     committed_offset: int | None = None
     unprovable_below: int | None = None
+    has_records: bool = True
 
 
 @dataclass(frozen=True)
@@ -106,11 +112,14 @@ def compare(
     rules: Rules,
     partition_offsets: Mapping[TopicPartition, PartitionOffsets],
     known: Callable[[RequestedIds], RequestedIds],
+    *,
+    resolved: Bools | None = None,
 ) -> Compared:
     """Compare the ids of the cells ``rows``.
 
     ``near``: tables that contain all facts of these cells (`COMPARED_COLUMNS`), and possibly others. ``known``: returns
-    those of the given ids that any input has.
+    those of the given ids that any input has. ``resolved``: the cells whose results can be judged together; None if
+    each result is judged by itself (`Oracle.answers_once`).
     """
     local = {row: i for i, row in enumerate(rows.tolist())}
     gathered = [part for table in near if (part := _facts_of_cells(cells, local, of_cells(table))) is not None]
@@ -127,7 +136,14 @@ def compare(
     group = np.cumsum(starts) - 1
     firsts = np.flatnonzero(starts)
     id_counts = _id_counts(items, group, firsts)
-    flags = _flags(cells, rows, items, named, rules, partition_offsets)
+    results = _Results.of(items, by_id=rules.oracle.by_id)
+    apart, split = np.zeros(len(items.cell), dtype=np.bool_), dict.fromkeys(splits.FIELDS, np.full(size, arrays.ABSENT))
+    if resolved is not None:
+        whole = _Compared(items, group, id_counts, results, named)
+        excuses = partial(_excuses, cells, named, rules, partition_offsets)
+        wrong_ends = resolved & contradicts_its_end(SomeCells(cells, rows))
+        apart, split = _wrong_parts(whole, gathered, resolved, wrong_ends, excuses)
+    flags = replace(_flags(cells, rows, items, group, results, named, rules, partition_offsets), apart=apart)
     ids = rules.oracle.classes(id_counts, flags, texts, collapse=rules.collapse, drops_late=rules.drops_late)
     is_known = _known(ids, texts, known)
     sums = {name: totals(ids.cell, getattr(ids, name), size) for name in _SUMMED}
@@ -142,7 +158,7 @@ def compare(
     sums["unknown"] = totals(ids.cell, ids.foreign - foreign_known, size)
     # SEMANTICS 4.14: a hidden record explains an id, however often an at-least-once engine repeats it.
     sums["incorrect_ids"] = totals(ids.cell, (ids.foreign > 0).astype(np.int64), size)
-    misplaced, excess = _results(items, group, ids, is_known, size, by_id=rules.oracle.by_id)
+    misplaced, excess = _wrong_results(items, results, group, ids, is_known, apart, size)
     # SEMANTICS 2.11: a result without ids makes no claim, so it is sound.
     sound = cells["results"][rows] - misplaced - excess
     # SEMANTICS 2.15: whether its cell is complete decides the class of every sound result.
@@ -152,6 +168,7 @@ def compare(
         "incomplete": np.where(lacking, sound, 0),
         "excess": excess,
         "misplaced": misplaced,
+        **split,
     }
     inputs = cells.inputs if rules.several_inputs else ()
     unknown = (ids.foreign > 0) & ~is_known
@@ -172,7 +189,7 @@ def compare(
 
 _SUMMED: Final = (
     *("expected", "processed", "late", "rejected", "duplicate", "outstanding"),
-    *("dropped_late", "unconsumed", "unconsumed_on_time", "unprovable", "doubtful"),
+    *("dropped_late", "unconsumed", "unconsumed_on_time", "unprovable", "doubtful", "elsewhere"),
 )
 
 
@@ -295,20 +312,27 @@ def _flags(
     cells: Cells,
     rows: Ints,
     items: _Items,
+    group: Ints,
+    results: _Results,
     named: Sequence[TopicPartition],
     rules: Rules,
     partition_offsets: Mapping[TopicPartition, PartitionOffsets],
 ) -> Flags:
-    late, doubtful, unread, unsure = (np.zeros(len(items.cell), dtype=np.bool_) for _ in range(4))
-    if rules.asks_lateness:
-        ends = cells["end_us"][rows]
-        # SEMANTICS 2.9: only earlier records of an event's own partition make it late. SEMANTICS 3.26: hidden ones may
+    late, doubtful, elsewhere, unread, unsure = (np.zeros(len(items.cell), dtype=np.bool_) for _ in range(5))
+    # Events of sessions carry what makes them late (`_named_events`).
+    if rules.asks_lateness and not cells.merges:
+        ends = cells["end_us"][rows][items.cell]
+        # SEMANTICS 2.9: an earlier record of an event's own partition makes it late. SEMANTICS 3.26: a hidden one may
         # have.
-        late = _past(cells.lateness.proven, ends, items, named)
-        doubtful = _past(cells.lateness.possible, ends, items, named) & ~late
+        late = _past(cells.lateness.proven, ends, items.partition, items.offset, named)
+        doubtful = _past(cells.lateness.possible, ends, items.partition, items.offset, named) & ~late
+        if rules.looks_elsewhere:
+            elsewhere = _past_elsewhere(cells, ends, items, named, rules) & (items.side == _INPUT) & ~late & ~doubtful
+            elsewhere &= ~_within_a_result(items, group, results, elsewhere)
         if rules.collapse:
             # SEMANTICS 2.10: the engine has read the first copy before, and must answer it if it was on time.
-            late, doubtful = _of_first_copies(late, items), _of_first_copies(doubtful, items)
+            late, doubtful, elsewhere = (_of_first_copies(it, items) for it in (late, doubtful, elsewhere))
+        elsewhere = elsewhere & ~late & ~doubtful
     for number, partition in enumerate(named):
         offsets = partition_offsets.get(partition, PartitionOffsets())
         mine = items.partition == number
@@ -318,7 +342,7 @@ def _flags(
         # SEMANTICS 3.24, 3.25: answers to events below this offset may be unread, or the engine never read the events.
         if offsets.unprovable_below is not None:
             unsure |= mine & (items.first_offset < offsets.unprovable_below)
-    return Flags(late, doubtful, unread, unsure)
+    return Flags(late, doubtful, elsewhere, unread, unsure, np.zeros(len(items.cell), dtype=np.bool_))
 
 
 def _of_first_copies(condition: Bools, items: _Items) -> Bools:
@@ -331,23 +355,160 @@ def _of_first_copies(condition: Bools, items: _Items) -> Bools:
     return found
 
 
-def _past(reaches: Reaches, ends: Ints, items: _Items, named: Sequence[TopicPartition]) -> Bools:
-    """Return which events follow a record of their own partition that passed the end of their window. ``ends``: those
-    of the compared cells."""
-    found = np.zeros(len(items.cell), dtype=np.bool_)
-    for number, partition in enumerate(named):
-        reached = sorted(reaches.get(partition, {}).items())
-        if not reached:
+def _past(reaches: Reaches, ends: Ints, partition: Ints, offset: Ints, named: Sequence[TopicPartition]) -> Bools:
+    """Return which records follow a record of their own partition that passed an instant. ``ends``: the instant of each
+    record. ``partition``, ``offset``: their positions."""
+    found = np.zeros(len(ends), dtype=np.bool_)
+    for number, topic_partition in enumerate(named):
+        reached = sorted(reaches.get(topic_partition, {}).items())
+        mine = partition == number
+        if not reached or not mine.any():
             continue
         ends_past = np.array([end for end, _ in reached], dtype=np.int64)
         # For each of ``ends_past``: the smallest offset of a record that passed this end or a later one.
-        past_from = np.minimum.accumulate(np.array([offset for _, offset in reached], dtype=np.int64)[::-1])[::-1]
-        first = np.searchsorted(ends_past, ends)
+        past_from = np.minimum.accumulate(np.array([at for _, at in reached], dtype=np.int64)[::-1])[::-1]
+        first = np.searchsorted(ends_past, ends[mine])
         from_offset = np.where(first < len(past_from), past_from[np.minimum(first, len(past_from) - 1)], arrays.NEVER)
-        mine = items.partition == number
         # Strictly later: an event does not make itself late.
-        found[mine] = items.offset[mine] > from_offset[items.cell[mine]]
+        found[mine] = offset[mine] > from_offset
     return found
+
+
+def _past_elsewhere(cells: Cells, ends: Ints, items: _Items, named: Sequence[TopicPartition], rules: Rules) -> Bools:
+    """Return which contributions are of a partition beside which another one in the scope of lateness has passed the
+    end of the window."""
+    furthest = cells.lateness.furthest()
+    # SEMANTICS 2.26: the engine may have read any record of the other partition first.
+    reached = [
+        max((end for other, end in furthest.items() if may_move(rules.lateness_scope, partition, other)), default=None)
+        for partition in named
+    ]
+    of_partition = np.array([arrays.ABSENT if end is None else end for end in reached], dtype=np.int64)
+    return ends <= of_partition[items.partition]
+
+
+def _within_a_result(items: _Items, group: Ints, results: _Results, asked: Bools) -> Bools:
+    """Return which of the events ``asked`` lie between two events of their own partition that one result of their cell
+    names."""
+    found = np.zeros(len(items.cell), dtype=np.bool_)
+    if not asked.any():
+        return found
+    events = np.flatnonzero(items.side == _INPUT)
+    ids = int(group.max()) + 1
+    first, last, lowest, highest = (np.full(ids, value) for value in (arrays.NEVER, arrays.ABSENT) * 2)
+    for values, column, fold in (
+        (items.offset, first, np.minimum),
+        (items.offset, last, np.maximum),
+        (items.partition, lowest, np.minimum),
+        (items.partition, highest, np.maximum),
+    ):
+        fold.at(column, group[events], values[events])
+    # Which copy of an id the engine used is not known: ids of one partition count, from their last offset to the first.
+    carried = group[results.items]
+    chosen = (lowest[carried] == highest[carried]) & np.isin(results.cell[results.number], items.cell[asked])
+    carried, number = carried[chosen], results.number[chosen]
+    stretches: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    order = np.lexsort((lowest[carried], number))
+    carried, number = carried[order], number[order]
+    starts = np.flatnonzero(run_starts(number, lowest[carried]))
+    begins = np.minimum.reduceat(last[carried], starts) if len(starts) else starts
+    ends = np.maximum.reduceat(first[carried], starts) if len(starts) else starts
+    for at, begin, end in zip(starts.tolist(), begins.tolist(), ends.tolist(), strict=True):
+        place = int(results.cell[number[at]]), int(lowest[carried[at]])
+        stretches.setdefault(place, []).append((begin, end))
+    for at in np.flatnonzero(asked).tolist():
+        of_place = stretches.get((int(items.cell[at]), int(items.partition[at])), ())
+        found[at] = any(begin < items.offset[at] < end for begin, end in of_place)
+    return found
+
+
+def _excuses(
+    cells: Cells,
+    named: Sequence[TopicPartition],
+    rules: Rules,
+    partition_offsets: Mapping[TopicPartition, PartitionOffsets],
+) -> splits.Rules:
+    """Return what may excuse a session in parts."""
+    gap_us = rules.oracle.merging_gap_us
+    assert gap_us is not None, "only cells that merge are answered in parts"
+    others = [partition for partition, offsets in partition_offsets.items() if offsets.has_records]
+    scope = rules.lateness_scope
+    moved = [any(may_move(scope, partition, other) for other in others) for partition in named]
+
+    def is_passed(events: splits.Named, ends_us: Ints) -> Bools:
+        # A reach is less by `allowed_lateness`, too; a session may be answered before that time is over.
+        ends_us = ends_us - rules.allowed_lateness_us
+        return _past(cells.lateness.possible, ends_us, events.partition, events.offset, named)
+
+    return splits.Rules(gap_us, rules.max_disorder_us, is_passed, np.array(moved, dtype=np.bool_))
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """What `_id_counts` and `_Results` found in the contributions of the compared cells."""
+
+    items: _Items
+    group: Ints
+    id_counts: IdCounts
+    results: _Results
+    named: Sequence[TopicPartition]
+
+
+def _wrong_parts(
+    it: _Compared,
+    gathered: Sequence[tuple[pa.Table, Ints]],
+    resolved: Bools,
+    wrong_ends: Bools,
+    excuses: Callable[[], splits.Rules],
+) -> tuple[Bools, dict[str, Ints]]:
+    """Return which contributions are in results that are not the answer of their session, and `splits.FIELDS`.
+
+    ``resolved``: cells whose results can be judged together. ``wrong_ends``: cells whose result names another end.
+    """
+    size = len(resolved)
+    # SEMANTICS 2.28: only if the result has all events of its session, which decide the session's end.
+    answered = it.id_counts.processed + it.id_counts.late + it.id_counts.rejected
+    wrong_ends = wrong_ends & (counts(it.id_counts.cell, it.id_counts.expected != answered, size) == 0)
+    apart = wrong_ends[it.items.cell] & (it.items.side == _OUTPUT)
+    columns = dict.fromkeys(splits.FIELDS, np.full(size, arrays.ABSENT, dtype=np.int64))
+    concerned = resolved & (np.bincount(it.results.cell, minlength=size) > 1)
+    if concerned.any():
+        mine = concerned[it.items.cell[it.results.items]]
+        carried = it.results.items[mine]
+        mentions = splits.Mentions(it.items.cell[carried], it.group[carried], it.results.number[mine])
+        found = splits.splits_of(_named_events(it, gathered, concerned), mentions, size, excuses())
+        apart[carried] |= found.apart
+        columns |= found.columns
+    many = counts(it.items.cell, apart, size)
+    return apart, columns | {"apart": np.where(many > 0, many, arrays.ABSENT)}
+
+
+def _named_events(it: _Compared, gathered: Sequence[tuple[pa.Table, Ints]], concerned: Bools) -> splits.Named:
+    """Return the events of the ``concerned`` cells that results name and that one record brought, with their times."""
+    number = {partition: i for i, partition in enumerate(it.named)}
+    parts = []
+    for table, cells in gathered:
+        mine = arrays.is_one_of(table["side"], Side.INPUT.value) & concerned[cells]
+        facts, cell = table.filter(pa.array(mine)), cells[mine]
+        row, events = listed(facts["times"])
+        partition = np.array([number[at] for at in _topic_partitions(facts)], dtype=np.int64)
+        columns = [ints(arrays.field(events, name)) for name in ("offset", "time_us", "before_us")]
+        parts.append((cell[row], partition[row], *columns))
+    dated = [np.concatenate([part[i] for part in parts]) for i in range(5)]
+    chosen = (it.id_counts.expected == 1) & (it.id_counts.processed > 0) & concerned[it.id_counts.cell]
+    of_events = np.flatnonzero((it.items.side == _INPUT) & chosen[it.group])
+    wanted = it.items.of(of_events)
+    if not len(of_events) or not len(dated[0]):
+        return splits.Named(*(np.empty(0, dtype=np.int64) for _ in range(6)))
+    places = zip(dated[:3], (wanted.cell, wanted.partition, wanted.offset), strict=True)
+    numbers = one_number([np.concatenate(both) for both in places])
+    have, want = numbers[: len(dated[0])], numbers[len(dated[0]) :]
+    order = np.argsort(have, kind="stable")
+    at = order[np.minimum(np.searchsorted(have[order], want), len(have) - 1)]
+    known = have[at] == want
+    wanted, at, numbered = wanted.of(known), at[known], it.group[of_events[known]]
+    found = splits.Named(wanted.cell, numbered, wanted.partition, wanted.offset, dated[3][at], dated[4][at])
+    return found.of(np.lexsort((found.offset, found.partition, found.time_us, found.cell)))
 
 
 def _known(ids: IdVerdicts, texts: Sequence[str], known: Callable[[RequestedIds], RequestedIds]) -> Bools:
@@ -365,37 +526,56 @@ def _known(ids: IdVerdicts, texts: Sequence[str], known: Callable[[RequestedIds]
     return found
 
 
-def _results(
-    items: _Items, group: Ints, ids: IdVerdicts, is_known: Bools, size: int, *, by_id: bool
+@dataclass(frozen=True)
+class _Results:
+    """The results with ids, numbered by cell and position.
+
+    ``items``: the contributions in results. ``number``: the result of each of them. ``cell``: that of each result.
+    """
+
+    items: Ints
+    number: Ints
+    cell: Ints
+
+    @classmethod
+    def of(cls, items: _Items, *, by_id: bool) -> _Results:
+        """Return the results among these contributions. ``by_id``: each mention of an id counts as a result."""
+        carried = np.flatnonzero(items.side == _OUTPUT)
+        cell, partition, offset = items.cell[carried], items.partition[carried], items.offset[carried]
+        order = np.lexsort((offset, partition, cell))
+        new = run_starts(cell[order], partition[order], offset[order])
+        if by_id:
+            new[:] = True
+        number = np.empty(len(carried), dtype=np.int64)
+        number[order] = np.cumsum(new) - 1
+        return cls(carried, number, cell[order][new])
+
+
+def _wrong_results(
+    items: _Items, results: _Results, group: Ints, ids: IdVerdicts, is_known: Bools, apart: Bools, size: int
 ) -> tuple[Ints, Ints]:
     """Return the numbers of misplaced and of excess results of each cell. A result has the first class that holds.
 
     Results are ordered by (topic, partition, offset). A result is *misplaced* if it carries an id that its cell does
-    not expect and some input has. It is *excess* if it carries an id beyond the expected multiplicity, counted from the
-    first result. The others are sound: *incomplete* if the cell lacks something, else *correct*. ``by_id``: each
-    mention of an id in a result counts as a result.
+    not expect and some input has, or was split off. It is *excess* if it carries an id beyond the expected
+    multiplicity, counted from the first result. The others are sound: *incomplete* if the cell lacks something, else
+    *correct*. ``apart``: the contributions in results that were split off.
     """
-    carried = np.flatnonzero(items.side == _OUTPUT)
-    if not len(carried):
+    if not len(results.items):
         return np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-    groups = group[carried]
-    times = np.ones(len(carried), dtype=np.int64) if items.times is None else items.times[carried]
-    through = np.cumsum(times)
-    nth = through - np.maximum.accumulate(np.where(run_starts(groups), through - times, 0))
+    groups, is_apart = group[results.items], apart[results.items]
     expected = ids.expected[groups]
     # SEMANTICS 2.15: misplaced comes before excess, and an id raises `p` above `e` from the first result on that has
     # one too many. So the same result has the same class at any cut into batches.
-    foreign = (expected == 0) & is_known[groups]
+    foreign = ((expected == 0) & is_known[groups]) | is_apart
+    times = np.where(is_apart, 0, 1 if items.times is None else items.times[results.items])
+    through = np.cumsum(times)
+    nth = through - np.maximum.accumulate(np.where(run_starts(groups), through - times, 0))
     surplus = (nth > expected) & (times > 0)
-    cell, partition, offset = items.cell[carried], items.partition[carried], items.offset[carried]
-    order = np.lexsort((offset, partition, cell))
-    cell, partition, offset = cell[order], partition[order], offset[order]
-    new = np.ones(len(cell), dtype=np.bool_) if by_id else run_starts(cell, partition, offset)
-    record = np.cumsum(new) - 1
-    cell_of = cell[new]
-    any_foreign = counts(record, foreign[order], len(cell_of)) > 0
-    any_surplus = counts(record, surplus[order], len(cell_of)) > 0
-    return counts(cell_of, any_foreign, size), counts(cell_of, ~any_foreign & any_surplus, size)
+    many = len(results.cell)
+    any_foreign = counts(results.number, foreign, many) > 0
+    any_surplus = counts(results.number, surplus, many) > 0
+    return counts(results.cell, any_foreign, size), counts(results.cell, ~any_foreign & any_surplus, size)
 
 
 def _is_of(topic: str, items: _Items, named: Sequence[TopicPartition]) -> Bools:
@@ -416,7 +596,7 @@ def _input_columns(
 ) -> dict[str, Ints]:
     """Return, per cell, how many events of each topic are matched and how many are lacking (`OF_INPUT`)."""
     found: dict[str, Ints] = {}
-    missing = ids.outstanding - ids.dropped_late - ids.unconsumed - ids.doubtful - ids.unprovable
+    missing = ids.outstanding - ids.dropped_late - ids.unconsumed - ids.doubtful - ids.elsewhere - ids.unprovable
     for topic in topics:
         of_topic = _is_of(topic, items, named)
         copies = counts(id_counts.group, id_counts.from_input & of_topic, len(id_counts.cell), items.times)
@@ -463,7 +643,7 @@ def _evidence(
     """Return the smallest `IDS_KEPT` ids of each violation, for the first `EVIDENCE_KEPT` violations of each class."""
     of_class = {
         # Ids with an excuse are left out. The cell's state decides whether the others are missing.
-        "missing": ids.outstanding > ids.dropped_late + ids.unconsumed + ids.doubtful,
+        "missing": ids.outstanding > ids.dropped_late + ids.unconsumed + ids.doubtful + ids.elsewhere,
         "duplicate": ids.duplicate > 0,
         "misplaced": (ids.foreign > 0) & is_known,
         "unknown_id": (ids.foreign > 0) & ~is_known,

@@ -107,6 +107,7 @@ FACTS_SCHEMA: Final[pa.Schema] = pa.schema(
         ("stretches", list_of(pa.struct([("first", pa.int64()), ("last", pa.int64()), ("records", pa.int64())]))),
         ("earliest_us", pa.int64()),
         ("latest_us", pa.int64()),
+        ("times", list_of(pa.struct([("offset", pa.int64()), ("time_us", pa.int64()), ("before_us", pa.int64())]))),
     ]
 )
 """The columns of the facts table; docs/state.md describes each. ``epoch`` partitions the table."""

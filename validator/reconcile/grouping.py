@@ -93,6 +93,8 @@ def facts_of_events(
     if oracle.ends_after_us is not None:
         columns["earliest_us"] = pa.array(groups.smallest(times), mask=~groups.first(decoded))
         columns["latest_us"] = pa.array(groups.largest(times), mask=~groups.first(decoded))
+    if oracle.merging_gap_us is not None:
+        columns["times"] = groups.listed("times", _dated(one_array(events["offset"]), pa.array(times)), decoded)
     if with_first_event:
         limits_us = limits_us if event_rows is None else limits_us[event_rows]
         first_us = np.minimum(groups.at_first_offset(times), groups.at_first_offset(limits_us))
@@ -145,6 +147,7 @@ def facts_of_results(results: pa.Table, source: int, oracle: Oracle) -> pa.Table
             for name, term in (("hash_a", hash_a), ("hash_b", hash_b))
         },
         "results": groups.listed("results", claims, status == DECODED),
+        **_named_ends(groups, results, oracle),
         "stretches": groups.stretches(status == UNDECODABLE),
     }
     return groups.table(source, columns)
@@ -163,6 +166,20 @@ def _without_replaced(results: pa.Table, groups: _Groups) -> pa.Table:
         at = results.schema.get_field_index(name)
         results = results.set_column(at, results.schema.field(at), pa.concat_arrays([column, nothing]).take(rows))
     return results
+
+
+def _dated(offsets: pa.Array, times: pa.Array) -> pa.StructArray:
+    """Return one item of the column ``times`` per record."""
+    fields = list(GROUPED.field("times").type.value_type)
+    return pa.StructArray.from_arrays([offsets, times, pa.nulls(len(offsets), pa.int64())], fields=fields)
+
+
+def _named_ends(groups: _Groups, results: pa.Table, oracle: Oracle) -> dict[str, pa.Array]:
+    """Return the latest end that the results of each group name; nothing if ends need no check."""
+    ends, known = numbers(one_array(results["window_end_us"]))
+    if not oracle.answers_once or not known.any():
+        return {}
+    return {"latest_us": pa.array(groups.largest(np.where(known, ends, ABSENT)), mask=~groups.any(known))}
 
 
 class _Groups:

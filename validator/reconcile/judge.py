@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from validator.model.arrays import ABSENT, Bools, Ints, ints
 from validator.model.frontier import Clock, RunEnd, counted_back_us
+from validator.model.lateness_scope import LatenessScope
 from validator.oracles.seam import Oracle
-from validator.reconcile.cells import EXPANSION_FIELDS, RETIRED_BEFORE, Columns
+from validator.reconcile.cells import EXPANSION_FIELDS, NAMED_END, RETIRED_BEFORE, Columns
 
 CONTRIBUTIONS: Final = (
     "expected",
@@ -64,16 +65,20 @@ STATES: Final = ("pending", "overdue", "blocked", "missing")
 class Rules:
     """The configuration of judging. Times are in microseconds.
 
-    ``collapse``: repeated ids of an input count once. ``drops_late``: late policy `drop`. ``reports_unconsumed``: the
-    engine's consumer group is configured. ``several_inputs``: more than one input topic is configured. ``sampled_of``:
-    one in this many cells whose fingerprints agree is compared id by id; a power of two.
+    ``collapse``: repeated ids of an input count once. ``drops_late``: late policy `drop`. ``lateness_scope``: None if
+    it is not declared. ``reports_unconsumed``: the engine's consumer group is configured. ``several_inputs``: more than
+    one input topic is configured. ``sampled_of``: one in this many cells whose fingerprints agree is compared id by id;
+    a power of two.
     """
 
     oracle: Oracle
     overdue_after_us: int
     missing_after_us: int
+    max_disorder_us: int = 0
+    allowed_lateness_us: int = 0
     collapse: bool = False
     drops_late: bool = False
+    lateness_scope: LatenessScope | None = None
     reports_unconsumed: bool = False
     several_inputs: bool = False
     sampled_of: int = SAMPLED_OF
@@ -82,6 +87,14 @@ class Rules:
     def asks_lateness(self) -> bool:
         """Whether a verdict may depend on which events were late."""
         return self.drops_late or self.oracle.asks_lateness
+
+    @property
+    def looks_elsewhere(self) -> bool:
+        """Whether records of other partitions may make an event late."""
+        # SEMANTICS 2.26: what a join owes depends on other partitions only if that is declared, or late events are
+        # dropped.
+        wide = self.lateness_scope != "partition" and (self.drops_late or self.lateness_scope is not None)
+        return wide and self.asks_lateness and self.oracle.merging_gap_us is None
 
     @property
     def compares_all(self) -> bool:
@@ -99,6 +112,8 @@ class Judged:
     - ``matched``: contributions in results that a comparison of ids or fingerprints has proven to match events of the
       cell.
     - ``doubtful``: overdue contributions. They would be missing, but hidden records may have made their events late.
+      ``elsewhere``: the same with records of other partitions. ``apart``, ``unproven_splits``: as in `splits.FIELDS`.
+      ``ends_right``, ``ends_wrong``: whether one result with all events of a session names the session's end.
     - ``unconsumed_overdue``, ``blocked_overdue``: as in `CellTotals`.
     - ``held_long``: unresolved contributions that only an open transaction of an input has kept unresolved for
       `missing_after`.
@@ -127,6 +142,11 @@ class Judged:
     incorrect_ids: Ints
     matched: Ints
     doubtful: Ints
+    elsewhere: Ints
+    apart: Ints
+    ends_right: Bools
+    ends_wrong: Bools
+    unproven_splits: Ints
     unconsumed_overdue: Ints
     blocked_overdue: Ints
     held_long: Ints
@@ -229,13 +249,17 @@ def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
     # on the hidden records that are known to have made no event late. Each term only grows, so an equal sum means that
     # nothing has changed.
     version = cells.facts_version + clock.unprovable_offsets + clock.accepted_records
+    resolved = is_resolved(cells, clock)
+    if rules.oracle.answers_once:
+        # SEMANTICS 2.25: results are judged together once no unread input can explain them. A new answer, by which a
+        # cell is no longer resolved, adds more than that takes away.
+        version = 2 * version + resolved
     compared = cells["x_version"] == version
-    same = _same_fingerprints(cells, rules)
+    same = same_fingerprints(cells, rules)
     refuted = same & compared & _differ(cells)
     agrees = same & ~refuted
     observed_us = cells["observed_us"]
     resting = is_resting(cells)
-    resolved = is_resolved(cells, clock)
     # SEMANTICS 3.18: only open transactions may still explain the excess. Its ids are compared, so that everything else
     # in the cell is counted by id; the excess itself stays unresolved.
     held = np.zeros_like(resolved)
@@ -309,13 +333,29 @@ def _differ(cells: Columns) -> Bools:
     return found
 
 
-def _same_fingerprints(cells: Columns, rules: Rules) -> Bools:
+def same_fingerprints(cells: Columns, rules: Rules) -> Bools:
+    """Return the cells whose fingerprints show that the expected ids were answered."""
     # SEMANTICS 2.17 and 7.3: equal counts and sums mean equal ids, except where an id may be owed less often than sent.
     same = np.full(len(cells), not rules.compares_all)
     for part in ("count", "a", "b"):
         total = cells[f"processed_{part}"] + cells[f"late_{part}"] + cells[f"rejected_{part}"]
         same &= cells[f"expected_{part}"] == total
+    if rules.oracle.answers_once:
+        # SEMANTICS 2.25, 2.28: fingerprints do not show which of several results names an id, nor its named end.
+        same &= (cells["results"] <= 1) & ~contradicts_its_end(cells)
     return same
+
+
+def contradicts_its_end(cells: Columns) -> Bools:
+    """Return the cells whose one result names another end than theirs."""
+    known = _names_its_end(cells)
+    found: Bools = known & cells.oracle.contradicts(np.where(known, cells[NAMED_END], 0), cells["end_us"])
+    return found
+
+
+def _names_its_end(cells: Columns) -> Bools:
+    found: Bools = (cells[NAMED_END] != ABSENT) & (cells["results"] == 1) & ~_has_no_event(cells)
+    return found
 
 
 def _in_scope(cells: Columns, clock: Clock, margin_us: int) -> Bools:
@@ -416,6 +456,9 @@ def _counts(cells: Columns, observed: Ints, agrees: Bools, provisional: Bools, r
         "unconsumed": pick(zero, x["unconsumed"], zero),
         "unprovable": pick(zero, x["unprovable"], zero),
         "doubtful": pick(zero, x["doubtful"], zero),
+        "elsewhere": pick(zero, x["elsewhere"], zero),
+        "apart": pick(zero, np.maximum(x["apart"], 0), zero),
+        "unproven_splits": pick(zero, np.maximum(x["unproven_splits"], 0), zero),
         # SEMANTICS 2.15: if a cell lacks nothing and has no excess, its results are correct, however many there are: an
         # engine may answer a cell twice with disjoint ids.
         "correct": pick_results(results, x["correct"], empty_right),
@@ -442,7 +485,9 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     unconsumed = np.where(is_due, found["unconsumed"], 0) if rules.reports_unconsumed else nothing
     # SEMANTICS 3.26: a hidden record may have moved the engine's time, so that it rightly dropped the event as late.
     doubtful = np.where(is_missing & it.in_scope, found["doubtful"], 0) if rules.drops_late else nothing
-    unprovable = doubtful
+    # SEMANTICS 2.26: so may a record of another partition, since the order of reading is not known.
+    elsewhere = np.where(is_missing & it.in_scope, found["elsewhere"], 0) if rules.drops_late else nothing
+    unprovable = doubtful + elsewhere
     # SEMANTICS 3.24: an answer may have been among those that were never read. A loss that was proven before the gap
     # began stays proven: all answers had been read through to its deadline.
     if clock.unread_since_us is not None:
@@ -508,6 +553,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     changed = (recorded | settled | (it.state != PENDING) | violated) & (digests != cells["recorded_digest"])
     if non_cells is not None:
         changed &= recorded | ~non_cells
+    apart = np.where(it.in_scope & it.resolved, found["apart"], 0)
     # SEMANTICS 4.21: a wrong unit may have put results out of scope, into cells without an event. They count for the
     # doubt about the configuration; ``outside`` keeps the rest, for 4.22.
     carried = np.where(it.in_scope | _has_no_event(cells), cells["processed_count"], 0)
@@ -518,6 +564,11 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
         incorrect_ids=np.where(it.compared & it.resolved, cells["x_incorrect_ids"], 0),
         matched=np.where(it.in_scope, _matched(cells, it), 0),
         doubtful=doubtful,
+        elsewhere=elsewhere,
+        apart=apart,
+        ends_right=_names_its_end(cells) & it.agrees & it.in_scope,
+        ends_wrong=contradicts_its_end(cells) & (apart > 0),
+        unproven_splits=np.where(it.in_scope & it.resolved, found["unproven_splits"], 0),
         unconsumed_overdue=np.where(is_missing & it.in_scope, unconsumed, 0),
         blocked_overdue=np.where(blocked_long, counts["blocked"], 0),
         held_long=np.where(held_long, counts["unresolved"], 0),

@@ -10,15 +10,17 @@ without such a limit: its fact has a reach, and no event time that counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.codecs.columns import DECODED, REACH, TOMBSTONE, UNDECODABLE, UNOWED
-from validator.model.arrays import Ints, ints
+from validator.model import arrays
+from validator.model.arrays import ABSENT, Ints, ints, listed, nullable, one_array, run_starts
 from validator.reconcile.facts import Kind, Side
 
 Reaches = dict[tuple[str, int], dict[int, int]]
@@ -51,6 +53,15 @@ class Lateness:
         for partition, of_partition in self.possible.items():
             if len(of_partition) > POSSIBLE_MAX:
                 self.possible[partition] = _coarser(of_partition)
+
+    def furthest(self) -> dict[tuple[str, int], int]:
+        """Return the latest window end that each partition has passed, or may have passed."""
+        found: dict[tuple[str, int], int] = {}
+        for reaches in (self.proven, self.possible):
+            for partition, of_partition in reaches.items():
+                latest_us = max(of_partition, default=ABSENT)
+                found[partition] = max(latest_us, found.get(partition, ABSENT))
+        return found
 
     def forget(self, until_us: int) -> None:
         """Drop window ends up to ``until_us``, which no remaining cell needs."""
@@ -85,6 +96,37 @@ def with_possible_reaches(facts: pa.Table, hidden_us: int, latest_us: Callable[[
         reaches = pc.if_else(ahead, pa.array(latest_us(ints(facts["window_start_us"], 0))), reaches)
     at = facts.schema.get_field_index("reach_us")
     return facts.set_column(at, facts.schema.field(at), reaches)
+
+
+def with_newest_before(facts: pa.Table, newest_us: Mapping[tuple[str, int], int]) -> pa.Table:
+    """Return ``facts`` of one batch. Each event in the column ``times`` gets the newest event time at a smaller offset
+    of its partition, among events that move the watermark.
+
+    ``newest_us``: partition -> newest event time before the batch.
+    """
+    dated = one_array(facts["times"])
+    row, events = listed(dated)
+    if not len(row):
+        return facts
+    # SEMANTICS 3.10: an event too far ahead moves no watermark; its fact row has no newest event time.
+    moves = (arrays.is_one_of(facts["side"], Side.INPUT.value) & (ints(facts["newest_event_time_us"]) != ABSENT))[row]
+    partitions = list(zip(facts["topic"].to_pylist(), facts["partition"].to_pylist(), strict=True))
+    number = {partition: i for i, partition in enumerate(sorted(set(partitions)))}
+    of_event = np.array([number[it] for it in partitions], dtype=np.int64)[row]
+    offsets, times = ints(arrays.field(events, "offset")), ints(arrays.field(events, "time_us"))
+    order = np.lexsort((offsets, of_event))
+    firsts = np.flatnonzero(run_starts(of_event[order]))
+    moved = np.where(moves, times, ABSENT)[order]
+    before = np.empty_like(times)
+    for start, end in zip(firsts.tolist(), [*firsts.tolist()[1:], len(order)], strict=True):
+        known = newest_us.get(partitions[row[order[start]]], ABSENT)
+        before[order[start:end]] = np.maximum.accumulate(np.concatenate([[known], moved[start : end - 1]]))
+    found = pa.StructArray.from_arrays(
+        [pa.array(offsets), pa.array(times), nullable(before)], fields=list(dated.type.value_type)
+    )
+    ends = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(dated)))]).astype(np.int32)
+    at = facts.schema.get_field_index("times")
+    return facts.set_column(at, facts.schema.field(at), pa.ListArray.from_arrays(pa.array(ends), found, dated.type))
 
 
 def offset_gap_row(topic: str, partition: int, before_offset: int, reach_us: int) -> dict[str, Any]:

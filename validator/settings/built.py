@@ -17,7 +17,6 @@ from validator.settings.errors import broken_rule
 NOT_BUILT: Final[dict[str, frozenset[str]]] = {
     "evidence": frozenset({"digest"}),
     "inputs.tombstone": frozenset({"delete"}),
-    "lateness_scope": frozenset({"topic"}),
     "oracle.values": frozenset({"count(PATH)", "sum(PATH)", "min(PATH)", "max(PATH)", "avg(PATH)", "distinct(PATH)"}),
 }
 """Setting -> the values that are refused. Kinds of oracle are in `validator.oracles.kinds`, formats in

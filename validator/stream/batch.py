@@ -28,7 +28,7 @@ from validator.model.progress import IngestProgress, OffsetGap
 from validator.model.schemas import NO_SCHEMAS, Schemas
 from validator.reconcile.facts import Side, completed
 from validator.reconcile.judge import Rules
-from validator.reconcile.lateness import with_possible_reaches
+from validator.reconcile.lateness import with_newest_before, with_possible_reaches
 from validator.state.positions import Positions, Settlement
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
 from validator.stream import fault_records, retention, unexamined
@@ -581,7 +581,12 @@ class BatchRunner:
         facts = with_possible_reaches(
             facts, self._reach_us(progress), lambda starts: oracle.latest_reaches_us(starts, self._slack)
         )
-        return FactsRead(facts, counts)
+        newest_us = {
+            (partition.topic, partition.partition): frontier.newest_event_time_us
+            for partition, frontier in progress.frontiers.items()
+            if frontier.newest_event_time_us is not None
+        }
+        return FactsRead(with_newest_before(facts, newest_us), counts)
 
     def _reach_us(self, progress: IngestProgress) -> int:
         """The reach (`validator.reconcile.lateness`) of an event whose time is `max_ahead` after the lookup."""

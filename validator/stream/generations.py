@@ -659,8 +659,11 @@ def _rules_of(config: Config) -> Rules:
         oracle=config.oracle,
         overdue_after_us=config.timing.overdue_after_us,
         missing_after_us=config.timing.missing_after_us,
+        max_disorder_us=config.timing.max_disorder_us,
+        allowed_lateness_us=config.timing.allowed_lateness_us,
         collapse=config.drops_repeats,
         drops_late=config.timing.late_policy == "drop",
+        lateness_scope=config.timing.lateness_scope,
         reports_unconsumed=config.engine.consumer_group is not None,
         several_inputs=len(config.inputs) > 1,
     )

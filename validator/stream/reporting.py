@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from validator.config.model import Config
+from validator.core import split_sessions
 from validator.core.suspicion import unproven_outputs
 from validator.core.totals import CellTotals
 from validator.model.classes import VIOLATES, Guarantee, Verdict, ViolationClass
@@ -349,6 +350,8 @@ def doubts_of(
             f"a record before {them_in} (unreadable, ignored, or beyond timing.max_ahead) may have moved the engine's "
             "watermark"
         )
+    sentences.extend(_moved_elsewhere(config, sums))
+    sentences.extend(split_sessions.sentences(sums))
     if sums.cells_settled == 0:
         clause = _settling_clause(record, sums) or ("" if record.has_ended else _watermark_clause(config, progress))
         sentences.append(f"nothing has settled yet: no cell is closed and judged{clause}")
@@ -358,6 +361,29 @@ def doubts_of(
             "first ones that were read may belong to it; later events settle cells in scope"
         )
     return (*doubts, *map(Doubt, sentences))
+
+
+def _moved_elsewhere(config: Config, sums: CellTotals) -> Iterator[str]:
+    """Sentences on what records of other partitions may explain (SEMANTICS 2.26)."""
+    scope = config.timing.lateness_scope
+    declared = (
+        "set timing.lateness_scope: partition if they do not move it, and topic, task or global if they do"
+        if scope is None
+        else f"timing.lateness_scope is {scope}, and the order in which an engine reads partitions is not known"
+    )
+    if sums.elsewhere:
+        them = "it" if sums.elsewhere == 1 else "them"
+        yield (
+            f"{plural(sums.elsewhere, 'contribution')} without an answer may have been dropped correctly as late: "
+            "other partitions were past the window's end, and may have moved the engine's time before it read "
+            f"{them}; {declared}"
+        )
+    if sums.unproven_splits:
+        yield (
+            f"sessions were answered in parts without a pause, {plural(sums.unproven_splits, 'time')}: an event may "
+            "have been late for the earlier part, because of other partitions or of records that could not be read; "
+            f"{declared}"
+        )
 
 
 def _expired(progress: IngestProgress, record: RunRecord) -> dict[PartitionId, int]:
