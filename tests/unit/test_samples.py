@@ -22,6 +22,7 @@ from validator.stream import bounded
 from validator.stream.doubt_sentences import Example
 from validator.stream.examples import Examples
 
+FIELDS = (("id", "id"), ("key", "page"), ("event_time", "timestamp"))
 HUGE_BYTES = 300 * 2**20
 """Compressed it has 0.3 MB, below the usual limit of a topic."""
 TOO_LARGE = "cannot be decompressed and decoded within 200 MiB of memory"
@@ -151,5 +152,5 @@ def test_an_example_that_is_huge_says_so(config: Config) -> None:
         ("huge", Example(0, 1)),
         ("huge", Example(0, 1, unread=TOO_LARGE)),
         ("huge", Example(0, 2)),
-        ("huge", Example(0, 2, (Undecodable("id", "id", "is absent"),))),
+        ("huge", Example(0, 2, tuple(Undecodable(*field, "is absent") for field in FIELDS))),
     ]
