@@ -83,7 +83,7 @@ def test_long_unconsumed_events_are_counted_from_the_due_time_of_the_oldest(tmp_
     )
     beside = it.sums.with_retired(replace(sums, unconsumed_due_us=4))
     assert (beside.unconsumed_overdue, beside.unconsumed_due_us, beside.unconsumed_retired) == (1, 10, 1)
-    assert CellTotals.from_json(sums.to_json()) == sums
+    assert CellTotals.from_json(sums.to_json()) == replace(sums, fit=None)
 
     # The group's offsets expire: the reported loss stays on record, and a restart reports the same.
     sums = it.absorb(None, clock(40), consumed(0))

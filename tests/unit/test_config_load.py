@@ -167,8 +167,8 @@ def test_an_unquoted_time_is_a_start() -> None:
 
 
 def test_the_schema_has_the_keys_at_every_path() -> None:
-    assert keys_at(("inputs", 0, "fields", "id")) == ("path", "unit")
-    assert keys_at(("inputs", 0, "fields", "key", 1)) == ("path", "unit")
+    assert keys_at(("inputs", 0, "fields", "id")) == ("path", "unit", "pattern", "time_zone")
+    assert keys_at(("inputs", 0, "fields", "key", 1)) == ("path", "unit", "pattern", "time_zone")
     assert keys_at(("faults",)) == ("topic",)
     assert "slide" in keys_at(("oracle", "sliding_window"))
     assert "slide" not in keys_at(("oracle", "tumbling_window"))
