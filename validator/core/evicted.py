@@ -1,6 +1,6 @@
 """Cells that left memory because their verdict is settled: their totals, and an index to find them again.
 
-Only new facts can change the verdict of such a cell (SEMANTICS 7.8, docs/decisions/0009). Its facts stay in the facts
+Only new facts can change the verdict of such a cell (SEMANTICS 7.8). Its facts stay in the facts
 table. If a batch has more facts of the cell, `validator.core.judging` folds the old ones again, subtracts the cell's
 share from these totals, and continues as if the cell had never left.
 """
