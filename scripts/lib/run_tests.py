@@ -35,8 +35,8 @@ class Part:
 
 # In the order in which they run: the fastest feedback first.
 PARTS = {
-    "unit": Part(720, 1200),
-    "property": Part(720, 3600),
+    "unit": Part(900, 1200),
+    "property": Part(1080, 3600),
     "contract": Part(360, 600),
     "crash": Part(360, 1800),
     "integration": Part(720, 3600),

@@ -27,6 +27,7 @@ from tests.property.spark_agreement import Tally, closing_differences, compare, 
 from tests.property.spark_core import Judged, Row
 from tests.property.spark_histories import Case, Opinion, all_opinions
 from tests.property.zoned import zoned_case
+from tests.tiers import full
 from tests.worlds import IS_STANDING, scaled, seeds
 from validator.reconcile.judge import VIOLATIONS
 
@@ -51,6 +52,8 @@ TWINS: Final[dict[str, Twin]] = {
     "sliding_window": sliding_case,
     "tumbling_window-zoned": zoned_case,
 }
+COMBINED: Final = ("counts-cumulative",)
+"""Twins of which the first tier has each part."""
 CAUSAL: Final = 60
 FAULTY: Final = 120
 STEPS_MOST: Final = 6
@@ -73,7 +76,7 @@ class Worlds:
     opinions: list[list[Opinion]]
 
 
-@pytest.fixture(scope="module", params=sorted(TWINS))
+@pytest.fixture(scope="module", params=[full(name) if name in COMBINED else name for name in sorted(TWINS)])
 def worlds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Worlds:
     """Every step of every history, judged by both."""
     twin = TWINS[request.param]
