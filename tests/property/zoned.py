@@ -11,6 +11,8 @@ from dataclasses import dataclass, fields
 from random import Random
 from typing import Final
 
+from pydantic import PrivateAttr
+
 from tests.property.history import Cell, History, Timing
 from tests.property.spark_histories import BASE_US, SCALE, Case, coarser, odder, stretched
 from tests.property.strategies import EVERYTHING, Allowed, World
@@ -39,6 +41,12 @@ def windows(size: int, offset: int) -> dict[int, tuple[int, int]]:
     return found
 
 
+def base_of(unit_us: int) -> int:
+    """The instant 0 of the toy clock, of which an instant takes ``unit_us``. Histories are stretched from there on, and
+    then perhaps again (`in_runs`)."""
+    return BASE_US * unit_us // SCALE if unit_us >= SCALE else 0
+
+
 @dataclass(frozen=True)
 class ZonedTiming(Timing):
     """The declared timing of a pipeline with windows on the toy clock. ``unit_us``: length of one of its instants."""
@@ -48,7 +56,7 @@ class ZonedTiming(Timing):
     @property
     def base_us(self) -> int:
         """The instant 0 of the toy clock."""
-        return BASE_US if self.unit_us == SCALE else 0
+        return base_of(self.unit_us)
 
     def cells(self, key: str, event_time_us: int) -> tuple[Cell, ...]:
         """The window of the time on the clock."""
@@ -81,13 +89,20 @@ class ZonedCase(Case):
         timing = self.history.timing
         assert isinstance(timing, ZonedTiming)
         # Local times begin at a multiple of every window (`BASE_US`).
-        return _OnToyClock.of(timing.window_us, timing.window_offset_us, time_zone="a toy")
+        oracle = _OnToyClock.of(timing.window_us, timing.window_offset_us, time_zone="a toy")
+        oracle._unit_us = timing.unit_us
+        return oracle
 
 
 class _OnToyClock(TumblingWindow):
+    _unit_us: int = PrivateAttr(default=SCALE)
+
     @property
     def _clock(self) -> WallClock:
-        return WallClock.of([BASE_US + SCALE * change for change in CHANGES], [SCALE * ahead for ahead in AHEAD])
+        unit_us = self._unit_us
+        return WallClock.of(
+            [base_of(unit_us) + unit_us * change for change in CHANGES], [unit_us * ahead for ahead in AHEAD]
+        )
 
 
 def zoned_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> ZonedCase:
