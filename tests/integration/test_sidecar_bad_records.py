@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.integration.sidecar_fixtures import Pipeline, answer, click, iso, set_aside
+from tests.integration.sidecar_fixtures import WINDOW_SECONDS, Pipeline, answer, click, iso, set_aside
 from validator.cli.main import main
 
 pytestmark = pytest.mark.timeout(900)
@@ -147,7 +147,10 @@ def test_undecodable_records_are_counted_and_hold_back_what_they_may_hide(pipeli
     assert set(run.report["violations"]["first_confirmed"]) == {"undecodable"}
 
     # Each bad event can explain one misplaced result. If there are more, the violation is confirmed.
-    pipeline.answers(*(answer([2], window=6 + number) for number in range(len(BAD_EVENTS))))
+    # As many results are right: if nearly all had misplaced ids, the configuration would be in doubt.
+    windows = range(6, 6 + len(BAD_EVENTS))
+    pipeline.clicks(*(click(100 + window, window * WINDOW_SECONDS) for window in windows))
+    pipeline.answers(*(answer([id_], window) for window in windows for id_ in (2, 100 + window)))
     run = pipeline.once()
     misplaced = 1 + len(BAD_EVENTS)
     assert run.report["violations"]["confirmed"]["misplaced"] == misplaced
