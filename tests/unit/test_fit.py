@@ -30,10 +30,11 @@ from validator.config.load import loads
 from validator.config.model import Config
 from validator.core.differences import of_texts
 from validator.core.fit import FEW
-from validator.core.fit_sample import FitSample, merged
+from validator.core.fit_sample import SAME_MOST, FitSample, merged
 from validator.core.judging import Judging
 from validator.core.suspicion import Suspicion
 from validator.oracles.seam import Oracle
+from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.judge import Rules
 from validator.state.known_facts import KnownFacts
 from validator.stream.doubt_sentences import configuration_doubts
@@ -312,6 +313,7 @@ def test_ids_that_differ_in_a_known_way_are_named_together(field: str, tmp_path:
         assert ("(hidden)" in reason) is (one is not config and field == "ids")
 
 
+TUMBLING = TumblingWindow.of(MINUTE_US)
 IDS = st.integers(0, 40)
 ROWS = st.lists(st.tuples(st.sampled_from(["input", "output"]), IDS, st.integers(0, 2), st.integers(0, 3)), max_size=12)
 
@@ -341,6 +343,21 @@ def test_a_sample_depends_neither_on_order_nor_on_batches_nor_on_repeats(
     assert len({rank for rank, _ in restored.found}) == min(
         5, len({it for _, id_, *_ in whole for it in (id_, id_ + 7)})
     )
+
+
+def test_a_sample_stays_small_if_many_ids_are_the_same_number_as_a_double() -> None:
+    """Ids beyond 2^53 without gaps, in one result each for thousands of them."""
+    found, others = FitSample.of(TUMBLING), []
+    for batch in range(4):
+        ids = [2**60 + 3_000 * batch + number for number in range(3_000)]
+        rows = [fact(side, ids, batch=batch, lookup_us=1) | {"hash_a": 0, "hash_b": 0} for side in ("input", "output")]
+        found.absorb(facts(*rows))
+        others.insert(0, FitSample.of(TUMBLING))
+        others[0].absorb(facts(*rows))
+    assert len(found.found) <= SAME_MOST * len({rank for rank, _ in found.found})
+    assert any(2**60 + 512 == int(id_) for _, id_ in found.found), "the number to which a double rounds the others"
+    assert merged(others).to_json() == found.to_json()
+    assert {it.size for one in found.found.values() for it in one.named} == {3_000}
 
 
 class Saved(FedRun):

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from validator.codecs.columns import DECODED
 from validator.codecs.fingerprints import hash_a, text_numbers
@@ -24,6 +25,9 @@ from validator.reconcile.facts import Kind, Side
 IDS_MOST: Final = 256
 ROWS_OF_A_CELL: Final = 8
 """An update of a window names all of its events again; the first results of a cell are enough."""
+SAME_MOST: Final = 4
+"""Ids of one hash, of which there are several only if they are the same number as a double."""
+_ADDED_AT_ONCE: Final = 1_024
 _ROWS_MOST: Final = 16_384
 """Bounds the sample if an event is in many windows: fewer ids are then kept."""
 _EXACT: Final = 2**53
@@ -74,7 +78,7 @@ class Sampled:
 
 @dataclass
 class FitSample:
-    """The sample. ``ids_most``: number of different hashes. ``cells_most``: number of cells per id and set; an id with
+    """The sample. ``ids_most``: number of different hashes, of which each has at most `SAME_MOST` ids. ``cells_most``: number of cells per id and set; an id with
     more is incomplete. ``version`` rises with each change."""
 
     ids_most: int = IDS_MOST
@@ -98,8 +102,10 @@ class FitSample:
         self._narrow([ranks for _, _, ranks in parts])
         for part, places, ranks in parts:
             few = np.arange(len(ranks)) if self._below is None else np.flatnonzero(ranks < self._below)
-            if len(few):
-                self._add(facts, part, places[few], ranks[few])
+            for start in range(0, len(few), _ADDED_AT_ONCE):
+                some = few[start : start + _ADDED_AT_ONCE]
+                self._add(facts, part, places[some], ranks[some])
+                self._thin()
 
     def put(self, name: Name, expected: Iterable[Expected] = (), named: Iterable[Named] = ()) -> None:
         """Add rows of one id."""
@@ -119,6 +125,7 @@ class FitSample:
         for name, one in other.found.items():
             if self._below is None or name[0] < self._below:
                 self.put(name, one.expected, one.named)
+        self._thin()
 
     def to_json(self) -> list[Any]:
         """Return plain values, in a fixed order."""
@@ -152,10 +159,23 @@ class FitSample:
             self._below = smallest[self.ids_most]
             self.found = {name: one for name, one in self.found.items() if name[0] < self._below}
 
+    def _thin(self) -> None:
+        """Keep `SAME_MOST` ids of each hash: those that are a double, then the smallest. Dense ids beyond 2^53 would
+        otherwise fill the sample without bound."""
+        if len(self.found) <= len({rank for rank, _ in self.found}):
+            return
+        of_hash: dict[int, list[str]] = {}
+        for rank, id_ in self.found:
+            of_hash.setdefault(rank, []).append(id_)
+        for rank, ids in of_hash.items():
+            if len(ids) > SAME_MOST:
+                for id_ in sorted(ids, key=lambda it: (not _is_double(it), it))[SAME_MOST:]:
+                    del self.found[rank, id_]
+
     def _add(self, facts: pa.Table, part: _Part, chosen: Ints, ranks: _Ranks) -> None:
         columns = {name: facts[name].take(pa.array(part.rows[chosen])).to_pylist() for name in _OF_ROW}
         ids = part.ids.take(pa.array(chosen)).to_pylist()
-        results = None if part.results is None else part.results.take(pa.array(part.result[chosen])).to_pylist()
+        results = None if part.results is None else _claims(part.results, part.result[chosen])
         for i, (rank, id_) in enumerate(zip(ranks.tolist(), ids, strict=True)):
             row = {name: column[i] for name, column in columns.items()}
             if row["kind"] != Kind.FACT.value or row["status"] != DECODED:
@@ -164,9 +184,8 @@ class FitSample:
             if row["side"] == Side.INPUT.value:
                 self.put((rank, str(id_)), [Expected(row["topic"], start, row["key"])])
             elif results is not None:
-                of = results[i]
-                size, time_us = len(of["ids"] or ()) + len(of["text_ids"] or ()), of["time_us"] or 0
-                named = Named(row["topic"], row["partition"], of["offset"], start, row["key"], time_us, size)
+                offset, time_us, size = results[i]
+                named = Named(row["topic"], row["partition"], offset, start, row["key"], time_us, size)
                 self.put((rank, str(id_)), named=[named])
 
 
@@ -188,6 +207,14 @@ class _Part(NamedTuple):
     rows: Ints
     result: Ints
     results: pa.Array | None
+
+
+def _claims(results: pa.Array, chosen: Ints) -> list[tuple[int, int, int]]:
+    """Return offset, broker time and number of ids of the ``chosen`` results. Their ids are not copied: a result may
+    have very many."""
+    numbers, texts = (ints(pc.list_value_length(arrays.field(results, name)), 0) for name in ("ids", "text_ids"))
+    columns = ints(arrays.field(results, "offset")), ints(arrays.field(results, "time_us"), 0), numbers + texts
+    return list(zip(*(column[chosen].tolist() for column in columns), strict=True))
 
 
 def _contributions(facts: pa.Table) -> Iterator[_Part]:
@@ -247,6 +274,14 @@ def _heads(texts: pa.Array) -> _Ranks:
         found = (words[at[1:]] >> other) * _MIX_A ^ (words[at[:-1] + 8] << other) * _MIX_B
         found = (found ^ found >> _HALF ^ sizes) * _MIX_A
     return np.where(sizes == 0, np.uint64(0), found) >> _HALF << _HALF
+
+
+def _is_double(id_: str) -> bool:
+    """Return whether an id is a number that a double holds exactly."""
+    try:
+        return int(float(id_)) == int(id_)
+    except (ValueError, OverflowError):
+        return False
 
 
 def _beyond(rows: Iterable[Expected | Named], cells_most: int) -> Iterator[Expected | Named]:
