@@ -272,9 +272,13 @@ def _counted_items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, l
     parts: list[tuple[Ints, Ints, Ints, Ints, Ints, Ints]] = []
     for facts, cell in gathered:
         side = np.select([arrays.is_one_of(facts["side"], name.value) for name in _SIDES], range(4), -1)
+        owes_nothing = ints(facts["status"]) == UNOWED
+        side[owes_nothing] = _OWES_NOTHING
         partition = np.array([number[it] for it in _topic_partitions(facts)], dtype=np.int64)
         rows = np.flatnonzero(side != _OUTPUT)
         first, last, times = (ints(facts[name])[rows] for name in ("first_offset", "last_offset", "contributions"))
+        # SEMANTICS 2.6: the engine may have set aside each of the events that owe nothing: no more than their offsets.
+        times = np.where(owes_nothing[rows], last - first + 1, times)
         parts.append((cell[rows], side[rows], partition[rows], last, times, first))
         rows, results = listed(facts["results"])
         offset, times = ints(arrays.field(results, "offset")), ints(arrays.field(results, "count"), 0)
