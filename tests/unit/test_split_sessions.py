@@ -145,6 +145,16 @@ def test_a_shorter_gap_explains_splits_only_at_longer_pauses_than_those_within_r
     assert not split_sessions.suspected(sums)
 
 
+def test_a_pause_within_a_result_still_counts_after_its_session_left_memory() -> None:
+    clock = Clock(100, 2**60, 100, 100, 100, None, None, 0, False, False)
+    judging = Judging(KnownFacts(None, first_batch=0), RULES)
+    judging.absorb(facts(((3, 95), (4, 102)), ((95, (3, 4)),)), clock, {})
+    retired = judging.sum_of(np.ones(len(judging.cells), dtype=np.bool_))
+    sums = judged(facts(((0, 200), (1, 206)), ((200, (0,)), (206, (1,))))).with_retired(retired)
+    assert (sums.apart, sums.split_us, sums.kept_us) == (1, 6 * S, 7 * S)
+    assert not split_sessions.suspected(sums)
+
+
 @pytest.mark.parametrize(
     ("late_us", "wrong"), [(0, 0), (GAP * S, 0), (ROUNDING_US, 0), (-2 * S, 3), ((GAP + 2) * S, 3)]
 )

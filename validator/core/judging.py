@@ -394,7 +394,9 @@ class Judging:
         self._note(noted)
         found = self.cell_states.sums().with_due_since(since.unconsumed_due_us, since.blocked_due_us)
         found = replace(found, changed=sum(len(part.rows) for part in self.changed))
-        return with_pauses(found, self.cells, np.ones(len(self.cells), dtype=np.bool_), self.rules)
+        everywhere = np.ones(len(self.cells), dtype=np.bool_)
+        are_split = self.retired.split_us is not None
+        return with_pauses(found, self.cells, everywhere, self.rules, are_needed=are_split)
 
     def _judged_in_scope(self, rows: Ints, clock: Clock) -> Judged:
         """As `judged_of`, after cells of one id that were judged before their first fact are put out of scope: their
@@ -721,7 +723,8 @@ class Judging:
                 for name in VIOLATIONS
             }
             found = found.plus(totals_of(some, it, kept))
-        return with_pauses(found, self.cells, chosen, self.rules)
+        # SEMANTICS 2.27: a pause within the result of a session that leaves memory still shows what gap the engine has.
+        return with_pauses(found, self.cells, chosen, self.rules, are_needed=True)
 
     def _compare(self, wanting: Ints, versions: Ints, offsets: Mapping[TopicPartition, PartitionOffsets]) -> None:
         """Compare the ids of some cells. ``versions``: the version of each cell that the comparison is based on."""

@@ -16,12 +16,13 @@ from validator.reconcile.judge import Rules, same_fingerprints
 from validator.settings.durations import format_duration
 
 
-def with_pauses(sums: CellTotals, cells: Cells, chosen: Bools, rules: Rules) -> CellTotals:
-    """Return ``sums`` with the pauses at splits and within results of the ``chosen`` cells."""
+def with_pauses(sums: CellTotals, cells: Cells, chosen: Bools, rules: Rules, *, are_needed: bool) -> CellTotals:
+    """Return ``sums`` with the pauses at splits and within results of the ``chosen`` cells. ``are_needed``: a pause
+    within a result counts although none of these cells was split."""
     if not rules.oracle.answers_once:
         return sums
     split = cells["x_split_us"][chosen]
-    if not (split != ABSENT).any():
+    if not (are_needed or (split != ABSENT).any()):
         return sums
     # A session with one result was not compared: the pauses between its slots are known all the same.
     agrees = chosen & same_fingerprints(cells, rules) & (cells["results"] == 1)

@@ -78,7 +78,7 @@ class CellTotals:
     - ``doubtful``: contributions that stay overdue, since they may rightly have been dropped as late. ``elsewhere``:
       the same because of records of other partitions. ``apart``, ``ends_right``, ``ends_wrong``, ``unproven_splits``:
       as in `Judged`. ``split_us``: the shortest pause at which a session was split wrongly. ``kept_us``: the longest
-      pause within a result. Both are known only once a session was split (`validator.core.split_sessions`).
+      pause within a result, known once a session was split or left memory (`validator.core.split_sessions`).
     - ``unconsumed_overdue``: unconsumed contributions that have been due for `missing_after`, or were outstanding at
       the end of an earlier run with `--once`. ``blocked_overdue``: blocked ones that have been due for `missing_after`.
       ``unconsumed_due_us``, ``blocked_due_us``: since when the first of them is due. ``unconsumed``, ``blocked``: the
