@@ -355,7 +355,7 @@ def test_a_sample_stays_small_if_many_ids_are_the_same_number_as_a_double() -> N
         others.insert(0, FitSample.of(TUMBLING))
         others[0].absorb(facts(*rows))
     assert len(found.found) <= SAME_MOST * len({rank for rank, _ in found.found})
-    assert any(2**60 + 512 == int(id_) for _, id_ in found.found), "the number to which a double rounds the others"
+    assert any(int(id_) == 2**60 + 512 for _, id_ in found.found), "the number to which a double rounds the others"
     assert merged(others).to_json() == found.to_json()
     assert {it.size for one in found.found.values() for it in one.named} == {3_000}
 

@@ -78,8 +78,8 @@ class Sampled:
 
 @dataclass
 class FitSample:
-    """The sample. ``ids_most``: number of different hashes, of which each has at most `SAME_MOST` ids. ``cells_most``: number of cells per id and set; an id with
-    more is incomplete. ``version`` rises with each change."""
+    """The sample. ``ids_most``: number of different hashes, of which each has at most `SAME_MOST` ids. ``cells_most``:
+    number of cells per id and set; an id with more is incomplete. ``version`` rises with each change."""
 
     ids_most: int = IDS_MOST
     cells_most: int = 4
