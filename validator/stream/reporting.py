@@ -488,17 +488,25 @@ def _absence_doubts(config: Config, progress: IngestProgress, record: RunRecord,
 
 
 def _unnamed_withdrawals(config: Config, progress: IngestProgress) -> Iterator[Doubt]:
-    """Doubts about null values on cumulative outputs whose keys are in the value: no one knows which results they
-    withdraw."""
+    """Doubts about null values on cumulative outputs with windows, or whose keys are in the value: no one knows which
+    results they withdraw."""
     for number, entry in enumerate(config.outputs):
-        if entry.emission != "cumulative" or all(part_and_names(key.path)[0] for key in entry.fields.key):
+        has_window = entry.fields.window_start is not None
+        if entry.emission != "cumulative" or (
+            not has_window and all(part_and_names(key.path)[0] for key in entry.fields.key)
+        ):
             continue
+        # SEMANTICS 4.5: the sidecar reads no window from a record without a value, wherever the window is.
+        key = f"outputs[{number}].fields.key"
+        why = (
+            "since a null value names no window: compare the withdrawn windows with the events by hand"
+            if has_window
+            else f"since the key is in the value: take {key} from $key or $header.NAME, and begin with a new state.path"
+        )
         frontiers = [frontier for partition, frontier in progress.frontiers.items() if partition.topic == entry.topic]
         if nulls := sum(frontier.tombstones for frontier in frontiers):
             yield Doubt(
-                f"{plural(nulls, 'null value')} on topic {entry.topic} may have withdrawn any result, since the key is "
-                f"in the value: take outputs[{number}].fields.key from $key or $header.NAME, and begin with a new "
-                "state.path",
+                f"{plural(nulls, 'null value')} on topic {entry.topic} may have withdrawn any result, {why}",
                 FORBID_LOSS,
             )
 
