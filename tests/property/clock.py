@@ -68,8 +68,6 @@ class Clock:
         self.answered: dict[object, Any] = {}
         self.touched: dict[Cell, list[int]] = defaultdict(list)
         """Cell -> lookup instants of the batches that read its events and observations; filled by the reference."""
-        self.results: dict[Cell, list[ResultRecord]] = defaultdict(list)
-        """Cell -> its results; filled by the reference."""
         self.now: Final = steps[-1]
         self._watermarks: Final = self._all_watermarks()
 
@@ -261,8 +259,7 @@ class Clock:
         place = (event.topic, event.partition)
         furthest = [self.hidden_before(place, event.offset), self.ahead_before(place, event.offset)]
         legal_close = self.end(cell) + self.timing.allowed_lateness_us
-        if not self.is_within_a_result(event, cell):
-            furthest += self.furthest_elsewhere(place)
+        furthest += self.furthest_elsewhere(place)
         return any(at is not None and at - self.timing.max_disorder_us >= legal_close for at in furthest)
 
     def furthest_elsewhere(self, place: TopicPartition) -> list[int | None]:
@@ -274,22 +271,6 @@ class Clock:
         others = [other for other in self.places("input") if self.timing.may_move(place, other)]
         moves = (self.newest, self.hidden_before, self.ahead_before)
         return [move(other, NEVER) if move != self.newest else move(other) for other in others for move in moves]
-
-    def is_within_a_result(self, event: InputEvent, cell: Cell) -> bool:
-        """Whether a result names an event before and an event after this one, both of its partition (2.26). An id
-        counts if all of its copies are on that side."""
-        place = (event.topic, event.partition)
-        copies: dict[str, list[InputEvent]] = defaultdict(list)
-        for _, copy in self.events():
-            if cell in self.cells_of(copy):
-                copies[copy.id].append(copy)
-        for result in self.results[cell]:
-            of_ids = [copies[id_] for id_ in result.ids if copies[id_]]
-            here = [sent for sent in of_ids if all((copy.topic, copy.partition) == place for copy in sent)]
-            before = any(all(copy.offset < event.offset for copy in sent) for sent in here)
-            if before and any(all(copy.offset > event.offset for copy in sent) for sent in here):
-                return True
-        return False
 
     # Records that cannot be read any more
 

@@ -111,7 +111,6 @@ class Reference:
             case ResultRecord():
                 cell = self.clock.cell_of(record)
                 self.results[cell].append(record)
-                self.clock.results[cell].append(record)
                 self.clock.touched[cell].append(step.lookup_us)
                 self.last_observed_us[cell] = step.lookup_us
                 for id_ in record.ids:

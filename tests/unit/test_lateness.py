@@ -103,24 +103,6 @@ def test_a_partition_in_the_scope_of_lateness_may_have_made_an_event_late(
         assert judged(event, passing(*other, end_us=0), answer, scope=scope) == found | lost, "not past the end"
 
 
-def test_an_event_between_two_events_of_one_result_was_on_time() -> None:
-    first, lost, last = ({**fact("input", [id_], batch=0, lookup_us=1), "first_offset": id_} for id_ in (1, 2, 3))
-    for event, at in ((first, 1), (lost, 2), (last, 3)):
-        event["ids"] = [{"id": at, "offset": at}]
-    other = passing("input", 1)
-    answer = fact("output", [8], batch=0, lookup_us=1, window_us=MINUTE_US)
-
-    def left(*ids: int) -> dict[str, int]:
-        results = fact("output", list(ids), batch=0, lookup_us=1)
-        found = judged(first, lost, last, other, answer, results, scope=None)
-        return {name: found[name] for name in ("missing", "overdue") if name in found}
-
-    assert left(1, 3) == {"missing": 1}
-    assert left(1, 2) == {"overdue": 1}, "after both"
-    assert left(2, 3) == {"overdue": 1}, "before both"
-    assert left(2) == {"overdue": 2}
-
-
 def test_a_certainly_late_event_is_classified_as_dropped_late() -> None:
     event = fact("input", [7], batch=0, lookup_us=1)
     newer = {**fact("input", [8], batch=0, lookup_us=1, window_us=MINUTE_US), "first_offset": -2, "reach_us": MINUTE_US}

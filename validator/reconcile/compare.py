@@ -143,7 +143,7 @@ def compare(
         excuses = partial(_excuses, cells, named, rules, partition_offsets)
         wrong_ends = resolved & contradicts_its_end(SomeCells(cells, rows))
         apart, split = _wrong_parts(whole, gathered, resolved, wrong_ends, excuses)
-    flags = replace(_flags(cells, rows, items, group, results, named, rules, partition_offsets), apart=apart)
+    flags = replace(_flags(cells, rows, items, named, rules, partition_offsets), apart=apart)
     ids = rules.oracle.classes(id_counts, flags, texts, collapse=rules.collapse, drops_late=rules.drops_late)
     is_known = _known(ids, texts, known)
     sums = {name: totals(ids.cell, getattr(ids, name), size) for name in _SUMMED}
@@ -316,8 +316,6 @@ def _flags(
     cells: Cells,
     rows: Ints,
     items: _Items,
-    group: Ints,
-    results: _Results,
     named: Sequence[TopicPartition],
     rules: Rules,
     partition_offsets: Mapping[TopicPartition, PartitionOffsets],
@@ -332,7 +330,6 @@ def _flags(
         doubtful = _past(cells.lateness.possible, ends, items.partition, items.offset, named) & ~late
         if rules.looks_elsewhere:
             elsewhere = _past_elsewhere(cells, ends, items, named, rules) & (items.side == _INPUT) & ~late & ~doubtful
-            elsewhere &= ~_within_a_result(items, group, results, elsewhere)
         if rules.collapse:
             # SEMANTICS 2.10: the engine has read the first copy before, and must answer it if it was on time.
             late, doubtful, elsewhere = (_of_first_copies(it, items) for it in (late, doubtful, elsewhere))
@@ -389,41 +386,6 @@ def _past_elsewhere(cells: Cells, ends: Ints, items: _Items, named: Sequence[Top
     ]
     of_partition = np.array([arrays.ABSENT if end is None else end for end in reached], dtype=np.int64)
     return ends <= of_partition[items.partition]
-
-
-def _within_a_result(items: _Items, group: Ints, results: _Results, asked: Bools) -> Bools:
-    """Return which of the events ``asked`` lie between two events of their own partition that one result of their cell
-    names."""
-    found = np.zeros(len(items.cell), dtype=np.bool_)
-    if not asked.any():
-        return found
-    events = np.flatnonzero(items.side == _INPUT)
-    ids = int(group.max()) + 1
-    first, last, lowest, highest = (np.full(ids, value) for value in (arrays.NEVER, arrays.ABSENT) * 2)
-    for values, column, fold in (
-        (items.offset, first, np.minimum),
-        (items.offset, last, np.maximum),
-        (items.partition, lowest, np.minimum),
-        (items.partition, highest, np.maximum),
-    ):
-        fold.at(column, group[events], values[events])
-    # Which copy of an id the engine used is not known: ids of one partition count, from their last offset to the first.
-    carried = group[results.items]
-    chosen = (lowest[carried] == highest[carried]) & np.isin(results.cell[results.number], items.cell[asked])
-    carried, number = carried[chosen], results.number[chosen]
-    stretches: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    order = np.lexsort((lowest[carried], number))
-    carried, number = carried[order], number[order]
-    starts = np.flatnonzero(run_starts(number, lowest[carried]))
-    begins = np.minimum.reduceat(last[carried], starts) if len(starts) else starts
-    ends = np.maximum.reduceat(first[carried], starts) if len(starts) else starts
-    for at, begin, end in zip(starts.tolist(), begins.tolist(), ends.tolist(), strict=True):
-        place = int(results.cell[number[at]]), int(lowest[carried[at]])
-        stretches.setdefault(place, []).append((begin, end))
-    for at in np.flatnonzero(asked).tolist():
-        of_place = stretches.get((int(items.cell[at]), int(items.partition[at])), ())
-        found[at] = any(begin < items.offset[at] < end for begin, end in of_place)
-    return found
 
 
 def _excuses(
