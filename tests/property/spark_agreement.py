@@ -146,7 +146,9 @@ def closing_differences(case: Case, rows: Sequence[Row], again: Sequence[Row]) -
             found.append(f"seed {case.seed}: {cell} is known {'at once' if one is None else 'step by step'} only")
             continue
         # Some agreeing cells are compared as a check. The choice depends on the facts that are in memory.
-        checked = {"compared"} if one["agrees"] and other["agrees"] else set()
+        # A comparison that an open transaction required has no effect before the cell is resolved.
+        waits = not one["resolved"] and not one["held"]
+        checked = {"compared"} if waits or (one["agrees"] and other["agrees"]) else set()
         names = {name for name in one if not name.startswith("recorded_")} - checked
         odd = {name: (one[name], other[name]) for name in sorted(names) if one[name] != other[name]}
         if odd:
