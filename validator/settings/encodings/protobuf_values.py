@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -147,33 +148,19 @@ def _add(pool: descriptor_pool.DescriptorPool, file: descriptor_pb2.FileDescript
         raise DescriptorsInvalid(f"cannot be resolved ({str(error).splitlines()[0]})") from None
 
 
+_OF_COMPILERS: Final = frozenset(
+    f"google/protobuf/{name}.proto"
+    for name in ("any", "descriptor", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers")
+)
+"""Files that every compiler of Protobuf has."""
+
+
 def _known_file(name: str) -> descriptor_pb2.FileDescriptorProto | None:
     """A file that every compiler of Protobuf, or Confluent's serializers, has."""
-    from google.protobuf import (
-        any_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    )
-
-    modules = (
-        any_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-        descriptor_pb2,
-    )
     found = descriptor_pb2.FileDescriptorProto()
-    for module in modules:
-        if module.DESCRIPTOR.name == name:
-            module.DESCRIPTOR.CopyToProto(found)
-            return found
+    if name in _OF_COMPILERS:
+        import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2").DESCRIPTOR.CopyToProto(found)
+        return found
     given = _KNOWN.get(name)
     if given is None:
         return None

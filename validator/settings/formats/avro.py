@@ -12,7 +12,7 @@ from validator.model.schemas import RegisteredSchema, Schemas
 from validator.settings.encodings.avro_schema import Node, SchemaInvalid, node_at, parsed_schema
 from validator.settings.encodings.avro_values import decoder_of
 from validator.settings.errors import broken_rule_at
-from validator.settings.formats.registered import HEADERS, SchemaFile, SchemaIdPlace, framed, schema_of
+from validator.settings.formats.registered import HEADERS, SchemaFile, SchemaIdPlace, framed, place_of, schema_of
 from validator.settings.formats.seam import Format, Part, Path, Unreadable
 
 if TYPE_CHECKING:
@@ -35,9 +35,8 @@ class Avro(Format):
 
     @model_validator(mode="after")
     def _readable_schema(self) -> Self:
+        place_of(self.schema_id, self.from_file)
         if self.from_file is None:
-            if self.schema_id == "none":
-                raise broken_rule_at("schema", "records name no schema, and there is no file", "write schema.file")
             return self
         try:
             self._text = self.from_file.file.read_text(encoding="utf-8")
@@ -51,7 +50,7 @@ class Avro(Format):
     @property
     def place(self) -> SchemaIdPlace:
         """Where a record names its schema."""
-        return self.schema_id or ("prefix" if self.from_file is None else "none")
+        return place_of(self.schema_id, self.from_file)
 
     @property
     def needs_registry(self) -> bool:
@@ -92,9 +91,7 @@ class AvroReader:
             assert self.text is not None, "without a registry there is a file"
             return decoder_of(RegisteredSchema("AVRO", self.text))(raw, 0)[0]
         named = framed(raw, header)
-        schema = schema_of(named.schema, self.schemas)
-        if schema.kind != "AVRO":
-            raise Unreadable(f"names schema {named.schema}, which is of the type {schema.kind}")
+        schema = schema_of(named.schema, self.schemas, "AVRO")
         try:
             decode = decoder_of(schema, self.text)
         except SchemaInvalid as error:

@@ -17,6 +17,7 @@ from validator.settings.formats.registered import (
     SchemaFile,
     SchemaIdPlace,
     framed,
+    place_of,
     schema_of,
 )
 from validator.settings.formats.seam import Format, Part, Path, Unreadable
@@ -53,9 +54,8 @@ class Protobuf(Format):
 
     @model_validator(mode="after")
     def _readable_schema(self) -> Self:
+        place_of(self.schema_id, self.from_file)
         if self.from_file is None:
-            if self.schema_id == "none":
-                raise broken_rule_at("schema", "records name no schema, and there is no file", "write schema.file")
             return self
         from validator.settings.encodings.protobuf_values import DescriptorsInvalid, message_reader, message_types
 
@@ -75,7 +75,7 @@ class Protobuf(Format):
     @property
     def place(self) -> SchemaIdPlace:
         """Where a record names its schema."""
-        return self.schema_id or ("prefix" if self.from_file is None else "none")
+        return place_of(self.schema_id, self.from_file)
 
     @property
     def needs_registry(self) -> bool:
@@ -129,9 +129,7 @@ class ProtobufReader:
             start = 0
         if self.schemas is None:
             return self.of_file.value(raw[start:])
-        schema = schema_of(named.schema, self.schemas)
-        if schema.kind != "PROTOBUF":
-            raise Unreadable(f"names schema {named.schema}, which is of the type {schema.kind}")
+        schema = schema_of(named.schema, self.schemas, "PROTOBUF")
         try:
             return message_reader(schema, indexes).value(raw[start:])
         except DescriptorsInvalid as error:

@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 from pydantic import PlainSerializer
 
 from validator.model.schemas import RegisteredSchema, Schemas, SchemaUnknown
+from validator.settings.errors import broken_rule_at
 from validator.settings.fields import Frozen
 from validator.settings.formats.seam import Part, Unreadable
 from validator.settings.local_paths import LocalPath
@@ -58,11 +59,20 @@ def framed(raw: bytes, header: bytes | None) -> Framed:
     raise Unreadable("has a schema header that is neither an id nor a GUID")
 
 
-def schema_of(schema: int | str, schemas: Schemas) -> RegisteredSchema:
-    """A schema by its id or GUID. Raises Unreadable if the registry does not have it, and `SchemaUnknown`."""
+def place_of(schema_id: SchemaIdPlace | None, file: SchemaFile | None) -> SchemaIdPlace:
+    """Where a record names its schema. Raises PydanticCustomError if neither a record nor a file has one."""
+    if schema_id == "none" and file is None:
+        raise broken_rule_at("schema", "records name no schema, and there is no file", "write schema.file")
+    return schema_id or ("prefix" if file is None else "none")
+
+
+def schema_of(schema: int | str, schemas: Schemas, kind: str) -> RegisteredSchema:
+    """A schema of a kind by its id or GUID. Raises Unreadable if the registry does not have it, and `SchemaUnknown`."""
     if schema not in schemas:
         raise SchemaUnknown(schema)
     found = schemas[schema]
     if found is None:
         raise Unreadable(f"names schema {schema}, which the registry does not have")
+    if found.kind != kind:
+        raise Unreadable(f"names schema {schema}, which is of the type {found.kind}")
     return found
