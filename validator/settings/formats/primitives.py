@@ -95,8 +95,11 @@ def _number(code: str) -> Callable[[bytes], int | float]:
     return read
 
 
+_single: Final = _number(">f")
+
+
 def _float(raw: bytes) -> float:
-    return shortest(_number(">f")(raw))
+    return shortest(_single(raw))
 
 
 def _boolean(raw: bytes) -> bool:
