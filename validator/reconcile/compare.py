@@ -228,16 +228,12 @@ def _kept(facts: pa.Table, cell: Ints, batches: Ints) -> tuple[pa.Table, Ints]:
 
 def _items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str], list[TopicPartition]]:
     """Return all contributions of the facts, the texts by number, and the partitions by number (sorted)."""
-    partitions = sorted({partition for facts, _ in gathered for partition in _topic_partitions(facts)})
-    number = {partition: i for i, partition in enumerate(partitions)}
+    partitions = _partitions(gathered)
     parts: list[tuple[Ints, Ints, Ints, Ints, Ints, Ints]] = []
     texts: list[pa.Array] = []
     waiting: list[tuple[Ints, Ints, Ints, Ints]] = []
     for facts, cell in gathered:
-        side = np.select([arrays.is_one_of(facts["side"], name.value) for name in _SIDES], range(4), -1)
-        side[ints(facts["status"]) == UNOWED] = _OWES_NOTHING
-        partition = np.array([number[it] for it in _topic_partitions(facts)], dtype=np.int64)
-
+        side, partition = _sides(facts), _partition_numbers(facts, partitions)
         parents, events = listed(facts["ids"])
         of_numbers = [(parents, ints(arrays.field(events, "offset")), ints(arrays.field(events, "id")))]
         parents, events = listed(facts["text_ids"])
@@ -267,18 +263,14 @@ def _counted_items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, l
     result."""
     # SEMANTICS 2.23: the events of a cell count as copies of one event, of which a result states a number. An excuse of
     # one event of a row excuses all of them.
-    partitions = sorted({partition for facts, _ in gathered for partition in _topic_partitions(facts)})
-    number = {partition: i for i, partition in enumerate(partitions)}
+    partitions = _partitions(gathered)
     parts: list[tuple[Ints, Ints, Ints, Ints, Ints, Ints]] = []
     for facts, cell in gathered:
-        side = np.select([arrays.is_one_of(facts["side"], name.value) for name in _SIDES], range(4), -1)
-        owes_nothing = ints(facts["status"]) == UNOWED
-        side[owes_nothing] = _OWES_NOTHING
-        partition = np.array([number[it] for it in _topic_partitions(facts)], dtype=np.int64)
+        side, partition = _sides(facts), _partition_numbers(facts, partitions)
         rows = np.flatnonzero(side != _OUTPUT)
         first, last, times = (ints(facts[name])[rows] for name in ("first_offset", "last_offset", "contributions"))
         # SEMANTICS 2.6: the engine may have set aside each of the events that owe nothing: no more than their offsets.
-        times = np.where(owes_nothing[rows], last - first + 1, times)
+        times = np.where(side[rows] == _OWES_NOTHING, last - first + 1, times)
         parts.append((cell[rows], side[rows], partition[rows], last, times, first))
         rows, results = listed(facts["results"])
         offset, times = ints(arrays.field(results, "offset")), ints(arrays.field(results, "count"), 0)
@@ -288,6 +280,23 @@ def _counted_items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, l
     )
     same = np.zeros_like(cell)
     return _Items(cell, side, partition, offset, same, same, times, first), [], partitions
+
+
+def _sides(facts: pa.Table) -> Ints:
+    """Return the number of each fact's side; `_OWES_NOTHING` for events that contribute to no cell."""
+    found = np.select([arrays.is_one_of(facts["side"], name.value) for name in _SIDES], range(4), -1)
+    found[ints(facts["status"]) == UNOWED] = _OWES_NOTHING
+    return found
+
+
+def _partitions(gathered: Sequence[tuple[pa.Table, Ints]]) -> list[TopicPartition]:
+    return sorted({partition for facts, _ in gathered for partition in _topic_partitions(facts)})
+
+
+def _partition_numbers(facts: pa.Table, partitions: Sequence[TopicPartition]) -> Ints:
+    """Return the place of each fact's partition in ``partitions``."""
+    number = {partition: i for i, partition in enumerate(partitions)}
+    return np.array([number[it] for it in _topic_partitions(facts)], dtype=np.int64)
 
 
 def _topic_partitions(facts: pa.Table) -> list[TopicPartition]:
@@ -451,13 +460,12 @@ def _wrong_parts(
 
 def _named_events(it: _Compared, gathered: Sequence[tuple[pa.Table, Ints]], concerned: Bools) -> splits.Named:
     """Return the events of the ``concerned`` cells that results name and that one record brought, with their times."""
-    number = {partition: i for i, partition in enumerate(it.named)}
     parts = []
     for table, cells in gathered:
         mine = arrays.is_one_of(table["side"], Side.INPUT.value) & concerned[cells]
         facts, cell = table.filter(pa.array(mine)), cells[mine]
         row, events = listed(facts["times"])
-        partition = np.array([number[at] for at in _topic_partitions(facts)], dtype=np.int64)
+        partition = _partition_numbers(facts, it.named)
         columns = [ints(arrays.field(events, name)) for name in ("offset", "time_us", "before_us")]
         parts.append((cell[row], partition[row], *columns))
     dated = [np.concatenate([part[i] for part in parts]) for i in range(5)]

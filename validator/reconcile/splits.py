@@ -86,7 +86,9 @@ def splits_of(named: Named, mentions: Mentions, size: int, rules: Rules) -> Spli
     unproven = rules.moved_elsewhere[first.partition] | rules.moved_elsewhere[second.partition]
     unproven |= rules.is_passed(second, ends_first) | rules.is_passed(first, ends_second)
     wrong = ~late & ~unproven
-    off = _split_off(pairs.first_result[wrong], pairs.second_result[wrong], counts_of(mentions.result, results))
+    off = _split_off(
+        pairs.first_result[wrong], pairs.second_result[wrong], np.bincount(mentions.result, minlength=results)
+    )
     pauses = second.time_us - first.time_us
     return Splits(
         apart=off[mentions.result],
@@ -174,11 +176,6 @@ def _root(whole: Ints, at: int) -> int:
         whole[at] = whole[whole[at]]
         at = int(whole[at])
     return at
-
-
-def counts_of(groups: Ints, size: int) -> Ints:
-    """Return the number of rows in each of ``size`` groups."""
-    return np.bincount(groups, minlength=size).astype(np.int64)
 
 
 def _or_absent(values: Ints) -> Ints:
