@@ -234,7 +234,8 @@ def _folded(
     before = before.with_differences(differences_by(texts))
     cells, not_examined = saved.cells, dict(saved.unexamined)
     of_last = []
-    columns = list(dict.fromkeys([*FACT_COLUMNS, *SAMPLE_COLUMNS, "first_event_time_us", "stretches"]))
+    sampled = SAMPLE_COLUMNS if saved.sample.ids_most else ()
+    columns = list(dict.fromkeys([*FACT_COLUMNS, *sampled, "first_event_time_us", "stretches"]))
     for facts in tables.scan(Table.FACTS, columns, kept & (ds.field("kind") == Kind.FACT.value)):
         of_last.append(facts.filter(pa.array(ints(facts["batch"]) == last)))
         later = without_void(facts.filter(pa.array(ints(facts["batch"]) > saved.batch)), rereads)
