@@ -79,9 +79,10 @@ class Newest:
     def fold(self, rows: Ints, facts: pa.Table) -> None:
         """Fold in facts of outputs. ``rows``: their cells."""
         cells = self._cells
-        of_key = self._are_of_keys(rows)
+        of_keys = np.flatnonzero(cells["window_start_us"][rows] == OF_KEY) if self._by_id else np.arange(len(rows))
+        listing = np.flatnonzero(cells["window_start_us"][rows] != OF_KEY) if self._by_id else of_keys
         batches, offsets = ints(facts["batch"]), ints(facts["last_offset"])
-        at = at_all = np.flatnonzero(of_key)
+        at = of_keys
         places = self._places(facts)[at]
         np.minimum.at(cells.array("first_place"), rows[at], places)
         np.maximum.at(cells.array("last_place"), rows[at], places)
@@ -91,8 +92,7 @@ class Newest:
         cells.put("newest_batch", rows[at], batches[at])
         cells.put("newest_offset", rows[at], offsets[at])
         counts = ints(facts["contributions"], 0)
-        at = np.flatnonzero(~of_key) if self._by_id else at_all
-        at = at[_last_of_each(rows[at], batches[at], offsets[at], counts[at])]
+        at = listing[_last_of_each(rows[listing], batches[listing], offsets[listing], counts[listing])]
         at = at[self._is_newer(rows[at], batches[at], offsets[at], "listed", counts[at])]
         cells.put("listed_batch", rows[at], batches[at])
         cells.put("listed_offset", rows[at], offsets[at])
@@ -100,10 +100,6 @@ class Newest:
             cells.put(f"listed_{part}", rows[at], ints(facts[name], 0)[at])
         # SEMANTICS 3.12: a result may lack what the replaced one had, so what its cell lacks is due from it on.
         cells.put("withdrawn_us", rows[at], ABSENT if self._by_id else ints(facts["lookup_us"])[at])
-
-    def _are_of_keys(self, rows: Ints) -> Bools:
-        starts = self._cells["window_start_us"][rows]
-        return starts == OF_KEY if self._by_id else np.ones(len(starts), dtype=np.bool_)
 
     def adopt(self, rows: Ints) -> None:
         """Set the row of the key of each new cell among ``rows``."""
