@@ -116,8 +116,7 @@ def check(config: Config, partitions: Mapping[str, Sequence[int]]) -> Iterator[C
         yield ok("python client", f"reads {', '.join(partitions)}" if partitions else "there is no topic to read yet")
     for source in sources_of(config):
         if source.topic in topics:
-            place = next(place for place, topic in config.topics_by_place() if topic == source.topic)
-            yield from _topic_findings(config, place.removesuffix(".topic"), source.topic, topics[source.topic])
+            yield from _topic_findings(config, config.entry_of(source.topic), source.topic, topics[source.topic])
     compared = [entry.topic for entry in (*config.inputs, *config.outputs)]
     records = (
         (it.topic, it.partition, it.offset, it.time_us, it.decoded)

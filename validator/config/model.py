@@ -415,6 +415,11 @@ class Config(Frozen):
             self.canary.check_rounds(self.timing.missing_after_us)
         return self
 
+    def entry_of(self, topic: str) -> str:
+        """The path of a topic's entry in the file, such as ``inputs[0]``; the topic itself if it has none."""
+        places = (place.removesuffix(".topic") for place, name in self.topics_by_place() if name == topic)
+        return next(places, topic)
+
     def topics_by_place(self) -> tuple[tuple[str, str], ...]:
         """(place in the file, topic) of every topic, inputs first."""
         places = [(f"inputs[{i}].topic", item.topic) for i, item in enumerate(self.inputs)]

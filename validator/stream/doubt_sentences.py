@@ -120,7 +120,7 @@ def _other_value(one: Mismatch | None) -> str | None:
 
 def growth_sentence(config: Config, one: Growth) -> str:
     """Why the configured emission of an output is in doubt, and what the operator does."""
-    it, place = one.example, _entry_of(config, one.example.topic)
+    it, place = one.example, config.entry_of(one.example.topic)
     use = (
         "write emission: cumulative, with a new state.path"
         if config.oracle.accepts_cumulative and (config.oracle.by_id or len(config.outputs) == 1)
@@ -151,7 +151,7 @@ def _has_undecodable(progress: IngestProgress, topic: str) -> bool:
 def _topic_doubt(config: Config, one: TopicInDoubt, example: Example | None) -> str:
     none = "no record" if not one.decoded else f"only {one.decoded} of {one.read} records"
     read = f" ({one.read} {'was' if one.read == 1 else 'were'} read)" if not one.decoded else ""
-    place = _entry_of(config, one.topic)
+    place = config.entry_of(one.topic)
     check = f"check {place}.fields"
     example_clause = ""
     if example is not None:
@@ -187,14 +187,14 @@ def _contributions_doubt(sums: CellTotals, results: int) -> str:
 def _ids_doubt(config: Config, topic: str, results: int) -> str:
     found = "its only result has no id" if results == 1 else f"none of its {results} results has an id"
     return (
-        f"the configuration of topic {topic} is in doubt: {found}: {_entry_of(config, topic)}.fields.ids may name "
+        f"the configuration of topic {topic} is in doubt: {found}: {config.entry_of(topic)}.fields.ids may name "
         "another list; correct it and begin with a new state.path. If the configuration is right, find out why no "
         f"result of {topic} names an event"
     )
 
 
 def _input_doubt(config: Config, topic: str, one: TopicCounts, sums: CellTotals) -> str:
-    place, beside = _entry_of(config, topic), unmatched(sums)
+    place, beside = config.entry_of(topic), unmatched(sums)
     some = "is in a result for its cell" if one.matched < 2 else "are in results for their cells"
     few = f"only {one.matched}" if one.matched else "none"
     if not beside:
@@ -211,7 +211,7 @@ def _input_doubt(config: Config, topic: str, one: TopicCounts, sums: CellTotals)
 
 
 def _output_doubt(config: Config, topic: str, one: TopicCounts, sums: CellTotals) -> str:
-    place, beside = _entry_of(config, topic), unmatched(sums)
+    place, beside = config.entry_of(topic), unmatched(sums)
     match = "matches an event in the same cell" if one.right < 2 else "match events in the same cells"
     few = f"only {one.right}" if one.right else "none"
     if not beside:
@@ -236,11 +236,3 @@ def _set_aside_doubt(config: Config, side: str, count: int, matched: int) -> str
         f"the configuration of {side} topic {topics} is in doubt: {few} of {records} {some}: "
         f"check {side}[].fields; correct it and begin with a new state.path"
     )
-
-
-def _entry_of(config: Config, topic: str) -> str:
-    """The path of the topic's entry in the configuration."""
-    for place, name in config.topics_by_place():
-        if name == topic:
-            return place.removesuffix(".topic")
-    return topic

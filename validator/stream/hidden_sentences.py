@@ -45,7 +45,7 @@ def hidden_examples(
 
 
 def _of_topic(config: Config, positions: Positions, partition: PartitionId, example: Example | None) -> str:
-    place = next(place for place, topic in config.topics_by_place() if topic == partition.topic).removesuffix(".topic")
+    place = config.entry_of(partition.topic)
     offsets = positions.hidden(partition)
     at, last = offsets[0].first, offsets[-1].last
     is_same = example is not None and (example.partition, example.offset) == (partition.partition, at)
