@@ -344,18 +344,18 @@ def _ids(column: pa.Array, id_type: str, most: int) -> Ids:
         found, known = np.zeros(len(column), dtype=np.int64), bools(column.is_valid())
         texts = column.cast(pa.string())
     elif column.type != pa.string():
-        return Ids(*_with_notexts_of(numbers(column)))
+        return Ids(*_with_no_texts(numbers(column)))
     else:
         found, of_integers = integers(column)
         if of_integers.all() or id_type == "integer":
-            return Ids(*_with_notexts_of((found, of_integers)))
+            return Ids(*_with_no_texts((found, of_integers)))
         known = of_integers | bools(column.is_valid())
         texts = column if not of_integers.any() else pc.if_else(pa.array(of_integers), None, column)
     lengths = plain(pc.fill_null(pc.binary_length(texts), 0))
     return Ids(found, texts, known & (lengths <= most))
 
 
-def _with_notexts_of(found: tuple[Ints, Bools]) -> tuple[Ints, None, Bools]:
+def _with_no_texts(found: tuple[Ints, Bools]) -> tuple[Ints, None, Bools]:
     return found[0], None, found[1]
 
 
@@ -393,7 +393,7 @@ def instants(of: Read, place: Path, unit: Unit | TimePattern | None, rounding: R
         found, known = numbers(column)
         return found, known & (found != NO_TIMESTAMP_US) & (found >= -FARTHEST_US) & (found <= FARTHEST_US)
     if pa.types.is_timestamp(column.type):
-        typed = Unit(1, 1_000) if column.type.unit == "ns" else Unit(MICROSECONDS[column.type.unit])
+        typed = form_of(column.type.unit)
         if unit not in (None, typed):
             return np.zeros(len(column), dtype=np.int64), np.zeros(len(column), dtype=np.bool_)
         column, unit = column.cast(pa.int64()), typed
