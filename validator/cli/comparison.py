@@ -12,7 +12,7 @@ import numpy as np
 from validator.cli.check_result import CheckResult, note, ok, problem
 from validator.codecs.one_record import Event, Result
 from validator.config.model import Config
-from validator.core.fit import FEW, Fit, answered, fit_of
+from validator.core.fit import FEW, Answered, Fit, answered, fit_of
 from validator.core.fit_sample import Expected, FitSample, Named, rank_of
 from validator.model.arrays import ABSENT
 from validator.model.wording import plural
@@ -42,7 +42,8 @@ def compare(config: Config, records: Iterable[Read], *, whole: Mapping[str, bool
     outputs, inputs = ([entry.topic for entry in entries] for entries in (config.outputs, config.inputs))
     if not all(whole.get(topic) for topic in outputs):
         _leave_out_earlier_windows(sample)
-    fit, events = fit_of(sample, config.oracle, _results(sample)), answered(sample)
+    events = answered(sample)
+    fit = fit_of(sample, config.oracle, _results(events))
     right = sum(one.is_right for one in events)
     named, known = (sum(bool(rows) for rows in of) for of in _rows(sample))
     if fit.mismatch is not None:
@@ -110,10 +111,10 @@ def _rows(sample: FitSample) -> tuple[list[set[Named]], list[set[Expected]]]:
     return [one.named for one in sample.found.values()], [one.expected for one in sample.found.values()]
 
 
-def _results(sample: FitSample) -> dict[str, int]:
+def _results(events: Iterable[Answered]) -> dict[str, int]:
     """The number of results with a misplaced id, and of the others with the id of an event."""
     found: dict[tuple[str, int, int], bool] = {}
-    for one in answered(sample):
+    for one in events:
         cells = {(it.start_us, it.key) for it in one.expected}
         for it in one.named:
             place = it.topic, it.partition, it.offset

@@ -118,10 +118,11 @@ def _is_right(expected: set[tuple[int, str | None]], named: set[tuple[int, str |
     return all(cell in named for cell in expected if cell[0] <= last.get(cell[1], ABSENT))
 
 
-def mismatch(sample: FitSample, oracle: Oracle, results: Mapping[str, int]) -> Mismatch | None:
-    """Return how the configuration systematically fails to fit; None if it does not. ``results``: number of results in
-    scope, by class."""
-    events = answered(sample)
+def mismatch(
+    sample: FitSample, events: Sequence[Answered], oracle: Oracle, results: Mapping[str, int]
+) -> Mismatch | None:
+    """Return how the configuration systematically fails to fit; None if it does not. ``events``: the `answered` ones.
+    ``results``: number of results in scope, by class."""
     wrong = [one for one in events if not one.is_right]
     right, of = len(events) - len(wrong), len(events)
     sign: tuple[str, int, int] | None = None
@@ -282,11 +283,11 @@ def growth(sample: FitSample, oracle: Oracle) -> Growth | None:
     return Growth(growing, several, example)
 
 
-def pairs(sample: FitSample) -> dict[str, Pair]:
+def pairs(sample: FitSample, events: Sequence[Answered]) -> dict[str, Pair]:
     """Return an example for each topic: an event that a result names where it does not belong, or else an event that no
-    result names, or a result's id that no event has."""
+    result names, or a result's id that no event has. ``events``: as in `mismatch`."""
     found: dict[str, Pair] = {}
-    wrong = [(one, pair) for one in answered(sample) if (pair := _pair(one)) is not None]
+    wrong = [(one, pair) for one in events if (pair := _pair(one)) is not None]
     for one, pair in wrong:
         for topic in (*(it.topic for it in one.expected), *(it.topic for it in one.named if it == pair.named)):
             found.setdefault(topic, pair)
@@ -327,4 +328,7 @@ def unlike_ids(sample: FitSample) -> Pair | None:
 
 def fit_of(sample: FitSample, oracle: Oracle, results: Mapping[str, int]) -> Fit:
     """Return what the sample shows. ``results``: as in `mismatch`."""
-    return Fit(mismatch(sample, oracle, results), growth(sample, oracle), pairs(sample), unlike_ids(sample))
+    events = answered(sample)
+    return Fit(
+        mismatch(sample, events, oracle, results), growth(sample, oracle), pairs(sample, events), unlike_ids(sample)
+    )
