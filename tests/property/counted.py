@@ -18,6 +18,11 @@ ANOTHER: Final = 1_000_003
 """Distance to the next seed, if a history has repeats that the pipeline drops: they need ids."""
 
 
+def counting(oracle: Oracle) -> Oracle:
+    """The oracle whose results state the number of their events."""
+    return oracle.model_copy(update={"values": {"number": "count"}})
+
+
 @dataclass(frozen=True)
 class CountedCase(Case):
     """A history whose results state how many events they used."""
@@ -25,21 +30,30 @@ class CountedCase(Case):
     @property
     def oracle(self) -> Oracle:
         """The core counts."""
-        return super().oracle.reading(Reads(counts_only=True))
+        return counting(super().oracle).reading(Reads(states_values=True))
+
+    def anonymous(self) -> CountedCase:
+        """The same history without the ids of its events."""
+        timing = self.history.timing
+        steps = tuple(
+            replace(step, records=tuple(_anonymous(record, timing) for record in step.records))
+            for step in self.history.steps
+        )
+        return replace(self, history=replace(self.history, steps=steps))
 
 
 def counted_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> CountedCase:
     """The case that ``seed`` generates, as `spark_histories.case`."""
+    return counted_history(seed, causal=causal, steps_most=steps_most, allowed=allowed).anonymous()
+
+
+def counted_history(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> CountedCase:
+    """The case of a seed, with the ids of its events."""
     for other in count(seed, ANOTHER):
         found = case(other, causal=causal, steps_most=steps_most, allowed=allowed)
         if found.history.timing.duplicates == "count":
             break
-    timing = found.history.timing
-    steps = tuple(
-        replace(step, records=tuple(_anonymous(record, timing) for record in step.records))
-        for step in found.history.steps
-    )
-    return CountedCase(other, causal, replace(found.history, steps=steps))
+    return CountedCase(other, causal, found.history)
 
 
 def _anonymous(record: Record, timing: Timing) -> Record:

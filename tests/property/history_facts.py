@@ -103,7 +103,7 @@ def _grouped(cases: Sequence[Case]) -> Iterator[pa.Table]:
         for at, step in enumerate(case.history.steps):
             for record in step.records:
                 task = record.offset % _TASKS if number % 2 else 0
-                if case.oracle.reads.counts_only and may_be_excused(case):
+                if case.oracle.reads.states_values and may_be_excused(case):
                     # SEMANTICS 2.23: an excuse of one event is one of its whole row; here each has a row of its own.
                     task = record.offset
                 place = (_SOURCE_OF[record.topic], task, repr(case.oracle))
@@ -145,19 +145,20 @@ def _row(case: Case, number: int, step: int, record: Record) -> dict[str, Any]:
         "limit_us": lookup_us + timing.max_ahead_us,
         "ids": [],
         "text_ids": [],
+        "values": case.values_of(record),
     }
-    counts_only = case.oracle.reads.counts_only
+    states_values = case.oracle.reads.states_values
     match record:
         case InputEvent() | LateRecord():
-            id_ = NO_ID if counts_only else _id(number, record.id)
+            id_ = NO_ID if states_values else _id(number, record.id)
             owes = not isinstance(record, InputEvent) or timing.owes(record)
             row["status"] = DECODED if owes else UNOWED
             name = "id" if isinstance(id_, int) else "text_id"
             return row | {"key": f"{number}/{record.key}", name: id_, "event_time_us": record.event_time_us}
         case ResultRecord():
-            ids = [] if counts_only else [_id(number, plain) for plain in record.ids]
+            ids = [] if states_values else [_id(number, plain) for plain in record.ids]
             return row | {
-                "count": len(record.ids) if counts_only else None,
+                "count": len(record.ids) if states_values else None,
                 "key": f"{number}/{record.key}",
                 "window_start_us": record.window_start_us,
                 "ids": [id_ for id_ in ids if isinstance(id_, int)],

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from tests.property.clock import Clock
-from tests.property.counted import counted_case
+from tests.property.counted import counted_case, counting
 from tests.property.history import Cell, Ending, History, Record, ResultRecord, Step, Timing
 from tests.property.spark_histories import Case, Referee, case
 from tests.property.strategies import EVERYTHING, Allowed
@@ -91,7 +91,7 @@ class CountedReplacingCase(ReplacingCase):
     @property
     def oracle(self) -> Oracle:
         """The core counts."""
-        return super().oracle.reading(Reads(replaces=True, counts_only=True))
+        return counting(super().oracle).reading(Reads(replaces=True, states_values=True))
 
 
 def replacing_case(

@@ -18,8 +18,13 @@ _RESULTS: Final = {
     "incomplete": "incomplete",
     "excess": "excess",
     "misplaced": "misplaced_results",
+    "wrong_value": "wrong_value",
 }
 """Class of a result in the reference -> the core's column."""
+
+
+OF_RESULTS: Final = {"wrong_value"}
+"""Violations that the reference judges as classes of results only."""
 
 
 @dataclass
@@ -70,7 +75,7 @@ def held_agrees(rows: Sequence[Row], held: frozenset[str], opinion: Opinion) -> 
     """Whether the core suspects the classes that the reference holds. The core may suspect fewer while violations on
     record differ from the current verdicts. It may suspect losses that the reference does not hold: the core counts no
     losses of a cell before the answers in the cell are resolved."""
-    less, more = opinion.held - held, held - opinion.held
+    less, more = opinion.held - held, held - opinion.held - OF_RESULTS
     if any(row[name] != row[f"recorded_next_{name}"] for row in rows for name in VIOLATIONS):
         less = frozenset()
     if any(row["state"] == "missing" and not row["agrees"] and not row["resolved"] for row in rows):
@@ -131,7 +136,7 @@ def compare(case: Case, number: int, rows: Sequence[Row], instant: Instant, opin
             differs(f"events of the uncompared {cell}", core["expected"] + core["out_of_scope"], copies)
     if whole:
         certain = [name for name in VIOLATIONS if name not in held]
-        confirmed = {name for name in certain if sum(row[name] for row in cells.values()) > 0}
+        confirmed = {name for name in certain if sum(row[name] for row in cells.values()) > 0} - OF_RESULTS
         differs("confirmed", confirmed, set(opinion.confirmed))
 
 

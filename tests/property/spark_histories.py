@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from decimal import Decimal
 from random import Random
 from typing import Any, Final
 
@@ -104,6 +105,11 @@ class Case:
     def grouped(self) -> bool:
         """Whether the engine's consumer group is configured."""
         return self.history.steps[-1].committed is not None
+
+    def values_of(self, record: Record) -> list[Decimal | None]:
+        """The fields of an event that results aggregate, or the values that a result states."""
+        del record
+        return []
 
     def run_end(self, number: int) -> RunEnd:
         """The core's assumption about the end of the run: the last step of a history with `--once` finds the pipeline

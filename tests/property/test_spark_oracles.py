@@ -26,6 +26,7 @@ from tests.property.sliding import sliding_case
 from tests.property.spark_agreement import Tally, closing_differences, compare, unpersisted
 from tests.property.spark_core import Judged, Row
 from tests.property.spark_histories import Case, Opinion, all_opinions
+from tests.property.valued import SUMS, valued_case
 from tests.property.zoned import zoned_case
 from tests.tiers import full
 from tests.worlds import IS_STANDING, scaled, seeds
@@ -50,6 +51,8 @@ TWINS: Final[dict[str, Twin]] = {
     "running_aggregate-cumulative": partial(running_case, cumulative=True),
     "session_window": session_case,
     "sliding_window": sliding_case,
+    "values": valued_case,
+    "values-sums": partial(valued_case, aggregates=SUMS),
     "tumbling_window-zoned": zoned_case,
 }
 COMBINED: Final = ("counts-cumulative",)
@@ -105,7 +108,7 @@ def test_the_core_agrees_with_its_reference_twin_after_every_step(
     assert tally.differences[:SHOWN] == []
     assert not IS_STANDING or (tally.exact > tally.provisional)
     # SEMANTICS 2.23: a count that belongs to another cell looks like an invented one.
-    never = {"misplaced", "results:misplaced"} if worlds.twin.startswith("counts") else set()
+    never = {"misplaced", "results:misplaced"} if worlds.twin.startswith(("counts", "values")) else set()
     assert not IS_STANDING or (
         [name for name in EXPECTED_CLASSES if not tally.classes[name] and name not in never] == []
     )

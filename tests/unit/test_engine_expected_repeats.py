@@ -26,7 +26,7 @@ def test_uncommitted_results_are_repeated() -> None:
     assert expected_repeats(answers, [death(20, 2)]) == Counter([2, 3])
 
 
-def test_each_death_counts_only_the_results_of_the_dead_instance() -> None:
+def test_each_death_states_values_the_results_of_the_dead_instance() -> None:
     answers = [answer(10, 1, 2), answer(30, 2), answer(50, 2, 3)]
     assert expected_repeats(answers, [death(20, 2), death(40, 2)]) == Counter([2, 2])
     assert expected_repeats(answers, [death(20, 2), death(25, 2)]) == Counter([2]), (

@@ -31,7 +31,7 @@ def compare(config: Config, records: Iterable[Read], *, whole: Mapping[str, bool
     ``records``: decoded events and results. ``whole``: topic -> whether it was read from its start.
     """
     sample = FitSample(_EVERY, _EVERY)
-    if config.oracle.reads.counts_only:
+    if config.oracle.reads.states_values:
         # SEMANTICS 4.27: results that state a count name no event.
         return
     for topic, partition, offset, time_us, decoded in records:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import accumulate, chain, repeat
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from validator.codecs.columns import DECODED, RESULT_TYPE, SKIPPED, TOMBSTONE, U
 from validator.codecs.fingerprints import Ints
 from validator.codecs.one_record import Event, OmittedPart, Record, RecordDecoder, Result, Tombstone, Unexamined
 from validator.codecs.plain_events import RECORD_SCHEMA, Events, PlainEvents
+from validator.codecs.plain_json import AMOUNT
 from validator.codecs.plain_results import PlainResults, Results
 from validator.model.id_spaces import IdSpace
 
@@ -29,12 +31,14 @@ EVENTS: Final = pa.schema(
         ("key", _KEY),
         ("event_time_us", pa.int64()),
         ("status", pa.int32()),
+        ("values", pa.list_(AMOUNT)),
     ]
 )
 """A row is a record. An event has ``id`` or ``text_id``. ``status``: null stands for `DECODED`, or `UNDECODABLE` if
 there is no time. If a record did not decode, the columns between its position and its status are null, with three
 exceptions: ``key`` has the reason if the record was not examined, ``text_id`` is the position that an undecodable
-rejected record names, and a tombstone may have a time."""
+rejected record names, and a tombstone may have a time. ``values``: a number or null for each field that results
+aggregate, in every row."""
 
 RESULTS: Final = pa.schema(
     [
@@ -46,10 +50,12 @@ RESULTS: Final = pa.schema(
         ("ids", RESULT_TYPE.field("ids").type),
         ("text_ids", RESULT_TYPE.field("text_ids").type),
         ("count", pa.int64()),
+        ("values", pa.list_(AMOUNT)),
     ]
 )
 """A row is a record. ``window_start_us``: the instant that names the result's cell; null if results name none.
-``window_end_us``: the end that a result names, if it does not follow from the start. ``count``: as in `RESULT_TYPE`. If
+``window_end_us``: the end that a result names, if it does not follow from the start. ``count``: as in `RESULT_TYPE`.
+``values``: a number or null for each stated value, in every row. If
 a record did not decode, its window and its key are null, and the lists of ids are empty. If a record was not examined,
 ``key`` has the reason. A tombstone has a key if it withdraws the result of that key."""
 
@@ -107,6 +113,7 @@ class EventBatches:
             pa.array(map(_key, found), pa.string()).dictionary_encode(),
             pa.array([getattr(item, "event_time_us", None) for item in found], pa.int64()),
             pa.array(map(_status, found), pa.int32()),
+            _amounts([event.addends if event else None for event in events], len(self.decoder.value_places)),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=EVENTS)
 
@@ -148,6 +155,7 @@ class ResultBatches:
             _lists(ids, "ids"),
             _lists(texts, "text_ids"),
             pa.array([result and result.stated_count for result in results], pa.int64()),
+            _amounts([result.values if result else None for result in results], len(self.decoder.value_places)),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=RESULTS)
 
@@ -215,6 +223,7 @@ def _result_batch(batch: pa.RecordBatch, results: Results) -> pa.RecordBatch:
         ids.cast(RESULTS.field("ids").type),
         texts.cast(RESULTS.field("text_ids").type),
         pa.nulls(len(results.rows), pa.int64()) if results.counts is None else pa.array(results.counts),
+        _interleaved(results.values, len(results.rows)),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RESULTS)
 
@@ -228,8 +237,29 @@ def _event_batch(batch: pa.RecordBatch, events: Events) -> pa.RecordBatch:
         events.keys.column,
         pa.array(events.times),
         pa.array(np.where(events.owed, DECODED, UNOWED).astype(np.int32)),
+        _interleaved(events.addends, len(events.rows)),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=EVENTS)
+
+
+def _amounts(rows: Sequence[tuple[Decimal | None, ...] | None], width: int) -> pa.Array:
+    """Return a list of ``width`` numbers or nulls for each row."""
+    nothing = (None,) * width
+    flat = list(chain.from_iterable(nothing if row is None else row for row in rows))
+    return _in_lists(pa.array(flat, AMOUNT), len(rows), width)
+
+
+def _interleaved(columns: Sequence[pa.Array], size: int) -> pa.Array:
+    """Return a list of the numbers of each row."""
+    if len(columns) <= 1:
+        return _in_lists(columns[0] if columns else pa.array([], AMOUNT), size, len(columns))
+    rows = np.arange(len(columns) * size).reshape(len(columns), size).T.ravel()
+    return _in_lists(pa.concat_arrays(columns).take(pa.array(rows)), size, len(columns))
+
+
+def _in_lists(items: pa.Array, size: int, width: int) -> pa.Array:
+    ends = np.arange(0, (size + 1) * width, width) if width else np.zeros(size + 1)
+    return pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), items)
 
 
 def _positions(batch: pa.RecordBatch, rows: Ints) -> list[pa.Array]:

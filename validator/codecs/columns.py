@@ -39,6 +39,12 @@ def list_of(items: pa.DataType) -> pa.DataType:
     return pa.list_(pa.field("element", items))
 
 
+AGGREGATE_TYPE: Final = pa.struct(
+    [("count", pa.int64()), ("sum", pa.string()), ("min", pa.string()), ("max", pa.string())]
+)
+"""The aggregate of one field over the events of a fact row (evidence `values`). ``count``: the events in which it is a
+number. The others are exact decimals, as texts; null if there is no such event."""
+
 RESULT_TYPE: Final = pa.struct(
     [
         ("offset", pa.int64()),
@@ -46,7 +52,9 @@ RESULT_TYPE: Final = pa.struct(
         ("ids", list_of(pa.int64())),
         ("text_ids", list_of(pa.string())),
         ("count", pa.int64()),
+        ("values", list_of(pa.string())),
     ]
 )
 """One record of an output topic: its offset, its broker time, and the ids that it carries, integers and texts apart.
-``count``: with evidence `values`, the number of events that it states; else null."""
+``count``: with evidence `values`, the number of events that it states; else null. ``values``: the other
+numbers that it states, as texts, or null."""

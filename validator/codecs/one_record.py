@@ -32,11 +32,12 @@ from validator.model.field_values import TypedTime, Windowed, part_and_names
 from validator.model.json_text import LONGEST_NUMBER, Json, Number, Repeating, parsed
 from validator.model.json_text import Unreadable as _Refused
 from validator.model.schemas import NO_SCHEMAS, Schemas
+from validator.model.stated_values import NO_VALUES, Values
 from validator.settings.time_patterns import TimePattern
 
 if TYPE_CHECKING:
     # Spark's workers decode, and start faster without the configuration's models.
-    from validator.settings.fields import FieldPath, IdsPath
+    from validator.settings.fields import FieldPath, IdsPath, ValuePath
     from validator.settings.formats.seam import ValueReader
     from validator.settings.limits import Limits
     from validator.settings.topics import EventFields, Input, Late, Output, ResultFields
@@ -46,6 +47,12 @@ TOO_LARGE: Final = b"\x00too large: "
 NULL_KEY: Final = "[null]"
 """The key of an event whose one key field is absent or null, if null is a key. No other key has this text."""
 
+DIGITS_BEFORE: Final = 30
+DIGITS_AFTER: Final = 38
+"""Digits of a number in a field of `oracle.values`. Sums of 10^8 such numbers fit into 256 bits."""
+LARGEST_AMOUNT: Final = 10**DIGITS_BEFORE
+_AMOUNT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+"""The texts that Arrow casts to a decimal."""
 NO_ID: Final = 0
 """The id of all events if results do not say which events they used (evidence `values`)."""
 LARGEST_COUNT: Final = 2**53
@@ -85,26 +92,29 @@ class Record(NamedTuple):
 class Event(NamedTuple):
     """A decoded record of an input, late or rejected topic. An ``id`` is a 64-bit integer or a text; `NO_ID` if events
     have none. ``is_owed``: the oracle's condition holds for it, if there is one. ``is_skipped``: it has no key, and the
-    pipeline skips it."""
+    pipeline skips it. ``addends``: the fields of `Values.paths`; None if one is null or absent."""
 
     id: int | str
     key: str
     event_time_us: int
     is_owed: bool = True
     is_skipped: bool = False
+    addends: tuple[Decimal | None, ...] = ()
 
 
 class Result(NamedTuple):
     """A decoded record of an output topic. ``window_start_us``: the instant that names its cell, which is the start of
     its window or the time of its event; None if results name none. ``ids``: one list for each path of ``fields.ids``,
     or a list of the one id. ``stated_count``: with evidence `values`, the number of events that the result states.
-    ``window_end_us``: the end of its window, if results name it and it does not follow from the start."""
+    ``window_end_us``: the end of its window, if results name it and it does not follow from the start. ``values``: those
+    of `Values.stated`; None if one is null."""
 
     key: str
     window_start_us: int | None
     ids: tuple[list[int | str], ...]
     stated_count: int | None = None
     window_end_us: int | None = None
+    values: tuple[Decimal | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +249,29 @@ def _count(value: Json) -> int:
     if not text.isdigit() or int(text) > LARGEST_COUNT:
         raise _Refused("is not a number of events")
     return int(text)
+
+
+def amount(value: Json) -> Decimal:
+    """Return a number, or the number that a text is, exactly. Raises `_Refused`."""
+    if type(value) is int:
+        text = str(value) if -LARGEST_AMOUNT < value < LARGEST_AMOUNT else "9" * LONGEST_NUMBER
+    elif isinstance(value, float):
+        text = _digits(value)
+    elif isinstance(value, (Number, Decimal)) or type(value) is str:
+        text = str(value)
+    else:
+        raise _Refused(f"{_kind(value)}, not a number")
+    if len(text) > LONGEST_NUMBER or not _AMOUNT.fullmatch(text):
+        raise _Refused("is a text that is not a number")
+    if is_zero(text):
+        return Decimal(0)
+    number = Decimal(text)
+    _, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int), "the pattern has neither infinity nor NaN"
+    trailing = len(digits) - len("".join(map(str, digits)).rstrip("0"))
+    if len(digits) + exponent > DIGITS_BEFORE or -(exponent + trailing) > DIGITS_AFTER:
+        raise _Refused(f"has more than {DIGITS_BEFORE} digits before or {DIGITS_AFTER} after the decimal point")
+    return number
 
 
 def _ids(value: Json, id_type: str) -> list[int | str]:
@@ -429,6 +462,12 @@ def _whole_number(field: _Field, record: Record, root: Json) -> int:
     return int(text)
 
 
+class FieldPlace(NamedTuple):
+    """The path of a field that needs nothing else."""
+
+    path: str
+
+
 class SizeLimits(NamedTuple):
     """Largest sizes of a value, a key and an id, in bytes."""
 
@@ -444,7 +483,7 @@ class RecordDecoder:
     against which a result's ``window_end`` is checked; None: it is not checked. ``limits``: None: sizes are not
     checked. ``rounding``: the oracle's rounding of event times. ``condition``: it must hold for an event that
     contributes. ``missing_key``: as the setting of an input; None: as ``entry`` has it. ``schemas``: those of a
-    registry that are known.
+    registry that are known. ``values``: those that results state.
     """
 
     def __init__(
@@ -457,6 +496,7 @@ class RecordDecoder:
         condition: Condition | None = None,
         missing_key: str | None = None,
         schemas: Schemas = NO_SCHEMAS,
+        values: Values = NO_VALUES,
     ) -> None:
         # The model of the limits is not kept, so that workers need not import it.
         self.most = (
@@ -474,6 +514,7 @@ class RecordDecoder:
         self._id: _Field | None = None
         self._counted: _Field | None = None
         self._lists: tuple[_Field, ...] = ()
+        self._values: tuple[_Field, ...] = ()
         at = entry.fields
         self._key = tuple(self._field("key", path) for path in at.key)
         # `isinstance` would import the configuration's models.
@@ -482,6 +523,7 @@ class RecordDecoder:
         self._time: _Field | None = None
         if not self._is_output:
             self._time = self._field("event_time", cast("EventFields", at).event_time)
+            self._values = tuple(self._field("values", FieldPlace(path)) for path in values.paths)
         else:
             at = cast("ResultFields", at)
             instant = at.window_start or at.event_time
@@ -490,14 +532,16 @@ class RecordDecoder:
             if at.window_end is not None:
                 self._end = self._field("window_end", at.window_end)
             self._lists = tuple(self._field("ids", path) for path in at.ids or ())
-            for name, path in at.values.items():
-                self._counted = self._field(f"values.{name}", path)
+            if values.count_name is not None:
+                self._counted = self._field(f"values.{values.count_name}", at.values[values.count_name])
+            self._values = tuple(self._field(f"values.{one.name}", at.values[one.name]) for one in values.stated)
         if at.id is not None:
             self._id = self._field("id", at.id)
         self.condition = condition
         self._where = None if condition is None else self._field("where", condition)
         single = [self._time, self._end, self._id, self._counted, self._where]
-        fields = [*self._key, *filter(None, single), *self._lists]
+        fields = [*self._key, *filter(None, single), *self._lists, *self._values]
+        self._no_addends = (None,) * len(self._values)
         self.missing_key: str = missing_key or str(getattr(entry, "missing_key", "undecodable"))
         self._ignores_null: bool = self._is_output or getattr(entry, "ignores_tombstones", False)
         is_cumulative = getattr(entry, "emission", None) == "cumulative"
@@ -533,8 +577,9 @@ class RecordDecoder:
         self.units = {field.field: field.unit for field in (self._time, self._end) if field is not None}
         self.key_places = [field.place for field in self._key]
         self.list_places = [field.place for field in self._lists]
+        self.value_places = [field.place for field in self._values]
 
-    def _field(self, name: str, at: FieldPath | IdsPath | Condition) -> _Field:
+    def _field(self, name: str, at: FieldPath | IdsPath | ValuePath | Condition | FieldPlace) -> _Field:
         value, key, id_ = self.most
         most, limit = {"key": (key, "key_bytes"), "id": (id_, "id_bytes")}.get(name, (value, "value_bytes"))
         unit: str | TimePattern | None = getattr(at, "unit", None)
@@ -601,11 +646,15 @@ class RecordDecoder:
                 one = NO_ID if one is None else one
                 assert time is not None, "an event has a time"
                 if self.missing_key == "skip" and None in parts:
-                    return Event(one, key, time, is_owed=False, is_skipped=True)
-                if self._where is None or self.condition is None:
-                    return Event(one, key, time)
-                at = self._where
-                return Event(one, key, time, _holds(self.condition, at.of(record, root)))
+                    return Event(one, key, time, False, True, self._no_addends)
+                if self._where is not None and self.condition is not None:
+                    at = self._where
+                    if not _holds(self.condition, at.of(record, root)):
+                        return Event(one, key, time, False, False, self._no_addends)
+                addends = []
+                for at in self._values:
+                    addends.append(_addend(at, record, root))
+                return Event(one, key, time, addends=tuple(addends))
             end = None
             if self._end is not None and time is not None:
                 at = self._end
@@ -625,7 +674,10 @@ class RecordDecoder:
             if self._counted is not None:
                 at = self._counted
                 stated = _count(at.of(record, root))
-            return Result(key, time, tuple(lists), stated, end)
+            values = []
+            for at in self._values:
+                values.append(_stated(at, record, root))
+            return Result(key, time, tuple(lists), stated, end, tuple(values))
         except _TooLong as refused:
             return Unexamined(at.field, at.path, str(refused))
         except _Refused as refused:
@@ -641,7 +693,8 @@ class RecordDecoder:
             return (first,)
         root = self._root(record, record.value) if self._reads_value else None
         found = {}
-        for at in filter(None, [self._id, *self._key, self._time, self._end, *self._lists, self._counted, self._where]):
+        others = [self._time, self._end, *self._lists, self._counted, *self._values, self._where]
+        for at in filter(None, [self._id, *self._key, *others]):
             try:
                 self._read_alone(at, record, root)
             except _Refused as refused:
@@ -659,6 +712,8 @@ class RecordDecoder:
             at.ids(record, root, self.id_type, self.reader)
         elif at is self._counted:
             _count(at.of(record, root))
+        elif at in self._values:
+            (_stated if self._is_output else _addend)(at, record, root)
         elif at.field == "where":
             assert self.condition is not None, "it has the path of the condition"
             _holds(self.condition, at.of(record, root))
@@ -697,6 +752,25 @@ class RecordDecoder:
         except _Refused:
             return None
         return parts[0] if len(parts) == 1 else joined(parts)
+
+
+def _addend(at: _Field, record: Record, root: Json) -> Decimal | None:
+    """Return a field of an event that results aggregate; None if it is absent or null. Raises `_Refused`."""
+    try:
+        return amount(at.of(record, root))
+    except _Missing:
+        return None
+
+
+def _stated(at: _Field, record: Record, root: Json) -> Decimal | None:
+    """Return a value that a result states; None if it is null. Raises `_Refused`."""
+    try:
+        return amount(at.of(record, root))
+    except _Missing as missing:
+        # In SQL the sum of no value is null. A path that leads nowhere is more likely wrong.
+        if str(missing) == "is null":
+            return None
+        raise
 
 
 def _holds(condition: Condition, value: Json) -> bool:

@@ -11,6 +11,7 @@ Reasons and measurements: docs/decisions/0006-one-decoder-beside-arrow.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +21,20 @@ import pyarrow as pa
 from validator.codecs.conditions import Condition
 from validator.codecs.fingerprints import Ints
 from validator.codecs.one_record import NO_ID
-from validator.codecs.plain_fields import Ids, Keys, Read, Readers, Unit, ids, instants, integers, is_part, keys, read
+from validator.codecs.plain_fields import (
+    Ids,
+    Keys,
+    Read,
+    Readers,
+    Unit,
+    amounts_of,
+    ids,
+    instants,
+    integers,
+    is_part,
+    keys,
+    read,
+)
 from validator.codecs.plain_json import Bools, Path
 from validator.codecs.times import Rounding
 from validator.model.id_spaces import IdSpace
@@ -40,7 +54,7 @@ class PlainEvents:
     ISO 8601 if there is none. ``rounding``: how a finer time is rounded to microseconds. ``key_bytes``, ``id_bytes``,
     ``value_bytes``: the largest sizes of a key, an id and a value. ``condition``: it must hold for an event that
     contributes; ``where`` is the place of its field. ``missing_key``: the setting of the input. The rule decodes events
-    without a key. ``readers``: as in `read`.
+    without a key. ``readers``: as in `read`. ``addends``: the fields that results aggregate.
     """
 
     id: Path | None
@@ -59,6 +73,7 @@ class PlainEvents:
     missing_key: str = "undecodable"
     pattern: TimePattern | None = None
     readers: Readers | None = None
+    addends: tuple[Path, ...] = ()
 
     def read(self, batch: pa.RecordBatch) -> Events | None:
         """Return the records of a batch that decode here; None if none does."""
@@ -66,7 +81,9 @@ class PlainEvents:
         # If the condition's field is also the id, the key or the time, it must have the type of these.
         any_scalar = self.where if self.condition and self.where not in places else None
         places += [self.where] if self.condition else []
-        found = read(batch, places, most=self.value_bytes, any_scalar=any_scalar, readers=self.readers)
+        found = read(
+            batch, places, most=self.value_bytes, any_scalar=any_scalar, readers=self.readers, amounts=self.addends
+        )
         parts = [self._events(part) for part in found]
         return Events.joined(parts) if parts else None
 
@@ -80,7 +97,13 @@ class PlainEvents:
         if self.condition is not None:
             owed, is_certain = self.condition.holds_in(part.at(self.where), integers)
             known = known & is_certain
-        return Events(part.rows, found, times, key, owed).of(known)
+        addends = []
+        for place in self.addends:
+            column, is_certain = amounts_of(part.at(place), absent=True)
+            addends.append(column)
+            # The rule ignores the field if the condition does not hold.
+            known = known & (is_certain if self.condition is None else is_certain & owed)
+        return Events(part.rows, found, times, key, owed, addends).of(known)
 
     def _ids(self, part: Read) -> Ids:
         if self.id is None:
@@ -91,13 +114,15 @@ class PlainEvents:
 
 @dataclass(frozen=True)
 class Events:
-    """Decoded rows of a batch. ``owed``: the rows for which the condition holds."""
+    """Decoded rows of a batch. ``owed``: the rows for which the condition holds. ``addends``: a column for each field
+    that results aggregate."""
 
     rows: Ints
     ids: Ids
     times: Ints
     keys: Keys
     owed: Bools
+    addends: Sequence[pa.Array] = ()
 
     @staticmethod
     def joined(parts: list[Events]) -> Events:
@@ -110,6 +135,7 @@ class Events:
             np.concatenate([part.times for part in parts]),
             Keys.joined([part.keys for part in parts]),
             np.concatenate([part.owed for part in parts]),
+            [pa.concat_arrays(columns) for columns in zip(*(part.addends for part in parts), strict=True)],
         )
 
     def of(self, chosen: Bools) -> Events:
@@ -117,5 +143,10 @@ class Events:
         if chosen.all():
             return self
         return Events(
-            self.rows[chosen], self.ids.of(chosen), self.times[chosen], self.keys.of(chosen), self.owed[chosen]
+            self.rows[chosen],
+            self.ids.of(chosen),
+            self.times[chosen],
+            self.keys.of(chosen),
+            self.owed[chosen],
+            [column.filter(pa.array(chosen)) for column in self.addends],
         )

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.codecs.fingerprints import Ints
-from validator.codecs.one_record import NULL_KEY, TOO_LARGE, joined
-from validator.codecs.plain_json import Bools, Path, columns, leaf, raw, regular
+from validator.codecs.one_record import DIGITS_AFTER, LARGEST_AMOUNT, NULL_KEY, TOO_LARGE, joined
+from validator.codecs.plain_json import AMOUNT, Bools, Path, columns, leaf, raw, regular
 from validator.codecs.plain_lists import extract_lists
 from validator.codecs.plain_patterns import instants_of_pattern
 from validator.codecs.plain_times import instants_of_texts
@@ -36,6 +36,8 @@ _INTEGER: Final = r"\A(?:0|-?[1-9][0-9]{0,18})\z"
 """The rule's pattern of an integer, for RE2."""
 _LONGEST_INTEGER: Final = 20
 _SMALLEST: Final = -(2**63)
+_HIGHEST_AMOUNT: Final = LARGEST_AMOUNT * 10**DIGITS_AFTER >> 192
+"""Surely less than the highest 64 bits of the smallest number that is too large."""
 _LARGEST: Final = 2**62
 """Upper bound of the numbers that `one_number` gives to rows."""
 
@@ -164,24 +166,25 @@ def read(
     most: int = 2**31,
     any_scalar: Path | None = None,
     readers: Readers | None = None,
+    amounts: Sequence[Path] = (),
 ) -> Iterator[Read]:
     """Yield the rows of a batch that can be read here, in one part or several. ``most``: largest size of a value in
     bytes. ``any_scalar``: the only place whose values may also be booleans, or numbers as doubles. ``readers``: None:
-    values are JSON, and keys texts."""
+    values are JSON, and keys texts. ``amounts``: places of numbers (`amounts_of`)."""
     of_key: Mapping[Path, pa.Array] | None = {}
     if readers is not None:
-        of_key = _of_key(batch, places, readers.key)
+        of_key = _of_key(batch, [*places, *amounts], readers.key)
     if of_key is None:
         return
-    if not lists and all(map(is_part, places)):
+    if not lists and all(map(is_part, (*places, *amounts))):
         parts = _of_parts_only(batch, most)
     elif readers is None or isinstance(readers.value, JsonReader):
         values = batch["value"]
         if readers is not None:
             values = _after(values, cast("JsonReader", readers.value).prefix_bytes)
-        parts = _of_json(batch, values, places, lists, most, any_scalar)
+        parts = _of_json(batch, values, places, lists, most, any_scalar, amounts)
     else:
-        parts = _of_format(batch, places, lists, most, readers.value)
+        parts = _of_format(batch, [*places, *amounts], lists, most, readers.value)
     for part in parts:
         yield part._replace(of_key=of_key)
 
@@ -252,28 +255,33 @@ def _of_json(
     lists: Sequence[Path],
     most: int,
     any_scalar: Path | None,
+    amounts: Sequence[Path],
 ) -> Iterator[Read]:
     """Yield the rows of a batch whose ``values`` are JSON."""
     paths = list(dict.fromkeys(place for place in places if not is_part(place)))
-    if () in paths or () in lists:
+    # A field that is also the time, for example, has one type.
+    amounts = [place for place in dict.fromkeys(amounts) if not is_part(place) and place not in paths]
+    if () in paths or () in lists or () in amounts:
         # The whole value is not an object.
         return
     left = np.ones(len(values), dtype=np.bool_)
     without = extract_lists(values, len(lists), most)
     if without is not None:
-        for table, rows in columns(without.values, np.flatnonzero(regular(without.values)), paths, lists):
+        for table, rows in columns(
+            without.values, np.flatnonzero(regular(without.values)), paths, lists, amounts=amounts
+        ):
             good, found = without.lists_at(table, rows, lists)
             if good.any():
                 chosen = without.rows[rows[good]]
                 left[chosen] = False
                 yield Read(batch, chosen, table if good.all() else table.filter(pa.array(good)), found)
     if left.all():
-        for table, rows in columns(values, np.flatnonzero(regular(values, most)), paths, lists, any_scalar):
+        for table, rows in columns(values, np.flatnonzero(regular(values, most)), paths, lists, any_scalar, amounts):
             yield Read(batch, rows, table)
     elif left.any():
         rest = np.flatnonzero(left)
         others = values.take(pa.array(rest))
-        for table, rows in columns(others, np.flatnonzero(regular(others, most)), paths, lists):
+        for table, rows in columns(others, np.flatnonzero(regular(others, most)), paths, lists, amounts=amounts):
             yield Read(batch, rest[rows], table)
 
 
@@ -410,6 +418,29 @@ def instants(of: Read, place: Path, unit: Unit | TimePattern | None, rounding: R
     farthest = FARTHEST_US // unit.factor
     known = known & (found >= -farthest) & (found <= farthest)
     return np.where(known, found, 0) * unit.factor, known
+
+
+def amounts_of(column: pa.Array, *, absent: bool) -> tuple[pa.Array, Bools]:
+    """Return the exact numbers of a column (`AMOUNT`), and which of them are certain. ``absent``: whether null is."""
+    found = pa.nulls(len(column), AMOUNT)
+    known = np.zeros(len(column), dtype=np.bool_)
+    try:
+        if pa.types.is_floating(column.type):
+            # Its shortest digits are the number, as for the rule. A float of 32 bits has others as a double.
+            if column.type != pa.float64():
+                return found, known
+            column = column.cast(pa.string())
+        if pa.types.is_integer(column.type) or pa.types.is_decimal(column.type) or pa.types.is_string(column.type):
+            found = column.cast(AMOUNT)
+    except pa.ArrowInvalid:
+        return found, known
+    valid = bools(column.is_valid())
+    if found.null_count == len(found) and valid.any():
+        return found, known
+    # The highest of the four parts of 64 bits.
+    highest = np.frombuffer(found.buffers()[1], np.int64)[found.offset * 4 : (found.offset + len(found)) * 4][3::4]
+    known = np.abs(highest) < _HIGHEST_AMOUNT
+    return found, (known & valid) | (~valid if absent else False)
 
 
 def _without_times(column: pa.Array) -> pa.Array:

@@ -24,6 +24,9 @@ _TYPES: Final[dict[type, pa.DataType]] = {int: pa.int64(), str: pa.string()}
 _SCALAR_TYPES: Final = {**_TYPES, bool: pa.bool_(), float: pa.float64()}
 _NUMBER_TYPES: Final = {**_SCALAR_TYPES, int: pa.float64()}
 
+AMOUNT: Final = pa.decimal256(76, 38)
+"""Type of a number whose exact value counts. Arrow reads it from a number or a text, as fast as a double."""
+
 _LONG: Final = 1_000
 """Size in bytes above which a record can reach the limits of a number's digits and of depth."""
 _TOO_LONG: Final = 1_000_000
@@ -144,25 +147,31 @@ def columns(
     paths: Sequence[Path],
     lists: Sequence[Path] = (),
     any_scalar: Path | None = None,
+    amounts: Sequence[Path] = (),
 ) -> Iterator[tuple[pa.Table, Ints]]:
     """Yield tables with columns ``paths`` and ``lists``, each with its ``rows``. Rows that Arrow cannot read
     with a schema of `schema_like` are left out."""
     if values.nbytes <= AT_ONCE:
-        table = _columns(values, rows, paths, lists, any_scalar)
+        table = _columns(values, rows, paths, lists, any_scalar, amounts)
         if table is not None:
             yield table, rows
             return
     for start in range(0, len(rows), BLOCK):
         block = rows[start : start + BLOCK]
-        table = _columns(values, block, paths, lists, any_scalar)
+        table = _columns(values, block, paths, lists, any_scalar, amounts)
         if table is not None:
             yield table, block
 
 
 def _columns(
-    values: pa.Array, rows: Ints, paths: Sequence[Path], lists: Sequence[Path], any_scalar: Path | None
+    values: pa.Array,
+    rows: Ints,
+    paths: Sequence[Path],
+    lists: Sequence[Path],
+    any_scalar: Path | None,
+    amounts: Sequence[Path],
 ) -> pa.Table | None:
-    schema = schema_like(values, rows, paths, lists, any_scalar)
+    schema = schema_like(values, rows, paths, lists, any_scalar, amounts=amounts)
     if schema is None:
         return None
     chosen = values if len(rows) == len(values) else values.take(pa.array(rows))
@@ -170,7 +179,7 @@ def _columns(
     if table is not None or any_scalar is None:
         return table
     # Amounts, for example: some are whole numbers, others are not.
-    of_numbers = schema_like(values, rows, paths, lists, any_scalar, _NUMBER_TYPES)
+    of_numbers = schema_like(values, rows, paths, lists, any_scalar, _NUMBER_TYPES, amounts)
     return None if of_numbers is None or of_numbers == schema else objects(chosen, of_numbers)
 
 
@@ -181,21 +190,25 @@ def schema_like(
     lists: Sequence[Path] = (),
     any_scalar: Path | None = None,
     of_scalars: Mapping[type, pa.DataType] = _SCALAR_TYPES,
+    amounts: Sequence[Path] = (),
 ) -> pa.Schema | None:
     """Return the schema with ``paths`` as numbers or texts and ``lists`` as lists of these. Three records are tried.
     The types are those of the first one that can be read; None if none can. An empty list has no type, so the next
-    record is tried. ``any_scalar``: the one path whose type is among ``of_scalars``."""
+    record is tried. ``any_scalar``: the one path whose type is among ``of_scalars``. ``amounts``: paths of numbers, or of texts
+    that are numbers, which may be absent."""
     found = None
     for row in rows[[0, len(rows) // 2, -1]] if len(rows) else ():
         try:
             record = json.loads(values[int(row)].as_py())
             tree: dict[str, Any] = {}
             empty = False
+            for path in amounts:
+                _node(tree, path)[path[-1]] = AMOUNT
             for path in (*paths, *lists):
-                node = tree
+                node = _node(tree, path)
                 at = record
                 for name in path[:-1]:
-                    node, at = node.setdefault(name, {}), at[name]
+                    at = at[name]
                 value = at[path[-1]]
                 if path in lists:
                     empty |= not value
@@ -208,6 +221,12 @@ def schema_like(
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
     return found
+
+
+def _node(tree: dict[str, Any], path: Path) -> dict[str, Any]:
+    for name in path[:-1]:
+        tree = tree.setdefault(name, {})
+    return tree
 
 
 def _type(tree: dict[str, Any]) -> Iterator[pa.Field]:

@@ -19,6 +19,7 @@ from validator.codecs.plain_fields import (
     Keys,
     Read,
     Readers,
+    amounts_of,
     bools,
     form_of,
     ids,
@@ -69,7 +70,8 @@ class Lists:
 @dataclass(frozen=True)
 class Results:
     """Decoded rows of a batch. ``window_starts``: None if results name no window. ``window_ends``: None if results name
-    no end, or if it follows from the start. ``counts``: None if results have no evidence `values`."""
+    no end, or if it follows from the start. ``counts``: None if results do not state the number of their events. ``values``: a
+    column for each value that they state."""
 
     rows: Ints
     window_starts: Ints | None
@@ -77,6 +79,7 @@ class Results:
     keys: Keys
     lists: Lists
     counts: Ints | None = None
+    values: Sequence[pa.Array] = ()
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,8 @@ class PlainResults:
             return
         places = [*decoder.places.values(), *decoder.key_places]
         readers = Readers(decoder.reader, decoder.key_reader)
-        for part in read(batch, places, decoder.list_places, decoder.most.value_bytes, readers=readers):
+        most, values = decoder.most.value_bytes, decoder.value_places
+        for part in read(batch, places, decoder.list_places, most, readers=readers, amounts=values):
             results = self._results(part)
             if len(results.rows):
                 yield results
@@ -116,6 +120,12 @@ class PlainResults:
         if decoder.count_name is not None:
             counts, are_counts = self._counts(part.at(decoder.places[decoder.count_name]))
             good = good & are_counts
+        values = []
+        for place in decoder.value_places:
+            # The rule knows whether a value is null or absent.
+            column, is_certain = amounts_of(part.at(place), absent=False)
+            values.append(column)
+            good = good & is_certain
         lists = []
         for column in self._columns(part):
             found, known = self._list(column)
@@ -130,9 +140,9 @@ class PlainResults:
             ]
         named, named_ends = (None if each is None else each[good] for each in (starts, named_ends))
         found = Lists.chained(lists) if lists else _none(int(np.count_nonzero(good)))
-        return Results(
-            part.rows[good], named, named_ends, key.of(good), found, None if counts is None else counts[good]
-        )
+        counts = None if counts is None else counts[good]
+        values = [column.filter(pa.array(good)) for column in values]
+        return Results(part.rows[good], named, named_ends, key.of(good), found, counts, values)
 
     @staticmethod
     def _counts(column: pa.Array) -> tuple[Ints, Bools]:

@@ -199,7 +199,7 @@ def _parts(node: dict[str, Any], definitions: dict[str, Any], place: str) -> Ite
             yield from _parts(definitions[parameters], definitions, heading)
         name, listed = _part_of(rendered, definitions)
         # The head of the page describes the two models that are written as a path.
-        if name in (None, "FieldPath", "IdsPath") or name in _format_models():
+        if name in (None, "FieldPath", "IdsPath", "ValuePath") or name in _format_models():
             continue
         below = f"{place}.{key}" if place else key
         heading = f"{below}[]" if listed else below
@@ -256,7 +256,11 @@ def _kind(rendered: dict[str, Any], definitions: dict[str, Any]) -> str:
         name = str(rendered["$ref"]).rsplit("/", 1)[-1]
         if "enum" in definitions[name]:
             return _kind(definitions[name], definitions)
-        return {"FieldPath": "field", "IdsPath": "path (plain or `{path, input}`)"}.get(name, "mapping")
+        return {
+            "FieldPath": "field",
+            "IdsPath": "path (plain or `{path, input}`)",
+            "ValuePath": "path (plain or `{path, tolerance}`)",
+        }.get(name, "mapping")
     if "enum" in rendered:
         return " \\| ".join(f"`{value}`" for value in rendered["enum"])
     if "const" in rendered:

@@ -15,7 +15,7 @@ from validator.config.model import Config
 from validator.settings.durations import PATTERN, format_duration
 from validator.settings.fields import Frozen
 
-SHORT_FORMS: Final = {name: {"type": "string", "minLength": 1} for name in ("FieldPath", "IdsPath")}
+SHORT_FORMS: Final = {name: {"type": "string", "minLength": 1} for name in ("FieldPath", "IdsPath", "ValuePath")}
 """Models that may also be written as a plain text."""
 LISTS_OF_ONE: Final = {"key", "ids", "url"}
 """Lists whose only entry may also be written without the list."""

@@ -20,7 +20,7 @@ NEARLY_NONE: Final = 100
 An engine that writes more than 99 unreadable records for each readable one cannot be distinguished from that."""
 _RESULTS: Final = frozenset({"undecodable", "missing"})
 _EXCESS: Final = frozenset({"misplaced", "unknown_id"})
-_CONTRIBUTIONS: Final = _EXCESS | {"missing", "duplicate"}
+_CONTRIBUTIONS: Final = _EXCESS | {"missing", "duplicate", "wrong_value"}
 _ALL: Final = _CONTRIBUTIONS | {"undecodable"}
 _NOTHING: Final[frozenset[str]] = frozenset()
 

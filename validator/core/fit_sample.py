@@ -90,7 +90,7 @@ class FitSample:
     @classmethod
     def of(cls, oracle: Oracle) -> Self:
         """Return an empty sample for the cells of ``oracle``; it stays empty if results name no ids."""
-        if oracle.reads.counts_only:
+        if oracle.reads.states_values:
             return cls(0)
         return cls(max(16, min(IDS_MOST, _ROWS_MOST // oracle.cells_most)), 2 * oracle.cells_most + 2)
 

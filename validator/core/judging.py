@@ -350,7 +350,7 @@ class Judging:
 
     def _fit_now(self, sums: CellTotals) -> Fit | None:
         """Return what the sample shows, if there are violations that a wrong configuration may explain."""
-        if not any(sums.counts[name] for name in VIOLATIONS):
+        if not any(sums.violations(name) for name in VIOLATIONS):
             return None
         seen = self.sample.version, tuple(sums.results.items())
         if self._fit[0] != seen:

@@ -91,6 +91,9 @@ class Suspicion:
             # often it occurs. Otherwise tolerated repeats would use up the records that explain a misplaced id.
             if sums.incorrect_ids <= explained:
                 classes.update(INCORRECT)
+        if (hidden or answers) and sums.on_record.get("wrong_value"):
+            # SEMANTICS 2.29: a hidden event or set-aside record may have any value.
+            classes.add("wrong_value")
         answers += misnamed + (hidden if self.hidden_inputs_lose else 0)
         missing = sums.cells_missing if by_cell else sums.on_record.get("missing", 0)
         # SEMANTICS 4.14: the answers to as many contributions may be among the hidden records.
@@ -102,6 +105,8 @@ class Suspicion:
         """Return the violation classes of which nothing more is confirmed."""
         # SEMANTICS 2.20: what hidden records or a wrong configuration may explain.
         classes = self._by_records(progress, sums) | self._by_configuration(progress, sums)
+        if not sums.on_record.get("wrong_value"):
+            classes -= {"wrong_value"}
         return classes | {"undecodable"} if unproven_outputs(progress, sums) else classes
 
     def withdrawn(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
@@ -115,6 +120,7 @@ class Suspicion:
         misnamed = sum(it.read - it.matched for it in of)
         by_set_aside = self._by_numbers(sums, 0, 0, misnamed) if misnamed else frozenset()
         classes = withdrawn_by(progress, sums, found) | by_set_aside | by_fit(sums)
+        classes |= {"wrong_value"} if values_in_doubt(sums) else set()
         # SEMANTICS 4.24: a class that nothing may explain stays confirmed. Each retracted class is also suspected in
         # the same batch, so it is not confirmed again at once.
         return classes & self.suspected(progress, sums) if classes else classes
@@ -131,7 +137,7 @@ class Suspicion:
         if misnamed(progress, sums):
             classes |= self._by_records(progress, sums)
         if math.isinf(self.hidden_inputs(progress)):
-            classes |= set(EXCESS)
+            classes |= {*EXCESS, "wrong_value"}
         if math.isinf(self.hidden_answers(progress)) or (
             self.hidden_inputs_lose and math.isinf(self.hidden_inputs(progress))
         ):
@@ -148,7 +154,13 @@ class Suspicion:
 
     def _by_configuration(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
         found = (explained_by(row, copies_explain=self.copies_explain) for row in rows(progress, sums))
-        return by_fit(sums).union(split_sessions.suspected(sums), *found)
+        of_values = {"wrong_value"} if values_in_doubt(sums) else set[str]()
+        return by_fit(sums).union(split_sessions.suspected(sums), of_values, *found)
+
+
+def values_in_doubt(sums: CellTotals) -> bool:
+    """Return whether values are wrong in most cells of which all events were answered (SEMANTICS 2.29)."""
+    return sums.results.get("wrong_value", 0) > sums.results.get("correct", 0)
 
 
 def by_fit(sums: CellTotals) -> frozenset[str]:

@@ -146,6 +146,10 @@ class CellTotals:
     set_aside: dict[str, TopicCounts] = field(default_factory=dict)
     fit: Fit | None = None
 
+    def violations(self, name: str) -> int:
+        """Return how many contributions, or results, are violations of the class ``name`` now."""
+        return self.counts[name] if name in self.counts else self.results.get(name, 0)
+
     def plus(self, other: CellTotals) -> CellTotals:
         """Return the sum of both. Some numbers stay as in ``self``: ``changed``, ``cells_estimated``, ``held_long``,
         ``unconsumed``, ``blocked``, ``unconsumed_retired`` and ``blocked_retired``."""

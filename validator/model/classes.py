@@ -88,12 +88,12 @@ PLANTED: Final = ("missing", "duplicate", "misplaced", "unknown_id")
 
 VIOLATES: Final[dict[Guarantee, frozenset[ViolationClass]]] = {
     # At-most-once allows a loss, but nothing that adds or alters.
-    Guarantee.AT_MOST_ONCE: frozenset(ViolationClass) - {ViolationClass.MISSING, ViolationClass.WRONG_VALUE},
+    Guarantee.AT_MOST_ONCE: frozenset(ViolationClass) - {ViolationClass.MISSING},
     # At-least-once allows a repeat.
-    Guarantee.AT_LEAST_ONCE: frozenset(ViolationClass) - {ViolationClass.DUPLICATE, ViolationClass.WRONG_VALUE},
+    Guarantee.AT_LEAST_ONCE: frozenset(ViolationClass) - {ViolationClass.DUPLICATE},
     Guarantee.EXACTLY_ONCE: frozenset(ViolationClass),
 }
 """Guarantee -> the violation classes that break it (SEMANTICS 4.1).
 
-The weaker guarantees tolerate a `wrong_value` if it follows from a duplicate or loss that they tolerate. A value is
-judged only if the cell's ids equal the oracle's: a wrong value without such a cause is recorded as `inconsistent`."""
+A `wrong_value` breaks all: the number of events is right, so an event was lost and another one repeated, or the value
+was computed wrongly. Without that number it breaks exactly-once only (`validator.model.grading`)."""

@@ -23,17 +23,25 @@ FORBID_LOSS: Final = frozenset(name for name in Guarantee if ViolationClass.MISS
 (SEMANTICS 4.11): at-most-once tolerates a loss."""
 
 
-def grade(confirmed: Mapping[str, int], doubts: Sequence[Doubt]) -> dict[Guarantee, Verdict]:
-    """Return the verdict of each guarantee. ``confirmed``: violation class -> count.
+def grade(
+    confirmed: Mapping[str, int], doubts: Sequence[Doubt], *, numbers_stated: bool = True
+) -> dict[Guarantee, Verdict]:
+    """Return the verdict of each guarantee. ``confirmed``: violation class -> count. ``numbers_stated``: with evidence
+    `values`, results state the number of their events.
 
     A guarantee fails at one confirmed violation that it does not tolerate. A failure outranks any doubt.
     """
+    wrong_values = confirmed.get(ViolationClass.WRONG_VALUE, 0) > 0
     verdicts = {}
     for guarantee in Guarantee:
         # SEMANTICS 4.2: one confirmed violation is a proof, whatever else is in doubt. Without one, a doubt is never a
         # pass.
         broken = any(confirmed.get(name.value, 0) > 0 for name in VIOLATES[guarantee])
         doubted = any(guarantee in doubt.concerns for doubt in doubts)
+        if wrong_values and not numbers_stated and guarantee is not Guarantee.EXACTLY_ONCE:
+            # SEMANTICS 4.1: a tolerated loss or repeat may have caused it.
+            others = VIOLATES[guarantee] - {ViolationClass.WRONG_VALUE}
+            broken, doubted = any(confirmed.get(name.value, 0) > 0 for name in others), True
         verdicts[guarantee] = Verdict.FAIL if broken else Verdict.UNKNOWN if doubted else Verdict.PASS
     return verdicts
 

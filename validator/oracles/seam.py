@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr
 
+from validator.model.field_values import part_and_names
+from validator.model.stated_values import Values
 from validator.settings.aggregates import Aggregate
 from validator.settings.built import CUMULATIVE, CUMULATIVE_OUTPUTS, FINAL_ONLY, ID_SPACES, Combination
 from validator.settings.errors import broken_rule_at
@@ -42,24 +45,30 @@ class Reads(NamedTuple):
     """How a pipeline's topics define its cells.
 
     ``joined_keys``: a key has several fields. ``replaces``: the newest result of a key replaces the earlier ones
-    (emission `cumulative`). ``several_outputs``: results are in several topics. ``counts_only``: results state how many
-    events they used, and not which (evidence `values`). ``adds_up``: the results of a cell add up (emission
-    `incremental`).
+    (emission `cumulative`). ``several_outputs``: results are in several topics. ``states_values``: results state how many
+    events they used, or other aggregates of them, and not which (evidence `values`). ``adds_up``: the results of a cell
+    add up (emission `incremental`). ``tolerances``: the tolerance of each stated value, the largest of all outputs.
     """
 
     joined_keys: bool = False
     replaces: bool = False
     several_outputs: bool = False
-    counts_only: bool = False
+    states_values: bool = False
     adds_up: bool = False
+    tolerances: tuple[tuple[str, Decimal], ...] = ()
 
     @classmethod
     def of_topics(cls, inputs: Sequence[Input], outputs: Sequence[Output]) -> Self:
         """Return the value for topics that passed `Oracle.check`."""
         replaces = any(output.emission == "cumulative" for output in outputs)
-        counts_only = any(output.evidence == "values" for output in outputs)
+        states_values = any(output.evidence == "values" for output in outputs)
         adds_up = any(output.emission == "incremental" for output in outputs)
-        return cls(len(inputs[0].fields.key) > 1, replaces, len(outputs) > 1, counts_only, adds_up)
+        tolerances: dict[str, Decimal] = {}
+        for name, path in (pair for output in outputs for pair in output.fields.values.items()):
+            tolerances[name] = max(path.tolerance, tolerances.get(name, path.tolerance))
+        return cls(
+            len(inputs[0].fields.key) > 1, replaces, len(outputs) > 1, states_values, adds_up, tuple(tolerances.items())
+        )
 
 
 class Declared(NamedTuple):
@@ -176,9 +185,14 @@ class Oracle(Frozen):
         return self
 
     @property
+    def stated(self) -> Values:
+        """What results state, if they have evidence `values`."""
+        return Values.of(self.values)
+
+    @property
     def cannot_see(self) -> tuple[str, ...]:
         """Sentences for people: which violations this oracle cannot find with the evidence of its pipeline."""
-        if not self.reads.counts_only:
+        if not self.reads.states_values:
             return ()
         return (
             "Results say how many events they used, not which: a lost and a repeated event of one cell cancel out.",
@@ -283,6 +297,11 @@ class Oracle(Frozen):
         if not self.values:
             fix = "write a name and its aggregate: {clicks: count}"
             raise broken_rule_at("oracle.values", "evidence values needs it", fix)
+        if list(self.values.values()).count("count") > 1:
+            raise broken_rule_at("oracle.values", "two values are the number of events", "name count once")
+        for i, one in enumerate(declared.inputs):
+            names_of = [("oracle.values", part_and_names(path)) for path in self.stated.paths]
+            one.format.check((f"inputs[{i}].{place}", names) for place, (part, names) in names_of if not part)
         for i, output in enumerate(declared.outputs):
             names = output.fields.values
             if names.keys() != self.values.keys():

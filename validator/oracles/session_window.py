@@ -76,7 +76,7 @@ class SessionWindow(Oracle):
     def answers_once(self) -> bool:
         """A late event may have a result of its own, and any event with emission `incremental`. Results that state
         counts show no parts."""
-        return not (self.reads.adds_up or self.reads.counts_only)
+        return not (self.reads.adds_up or self.reads.states_values)
 
     def contradicts(self, named_us: Ints, ends_us: Ints) -> Bools:
         """Engines name the end of a session, or its last event (Kafka Streams). They and their fields may round."""

@@ -74,13 +74,14 @@ EXPANSION_FIELDS: Final = (
     "incomplete",
     "excess",
     "misplaced",
+    "wrong_value",
     *splits.FIELDS,
 )
 """Result of the last comparison of a cell's ids. ``version``: that of the cell at the comparison (`Judged.version` in
 `validator.reconcile.judge`). ``known``, ``unknown``: observations of ids that the cell does not expect; the known
 ones are of some input, the others of none. ``incorrect_ids``: number of different ids among both. ``late_expected``,
-``rejected_expected``: late and rejected contributions with the id of an event of the cell. ``correct`` to ``misplaced``
-count the cell's results."""
+``rejected_expected``: late and rejected contributions with the id of an event of the cell. ``correct`` to
+``wrong_value`` count the cell's results."""
 
 OF_INPUT: Final = ("given", "matched", "lacking")
 """Counts of each input topic in a cell. ``given``: its events. By the last comparison: ``matched``, those in results,

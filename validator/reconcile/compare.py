@@ -3,8 +3,9 @@ evidence. The classes of an id are those of the oracle (`validator.oracles.ids`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from validator.codecs.plain_fields import one_number
 from validator.model import arrays
 from validator.model.arrays import Bools, Ints, coded, counts, ints, listed, run_starts, totals
 from validator.model.lateness_scope import may_move
+from validator.model.stated_values import Values
 from validator.oracles.ids import Flags, IdCounts, IdVerdicts
 from validator.reconcile import splits
 from validator.reconcile.cells import EXPANSION_FIELDS, SIDES, Cells, SomeCells, of_cells
@@ -23,6 +25,7 @@ from validator.reconcile.facts import Side
 from validator.reconcile.judge import Rules, contradicts_its_end
 from validator.reconcile.lateness import Reaches
 from validator.reconcile.unknown_ids import Unknown
+from validator.reconcile.values import Aggregate, Answered, wrong_cells
 
 IDS_KEPT: Final = 20
 """Number of ids kept as evidence per violation; further ids are only counted."""
@@ -34,7 +37,7 @@ _INPUT, _OUTPUT, _LATE, _REJECTED, _OWES_NOTHING = range(5)
 
 COMPARED_COLUMNS: Final = (
     *("kind", "batch", "side", "topic", "partition", "status", "window_start_us", "key"),
-    *("ids", "text_ids", "results", "contributions", "first_offset", "last_offset", "times"),
+    *("ids", "text_ids", "results", "contributions", "first_offset", "last_offset", "times", "aggregates"),
 )
 """The columns of a fact that a comparison needs."""
 
@@ -79,7 +82,7 @@ class Compared:
 class _Items:
     """Contributions, one entry each: cell and partition (by number), side, offset, whether the id is a text, and
     the id or the text's number. ``times``: the number of contributions of each entry; None: each is one. ``first``: the
-    first of their offsets, if ``offset`` is the last one."""
+    first of their offsets, if ``offset`` is the last one. ``source``: the index of each entry in the values."""
 
     cell: Ints
     side: Ints
@@ -89,6 +92,7 @@ class _Items:
     id: Ints
     times: Ints | None = None
     first: Ints | None = None
+    source: Ints | None = None
 
     @property
     def first_offset(self) -> Ints:
@@ -126,8 +130,8 @@ def compare(
     if cells.newest is not None:
         # SEMANTICS 2.16: with emission `cumulative` only the newest result of a key counts.
         gathered = [_kept(*part, cells.newest.kept(rows)[0]) for part in gathered]
-    counts_only = rules.oracle.reads.counts_only
-    items, texts, named = _counted_items(gathered) if counts_only else _items(gathered)
+    states_values = rules.oracle.reads.states_values
+    items, texts, named = _counted_items(gathered, rules.oracle.stated) if states_values else _items(gathered)
     if cells.newest is not None:
         items = items.of((items.side != _OUTPUT) | (items.offset == cells.newest.kept(rows)[1][items.cell]))
     items = items.sorted()
@@ -156,6 +160,7 @@ def compare(
     foreign_known = np.where(is_known, ids.foreign, 0)
     sums["known"] = totals(ids.cell, foreign_known, size)
     sums["unknown"] = totals(ids.cell, ids.foreign - foreign_known, size)
+    sums["foreign"] = totals(ids.cell, ids.foreign, size)
     # SEMANTICS 4.14: a hidden record explains an id, however often an at-least-once engine repeats it.
     sums["incorrect_ids"] = totals(ids.cell, (ids.foreign > 0).astype(np.int64), size)
     misplaced, excess = _wrong_results(items, results, group, ids, is_known, apart, size)
@@ -163,11 +168,15 @@ def compare(
     sound = cells["results"][rows] - misplaced - excess
     # SEMANTICS 2.15: whether its cell is complete decides the class of every sound result.
     lacking = sums["outstanding"] > 0
+    wrong = _wrong_values(gathered, items, flags, sums, rules, size)
+    are_wrong = np.zeros(size, dtype=np.bool_)
+    are_wrong[list(wrong)] = True
     sums |= {
         "correct": np.where(lacking, 0, sound),
         "incomplete": np.where(lacking, sound, 0),
         "excess": excess,
         "misplaced": misplaced,
+        "wrong_value": np.where(are_wrong, sound, 0),
         **split,
     }
     inputs = cells.inputs if rules.several_inputs else ()
@@ -181,7 +190,11 @@ def compare(
             rows[ids.cell[textual]],
             pa.array([texts[code] for code in ids.id[textual].tolist()], pa.string()),
         ),
-        evidence={} if counts_only else _evidence(ids, is_known, rows, texts),
+        evidence=(
+            {(int(rows[cell]), "wrong_value"): (clause,) for cell, clause in wrong.items()}
+            if states_values
+            else _evidence(ids, is_known, rows, texts)
+        ),
         topic_columns=_input_columns(inputs, items, named, id_counts, ids, size, collapse=rules.collapse)
         | _output_columns(cells.outputs, items, named, id_counts, ids, size),
     )
@@ -258,13 +271,15 @@ def _items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str]
     return _Items(*(np.asarray(column, dtype=np.int64) for column in whole)), named, partitions
 
 
-def _counted_items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str], list[TopicPartition]]:
+def _counted_items(
+    gathered: Sequence[tuple[pa.Table, Ints]], values: Values
+) -> tuple[_Items, list[str], list[TopicPartition]]:
     """As `_items`, for events without ids (evidence `values`): an entry for each fact row of events and for each
     result."""
     # SEMANTICS 2.23: the events of a cell count as copies of one event, of which a result states a number. An excuse of
     # one event of a row excuses all of them.
     partitions = _partitions(gathered)
-    parts: list[tuple[Ints, Ints, Ints, Ints, Ints, Ints]] = []
+    parts: list[tuple[Ints, ...]] = []
     for facts, cell in gathered:
         side, partition = _sides(facts), _partition_numbers(facts, partitions)
         rows = np.flatnonzero(side != _OUTPUT)
@@ -278,8 +293,85 @@ def _counted_items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, l
     cell, side, partition, offset, times, first = (
         np.concatenate([part[i] for part in parts]) if parts else np.empty(0, np.int64) for i in range(6)
     )
+    if values.count_name is None:
+        times = _times_of_all(cell, side, times)
     same = np.zeros_like(cell)
-    return _Items(cell, side, partition, offset, same, same, times, first), [], partitions
+    return _Items(cell, side, partition, offset, same, same, times, first, np.arange(len(cell))), [], partitions
+
+
+def _times_of_all(cell: Ints, side: Ints, times: Ints) -> Ints:
+    """Return how often each entry counts, if results do not state how many events they used."""
+    if not len(cell):
+        return times
+    # SEMANTICS 2.29: the results of a cell together stand for all of its events that are not set aside. A result of a
+    # cell without events stands for one.
+    set_aside = (side == _LATE) | (side == _REJECTED)
+    given, aside = (
+        np.bincount(cell, np.where(mine, times, 0)).astype(np.int64) for mine in (side == _INPUT, set_aside)
+    )
+    of_output = np.flatnonzero(side == _OUTPUT)
+    is_first = np.zeros(len(cell), dtype=np.bool_)
+    is_first[of_output[np.unique(cell[of_output], return_index=True)[1]]] = True
+    left = np.maximum(given - np.where(given > 0, aside, 0), 0)[cell]
+    return np.where(side == _OUTPUT, np.where(given[cell] > 0, np.where(is_first, left, 0), 1), times)
+
+
+def _wrong_values(
+    gathered: Sequence[tuple[pa.Table, Ints]],
+    items: _Items,
+    flags: Flags,
+    sums: Mapping[str, Ints],
+    rules: Rules,
+    size: int,
+) -> dict[int, str]:
+    """Return the cells whose results state a wrong value, with what is wrong. ``items``: sorted."""
+    values = rules.oracle.stated
+    if not rules.oracle.reads.states_values or not values.stated or items.source is None:
+        return {}
+    # SEMANTICS 2.29: a value is judged if every event of the cell is answered, but those that the engine may drop.
+    may_drop = flags.late | flags.doubtful | flags.elsewhere
+    dropped = sums["dropped_late"] + sums["doubtful"] + sums["elsewhere"]
+    left = sums["outstanding"] - (dropped if rules.drops_late else 0)
+    has_results = np.bincount(items.cell[items.side == _OUTPUT], minlength=size) > 0
+    judged = has_results & (left == 0) & (sums["duplicate"] + sums["foreign"] == 0) & (sums["expected"] > 0)
+    if not judged.any():
+        return {}
+    stored = _stored_values(gathered)
+    starts = np.searchsorted(items.cell, np.arange(size + 1))
+
+    def entries(cell: int, *sides: int) -> list[int]:
+        return [i for i in range(starts[cell], starts[cell + 1]) if items.side[i] in sides]
+
+    def aggregates(chosen: Iterable[int], place: int) -> list[Aggregate]:
+        assert items.source is not None and items.times is not None, "entries without ids have both"
+        return [Aggregate.of(int(items.times[i]), stored[items.source[i]][place]) for i in chosen]
+
+    def answered(cell: int, place: int) -> Answered:
+        events = entries(cell, _INPUT)
+        return Answered(
+            aggregates((i for i in events if not may_drop[i]), place),
+            aggregates((i for i in events if may_drop[i]), place),
+            aggregates(entries(cell, _LATE, _REJECTED), place),
+            all_used=bool(sums["outstanding"][cell] == 0),
+        )
+
+    def stated(cell: int, place: int) -> list[Decimal | None]:
+        assert items.source is not None, "entries without ids have it"
+        texts = (stored[items.source[i]][place] for i in entries(cell, _OUTPUT))
+        return [None if text is None else Decimal(text) for text in texts]
+
+    return wrong_cells(values, dict(rules.oracle.reads.tolerances), np.flatnonzero(judged).tolist(), answered, stated)
+
+
+def _stored_values(gathered: Sequence[tuple[pa.Table, Ints]]) -> list[list[Any]]:
+    """Return what the facts have for each entry of `_counted_items`: aggregates of fields, or stated values."""
+    found: list[list[Any]] = []
+    for facts, _ in gathered:
+        rows = np.flatnonzero(_sides(facts) != _OUTPUT)
+        found += facts["aggregates"].take(pa.array(rows)).to_pylist()
+        _, results = listed(facts["results"])
+        found += arrays.field(results, "values").to_pylist()
+    return found
 
 
 def _sides(facts: pa.Table) -> Ints:

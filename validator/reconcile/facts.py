@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from validator.codecs.columns import RESULT_TYPE, list_of
+from validator.codecs.columns import AGGREGATE_TYPE, RESULT_TYPE, list_of
 
 
 class Side(StrEnum):
@@ -108,6 +108,7 @@ FACTS_SCHEMA: Final[pa.Schema] = pa.schema(
         ("earliest_us", pa.int64()),
         ("latest_us", pa.int64()),
         ("times", list_of(pa.struct([("offset", pa.int64()), ("time_us", pa.int64()), ("before_us", pa.int64())]))),
+        ("aggregates", list_of(AGGREGATE_TYPE)),
     ]
 )
 """The columns of the facts table; docs/state.md describes each. ``epoch`` partitions the table."""

@@ -11,18 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.codecs.columns import DECODED, SKIPPED, TOMBSTONE, UNDECODABLE, UNOWED
+from validator.codecs.columns import DECODED, SKIPPED, TOMBSTONE, UNDECODABLE, UNOWED, list_of
 from validator.codecs.fingerprints import hash_a, hash_b, text_numbers
-from validator.codecs.one_record import NO_ID
 from validator.codecs.plain_fields import bools, numbers, one_number, plain
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, one_array
 from validator.oracles.seam import Oracle
 from validator.reconcile import by_id
 from validator.reconcile.facts import GROUPED
+from validator.reconcile.values import fingerprints, partial_aggregates, texts_of
 
 Values = TypeVar("Values", Ints, Bools)
 
-_NO_IDS: Final = np.array([NO_ID], dtype=np.int64)
 _DIGIT: Final = 16
 """Bits per pass of the radix sort."""
 
@@ -73,15 +72,21 @@ def facts_of_events(
         hashed[are_texts] = text_numbers(texts.drop_null() if texts.null_count else texts)
     contributing = (given == DECODED).astype(np.int64)
     # The ids of events that have none are all the same: their number says everything.
-    named = np.zeros_like(are_integers) if oracle.reads.counts_only else are_integers
+    named = np.zeros_like(are_integers) if oracle.reads.states_values else are_integers
     has_integers = groups.any(named)
     columns = {
         "status": groups.first(np.where(given == SKIPPED, UNOWED, given)),
         "window_start_us": pa.array(groups.first(starts), mask=~groups.first(decoded & (starts != ABSENT))),
         "reach_us": pa.array(groups.first(reaches), mask=~groups.first(reaching)),
         "contributions": groups.sum(contributing),
-        "hash_a": groups.sum(hash_a(hashed) * contributing),
-        "hash_b": groups.sum(hash_b(hashed) * contributing),
+        **(
+            _of_addends(groups, events, oracle)
+            if oracle.reads.states_values
+            else {
+                "hash_a": groups.sum(hash_a(hashed) * contributing),
+                "hash_b": groups.sum(hash_b(hashed) * contributing),
+            }
+        ),
         # Either all events of a group count, or none does.
         "newest_event_time_us": pa.array(groups.largest(times), mask=~groups.first(moving)),
         "min_id": pa.array(groups.smallest(np.where(named, ids, NEVER)), mask=~has_integers),
@@ -100,6 +105,24 @@ def facts_of_events(
         first_us = np.minimum(groups.at_first_offset(times), groups.at_first_offset(limits_us))
         columns["first_event_time_us"] = pa.array(first_us, mask=~groups.first(decoded))
     return groups.table(source, columns)
+
+
+def _of_addends(groups: _Groups, events: pa.Table, oracle: Oracle) -> dict[str, pa.Array | Ints]:
+    """Return the columns that say what the results of each group may state (SEMANTICS 2.29)."""
+    columns = _columns_of_lists(events["values"], len(oracle.stated.paths))
+    if not columns:
+        nothing = groups.sum(np.zeros(events.num_rows, dtype=np.int64))
+        return {"hash_a": nothing, "hash_b": nothing}
+    aggregates, sums = groups.aggregates(columns)
+    of_sums = [sums[one.place] if one.function == "sum" else None for one in oracle.stated.stated]
+    hashes = fingerprints(of_sums, len(aggregates))
+    return {"aggregates": aggregates, "hash_a": hashes[0], "hash_b": hashes[1]}
+
+
+def _columns_of_lists(lists: pa.ChunkedArray, width: int) -> list[pa.Array]:
+    """Return lists of ``width`` items each as so many columns."""
+    items, rows = one_array(lists).flatten(), np.arange(len(lists)) * width
+    return [items if width == 1 else items.take(pa.array(rows + i)) for i in range(width)]
 
 
 def _with_all(event_rows: Ints, starts: Ints, decoded: Bools) -> tuple[Ints, Ints, Bools]:
@@ -133,19 +156,33 @@ def facts_of_results(results: pa.Table, source: int, oracle: Oracle) -> pa.Table
     integers, of_texts = plain(ids.flatten()), text_numbers(texts.flatten())
     in_ids, in_texts = plain(pc.list_value_length(ids)), plain(pc.list_value_length(texts))
     counts = one_array(results["count"])
+    values = one_array(results["values"])
+    stated_texts = pa.ListArray.from_arrays(_rebased(values), texts_of(values.flatten()), list_of(pa.string()))
     claims = pa.StructArray.from_arrays(
-        [one_array(results["offset"]), one_array(results["time_us"]), ids, texts, counts],
+        [one_array(results["offset"]), one_array(results["time_us"]), ids, texts, counts, stated_texts],
         fields=list(GROUPED.field("results").type.value_type),
     )
-    stated, _ = numbers(counts)
+    stated, is_stated = numbers(counts)
+    if oracle.reads.states_values:
+        # SEMANTICS 2.29: a result without the number of its events stands for all of them.
+        are_answers = status == DECODED
+        if oracle.reads.replaces:
+            are_answers &= groups.are_last()
+        stated = np.where(is_stated, stated, are_answers) if oracle.stated.count_name is None else stated
+        summed = [one.function == "sum" for one in oracle.stated.stated]
+        of_sums = [
+            each if is_sum else None
+            for each, is_sum in zip(_columns_of_lists(results["values"], len(summed)), summed, strict=True)
+        ]
+        hashes = [np.where(are_answers, each, 0) for each in fingerprints(of_sums, results.num_rows)]
+    else:
+        hashes = [_sums(term(integers), in_ids) + _sums(term(of_texts), in_texts) for term in (hash_a, hash_b)]
     columns = {
         "status": groups.first(status),
         "window_start_us": pa.array(groups.first(starts), mask=~groups.first(has_start)),
         "contributions": groups.sum(in_ids + in_texts + stated),
-        **{
-            name: groups.sum(_sums(term(integers), in_ids) + _sums(term(of_texts), in_texts) + stated * term(_NO_IDS))
-            for name, term in (("hash_a", hash_a), ("hash_b", hash_b))
-        },
+        "hash_a": groups.sum(hashes[0]),
+        "hash_b": groups.sum(hashes[1]),
         "results": groups.listed("results", claims, status == DECODED),
         **_named_ends(groups, results, oracle),
         "stretches": groups.stretches(status == UNDECODABLE),
@@ -166,6 +203,12 @@ def _without_replaced(results: pa.Table, groups: _Groups) -> pa.Table:
         at = results.schema.get_field_index(name)
         results = results.set_column(at, results.schema.field(at), pa.concat_arrays([column, nothing]).take(rows))
     return results
+
+
+def _rebased(lists: pa.ListArray) -> pa.Array:
+    """Return the ends of lists as indexes into their flattened items."""
+    ends = np.concatenate([[0], np.cumsum(plain(pc.fill_null(pc.list_value_length(lists), 0)))])
+    return pa.array(ends.astype(np.int32))
 
 
 def _dated(offsets: pa.Array, times: pa.Array) -> pa.StructArray:
@@ -208,6 +251,12 @@ class _Groups:
         """Return the sum of each group, modulo 2**64."""
         found: Ints = np.add.reduceat(values[self._order], self._starts)
         return found
+
+    def aggregates(self, columns: list[pa.Array]) -> tuple[pa.Array, list[pa.Array]]:
+        """Return the partial aggregates of each group (`partial_aggregates`)."""
+        group = np.repeat(np.arange(len(self._starts)), self._lengths)
+        order = pa.array(self._order)
+        return partial_aggregates([column.take(order) for column in columns], group, len(self._starts))
 
     def smallest(self, values: Ints) -> Ints:
         """Return the smallest value of each group."""

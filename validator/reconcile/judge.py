@@ -21,6 +21,7 @@ from validator.model.frontier import Clock, RunEnd, counted_back_us
 from validator.model.lateness_scope import LatenessScope
 from validator.oracles.seam import Oracle
 from validator.reconcile.cells import EXPANSION_FIELDS, NAMED_END, RETIRED_BEFORE, Columns
+from validator.reconcile.values import PRIMES
 
 CONTRIBUTIONS: Final = (
     "expected",
@@ -41,7 +42,7 @@ CONTRIBUTIONS: Final = (
 )
 """Columns of a verdict that count contributions, named as in the report."""
 
-RESULTS: Final = ("correct", "incomplete", "excess", "misplaced_results")
+RESULTS: Final = ("correct", "incomplete", "excess", "misplaced_results", "wrong_value")
 """Columns of a verdict that count result records."""
 
 INCORRECT: Final = ("misplaced", "unknown_id")
@@ -50,8 +51,8 @@ INCORRECT: Final = ("misplaced", "unknown_id")
 EXCESS: Final = ("duplicate", *INCORRECT)
 """The violations that a further input record would explain."""
 
-VIOLATIONS: Final = ("missing", *EXCESS)
-"""Classes of contributions that are violations (of one guarantee or another)."""
+VIOLATIONS: Final = ("missing", *EXCESS, "wrong_value")
+"""Classes that are violations (of one guarantee or another): of contributions, and of results whose cell is judged."""
 
 SAMPLED_OF: Final = 1_024
 """One in this many cells whose fingerprints agree is compared id by id, as a standing check."""
@@ -99,7 +100,9 @@ class Rules:
     @property
     def compares_all(self) -> bool:
         """Whether fingerprints decide nothing: every cell that has an answer or is overdue is compared id by id."""
-        return self.collapse or self.oracle.compares_all
+        # SEMANTICS 2.29: fingerprints do not show whether minima, maxima and averages are right.
+        of_values = self.oracle.reads.states_values and not self.oracle.stated.add_up
+        return self.collapse or self.oracle.compares_all or of_values
 
 
 @dataclass(frozen=True)
@@ -337,9 +340,11 @@ def same_fingerprints(cells: Columns, rules: Rules) -> Bools:
     """Return the cells whose fingerprints show that the expected ids were answered."""
     # SEMANTICS 2.17 and 7.3: equal counts and sums mean equal ids, except where an id may be owed less often than sent.
     same = np.full(len(cells), not rules.compares_all)
-    for part in ("count", "a", "b"):
+    for part, prime in zip(("count", "a", "b"), (None, *PRIMES), strict=True):
         total = cells[f"processed_{part}"] + cells[f"late_{part}"] + cells[f"rejected_{part}"]
-        same &= cells[f"expected_{part}"] == total
+        more = cells[f"expected_{part}"] - total
+        # SEMANTICS 2.29: fingerprints of values are sums modulo a prime.
+        same &= (more if prime is None or not rules.oracle.reads.states_values else more % prime) == 0
     if rules.oracle.answers_once:
         # SEMANTICS 2.25, 2.28: fingerprints do not show which of several results names an id, nor its named end.
         same &= (cells["results"] <= 1) & ~contradicts_its_end(cells)
@@ -465,6 +470,7 @@ def _counts(cells: Columns, observed: Ints, agrees: Bools, provisional: Bools, r
         "incomplete": pick_results(zero, x["incomplete"], empty_wrong),
         "excess": pick_results(zero, x["excess"], zero),
         "misplaced_results": pick_results(zero, x["misplaced"], zero),
+        "wrong_value": pick_results(zero, np.maximum(x["wrong_value"], 0), zero),
     }
 
 
@@ -499,6 +505,10 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     # missing.
     shown = np.where(is_missing & (it.provisional | it.lagging), OVERDUE, it.state)
     counts = {name: found[name] for name in _AS_FOUND}
+    # SEMANTICS 2.29: while anything is outstanding, it is not known which of the events were used.
+    counts["wrong_value"] = np.where((outstanding == 0) | is_missing, counts["wrong_value"], 0)
+    for name in ("correct", "incomplete"):
+        counts[name] = np.where(counts["wrong_value"] > 0, 0, counts[name])
     counts |= {"dropped_late": dropped, "unconsumed": unconsumed}
     for number, name in enumerate(STATES):
         counts[name] = np.where(shown == number, rest, 0)
@@ -531,7 +541,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     wants_expansion = it.in_scope & (disagrees | lost | unclear | contradicted) & (~it.compared | consumed_may_move)
     # If a cell was compared before it had the violation, it is compared again, so that the violation names its ids.
     new = lost & (counts["missing"] > cells["recorded_missing"])
-    for name in EXCESS:
+    for name in (*EXCESS, "wrong_value"):
         new |= clear & (counts[name] > cells[f"recorded_{name}"])
     wants_evidence = new & it.compared
     closed = cells["closed_us"] != ABSENT
@@ -546,7 +556,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     recorded = cells["recorded_digest"] != ABSENT
     # SEMANTICS 2.19: the standing check on fingerprints; the fingerprint itself draws the sample.
     sampled = it.agrees & ~it.compared & settled & it.in_scope & seen & (cells["expected_a"] % rules.sampled_of == 0)
-    if rules.oracle.by_id or rules.oracle.reads.counts_only:
+    if rules.oracle.by_id or rules.oracle.reads.states_values:
         # The fingerprint of a cell with one id, or of events without ids, proves as much as a comparison.
         sampled[:] = False
     # A verdict is recorded once it is settled, violated or no longer pending, and after that at every change.

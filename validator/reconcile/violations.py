@@ -37,6 +37,10 @@ _EXPLANATIONS: Final = {
         "{n:,} id is in this cell's results and in no input (the cell has {expected})",
         "{n:,} ids are in this cell's results and in no input (the cell has {expected})",
     ),
+    "wrong_value": (
+        "{n:,} result does not state what the events of this cell give (the cell has {expected})",
+        "{n:,} results do not state what the events of this cell give (the cell has {expected})",
+    ),
 }
 """Class -> explanation of a violation, for one contribution and for several."""
 
@@ -97,6 +101,10 @@ def changed_violations(
             window, key = int(windows[i]), keys[i]
             expected = plural(int(counted[i]), "expected contribution")
             explanation = _EXPLANATIONS[name][count != 1].format(n=count, expected=expected)
+            shown = list(evidence.get((row, name), ()))
+            if name == "wrong_value":
+                # No id is wrong. What is shown instead is the value.
+                explanation, shown = ": ".join([explanation, *shown]), []
             found.append(
                 {
                     "violation": violation_id(name, window, key),
@@ -111,7 +119,7 @@ def changed_violations(
                     "at_us": present(at[i]),
                     "first_us": present(first[i]),
                     "confirmed_now": int(sure[i]),
-                    "ids": list(evidence.get((row, name), ())),
+                    "ids": shown,
                     "explanation": explanation if count else "explained by records that were read later",
                 }
             )

@@ -1,26 +1,31 @@
-"""The aggregates over the events of a cell that results may state as values (SEMANTICS 2.23)."""
+"""The aggregates over the events of a cell that results may state as values (SEMANTICS 2.23, 2.29)."""
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import AfterValidator, WithJsonSchema
 
+from validator.model.stated_values import FUNCTIONS, OF_FIELD
 from validator.settings.built import refuse_unbuilt
 from validator.settings.errors import broken_rule
-
-_OF_FIELD: Final = re.compile(r"(\w+)\([^()\s]+\)")
+from validator.settings.fields import check_path
 
 
 def _aggregate(text: str) -> str:
-    if text == "count":
+    found = OF_FIELD.fullmatch(text)
+    if text == "count" or (found is not None and found[1] in FUNCTIONS and check_path(found[2])):
         return text
-    of_field = _OF_FIELD.fullmatch(text)
-    if of_field is not None:
-        refuse_unbuilt("oracle.values", f"{of_field[1]}(PATH)", ("count",))
-    raise broken_rule(f"{text!r} is not an aggregate", "use count, the number of events")
+    if found is not None:
+        refuse_unbuilt("oracle.values", f"{found[1]}(PATH)", ("count", *(f"{name}(PATH)" for name in FUNCTIONS)))
+    known = ", ".join(f"{name}(PATH)" for name in FUNCTIONS)
+    raise broken_rule(f"{text!r} is not an aggregate", f"use count (the number of events) or one of {known}")
 
 
-Aggregate = Annotated[str, AfterValidator(_aggregate), WithJsonSchema({"enum": ["count"]})]
-"""An aggregate over the events of a cell: `count`, their number."""
+Aggregate = Annotated[
+    str,
+    AfterValidator(_aggregate),
+    WithJsonSchema({"type": "string", "pattern": rf"^(count|({'|'.join(FUNCTIONS)})\(\s*[^()\s]+\s*\))$"}),
+]
+"""An aggregate over the events of a cell: `count`, their number; or `sum(PATH)`, `min(PATH)`, `max(PATH)`, `avg(PATH)`
+of a field that is a number. As in SQL, null values do not count."""

@@ -17,7 +17,7 @@ from validator.settings.errors import broken_rule
 NOT_BUILT: Final[dict[str, frozenset[str]]] = {
     "evidence": frozenset({"digest"}),
     "inputs.tombstone": frozenset({"delete"}),
-    "oracle.values": frozenset({"count(PATH)", "sum(PATH)", "min(PATH)", "max(PATH)", "avg(PATH)", "distinct(PATH)"}),
+    "oracle.values": frozenset({"count(PATH)", "distinct(PATH)"}),
 }
 """Setting -> the values that are refused. Kinds of oracle are in `validator.oracles.kinds`, formats in
 `validator.settings.formats.kinds`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -111,6 +112,16 @@ class FieldPath(_AtPath):
         if "zone" in units and self.time_zone is not None:
             raise broken_rule_at("time_zone", "the texts have an offset by the pattern", "leave it out")
         return self
+
+
+class ValuePath(_AtPath):
+    """A value in a result; written as its path alone, or as ``{path: ..., tolerance: ...}``."""
+
+    path: str
+    """Names joined by dots, into the value; or `$key.FIELD` or `$header.NAME`."""
+    tolerance: Decimal = Field(default=Decimal(0), ge=0, allow_inf_nan=False, examples=[0.005])
+    """The largest difference to the exact value that is still right, for engines that compute with binary
+    floating-point numbers."""
 
 
 class IdsPath(_AtPath):

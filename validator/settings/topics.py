@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 from validator.model.field_values import part_and_names
 from validator.settings.built import Built
 from validator.settings.errors import broken_rule, broken_rule_at
-from validator.settings.fields import WITH_FIELDS, FieldPath, Frozen, Ids, IdsPath, Key
+from validator.settings.fields import WITH_FIELDS, FieldPath, Frozen, Ids, IdsPath, Key, ValuePath
 from validator.settings.formats.json_object import JsonObject
 from validator.settings.formats.kinds import AnyFormat
 from validator.settings.formats.text import Text
@@ -34,7 +34,8 @@ MissingKey = Literal["undecodable", "skip", "owed"]
 JSON: Final = JsonObject()
 TEXT: Final = Text()
 
-Fields = dict[str, FieldPath | tuple[FieldPath | IdsPath, ...] | None]
+Path = FieldPath | IdsPath | ValuePath
+Fields = Mapping[str, Path | tuple[FieldPath | IdsPath, ...] | None]
 """The fields of a topic by their names."""
 
 
@@ -44,7 +45,7 @@ def _no_units(fields: Fields) -> None:
             raise broken_rule_at(name, "it has a unit or a pattern and is not a time", "write its path alone")
 
 
-def _paths(fields: Fields) -> list[tuple[str, FieldPath | IdsPath]]:
+def _paths(fields: Fields) -> list[tuple[str, Path]]:
     """Every path with the name of its field."""
     tuples = {name: field if isinstance(field, tuple) else (field,) for name, field in fields.items()}
     return [(name, path) for name, paths in tuples.items() for path in paths if path is not None]
@@ -104,7 +105,7 @@ def _paths_within(part: Frozen, place: str) -> Iterator[tuple[str, str]]:
     """Every path below ``part``, with its place."""
     for name, value in part:
         if isinstance(value, dict):
-            yield from ((f"{place}{name}.{key}", one.path) for key, one in value.items() if isinstance(one, FieldPath))
+            yield from ((f"{place}{name}.{key}", one.path) for key, one in value.items() if isinstance(one, ValuePath))
             continue
         for one in value if isinstance(value, tuple) else (value,):
             if isinstance(one, FieldPath | IdsPath):
@@ -172,13 +173,13 @@ class ResultFields(Frozen):
     """The lists of ids of the events that the result used (evidence `ids`); one path or a list."""
     id: FieldPath | None = None
     """The id of the one event that the result carries (evidence `id`)."""
-    values: dict[str, FieldPath] = Field(default_factory=dict, examples=[{"clicks": "count"}])
+    values: dict[str, ValuePath] = Field(default_factory=dict, examples=[{"clicks": "count"}])
     """Paths of the values that the result states (evidence `values`), by the names of `oracle.values`."""
 
     @model_validator(mode="after")
     def _units(self) -> ResultFields:
-        values: Fields = {"id": self.id, "key": self.key}
-        values |= {f"values.{name}": path for name, path in self.values.items()}
+        named = {f"values.{name}": path for name, path in self.values.items()}
+        values: Fields = {"id": self.id, "key": self.key, **named}
         _no_units(values)
         times: Fields = {
             "window_start": self.window_start,
@@ -199,8 +200,8 @@ class Output(_Entry):
     """The meaning of repeated results of a cell: every one counts (`final`), the newest replaces the others
     (`cumulative`), or they add up (`incremental`)."""
     evidence: Evidence = "ids"
-    """How a result shows the events that it used: `ids` (a list), `id` (of its one event), `digest`, or `values` (how
-    many, without ids)."""
+    """How a result shows the events that it used: `ids` (a list), `id` (of its one event), `digest`, or `values`
+    (aggregates such as their number, without ids)."""
     fields: ResultFields
     """Paths of a result's key, window and evidence."""
 

@@ -63,6 +63,7 @@ def event_reader(
         condition=_condition(topic, oracle),
         missing_key=missing_key,
         schemas=schemas,
+        values=oracle.stated,
     )
     readers = Readers(decoder.reader, decoder.key_reader)
     plain = plain_events_of(topic, oracle, id_type, space, limits, missing_key, readers)
@@ -84,7 +85,15 @@ def result_reader(
     ``spaces``: input topic -> its id space, if each input has one. Each list of ids then belongs to one input.
     ``schemas``: as in `event_reader`.
     """
-    decoder = RecordDecoder(topic, id_type, oracle.result_span_us, limits, missing_key=missing_key, schemas=schemas)
+    decoder = RecordDecoder(
+        topic,
+        id_type,
+        oracle.result_span_us,
+        limits,
+        missing_key=missing_key,
+        schemas=schemas,
+        values=oracle.stated,
+    )
     of_lists = [spaces[path.input] for path in topic.fields.ids or () if path.input is not None]
     return Reader(ResultBatches(decoder, of_lists), oracle, 0)
 
@@ -119,6 +128,7 @@ def plain_events_of(
         missing_key=missing_key,
         pattern=None if at.pattern is None else TimePattern(at.pattern, at.time_zone or "UTC"),
         readers=readers,
+        addends=tuple(_place(path) for path in oracle.stated.paths),
     )
 
 

@@ -20,7 +20,7 @@ from validator.core.doubts import (
     unmatched,
 )
 from validator.core.fit import Fit, Growth, Mismatch
-from validator.core.suspicion import misnamed
+from validator.core.suspicion import misnamed, values_in_doubt
 from validator.core.totals import CellTotals, TopicCounts
 from validator.model.classes import VIOLATES, Guarantee, ViolationClass
 from validator.model.grading import Doubt
@@ -61,12 +61,14 @@ def configuration_doubts(
     fit = sums.fit or Fit()
     doubted = [row for row in rows(progress, sums) if row.suspects is not Fits.SOME]
     matching = {side: [row for row in doubted if (row.sign, row.side) == (Sign.MATCHES, side)] for side in _SIDES}
-    violated = {name for name in VIOLATIONS if sums.counts[name]}
+    violated = {name for name in VIOLATIONS if sums.violations(name)}
     if matching[""] and (sums.matched or violated or progress.undecodable("output")):
         seen = _contributions_doubt(sums, 0 if sums.matched else decoded_results(progress))
         yield Doubt(f"{seen}{example_clause(config, fit)}; {_CORRECT}")
     elif fit.mismatch is not None:
         yield Doubt(f"{mismatch_sentence(fit.mismatch)}{example_clause(config, fit)}; {_CORRECT}")
+    if values_in_doubt(sums):
+        yield Doubt(_values_doubt(sums))
     if fit.growth is not None and sums.counts[ViolationClass.DUPLICATE]:
         repeats = frozenset(name for name in Guarantee if ViolationClass.DUPLICATE in VIOLATES[name])
         yield Doubt(growth_sentence(config, fit.growth), repeats)
@@ -116,6 +118,15 @@ def _other_value(one: Mismatch | None) -> str | None:
         )
     configured = f"{one.configured} fits {one.right}"
     return f"{one.parameter} is {one.configured}, but {one.value} fits {one.fits} of {events}, and {configured}"
+
+
+def _values_doubt(sums: CellTotals) -> str:
+    wrong = sums.results["wrong_value"]
+    return (
+        f"the configuration is in doubt: {wrong:,} of {plural(wrong + sums.results['correct'], 'result')} state other "
+        "values than their events give: oracle.values or outputs[].fields.values may be wrong, or need a tolerance; "
+        f"violations show both values; {_CORRECT}"
+    )
 
 
 def growth_sentence(config: Config, one: Growth) -> str:

@@ -566,7 +566,7 @@ class Generations:
     def _write_counters(self, progress: IngestProgress, sums: CellTotals) -> None:
         """Write the counters for the next start, before any of them is published."""
         self._record.classified(sums.counts)
-        self._record.raise_totals(results_of(progress, sums), sums.counts["processed"])
+        self._record.raise_totals(results_of(self._config, progress, sums), sums.counts["processed"])
         counters.write(self._state, self._record)
 
     def _show(self, snapshot: Snapshot) -> None:

@@ -71,14 +71,14 @@ def snapshot_of(
     expected = record.expected()
     planned = _by_class(expected)
     costs = measured(config, progress, record)
-    results = results_of(progress, sums)
+    results = results_of(config, progress, sums)
     return Snapshot(
         pipeline=config.pipeline,
         guarantee=config.guarantee,
         cell_noun=config.oracle.cell_noun,
         taken_us=progress.lookup_us,
-        verdicts=grade(confirmed, [*doubts, *retired]),
-        verdicts_over=_over(progress, record, [*doubts, *unrecorded], confirmed),
+        verdicts=grade(confirmed, [*doubts, *retired], numbers_stated=_numbers_are_stated(config)),
+        verdicts_over=_over(config, progress, record, [*doubts, *unrecorded], confirmed),
         reasons=reasons(confirmed, [*doubts, *retired, *unrecorded]),
         contributions=dict(sums.counts),
         results=results,
@@ -177,15 +177,17 @@ def _settled(positions: Positions) -> tuple[SettledPositions, ...]:
     )
 
 
-def results_of(progress: IngestProgress, sums: CellTotals) -> dict[str, int]:
+def results_of(config: Config, progress: IngestProgress, sums: CellTotals) -> dict[str, int]:
     """Class of result -> current number; ``read``: all results read."""
+    # A class that is not judged is absent, not 0.
+    of_values = {"wrong_value": sums.results.get("wrong_value", 0)} if config.oracle.stated.stated else {}
     return {
         "read": progress.records("output"),
         "correct": sums.results["correct"],
         "incomplete": sums.results["incomplete"],
         "excess": sums.results["excess"],
         "misplaced": sums.results["misplaced_results"],
-        # Values are not compared yet, so `inconsistent` and `wrong_value` are absent, not 0.
+        **of_values,
         "undecodable": progress.undecodable("output"),
         "tombstone": progress.tombstones("output"),
     }
@@ -230,7 +232,7 @@ def _confirmed_now(
     # A confirmed violation stays confirmed while it is on record, also if its cell was retired, or if its contributions
     # count as overdue again, for example because a topic was recreated.
     recorded = {name: min(sums.on_record.get(name, 0), record.confirmed_now.get(name, 0)) for name in VIOLATIONS}
-    proven = {name: sums.counts[name] - sums.unproven.get(name, 0) for name in VIOLATIONS}
+    proven = {name: sums.violations(name) - sums.unproven.get(name, 0) for name in VIOLATIONS}
     confirmed = {name: recorded[name] if name in held else max(recorded[name], proven[name]) for name in VIOLATIONS}
     unproven = unproven_outputs(progress, sums)
     sure = sum(
@@ -266,14 +268,23 @@ def _unrecorded(confirmed: Mapping[str, int], record: RunRecord) -> list[Doubt]:
     return [Doubt(f"it is not known when violations of class {', '.join(names)} were confirmed")] if names else []
 
 
+def _numbers_are_stated(config: Config) -> bool:
+    return not config.oracle.stated.stated or config.oracle.stated.count_name is not None
+
+
 def _over(
-    progress: IngestProgress, record: RunRecord, doubts: Sequence[Doubt], confirmed: Mapping[str, int]
+    config: Config,
+    progress: IngestProgress,
+    record: RunRecord,
+    doubts: Sequence[Doubt],
+    confirmed: Mapping[str, int],
 ) -> Mapping[str, Mapping[Guarantee, Verdict]]:
     found = {}
     for span, minutes in {"1h": 60, "24h": 24 * 60}.items():
         since = record.recent.since(minutes, progress.lookup_us)
         # Violations that are no longer confirmed count toward no verdict.
-        found[span] = grade({name: min(count, confirmed.get(name, 0)) for name, count in since.items()}, doubts)
+        some = {name: min(count, confirmed.get(name, 0)) for name, count in since.items()}
+        found[span] = grade(some, doubts, numbers_stated=_numbers_are_stated(config))
     return found
 
 

@@ -100,10 +100,12 @@ class Retired:
         sums = replace(
             sums,
             on_record=proven,
-            unproven={name: max(sums.unproven.get(name, 0), sums.counts[name] - proven[name]) for name in VIOLATIONS},
+            unproven={
+                name: max(sums.unproven.get(name, 0), sums.violations(name) - proven[name]) for name in VIOLATIONS
+            },
             cells_in_excess=len({(window, key) for name, window, key in confirmed if name in EXCESS}),
             incorrect_ids=len({(window, key) for name, window, key in confirmed if name in INCORRECT}),
-            cells_missing=len({(window, key) for name, window, key in confirmed if name not in EXCESS}),
+            cells_missing=len({(window, key) for name, window, key in confirmed if name == "missing"}),
         )
         return replace(self, sums=sums)
 

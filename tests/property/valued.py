@@ -1,0 +1,196 @@
+"""Evidence `values` with aggregates of a field, by brute force.
+
+The world is that of `tests.property.counted`. Every event has an amount, which depends on its id; a result states the
+aggregates of the amounts of the events that it used, and a faulty one states something else now and then. Which values
+a cell may have is decided by trying all choices of events that a correct engine may have dropped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from decimal import Context, Decimal
+from fractions import Fraction
+from itertools import combinations
+from random import Random
+from typing import Final
+
+from tests.property.counted import counted_history
+from tests.property.history import Cell, InputEvent, LateRecord, Record, ResultRecord, Timing
+from tests.property.spark_histories import Case, Referee
+from tests.property.strategies import EVERYTHING, Allowed
+from validator.oracles.seam import Oracle, Reads
+from validator.oracles.tumbling_window import TumblingWindow
+
+Amount = Decimal | None
+Place = tuple[str, int, int]
+"""Topic, partition, offset."""
+
+ALL: Final = {"number": "count", "total": "sum(amount)", "least": "min(amount)", "most": "max(amount)", "mean": "avg(amount)"}
+SUMS: Final = {"number": "count", "total": "sum(amount)"}
+WITHOUT_COUNT: Final = {"total": "sum(amount)", "least": "min(amount)"}
+EXACT: Final = Context(prec=200)
+CHOICES_MOST: Final = 10
+"""Most events of a cell that a correct engine may have dropped; with more, no value is judged to be right or wrong."""
+
+
+def amount_of(id_: str) -> Amount:
+    """The amount of the event with this id: often small and whole, at times huge, with many decimals, or absent."""
+    rng = Random(id_)
+    kind = rng.randrange(8)
+    if kind == 0:
+        return None
+    if kind == 1:
+        return Decimal(rng.randrange(-(10**25), 10**25))
+    if kind == 2:
+        return Decimal(rng.randrange(-(10**12), 10**12)).scaleb(-rng.randrange(13, 30))
+    return Decimal(rng.randrange(-3, 12)) if kind < 6 else Decimal(rng.randrange(0, 1000)).scaleb(-2)
+
+
+def stated_by(amounts: list[Amount], aggregates: Mapping[str, str]) -> list[Amount]:
+    """What a correct result states about these amounts, without their number. An average is rounded to 40 digits."""
+    numbers = [Fraction(number) for number in amounts if number is not None]
+    if not numbers:
+        return [None for text in aggregates.values() if text != "count"]
+    found = {"sum": sum(numbers), "min": min(numbers), "max": max(numbers), "avg": sum(numbers) / len(numbers)}
+    return [_rounded(found[text.partition("(")[0]]) for text in aggregates.values() if text != "count"]
+
+
+def _rounded(number: Fraction) -> Decimal:
+    return EXACT.scaleb(Decimal(round(number * 10**38)), -38)
+
+
+def places_of(number: Decimal) -> int:
+    """The number of digits after the point that a result shows, without redundant zeros."""
+    return len(format(number, "f").partition(".")[2].rstrip("0"))
+
+
+@dataclass(frozen=True)
+class ValuedCase(Case):
+    """A history whose results state aggregates. ``values``: those of events and results, by their place."""
+
+    aggregates: tuple[tuple[str, str], ...] = ()
+    values: tuple[tuple[Place, tuple[Amount, ...]], ...] = ()
+
+    @property
+    def oracle(self) -> Oracle:
+        """The oracle with the aggregates."""
+        timing = self.history.timing
+        found = TumblingWindow.of(timing.window_us, timing.window_offset_us)
+        return found.model_copy(update={"values": dict(self.aggregates)}).reading(Reads(states_values=True))
+
+    @property
+    def referee(self) -> type[Referee]:
+        """A reference that knows the amounts."""
+        known = dict(self.values)
+
+        class OfValues(ValuedReferee):
+            amounts = known
+            aggregates = dict(self.aggregates)
+
+        return OfValues
+
+    def values_of(self, record: Record) -> list[Amount]:
+        """The amount of an event, or the aggregates of a result."""
+        place = (record.topic, record.partition, record.offset)
+        width = len(self.aggregates) - ("count" in dict(self.aggregates).values()) if isinstance(record, ResultRecord) else 1
+        return list(dict(self.values).get(place, (None,) * width))
+
+
+class ValuedReferee(Referee):
+    """The reference, with the class `wrong_value` of results (SEMANTICS 2.29)."""
+
+    amounts: Mapping[Place, tuple[Amount, ...]] = {}
+    aggregates: Mapping[str, str] = {}
+
+    def result_classes(self, cell: Cell) -> Iterator[str]:
+        """As in the reference; a sound result of a cell with a wrong value has a wrong value."""
+        for name in super().result_classes(cell):
+            yield "wrong_value" if name in ("correct", "incomplete") and self.is_wrong(cell) else name
+
+    def is_wrong(self, cell: Cell) -> bool:
+        """Whether no correct engine can have stated what the results of the cell state."""
+        ids = self.ids(cell)
+        copies = [copy for id_ in ids for copy in self.copies.get((cell, id_), ())]
+        seen: Counter[str] = sum((self.seen(cell, id_) for id_ in ids), Counter())
+        left = len(copies) - seen.total()
+        if not copies or left < 0 or not self.results[cell]:
+            return False
+        free = [copy for copy in copies if self.is_dropped(copy, cell) or self.may_be_dropped(copy, cell)]
+        if left and (self.standing(cell) != "missing" or left > len(free) or any(map(self.is_unconsumed, copies))):
+            return False
+        if not left:
+            free = []
+        return self._is_impossible(cell, copies, free)
+
+    def _is_impossible(self, cell: Cell, copies: list[InputEvent], free: list[InputEvent]) -> bool:
+        aside = [
+            self.amount(record)
+            for step in self.steps
+            for record in step.records
+            if isinstance(record, LateRecord) and cell in self.clock.cells_of(record)
+        ]
+        if None in aside or len(free) > CHOICES_MOST:
+            return False
+        results = [self.amounts[result.topic, result.partition, result.offset] for result in self.results[cell]]
+        sure = [self.amount(copy) for copy in copies if copy not in free]
+        rest = [self.amount(copy) for copy in free]
+        used = [sure + list(some) for size in range(len(rest) + 1) for some in combinations(rest, size)]
+        functions = [text.partition("(")[0] for text in self.aggregates.values() if text != "count"]
+        return any(
+            not self._may_be(function, [values[i] for values in results], used, aside)
+            for i, function in enumerate(functions)
+        )
+
+    def amount(self, record: InputEvent | LateRecord) -> Amount:
+        """The amount of an event."""
+        return self.amounts[record.topic, record.partition, record.offset][0]
+
+    @staticmethod
+    def _may_be(function: str, stated: list[Amount], used: list[list[Amount]], aside: list[Amount]) -> bool:
+        """Whether the values that results state lie between those that the choices of used events give."""
+        given = [Fraction(number) for number in stated if number is not None]
+        numbers = [[Fraction(number) for number in some if number is not None] for some in used]
+        flat = [number for some in numbers for number in some]
+        loose = bool(aside) or len(used) > 1
+        if not given or not flat:
+            # SEMANTICS 2.29: a sum of nothing may be 0.
+            return not any(given) and (loose or not flat)
+        if function == "avg" and len(set(stated)) > 1:
+            return True
+        if function == "sum":
+            sums = [sum(some) - sum(Fraction(number) for number in aside if number is not None) for some in numbers]
+            return min(sums) <= sum(given) <= max(sums)
+        found = min(given) if function in ("min", "avg") else max(given)
+        if function == "avg" and not loose:
+            mean = sum(flat) / len(flat)
+            places = min(places_of(number) for number in stated if number is not None)
+            return abs(mean - found) <= Fraction(1, 10**places)
+        if aside or function == "avg":
+            return min(flat) <= found <= max(flat)
+        pick = min if function == "min" else max
+        choices = [pick(some) for some in numbers if some]
+        return min(choices) <= found <= max(choices)
+
+
+def valued_case(
+    seed: int, *, causal: bool, steps_most: int, aggregates: Mapping[str, str] = ALL, allowed: Allowed = EVERYTHING
+) -> ValuedCase:
+    """The case that ``seed`` generates, as `counted_case`."""
+    found = counted_history(seed, causal=causal, steps_most=steps_most, allowed=allowed)
+    rng = Random(seed)
+    values: list[tuple[Place, tuple[Amount, ...]]] = []
+    for record in (record for step in found.history.steps for record in step.records):
+        place = (record.topic, record.partition, record.offset)
+        if isinstance(record, InputEvent | LateRecord):
+            values.append((place, (amount_of(record.id),)))
+        elif isinstance(record, ResultRecord):
+            stated = stated_by([amount_of(id_) for id_ in record.ids], aggregates)
+            if not causal and rng.random() < 0.1:
+                at = rng.randrange(len(stated))
+                by = Decimal(rng.choice((1, -1, 1000))).scaleb(-rng.randrange(3))
+                stated[at] = EXACT.add(stated[at] or Decimal(0), by)
+            values.append((place, tuple(stated)))
+    counted = found.anonymous()
+    return ValuedCase(counted.seed, causal, counted.history, tuple(aggregates.items()), tuple(values))

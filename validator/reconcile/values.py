@@ -1,0 +1,253 @@
+"""Values that results state about the events of their cell (evidence `values`, SEMANTICS 2.23 and 2.29).
+
+Spark's tasks fold the fields of events into a partial aggregate per fact row (`partial_aggregates`), and into two
+fingerprints (`fingerprints`): sums modulo a prime, so that the sum of exact decimals of any scale is one integer per
+cell. Where fingerprints do not show that a cell is right, `wrong_values` compares the exact numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from fractions import Fraction
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from validator.codecs.columns import AGGREGATE_TYPE
+from validator.model.arrays import Ints
+from validator.model.stated_values import Function, Stated, Values
+
+PRIMES: Final = (2**31 - 1, 2**31 - 19)
+"""The fingerprints are sums modulo these. Sums of 2^32 fact rows fit into 64 bits."""
+_EXACT: Final = Context(prec=200)
+_WORDS: Final = 8
+"""Parts of 32 bits of a decimal of 256 bits."""
+
+
+def residues(numbers: pa.Array, prime: int, name: int) -> Ints:
+    """Return the numbers (`AMOUNT`) modulo ``prime``, times a factor that differs by ``name``; 0 for null."""
+    filled = pc.fill_null(numbers, pa.scalar(Decimal(0), numbers.type)) if numbers.null_count else numbers
+    raw = np.frombuffer(filled.buffers()[1], np.uint32)
+    words = raw[filled.offset * _WORDS : (filled.offset + len(filled)) * _WORDS].reshape(-1, _WORDS).astype(np.int64)
+    # Two's complement: the highest word has the sign.
+    words[:, -1] = np.where(words[:, -1] >= 2**31, words[:, -1] - 2**32, words[:, -1])
+    factors = [pow(2, 32 * i, prime) for i in range(_WORDS)]
+    found = np.zeros(len(words), dtype=np.int64)
+    for i, factor in enumerate(factors):
+        found += words[:, i] % prime * factor % prime
+    return found % prime * pow(_FACTOR, name + 1, prime) % prime
+
+
+_FACTOR: Final = 1_103_515_245
+
+
+def fingerprints(numbers: Sequence[pa.Array | None], size: int) -> tuple[Ints, Ints]:
+    """Return both fingerprints of each row. ``numbers``: a column for each sum that results state; None for another
+    value."""
+    first, second = (
+        sum(
+            (residues(column, prime, i) for i, column in enumerate(numbers) if column is not None),
+            np.zeros(size, dtype=np.int64),
+        )
+        for prime in PRIMES
+    )
+    return first, second
+
+
+def partial_aggregates(columns: Sequence[pa.Array], group: Ints, many: int) -> tuple[pa.Array, list[pa.Array]]:
+    """Return, for each group, a list with the partial aggregate of each column (`AGGREGATE_TYPE`), and the sums of each
+    column. ``group``: the group of each row, in rising order from 0; there are ``many``."""
+    parts, sums = [], []
+    for column in columns:
+        table = pa.table({"group": group, "value": column})
+        kinds = ("count", "sum", "min", "max")
+        found = table.group_by("group", use_threads=False).aggregate([("value", kind) for kind in kinds])
+        count, *amounts = (found[f"value_{kind}"].combine_chunks() for kind in kinds)
+        sums.append(amounts[0])
+        parts.append(pa.StructArray.from_arrays([count, *map(texts_of, amounts)], fields=list(AGGREGATE_TYPE)))
+    rows = np.arange(len(columns) * many).reshape(len(columns), many).T.ravel()
+    ends = pa.array(np.arange(0, (many + 1) * len(columns), len(columns), dtype=np.int32))
+    return pa.ListArray.from_arrays(ends, pa.concat_arrays(parts).take(pa.array(rows))), sums
+
+
+def texts_of(numbers: pa.Array) -> pa.Array:
+    """Return decimals as texts without redundant zeros."""
+    return pc.utf8_rtrim(pc.utf8_rtrim(numbers.cast(pa.string()), "0"), ".")
+
+
+class Aggregate(NamedTuple):
+    """The aggregate of a field over some events. ``events``: their number. ``numbers``: how many have a number in the
+    field. The others are None if none has."""
+
+    events: int
+    numbers: int
+    sum: Decimal | None
+    min: Decimal | None
+    max: Decimal | None
+
+    @classmethod
+    def of(cls, events: int, stored: Mapping[str, Any]) -> Aggregate:
+        """Return an aggregate as the facts have it (`AGGREGATE_TYPE`)."""
+        numbers = (None if stored[name] is None else Decimal(stored[name]) for name in ("sum", "min", "max"))
+        return cls(events, stored["count"], *numbers)
+
+
+class Owed(NamedTuple):
+    """The values from ``low`` to ``high`` that a cell may have. ``is_null``: it may also be null."""
+
+    low: Fraction | None
+    high: Fraction | None
+    is_null: bool
+
+    def holds(self, stated: Decimal | None, tolerance: Decimal) -> bool:
+        """Return whether a stated value is right."""
+        if stated is None or self.low is None or self.high is None:
+            # A sum of no number is 0 for engines that do not know null.
+            return self.is_null and not stated
+        return self.low - Fraction(tolerance) <= Fraction(stated) <= self.high + Fraction(tolerance)
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return "null"
+        low, high = (_text(number) for number in (self.low, self.high))
+        return low if low == high else f"from {low} to {high}"
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The events of a cell by what its results must have used.
+
+    ``sure``: events that were on time; ``free``: events that a correct engine may have dropped; ``aside``: late and
+    rejected records. ``all_used``: every event is in a result or set aside.
+    """
+
+    sure: Sequence[Aggregate]
+    free: Sequence[Aggregate]
+    aside: Sequence[Aggregate]
+    all_used: bool
+
+    def owed(self, function: Function) -> Owed | None:
+        """Return which values the results may state; None if that is not known."""
+        parts = [*self.sure, *self.free]
+        # A set-aside record without the field does not say what its event had in it.
+        if any(part.numbers < part.events for part in self.aside):
+            return None
+        lowest, highest = _smallest(part.min for part in parts), _largest(part.max for part in parts)
+        exact = self.all_used and not self.aside
+        is_null = lowest is None or not exact
+        if lowest is None or highest is None:
+            return Owed(None, None, is_null)
+        if function == "sum":
+            total = _sum(part.sum for part in parts) - _sum(part.sum for part in self.aside)
+            free = () if self.all_used else self.free
+            return Owed(total - sum(map(_most, free)), total - sum(map(_least, free)), is_null)
+        if function == "avg" and exact:
+            mean = _sum(part.sum for part in parts) / sum(part.numbers for part in parts)
+            return Owed(mean, mean, is_null)
+        low, high = Fraction(lowest), Fraction(highest)
+        if exact:
+            return Owed(low, low, is_null) if function == "min" else Owed(high, high, is_null)
+        if not self.aside and function == "min":
+            return Owed(low, _fraction(_smallest(part.min for part in self.sure), high), is_null)
+        if not self.aside and function == "max":
+            return Owed(_fraction(_largest(part.max for part in self.sure), low), high, is_null)
+        return Owed(low, high, is_null)
+
+
+def together(function: Function, stated: Sequence[Decimal | None]) -> Decimal | None:
+    """Return what the results of a cell state together. Raises ValueError if averages do not add up."""
+    numbers = [number for number in stated if number is not None]
+    if not numbers:
+        return None
+    if function == "sum":
+        total = Decimal(0)
+        for number in numbers:
+            total = _EXACT.add(total, number)
+        return total
+    if function == "avg" and len(set(stated)) > 1:
+        raise ValueError(function)
+    return max(numbers) if function == "max" else min(numbers)
+
+
+def wrong_value(one: Stated, answered: Answered, stated: Sequence[Decimal | None], tolerance: Decimal) -> str | None:
+    """Return what is wrong with a value that the results of a cell state, as a clause; None if it is right, or if what
+    is owed is not known."""
+    owed = answered.owed(one.function)
+    if owed is None:
+        return None
+    try:
+        found = together(one.function, stated)
+    except ValueError:
+        return None
+    if one.function == "avg" and found is not None:
+        # SEMANTICS 2.29: an average is right to as many digits as the result shows.
+        exponent = found.as_tuple().exponent
+        assert isinstance(exponent, int), "decoded numbers are finite"
+        tolerance = max(tolerance, Decimal(1).scaleb(min(exponent, 0)))
+    return None if owed.holds(found, tolerance) else f"{one.name} is {_said(found)} and should be {owed}"
+
+
+def _said(number: Decimal | None) -> str:
+    return "null" if number is None else _text(Fraction(number))
+
+
+def _text(number: Fraction) -> str:
+    """Return a number in decimal digits, at most 20 of them after the point."""
+    found = _EXACT.divide(Decimal(number.numerator), Decimal(number.denominator))
+    text = format(_EXACT.quantize(found, Decimal(1).scaleb(-20)), "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _sum(numbers: Iterable[Decimal | None]) -> Fraction:
+    return sum((Fraction(number) for number in numbers if number is not None), Fraction(0))
+
+
+def _smallest(numbers: Iterable[Decimal | None]) -> Decimal | None:
+    return min((number for number in numbers if number is not None), default=None)
+
+
+def _largest(numbers: Iterable[Decimal | None]) -> Decimal | None:
+    return max((number for number in numbers if number is not None), default=None)
+
+
+def _fraction(number: Decimal | None, otherwise: Fraction) -> Fraction:
+    return otherwise if number is None else Fraction(number)
+
+
+def _most(part: Aggregate) -> Fraction:
+    """Return a bound that the sum of any of these events does not exceed."""
+    if part.max is None or part.max <= 0 or part.min is None:
+        return Fraction(0)
+    return Fraction(part.sum or 0) if part.min >= 0 else part.numbers * Fraction(part.max)
+
+
+def _least(part: Aggregate) -> Fraction:
+    """Return a bound that the sum of any of these events does not fall below."""
+    if part.min is None or part.min >= 0 or part.max is None:
+        return Fraction(0)
+    return Fraction(part.sum or 0) if part.max <= 0 else part.numbers * Fraction(part.min)
+
+
+def wrong_cells(
+    values: Values,
+    tolerances: Mapping[str, Decimal],
+    cells: Sequence[int],
+    answered: Callable[[int, int], Answered],
+    stated: Callable[[int, int], Sequence[Decimal | None]],
+) -> dict[int, str]:
+    """Return the cells of which a value is wrong, with what is wrong. ``answered``: the events of a cell, with the
+    aggregate of the field at an index of `Values.paths`. ``stated``: what its results state at an index of
+    `Values.stated`."""
+    found: dict[int, str] = {}
+    for cell in cells:
+        clauses = (
+            wrong_value(one, answered(cell, one.place), stated(cell, i), tolerances.get(one.name, Decimal(0)))
+            for i, one in enumerate(values.stated)
+        )
+        if wrong := "; ".join(filter(None, clauses)):
+            found[cell] = wrong
+    return found
