@@ -26,7 +26,7 @@ from tests.property.sliding import sliding_case
 from tests.property.spark_agreement import Tally, closing_differences, compare, unpersisted
 from tests.property.spark_core import Judged, Row
 from tests.property.spark_histories import Case, Opinion, all_opinions
-from tests.property.valued import SUMS, valued_case
+from tests.property.valued import SUMS, WITHOUT_COUNT, valued_case
 from tests.property.zoned import zoned_case
 from tests.tiers import full
 from tests.worlds import IS_STANDING, scaled, seeds
@@ -53,6 +53,7 @@ TWINS: Final[dict[str, Twin]] = {
     "sliding_window": sliding_case,
     "values": valued_case,
     "values-sums": partial(valued_case, aggregates=SUMS),
+    "values-uncounted": partial(valued_case, aggregates=WITHOUT_COUNT),
     "tumbling_window-zoned": zoned_case,
 }
 COMBINED: Final = ("counts-cumulative",)

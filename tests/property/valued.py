@@ -14,10 +14,10 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from itertools import combinations
 from random import Random
-from typing import Final
+from typing import ClassVar, Final
 
 from tests.property.counted import counted_history
-from tests.property.history import Cell, InputEvent, LateRecord, Record, ResultRecord, Timing
+from tests.property.history import Cell, History, InputEvent, LateRecord, Record, ResultRecord, role_of
 from tests.property.spark_histories import Case, Referee
 from tests.property.strategies import EVERYTHING, Allowed
 from validator.oracles.seam import Oracle, Reads
@@ -85,7 +85,7 @@ class ValuedCase(Case):
         """A reference that knows the amounts."""
         known = dict(self.values)
 
-        class OfValues(ValuedReferee):
+        class OfValues(ValuedReferee if self.oracle.stated.count_name else UncountedReferee):  # type: ignore[misc]
             amounts = known
             aggregates = dict(self.aggregates)
 
@@ -94,7 +94,8 @@ class ValuedCase(Case):
     def values_of(self, record: Record) -> list[Amount]:
         """The amount of an event, or the aggregates of a result."""
         place = (record.topic, record.partition, record.offset)
-        width = len(self.aggregates) - ("count" in dict(self.aggregates).values()) if isinstance(record, ResultRecord) else 1
+        stated = self.oracle.stated
+        width = len(stated.stated) if role_of(record) == "output" else len(stated.paths)
         return list(dict(self.values).get(place, (None,) * width))
 
 
@@ -118,11 +119,21 @@ class ValuedReferee(Referee):
         if not copies or left < 0 or not self.results[cell]:
             return False
         free = [copy for copy in copies if self.is_dropped(copy, cell) or self.may_be_dropped(copy, cell)]
+        if self.cannot_judge(cell, copies):
+            return False
         if left and (self.standing(cell) != "missing" or left > len(free) or any(map(self.is_unconsumed, copies))):
             return False
-        if not left:
+        if not left and self.knows_used:
             free = []
         return self._is_impossible(cell, copies, free)
+
+    knows_used: ClassVar[bool] = True
+    """Whether results say how many events they used."""
+
+    def cannot_judge(self, cell: Cell, copies: list[InputEvent]) -> bool:
+        """Whether other results may still follow, or have expired."""
+        del cell, copies
+        return False
 
     def _is_impossible(self, cell: Cell, copies: list[InputEvent], free: list[InputEvent]) -> bool:
         aside = [
@@ -174,6 +185,51 @@ class ValuedReferee(Referee):
         return min(choices) <= found <= max(choices)
 
 
+class UncountedReferee(ValuedReferee):
+    """The reference for results that do not state how many events they used."""
+
+    knows_used = False
+
+    def cannot_judge(self, cell: Cell, copies: list[InputEvent]) -> bool:
+        """Until the cell would be missing, or if results may have expired."""
+        return self.standing(cell) != "missing" or not all(self.clock.is_provable(copy, None) for copy in copies)
+
+    def seen(self, cell: Cell, id_: str) -> Counter[str]:
+        """The results of a cell stand for all events that the engine has read and not set aside, or each for one if
+        there are none."""
+        copies = self.copies.get((cell, id_), ())
+        seen, events = Counter(super().seen(cell, id_)), len(copies)
+        seen["output"] = 0
+        if self.results.get(cell):
+            unread = sum(map(self.is_unconsumed, copies))
+            seen["output"] = max(0, events - unread - seen.total()) if events else len(self.results[cell])
+        return +seen
+
+    def result_classes(self, cell: Cell) -> Iterator[str]:
+        """A result of a cell without events is one too many."""
+        has_events = any(self.copies.get((cell, id_)) for id_ in self.ids(cell))
+        judged = self.clock.in_scope(cell) and self.is_resolved(cell)
+        for name in super().result_classes(cell):
+            if judged and has_events and name == "excess":
+                yield "wrong_value" if self.is_wrong(cell) else "correct" if self._is_complete(cell) else "incomplete"
+            else:
+                yield "excess" if judged and not has_events else name
+
+    def _is_complete(self, cell: Cell) -> bool:
+        copies = sum(len(self.copies.get((cell, id_), ())) for id_ in self.ids(cell))
+        return sum((self.seen(cell, id_) for id_ in self.ids(cell)), Counter[str]()).total() >= copies
+
+
+def _each_claiming(history: History) -> History:
+    """The history in which no result lists nothing: without a number it stands for something."""
+
+    def claiming(record: Record) -> Record:
+        return replace(record, ids=record.ids or ("",)) if isinstance(record, ResultRecord) else record
+
+    steps = tuple(replace(step, records=tuple(map(claiming, step.records))) for step in history.steps)
+    return replace(history, steps=steps)
+
+
 def valued_case(
     seed: int, *, causal: bool, steps_most: int, aggregates: Mapping[str, str] = ALL, allowed: Allowed = EVERYTHING
 ) -> ValuedCase:
@@ -192,5 +248,7 @@ def valued_case(
                 by = Decimal(rng.choice((1, -1, 1000))).scaleb(-rng.randrange(3))
                 stated[at] = EXACT.add(stated[at] or Decimal(0), by)
             values.append((place, tuple(stated)))
+    if "count" not in aggregates.values():
+        found = replace(found, history=_each_claiming(found.history))
     counted = found.anonymous()
     return ValuedCase(counted.seed, causal, counted.history, tuple(aggregates.items()), tuple(values))

@@ -69,7 +69,7 @@ def waits_for(cells: Columns, judged: Judged, clock: Clock, rules: Rules) -> Int
     """Return the `Waits` of each of these cells. ``judged``: their verdicts by this clock."""
     quiet = is_read_through(cells, clock) & ~(judged.wants_expansion | judged.wants_evidence | judged.sampled)
     due, closed = due_base(cells), judged.closed
-    decided = (judged.agrees | judged.compared) & (judged.outstanding == 0)
+    decided = (judged.agrees | judged.compared) & (judged.outstanding == 0) & ~judged.may_change
     through_us = clock.due_through_us(clock.outputs_us, rules.missing_after_us)
     if through_us is not None:
         # SEMANTICS 2.21: past `missing_after` time changes nothing any more.

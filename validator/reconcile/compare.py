@@ -131,7 +131,7 @@ def compare(
         # SEMANTICS 2.16: with emission `cumulative` only the newest result of a key counts.
         gathered = [_kept(*part, cells.newest.kept(rows)[0]) for part in gathered]
     states_values = rules.oracle.reads.states_values
-    items, texts, named = _counted_items(gathered, rules.oracle.stated) if states_values else _items(gathered)
+    items, texts, named = _counted_items(gathered) if states_values else _items(gathered)
     if cells.newest is not None:
         items = items.of((items.side != _OUTPUT) | (items.offset == cells.newest.kept(rows)[1][items.cell]))
     items = items.sorted()
@@ -139,6 +139,9 @@ def compare(
     starts = run_starts(items.cell, items.is_text, items.id)
     group = np.cumsum(starts) - 1
     firsts = np.flatnonzero(starts)
+    flags = _flags(cells, rows, items, named, rules, partition_offsets)
+    if states_values and rules.oracle.stated.count_name is None:
+        items = _standing_for_all(items, flags)
     id_counts = _id_counts(items, group, firsts)
     results = _Results.of(items, by_id=rules.oracle.by_id)
     apart, split = np.zeros(len(items.cell), dtype=np.bool_), dict.fromkeys(splits.FIELDS, np.full(size, arrays.ABSENT))
@@ -147,7 +150,7 @@ def compare(
         excuses = partial(_excuses, cells, named, rules, partition_offsets)
         wrong_ends = resolved & contradicts_its_end(SomeCells(cells, rows))
         apart, split = _wrong_parts(whole, gathered, resolved, wrong_ends, excuses)
-    flags = replace(_flags(cells, rows, items, named, rules, partition_offsets), apart=apart)
+    flags = replace(flags, apart=apart)
     ids = rules.oracle.classes(id_counts, flags, texts, collapse=rules.collapse, drops_late=rules.drops_late)
     is_known = _known(ids, texts, known)
     sums = {name: totals(ids.cell, getattr(ids, name), size) for name in _SUMMED}
@@ -271,9 +274,7 @@ def _items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str]
     return _Items(*(np.asarray(column, dtype=np.int64) for column in whole)), named, partitions
 
 
-def _counted_items(
-    gathered: Sequence[tuple[pa.Table, Ints]], values: Values
-) -> tuple[_Items, list[str], list[TopicPartition]]:
+def _counted_items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str], list[TopicPartition]]:
     """As `_items`, for events without ids (evidence `values`): an entry for each fact row of events and for each
     result."""
     # SEMANTICS 2.23: the events of a cell count as copies of one event, of which a result states a number. An excuse of
@@ -293,27 +294,31 @@ def _counted_items(
     cell, side, partition, offset, times, first = (
         np.concatenate([part[i] for part in parts]) if parts else np.empty(0, np.int64) for i in range(6)
     )
-    if values.count_name is None:
-        times = _times_of_all(cell, side, times)
     same = np.zeros_like(cell)
     return _Items(cell, side, partition, offset, same, same, times, first, np.arange(len(cell))), [], partitions
 
 
-def _times_of_all(cell: Ints, side: Ints, times: Ints) -> Ints:
-    """Return how often each entry counts, if results do not state how many events they used."""
-    if not len(cell):
-        return times
-    # SEMANTICS 2.29: the results of a cell together stand for all of its events that are not set aside. A result of a
-    # cell without events stands for one.
-    set_aside = (side == _LATE) | (side == _REJECTED)
-    given, aside = (
-        np.bincount(cell, np.where(mine, times, 0)).astype(np.int64) for mine in (side == _INPUT, set_aside)
+def _standing_for_all(items: _Items, flags: Flags) -> _Items:
+    """Return the entries of `_counted_items` whose results do not state how many events they used."""
+    times = items.times
+    assert times is not None, "entries without ids have it"
+    # SEMANTICS 2.29: the results of a cell together stand for all of its events that the engine has read and that are
+    # not set aside. A result of a cell without events stands for one.
+    cells = int(items.cell.max(initial=-1)) + 1
+    events, aside, unread = (
+        counts(items.cell, mine, cells, times)
+        for mine in (
+            items.side == _INPUT,
+            (items.side == _LATE) | (items.side == _REJECTED),
+            (items.side == _INPUT) & flags.unread,
+        )
     )
-    of_output = np.flatnonzero(side == _OUTPUT)
-    is_first = np.zeros(len(cell), dtype=np.bool_)
-    is_first[of_output[np.unique(cell[of_output], return_index=True)[1]]] = True
-    left = np.maximum(given - np.where(given > 0, aside, 0), 0)[cell]
-    return np.where(side == _OUTPUT, np.where(given[cell] > 0, np.where(is_first, left, 0), 1), times)
+    is_first = np.zeros(len(items.cell), dtype=np.bool_)
+    of_output = np.flatnonzero(items.side == _OUTPUT)
+    is_first[of_output[np.unique(items.cell[of_output], return_index=True)[1]]] = True
+    left = np.maximum(events - unread - aside, 0)[items.cell]
+    standing = np.where(events[items.cell] > 0, np.where(is_first, left, 0), 1)
+    return replace(items, times=np.where(items.side == _OUTPUT, standing, times))
 
 
 def _wrong_values(
@@ -329,11 +334,17 @@ def _wrong_values(
     if not rules.oracle.reads.states_values or not values.stated or items.source is None:
         return {}
     # SEMANTICS 2.29: a value is judged if every event of the cell is answered, but those that the engine may drop.
-    may_drop = flags.late | flags.doubtful | flags.elsewhere
+    may_drop = (flags.late | flags.doubtful | flags.elsewhere) & rules.drops_late
     dropped = sums["dropped_late"] + sums["doubtful"] + sums["elsewhere"]
     left = sums["outstanding"] - (dropped if rules.drops_late else 0)
     has_results = np.bincount(items.cell[items.side == _OUTPUT], minlength=size) > 0
     judged = has_results & (left == 0) & (sums["duplicate"] + sums["foreign"] == 0) & (sums["expected"] > 0)
+    all_used = sums["outstanding"] == 0
+    if values.count_name is None:
+        # SEMANTICS 2.29: whether such a result used an event is not known.
+        of_input = items.side == _INPUT
+        judged &= np.bincount(items.cell, of_input & flags.unsure, minlength=size) == 0
+        all_used &= np.bincount(items.cell, of_input & may_drop, minlength=size) == 0
     if not judged.any():
         return {}
     stored = _stored_values(gathered)
@@ -352,7 +363,7 @@ def _wrong_values(
             aggregates((i for i in events if not may_drop[i]), place),
             aggregates((i for i in events if may_drop[i]), place),
             aggregates(entries(cell, _LATE, _REJECTED), place),
-            all_used=bool(sums["outstanding"][cell] == 0),
+            all_used=bool(all_used[cell]),
         )
 
     def stated(cell: int, place: int) -> list[Decimal | None]:

@@ -136,6 +136,7 @@ class Judged:
     - ``by_input``: topic -> the fields of `TopicCounts`. Only for several inputs.
     - ``by_output``: topic -> the fields of `TopicCounts` but ``outstanding``. Only for several outputs.
     - ``by_set_aside``: side (late, rejected) -> ``read``, ``matched`` and ``undecided`` of `TopicCounts`.
+    - ``may_change``: a value is wrong that further results of the cell may still put right.
     - ``state``: number in `STATES`.
     - ``version``: the extent of the facts on which a comparison of the cell's ids would be based.
     """
@@ -175,6 +176,7 @@ class Judged:
     by_input: dict[str, dict[str, Ints]]
     by_output: dict[str, dict[str, Ints]]
     by_set_aside: dict[str, dict[str, Ints]]
+    may_change: Bools
     state: Ints
     version: Ints
     digest: Ints
@@ -505,8 +507,11 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     # missing.
     shown = np.where(is_missing & (it.provisional | it.lagging), OVERDUE, it.state)
     counts = {name: found[name] for name in _AS_FOUND}
-    # SEMANTICS 2.29: while anything is outstanding, it is not known which of the events were used.
-    counts["wrong_value"] = np.where((outstanding == 0) | is_missing, counts["wrong_value"], 0)
+    # SEMANTICS 2.29: until all events are used, or would be missing, another result may give the value that is owed. A
+    # result that states no number of events does not say whether all are.
+    all_used = (outstanding == 0) & (not rules.oracle.reads.states_values or rules.oracle.stated.count_name is not None)
+    may_change = (counts["wrong_value"] > 0) & ~(all_used | is_missing)
+    counts["wrong_value"] = np.where(may_change, 0, counts["wrong_value"])
     for name in ("correct", "incomplete"):
         counts[name] = np.where(counts["wrong_value"] > 0, 0, counts[name])
     counts |= {"dropped_late": dropped, "unconsumed": unconsumed}
@@ -548,7 +553,8 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     non_cells = cells.non_cells
     # SEMANTICS 7.8: a cell is settled once its answers are judged, and nothing is outstanding or all of it has been due
     # for `missing_after`.
-    settled = ~it.in_scope | (closed & it.resolved & (it.agrees | (outstanding == 0) | is_missing) & ~wants_expansion)
+    answered = it.agrees | ((outstanding == 0) & ~may_change) | is_missing
+    settled = ~it.in_scope | (closed & it.resolved & answered & ~wants_expansion)
     violated = np.full(len(cells), False)
     for name in VIOLATIONS:
         violated |= counts[name] > 0
@@ -604,6 +610,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
         by_input=_by_input(cells, rules, it),
         by_output=_by_output(cells, it, settled),
         by_set_aside=_by_set_aside(cells, it),
+        may_change=may_change,
         state=it.state,
         version=it.version,
         digest=digests,
