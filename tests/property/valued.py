@@ -27,7 +27,13 @@ Amount = Decimal | None
 Place = tuple[str, int, int]
 """Topic, partition, offset."""
 
-ALL: Final = {"number": "count", "total": "sum(amount)", "least": "min(amount)", "most": "max(amount)", "mean": "avg(amount)"}
+ALL: Final = {
+    "number": "count",
+    "total": "sum(amount)",
+    "least": "min(amount)",
+    "most": "max(amount)",
+    "mean": "avg(amount)",
+}
 SUMS: Final = {"number": "count", "total": "sum(amount)"}
 WITHOUT_COUNT: Final = {"total": "sum(amount)", "least": "min(amount)"}
 EXACT: Final = Context(prec=200)
@@ -83,11 +89,11 @@ class ValuedCase(Case):
     @property
     def referee(self) -> type[Referee]:
         """A reference that knows the amounts."""
-        known = dict(self.values)
+        known, given = dict(self.values), dict(self.aggregates)
 
         class OfValues(ValuedReferee if self.oracle.stated.count_name else UncountedReferee):  # type: ignore[misc]
             amounts = known
-            aggregates = dict(self.aggregates)
+            aggregates = given
 
         return OfValues
 

@@ -106,8 +106,8 @@ class Result(NamedTuple):
     """A decoded record of an output topic. ``window_start_us``: the instant that names its cell, which is the start of
     its window or the time of its event; None if results name none. ``ids``: one list for each path of ``fields.ids``,
     or a list of the one id. ``stated_count``: with evidence `values`, the number of events that the result states.
-    ``window_end_us``: the end of its window, if results name it and it does not follow from the start. ``values``: those
-    of `Values.stated`; None if one is null."""
+    ``window_end_us``: the end of its window, if results name it and it does not follow from the start. ``values``:
+    those of `Values.stated`; None if one is null."""
 
     key: str
     window_start_us: int | None
@@ -653,7 +653,7 @@ class RecordDecoder:
                         return Event(one, key, time, False, False, self._no_addends)
                 addends = []
                 for at in self._values:
-                    addends.append(_addend(at, record, root))
+                    addends.append(_addend(at, record, root))  # noqa: PERF401  # `at` is named where it is refused
                 return Event(one, key, time, addends=tuple(addends))
             end = None
             if self._end is not None and time is not None:
@@ -676,7 +676,7 @@ class RecordDecoder:
                 stated = _count(at.of(record, root))
             values = []
             for at in self._values:
-                values.append(_stated(at, record, root))
+                values.append(_stated(at, record, root))  # noqa: PERF401  # `at` is named where it is refused
             return Result(key, time, tuple(lists), stated, end, tuple(values))
         except _TooLong as refused:
             return Unexamined(at.field, at.path, str(refused))

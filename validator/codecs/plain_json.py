@@ -194,8 +194,8 @@ def schema_like(
 ) -> pa.Schema | None:
     """Return the schema with ``paths`` as numbers or texts and ``lists`` as lists of these. Three records are tried.
     The types are those of the first one that can be read; None if none can. An empty list has no type, so the next
-    record is tried. ``any_scalar``: the one path whose type is among ``of_scalars``. ``amounts``: paths of numbers, or of texts
-    that are numbers, which may be absent."""
+    record is tried. ``any_scalar``: the one path whose type is among ``of_scalars``. ``amounts``: paths of numbers,
+    or of texts that are numbers, which may be absent."""
     found = None
     for row in rows[[0, len(rows) // 2, -1]] if len(rows) else ():
         try:

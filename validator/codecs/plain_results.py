@@ -70,8 +70,8 @@ class Lists:
 @dataclass(frozen=True)
 class Results:
     """Decoded rows of a batch. ``window_starts``: None if results name no window. ``window_ends``: None if results name
-    no end, or if it follows from the start. ``counts``: None if results do not state the number of their events. ``values``: a
-    column for each value that they state."""
+    no end, or if it follows from the start. ``counts``: None if results do not state the number of their events.
+    ``values``: a column for each value that they state."""
 
     rows: Ints
     window_starts: Ints | None

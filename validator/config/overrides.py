@@ -98,6 +98,8 @@ def _kinds(annotation: Any, place: tuple[str, ...]) -> set[Any]:
         return _kinds(arguments[0], place)
     if get_origin(annotation) is tuple and place:
         return _kinds(arguments[0], place[1:])
+    if get_origin(annotation) is dict:
+        return _kinds(arguments[1], place[1:]) if place else {dict}
     if arguments and not isinstance(annotation, type):
         return set().union(*(_kinds(argument, place) for argument in arguments))
     if not place:

@@ -74,8 +74,8 @@ _SENTENCES: Final = {
     ),
     ViolationClass.UNDECODABLE: ("result could not be decoded", "results could not be decoded"),
     ViolationClass.WRONG_VALUE: (
-        "result has a value that differs from the oracle's",
-        "results have a value that differs from the oracle's",
+        "result states another value than its events give",
+        "results state other values than their events give",
     ),
 }
 

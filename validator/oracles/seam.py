@@ -45,9 +45,9 @@ class Reads(NamedTuple):
     """How a pipeline's topics define its cells.
 
     ``joined_keys``: a key has several fields. ``replaces``: the newest result of a key replaces the earlier ones
-    (emission `cumulative`). ``several_outputs``: results are in several topics. ``states_values``: results state how many
-    events they used, or other aggregates of them, and not which (evidence `values`). ``adds_up``: the results of a cell
-    add up (emission `incremental`). ``tolerances``: the tolerance of each stated value, the largest of all outputs.
+    (emission `cumulative`). ``several_outputs``: results are in several topics. ``states_values``: results state how
+    many events they used, or other aggregates of them, and not which (evidence `values`). ``adds_up``: the results of a
+    cell add up (emission `incremental`). ``tolerances``: the tolerance of each stated value, the largest of all outputs.
     """
 
     joined_keys: bool = False
@@ -194,9 +194,12 @@ class Oracle(Frozen):
         """Sentences for people: which violations this oracle cannot find with the evidence of its pipeline."""
         if not self.reads.states_values:
             return ()
-        return (
-            "Results say how many events they used, not which: a lost and a repeated event of one cell cancel out.",
-        )
+        if self.stated.count_name is None:
+            return (
+                "Results do not say how many events they used: a loss or a repeat is a wrong value, if it changes one.",
+            )
+        cancel = "cancel out if no stated value differs" if self.stated.stated else "cancel out"
+        return (f"Results say how many events they used, not which: a lost and a repeated event of one cell {cancel}.",)
 
     @property
     def scope_margin_us(self) -> int:

@@ -382,7 +382,7 @@ The sidecar serves these metrics at `/metrics` of `metrics.address:metrics.port`
 - **Labels.** Every metric has the label `pipeline`. No label contains an id, a key, an offset or a run.
 - **Start and restart.** Every class starts at 0. After a restart `/metrics` answers 503 until the totals are restored,
   so a counter never falls.
-- **Not measured yet.** `inconsistent` and `wrong_value` stay at 0 (null in the report).
+- **Not measured.** `inconsistent` stays at 0 (null in the report), and so does `wrong_value` without `oracle.values`.
 - **Exemplars.** In OpenMetrics the samples of `violations_confirmed_total` have exemplars: the id of the newest
   violation of that class and phase.
 

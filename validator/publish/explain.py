@@ -165,7 +165,7 @@ def _of_cell(tables: StateTables, window: str, key: str) -> list[str]:
     start_us = None
     if window != NO_WINDOW:
         start_us = int(window) if window.lstrip("-").isdigit() else parse_rfc3339(window)
-    columns = (*_PLACE, "records", "contributions", "first_offset", "last_offset")
+    columns = (*_PLACE, "records", "contributions", "first_offset", "last_offset", "aggregates", "results")
     parts = tables.scan(Table.FACTS, columns, _IS_FACT & _starts(start_us))
     own = (part.filter(pa.array(_are(one_array(part["key"]), key))) for part in parts)
     rows = _sorted(own, ("batch", "side", "topic", "partition", "first_offset"), _ROWS_MAX)
@@ -178,8 +178,24 @@ def _of_cell(tables: StateTables, window: str, key: str) -> list[str]:
         lines.append(
             f"  {rfc3339(row['lookup_us'])} batch {row['batch']}: {plural(row['contributions'], 'contribution')} in "
             f"{plural(row['records'], row['side'] + ' record')} of {row['topic']}-{row['partition']}, {offsets}"
+            f"{_values(row)}"
         )
     return lines
+
+
+def _values(row: _Row) -> str:
+    """What the records of a fact row say with evidence `values`, as a clause: the aggregates of fields, in the order in
+    which `oracle.values` names the fields, or the values that results state."""
+    parts = []
+    for one in row["aggregates"] or ():
+        numbers = plural(one["count"], "number")
+        of_all = "" if one["sum"] is None else f" from {one['min']} to {one['max']} with sum {one['sum']}"
+        parts.append(f"{numbers}{of_all}")
+    for result in (row["results"] or ())[:_ROWS_MAX]:
+        stated = [result["count"], *(result["values"] or ())]
+        if any(value is not None for value in stated):
+            parts.append("states " + ", ".join(str(value) for value in stated if value is not None))
+    return f": {'; '.join(parts)}" if parts else ""
 
 
 def _lines_of_cells(tables: StateTables, cells: Sequence[_Cell]) -> Iterator[list[str]]:

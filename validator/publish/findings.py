@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,7 +32,8 @@ ADVICE: Final[dict[ViolationClass, str]] = {
     ViolationClass.INCONSISTENT: "The result contradicts its own ids: check the state that the engine restored last.",
     ViolationClass.UNDECODABLE: "Compare a record of the output topic with `outputs[].fields` of the configuration: "
     "was a new version of the engine deployed?",
-    ViolationClass.WRONG_VALUE: "The events are correct but the value is wrong: check the aggregation of the engine.",
+    ViolationClass.WRONG_VALUE: "An event was lost and another one of the same cell was counted twice, or the engine "
+    "computes the value in another way. Binary floating-point numbers need a `tolerance`.",
 }
 """Class -> what to check first."""
 
@@ -85,7 +86,7 @@ def findings(
                 # Absent if the violation was confirmed after its cell was retired (SEMANTICS 7.6).
                 since=report["violations"]["first_confirmed"].get(violation.value),
                 advice=_advice(violation, count, violations, report["violations"]["loss_hint"])
-                + _example(report, violation),
+                + _example(report, violation, confirmed),
                 # An undecodable result has no id: the `ids` of its violations are positions.
                 command=None if violation is ViolationClass.UNDECODABLE else explain_command(confirmed, state),
                 where=extent(records, count, report["cell_noun"]),
@@ -97,8 +98,10 @@ def findings(
     return sorted(found, key=lambda finding: finding.tolerated)
 
 
-def _example(report: Report, violation: ViolationClass) -> str:
+def _example(report: Report, violation: ViolationClass, confirmed: Sequence[ViolationRecord]) -> str:
     example = report["violations"]["examples"].get(violation.value)
+    if violation is ViolationClass.WRONG_VALUE and confirmed:
+        example = confirmed[0].explanation
     return f" For example, {example}." if example else ""
 
 

@@ -35,8 +35,8 @@ VIOLATION_SENTENCES: Final[dict[ViolationClass, tuple[str, str]]] = {
     ),
     ViolationClass.UNDECODABLE: ("result could not be decoded", "results could not be decoded"),
     ViolationClass.WRONG_VALUE: (
-        "result has the correct events and a wrong value",
-        "results have the correct events and a wrong value",
+        "result states another value than its events give",
+        "results state other values than their events give",
     ),
 }
 """Class -> sentence for one contribution or result, and for several. CELL stands for the oracle's noun."""

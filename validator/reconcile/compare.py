@@ -17,7 +17,6 @@ from validator.codecs.plain_fields import one_number
 from validator.model import arrays
 from validator.model.arrays import Bools, Ints, coded, counts, ints, listed, run_starts, totals
 from validator.model.lateness_scope import may_move
-from validator.model.stated_values import Values
 from validator.oracles.ids import Flags, IdCounts, IdVerdicts
 from validator.reconcile import splits
 from validator.reconcile.cells import EXPANSION_FIELDS, SIDES, Cells, SomeCells, of_cells
@@ -354,7 +353,8 @@ def _wrong_values(
         return [i for i in range(starts[cell], starts[cell + 1]) if items.side[i] in sides]
 
     def aggregates(chosen: Iterable[int], place: int) -> list[Aggregate]:
-        assert items.source is not None and items.times is not None, "entries without ids have both"
+        assert items.source is not None, "entries without ids have it"
+        assert items.times is not None, "entries without ids have it"
         return [Aggregate.of(int(items.times[i]), stored[items.source[i]][place]) for i in chosen]
 
     def answered(cell: int, place: int) -> Answered:

@@ -38,8 +38,8 @@ _EXPLANATIONS: Final = {
         "{n:,} ids are in this cell's results and in no input (the cell has {expected})",
     ),
     "wrong_value": (
-        "{n:,} result does not state what the events of this cell give (the cell has {expected})",
-        "{n:,} results do not state what the events of this cell give (the cell has {expected})",
+        "{n:,} result states another value than the events give (the cell has {expected})",
+        "{n:,} results state other values than the events give (the cell has {expected})",
     ),
 }
 """Class -> explanation of a violation, for one contribution and for several."""

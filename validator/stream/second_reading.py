@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from validator.model.arrays import ints
+from validator.model.arrays import Ints, ints
 from validator.model.coverage import Difference, RangeCount, ReadTwice
 from validator.model.frontier import Frontier, PartitionId, may_compact
 from validator.reconcile.facts import Kind
@@ -44,7 +44,8 @@ class JustRead:
     """A batch whose facts are stored: what a second reading of its ranges needs.
 
     ``frontiers``: after the batch. ``facts_again``: the fact rows of a second reading of a range. ``without_ids``:
-    topics of which one result replaces another, so that only the records of a range are compared.
+    topics of which one result replaces another, so that only the records of a range are compared. ``sums_wrap_at``: the
+    modulus of each sum of `_COMPARED`; 0: none.
     """
 
     batch: int
@@ -54,6 +55,7 @@ class JustRead:
     frontiers: Mapping[PartitionId, Frontier]
     facts_again: Callable[[Range], pa.Table]
     without_ids: frozenset[str] = frozenset()
+    sums_wrap_at: tuple[int, ...] = (0,) * len(_COMPARED)
 
     def stored(self, wanted: Range) -> Totals:
         """The sums over the stored fact rows of a range that was read as a part of its own, or of a gap."""
@@ -77,8 +79,16 @@ class JustRead:
         names = _COMPARED[:1] if wanted.topic in self.without_ids else _COMPARED
         status = ints(facts["status"])
         sums = {name: ints(facts[name], 0) for name in names}
-        # Hashes add up modulo 2**64, whatever parts the rows of the range have.
-        return {of: tuple(int(sums[name][status == of].sum()) for name in names) for of in np.unique(status).tolist()}
+        # Hashes add up modulo 2**64, those of values modulo a prime, whatever parts the rows of the range have.
+        wrap_at = dict(zip(_COMPARED, self.sums_wrap_at, strict=True))
+
+        def total(values: Ints, modulus: int) -> int:
+            return int(values.sum()) % modulus if modulus else int(values.sum())
+
+        return {
+            of: tuple(total(sums[name][status == of], wrap_at[name]) for name in names)
+            for of in np.unique(status).tolist()
+        }
 
     def is_as_read(self, wanted: Range) -> bool:
         """Whether the brokers still have the log that was read, from the start of the range on."""
