@@ -110,10 +110,12 @@ session.start("handler", "local[1]", jars.resolve(pathlib.Path(jars.__file__).wi
     ],
     ids=["ends", "fails", "hangs"],
 )
-def test_a_first_ctrl_c_waits_for_the_launch_of_a_jvm_and_a_second_one_interrupts_it(launch: str) -> None:
+def test_a_first_ctrl_c_waits_for_the_launch_of_a_jvm_and_a_second_one_interrupts_it(
+    launch: str, tmp_path: Path
+) -> None:
     """A JVM whose launch is interrupted can run for ever, but a launch that hangs must end."""
     script = f"""
-import os, signal, sys
+import os, pathlib, signal, sys
 from pyspark import java_gateway
 from validator.stream import session
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts with SIGINT ignored
@@ -122,7 +124,7 @@ def ctrl_c(): os.kill(os.getpid(), signal.SIGINT)
 def launch(**_): {launch}
 java_gateway.launch_gateway = launch
 try:
-    session._launched({{}}, (), ())
+    session._launched({{}}, (), (), pathlib.Path({str(tmp_path)!r}))
 except KeyboardInterrupt:
     print(reached, signal.getsignal(signal.SIGINT) is signal.default_int_handler)
 """

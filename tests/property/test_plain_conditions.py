@@ -16,7 +16,7 @@ import pytest
 from tests.property.test_plain_events import BYTES, batch, rows_of
 from tests.worlds import some
 from validator.codecs.batches import EventBatches
-from validator.codecs.columns import DECODED, UNDECODABLE, UNOWED
+from validator.codecs.columns import DECODED, SKIPPED, TOMBSTONE, UNDECODABLE, UNOWED
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.stream.decode import event_reader
@@ -41,6 +41,7 @@ CONDITIONS: Final[dict[str, set[str]]] = {
     "{one_of: [paid, refunded, true]}": {"integers", "doubles", "texts", "texts of numbers", "truths"},
     "{one_of: [1, 100, '5']}": {"integers", "texts", "texts of numbers", "truths"},
     "{one_of: [0.5, false, 9223372036854775807]}": {"integers", "texts", "texts of numbers", "truths"},
+    "{none_of: [paid, 100, 7.25]}": {"integers", "texts", "texts of numbers", "truths"},
     "{at_least: 100}": {"integers", "texts of numbers"},
     "{at_least: 0.1, below: 100.25}": {"integers", "doubles", "texts of numbers"},
     "{below: -100}": {"integers", "doubles", "texts of numbers"},
@@ -51,8 +52,16 @@ CONDITIONS: Final[dict[str, set[str]]] = {
 """Condition -> the pools in which Arrow decides every value without the decoder of one record."""
 
 
-def both_ways(where: str) -> tuple[EventBatches, EventBatches]:
-    config = loads(EXAMPLES["filter"], "/etc", [f"oracle.where={{path: v.status, {where[1:]}"], {})
+WINDOWS: Final = [
+    "inputs.0.fields={id: order, key: customer, event_time: ordered_at}",
+    "outputs.0={topic: out, fields: {ids: ids, key: customer, window_start: start}}",
+]
+
+
+def both_ways(where: str, *, with_windows: bool = False) -> tuple[EventBatches, EventBatches]:
+    kind = "tumbling_window, size: 1m" if with_windows else "filter"
+    condition = f"oracle={{kind: {kind}, where: {{path: v.status, {where[1:]}}}"
+    config = loads(EXAMPLES["filter"], "/etc", [condition, *(WINDOWS if with_windows else [])], {})
     reader = event_reader(config.inputs[0], config.oracle, 0, "auto", limits=config.limits)
     assert isinstance(reader.batches, EventBatches)
     return reader.batches, replace(reader.batches, plain=None)
@@ -70,9 +79,10 @@ def records(pool: list[str], number: int, chance: random.Random, *, changed: flo
     return found
 
 
+@pytest.mark.parametrize("with_windows", [False, True])
 @pytest.mark.parametrize("where", some(CONDITIONS))
-def test_the_condition_holds_the_same_alone_and_among_others(where: str) -> None:
-    with_arrow, by_the_rule = both_ways(where)
+def test_the_condition_holds_the_same_alone_and_among_others(where: str, with_windows: bool) -> None:
+    with_arrow, by_the_rule = both_ways(where, with_windows=with_windows)
     assert with_arrow.plain is not None
     chance, seen = random.Random(5), Counter[Any]()
     mixed = [value for pool in POOLS.values() for value in pool]
@@ -84,7 +94,25 @@ def test_the_condition_holds_the_same_alone_and_among_others(where: str) -> None
         for value, row in zip(values[:150], wanted, strict=False):
             [alone] = rows_of(with_arrow, [value])
             assert alone | {"offset": row["offset"]} == row, value
-    assert min(seen[status] for status in (DECODED, UNOWED, UNDECODABLE)) > 100
+    unowed = SKIPPED if with_windows else UNOWED
+    assert min(seen[status] for status in (DECODED, unowed, UNDECODABLE)) > 100
+
+
+def test_an_event_of_another_kind_needs_no_other_field() -> None:
+    with_arrow, by_the_rule = both_ways("{none_of: [login]}", with_windows=True)
+    click = b'{"order":1,"customer":"c","ordered_at":"2026-01-01T10:00:00Z","v":{"status":"click"}}'
+    values = [
+        click,
+        b'{"v":{"status":"login"}}',
+        b'{"v":{"status":"login"},"ordered_at":"2026-01-01T10:00:00Z"}',
+        click.replace(b"click", b"login"),
+        b'{"v":{"status":"click"}}',
+        b'{"v":{}}',
+    ]
+    for reader in (with_arrow, by_the_rule):
+        rows = rows_of(reader, values)
+        assert [row["status"] for row in rows] == [DECODED, TOMBSTONE, TOMBSTONE, SKIPPED, UNDECODABLE, UNDECODABLE]
+        assert [row["event_time_us"] is None for row in rows] == [False, True, False, False, True, True]
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,9 @@ class EventBatches:
             events = self.plain.read(batch) if self.plain else None
             if events and len(events.rows):
                 others[events.rows] = False
-                yield _event_batch(batch, events)
+                condition = self.decoder.condition
+                unowed = SKIPPED if condition is not None and condition.skips_others else UNOWED
+                yield _event_batch(batch, events, unowed)
             if others.all():
                 yield self._singly(batch)
             elif others.any():
@@ -228,7 +230,7 @@ def _result_batch(batch: pa.RecordBatch, results: Results) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=RESULTS)
 
 
-def _event_batch(batch: pa.RecordBatch, events: Events) -> pa.RecordBatch:
+def _event_batch(batch: pa.RecordBatch, events: Events, unowed: int) -> pa.RecordBatch:
     ids = events.ids
     columns = [
         *_positions(batch, events.rows),
@@ -236,7 +238,7 @@ def _event_batch(batch: pa.RecordBatch, events: Events) -> pa.RecordBatch:
         pa.nulls(len(ids.integers), pa.string()) if ids.texts is None else ids.texts,
         events.keys.column,
         pa.array(events.times),
-        pa.array(np.where(events.owed, DECODED, UNOWED).astype(np.int32)),
+        pa.array(np.where(events.owed, DECODED, unowed).astype(np.int32)),
         _interleaved(events.addends, len(events.rows)),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=EVENTS)

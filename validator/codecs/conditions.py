@@ -27,13 +27,18 @@ _SAFE: Final = 1e300
 
 @dataclass(frozen=True)
 class Condition:
-    """Holds if the canonical text of the field at ``path`` is in ``one_of``. If ``one_of`` is empty, it holds if the
-    field is a number that is at least ``at_least`` and less than ``below``."""
+    """Holds if the canonical text of the field at ``path`` is in ``one_of``, or with ``is_negated`` if it is not. If
+    ``one_of`` is empty, it holds if the field is a number that is at least ``at_least`` and less than ``below``.
+
+    ``skips_others``: the pipeline skips events for which it does not hold before it reads their other fields.
+    """
 
     path: str
     one_of: frozenset[str] = frozenset()
     at_least: Decimal | None = None
     below: Decimal | None = None
+    is_negated: bool = False
+    skips_others: bool = False
 
     @property
     def is_numeric(self) -> bool:
@@ -43,7 +48,7 @@ class Condition:
     def holds(self, text: str) -> bool:
         """Return whether the condition holds for a value with this canonical text (of a number if `is_numeric`)."""
         if not self.is_numeric:
-            return text in self.one_of
+            return (text in self.one_of) is not self.is_negated
         number = Decimal(text)
         return (self.at_least is None or number >= self.at_least) and (self.below is None or number < self.below)
 
@@ -55,10 +60,11 @@ class Condition:
         import numpy as np
         import pyarrow as pa
 
+        if not self.is_numeric:
+            among, certain = self._in_doubles(column) if pa.types.is_floating(column.type) else self._among(column)
+            return among != self.is_negated, certain
         if pa.types.is_floating(column.type):
             return self._in_doubles(column)
-        if not self.is_numeric:
-            return self._among(column)
         if pa.types.is_boolean(column.type):
             return np.zeros(len(column), dtype=np.bool_), np.zeros(len(column), dtype=np.bool_)
         found, known = integers(column)

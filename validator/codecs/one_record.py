@@ -614,6 +614,7 @@ class RecordDecoder:
         if len(value) > self.most.value_bytes or (size.isdigit() and len(size) <= _DIGITS_OF_SIZE):
             return Unexamined(None, None, f"has {int(size or len(value))} bytes, above limits.value_bytes")
         root: Json = None
+        is_other = False
         if self._reads_value:
             try:
                 root = self._root(record, value)
@@ -624,6 +625,10 @@ class RecordDecoder:
         _, most_of_key, most_of_id = self.most
         at = self._key[0]
         try:
+            if self._where is not None and self.condition is not None and self.condition.skips_others:
+                # SEMANTICS 2.6: the pipeline reads no other field of an event of another kind.
+                at = self._where
+                is_other = not _holds(self.condition, at.of(record, root))
             one: int | str | None = None
             if self._id is not None:
                 at = self._id
@@ -645,9 +650,9 @@ class RecordDecoder:
             if not self._is_output:
                 one = NO_ID if one is None else one
                 assert time is not None, "an event has a time"
-                if self.missing_key == "skip" and None in parts:
+                if is_other or (self.missing_key == "skip" and None in parts):
                     return Event(one, key, time, False, True, self._no_addends)
-                if self._where is not None and self.condition is not None:
+                if self._where is not None and self.condition is not None and not self.condition.skips_others:
                     at = self._where
                     if not _holds(self.condition, at.of(record, root)):
                         return Event(one, key, time, False, False, self._no_addends)
@@ -676,11 +681,13 @@ class RecordDecoder:
                 stated = _count(at.of(record, root))
             values = []
             for at in self._values:
-                values.append(_stated(at, record, root))  # noqa: PERF401  # `at` is named where it is refused
+                values.append(_stated(at, record, root))  # `at` is named where it is refused
             return Result(key, time, tuple(lists), stated, end, tuple(values))
         except _TooLong as refused:
-            return Unexamined(at.field, at.path, str(refused))
+            return self._no_event(record, root) if is_other else Unexamined(at.field, at.path, str(refused))
         except _Refused as refused:
+            if is_other:
+                return self._no_event(record, root)
             return Undecodable(at.field, at.path, str(refused), refused.value)
 
     def problems(self, record: Record) -> tuple[Undecodable, ...]:
@@ -735,11 +742,13 @@ class RecordDecoder:
 
     def _tombstone(self, record: Record) -> Tombstone:
         """Return a null value, with the key that it withdraws, or with the time that an engine may read from it."""
-        if self._is_output:
-            return Tombstone(self._withdrawn(record))
+        return Tombstone(self._withdrawn(record)) if self._is_output else self._no_event(record, {})
+
+    def _no_event(self, record: Record, root: Json) -> Tombstone:
+        """Return what stands for a record of an input that is no event, with its time, if it has one."""
         assert self._time is not None, "an event has a time"
         try:
-            return Tombstone(event_time_us=self._time.instant(record, {}, self._rounding))
+            return Tombstone(event_time_us=self._time.instant(record, root, self._rounding))
         except _Refused:
             return Tombstone()
 

@@ -7,18 +7,14 @@ of event time and a key), docs/oracles/passthrough.md.
 
 from __future__ import annotations
 
-import math
-from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, field_validator, model_validator
+from pydantic import Field
 
-from validator.codecs.conditions import Condition
-from validator.model.field_values import part_and_names
 from validator.oracles.seam import Assigned, Declared, Oracle
+from validator.settings.conditions import Where
 from validator.settings.durations import PositiveDuration, format_duration
-from validator.settings.errors import broken_rule, broken_rule_at
-from validator.settings.fields import Frozen, check_path
+from validator.settings.errors import broken_rule_at
 from validator.settings.time_patterns import step_of
 
 if TYPE_CHECKING:
@@ -92,85 +88,6 @@ class Passthrough(Oracle):
         return instants_us - instants_us % self.bucket
 
 
-def _scalars(value: Any) -> Any:
-    if not isinstance(value, (list, tuple)):
-        raise broken_rule("it is not a list", "write a list of values, as in [paid, refunded]")
-    return tuple(_text(item) for item in value)
-
-
-def _text(item: Any) -> str:
-    if not isinstance(item, (str, int, float)):
-        shown = "an empty value" if item is None else f"a {type(item).__name__}"
-        raise broken_rule(f"{shown} is not a scalar", "write texts, numbers, true or false")
-    from validator.codecs.one_record import canonical
-
-    try:
-        return canonical(item)
-    except ValueError as error:
-        raise broken_rule(f"{item!r} {error}", "write a text or a number that JSON allows") from None
-
-
-def _number(value: Any) -> Decimal:
-    fix = "write a number, as in 10 or 0.5"
-    if isinstance(value, bool) or not isinstance(value, (str, int, float, Decimal)):
-        raise broken_rule(f"{value!r} is not a number" if isinstance(value, bool) else "it is not a number", fix)
-    try:
-        number = Decimal(str(value))
-    except InvalidOperation:
-        raise broken_rule(f"{value!r} is not a number", fix) from None
-    if not number.is_finite() or math.fabs(number.adjusted()) > _EXPONENT_MAX:
-        raise broken_rule(f"{value!r} is not finite, or is too large or too small to compare", fix)
-    return number
-
-
-_EXPONENT_MAX: Final = 300
-_Number = Annotated[
-    Decimal,
-    BeforeValidator(_number),
-    PlainSerializer(str, return_type=str, when_used="json"),
-    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}]}),
-]
-
-
-class Where(Frozen):
-    """The condition under which an event needs a result: a field has one of the listed values, or is within bounds."""
-
-    path: str
-    """Path into the value, `$key` or `$header.NAME`. An event without the field is undecodable."""
-    one_of: Annotated[
-        tuple[str, ...] | None,
-        BeforeValidator(_scalars),
-        WithJsonSchema({"type": "array", "items": {"type": ["string", "number", "boolean"]}, "minItems": 1}),
-    ] = None
-    """The values that pass. A number and its text are the same, as in keys."""
-    at_least: _Number | None = None
-    """Lower bound: this number and higher ones pass. An event whose field is not a number is undecodable."""
-    below: _Number | None = None
-    """Upper bound: only lower numbers pass. An event whose field is not a number is undecodable."""
-
-    @field_validator("path")
-    @classmethod
-    def _is_scalar(cls, path: str) -> str:
-        if path in ("$timestamp", "$offset", "$partition"):
-            raise broken_rule(
-                f"{path} is not a property of an event", "name a field of the value, $key or $header.NAME"
-            )
-        return check_path(path)
-
-    @model_validator(mode="after")
-    def _one_form(self) -> Self:
-        bounds = [name for name in ("at_least", "below") if getattr(self, name) is not None]
-        if self.one_of is not None and bounds:
-            raise broken_rule_at(bounds[0], "one_of is given already", "leave one of the two out")
-        if self.one_of is None and not bounds:
-            raise broken_rule_at("one_of", "it is missing", "write one_of, at_least or below")
-        if self.one_of == ():
-            raise broken_rule_at("one_of", "it is empty", "give at least one entry")
-        if self.at_least is not None and self.below is not None and self.below <= self.at_least:
-            raise broken_rule_at("below", f"{self.below} is not greater than at_least ({self.at_least})", "raise it")
-        return self
-
-
 class Filter(Passthrough):
     """Each event for which the condition holds needs exactly one result. Other events must have none."""
 
@@ -179,26 +96,4 @@ class Filter(Passthrough):
     where: Annotated[Where, Field()]
     """Which events pass."""
 
-    @property
-    def condition(self) -> Condition:
-        """The condition that `where` configures."""
-        where = self.where
-        return Condition(where.path, frozenset(where.one_of or ()), where.at_least, where.below)
-
-    def check(self, declared: Declared) -> None:
-        """Also refuse a condition on a field that contains, or lies inside, a field of the event."""
-        super().check(declared)
-        path = self.where.path
-        for i, entry in enumerate(declared.inputs):
-            part, names = part_and_names(path)
-            if not part or part == "$key":
-                (entry.key_format if part else entry.format).check([("oracle.where.path", names)])
-            others = {"id": (entry.fields.id,), "key": entry.fields.key, "event_time": (entry.fields.event_time,)}
-            for name, fields in others.items():
-                for other in (field.path for field in fields if field is not None):
-                    if path.startswith(other + ".") or (other.startswith(path + ".") and not path.startswith("$")):
-                        of_input = f"the {name} of inputs[{i}]"
-                        is_inside = f"{path} is inside {other}, which is {of_input}"
-                        holds = f"{other}, which is {of_input}, is inside {path}"
-                        problem = is_inside if path.startswith(other + ".") else holds
-                        raise broken_rule_at("oracle.where.path", problem, "name a field that is a single value")
+    skips_others: ClassVar[bool] = False

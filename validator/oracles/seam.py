@@ -19,7 +19,8 @@ from pydantic import Field, PrivateAttr
 from validator.model.field_values import part_and_names
 from validator.model.stated_values import Values
 from validator.settings.aggregates import Aggregate
-from validator.settings.built import CUMULATIVE, CUMULATIVE_OUTPUTS, FINAL_ONLY, ID_SPACES, Combination
+from validator.settings.built import CUMULATIVE, CUMULATIVE_OUTPUTS, FINAL_ONLY, ID_SPACES, WHERE, Combination
+from validator.settings.conditions import Where
 from validator.settings.errors import broken_rule_at
 from validator.settings.fields import Frozen
 
@@ -45,9 +46,9 @@ class Reads(NamedTuple):
     """How a pipeline's topics define its cells.
 
     ``joined_keys``: a key has several fields. ``replaces``: the newest result of a key replaces the earlier ones
-    (emission `cumulative`). ``several_outputs``: results are in several topics. ``states_values``: results state how
-    many events they used, or other aggregates of them, and not which (evidence `values`). ``adds_up``: the results of a
-    cell add up (emission `incremental`). ``tolerances``: the tolerance of each stated value, the largest of all outputs.
+    (emission `cumulative`). ``several_outputs``: results are in several topics. ``states_values``: results state
+    aggregates of their events, and not which they are (evidence `values`). ``adds_up``: the results of a cell add up
+    (emission `incremental`). ``tolerances``: the tolerance of each stated value, the largest of all outputs.
     """
 
     joined_keys: bool = False
@@ -95,6 +96,12 @@ class Oracle(Frozen):
     """Aggregates that results state (evidence `values`), by name; `outputs[].fields.values` has the path of each
     name."""
 
+    where: Where | None = None
+    """Which events the pipeline reads, if it skips the others first, such as those of other kinds in the same topic.
+    Only events that pass need the fields of `inputs[].fields`."""
+
+    skips_others: ClassVar[bool] = True
+    """Whether the pipeline skips events for which `where` does not hold before it reads their other fields."""
     refuses: ClassVar[tuple[Combination, ...]] = ()
     """Values of other settings that this oracle refuses. The documentation lists them."""
     compares_all: ClassVar[bool] = False
@@ -209,7 +216,7 @@ class Oracle(Frozen):
     @property
     def condition(self) -> Condition | None:
         """Condition under which an event owes a result; None if all events contribute."""
-        return None
+        return None if self.where is None else self.where.condition(skips_others=self.skips_others)
 
     @property
     def cells_most(self) -> int:
@@ -267,6 +274,7 @@ class Oracle(Frozen):
         """Raise PydanticCustomError for settings that this oracle cannot judge."""
         self.check_times(declared.outputs)
         self.check_evidence(declared)
+        self.check_condition(declared)
         problem, fix = ID_SPACES.problem, "leave input out"
         for i, output in enumerate(declared.outputs):
             if any(path.input is not None for path in output.fields.ids or ()):
@@ -317,6 +325,28 @@ class Oracle(Frozen):
             if entry.duplicates == "collapse":
                 problem = "repeated events cannot be recognised without ids"
                 raise broken_rule_at(f"{place}.duplicates", problem, "use count, or evidence with ids")
+
+    def check_condition(self, declared: Declared) -> None:
+        """Raise PydanticCustomError for a condition that this oracle cannot judge, or on a field that contains, or lies
+        inside, a field of the event."""
+        if self.where is None:
+            return
+        if self.skips_others and (self.by_id or not self.ends_are_known or self.asks_lateness):
+            raise broken_rule_at("oracle.where", WHERE.problem, "leave it out, or use windows")
+        path = self.where.path
+        for i, entry in enumerate(declared.inputs):
+            part, names = part_and_names(path)
+            if not part or part == "$key":
+                (entry.key_format if part else entry.format).check([("oracle.where.path", names)])
+            others = {"id": (entry.fields.id,), "key": entry.fields.key, "event_time": (entry.fields.event_time,)}
+            for name, fields in others.items():
+                for other in (field.path for field in fields if field is not None):
+                    if path.startswith(other + ".") or (other.startswith(path + ".") and not path.startswith("$")):
+                        of_input = f"the {name} of inputs[{i}]"
+                        is_inside = f"{path} is inside {other}, which is {of_input}"
+                        holds = f"{other}, which is {of_input}, is inside {path}"
+                        problem = is_inside if path.startswith(other + ".") else holds
+                        raise broken_rule_at("oracle.where.path", problem, "name a field that is a single value")
 
     def check_times(self, outputs: Sequence[Output]) -> None:
         """Raise PydanticCustomError for results that do not name their cells as this oracle needs, and for emission

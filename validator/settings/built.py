@@ -62,7 +62,12 @@ ABSENT_KEYS: Final = Combination(
     "`skip` for sessions, joins and oracles without windows; `owed` for joins, which never match null",
     "this meaning of an absent key is not supported yet for this oracle",
 )
-COMBINATIONS: Final = (CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, ABSENT_KEYS)
+WHERE: Final = Combination(
+    ("oracle.where",),
+    "sessions, joins and oracles without windows, except `filter`",
+    "where is not supported yet for this oracle",
+)
+COMBINATIONS: Final = (CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, ABSENT_KEYS, WHERE)
 """The refused combinations that do not depend on the oracle. Those of one oracle are in its `refuses`."""
 
 
