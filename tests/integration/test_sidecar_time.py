@@ -177,16 +177,17 @@ def test_unread_input_is_unconsumed_and_read_input_is_missing(pipeline: Pipeline
     """The engine's group distinguishes the two. The cell itself does not change when the engine commits."""
     pipeline.create()
     group = f"engine.consumer_group={pipeline.name}"
-    pipeline.clicks(click(1, 1), click(2, 2), click(3, 3))
+    # The last event closes the cell of the others.
+    pipeline.clicks(click(1, 1), click(2, 2), click(3, 3), click(4, 300))
     pipeline.answers(answer([1]))
     pipeline.commit_group(pipeline.name, pipeline.input, 1)
     behind = pipeline.once(group)
-    assert behind.counts() == {"expected": 3, "processed": 1, "unconsumed": 2}
+    assert behind.counts() == {"expected": 4, "processed": 1, "unconsumed": 3}
     pipeline.commit_group(pipeline.name, pipeline.input, 2)
     with pipeline.live(group) as live:
         report = live.until(lambda r: r["contributions"]["missing"] == 1)
-        assert counts(report) == {"expected": 3, "processed": 1, "missing": 1, "unconsumed": 1}
+        assert counts(report) == {"expected": 4, "processed": 1, "missing": 1, "unconsumed": 1, "pending": 1}
         pipeline.commit_group(pipeline.name, pipeline.input, 3)
         report = live.until(lambda r: r["contributions"]["missing"] == 2)
-        assert counts(report) == {"expected": 3, "processed": 1, "missing": 2}
+        assert counts(report) == {"expected": 4, "processed": 1, "missing": 2, "pending": 1}
     assert live.status == 1
