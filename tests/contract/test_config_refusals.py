@@ -57,8 +57,9 @@ NOT_BUILT_SENTENCES = {
     "oracle={kind: interval_join, within: 30s}": (
         f"oracle.kind (from --set oracle): interval_join is not supported yet; use {KINDS}."
     ),
-    "oracle.values.total=sum(price)": (
-        "oracle.values.total (from --set oracle.values.total): sum(PATH) is not supported yet; use count."
+    "oracle.values.total=distinct(price)": (
+        "oracle.values.total (from --set oracle.values.total): distinct(PATH) is not supported yet; "
+        "use count or sum(PATH) or min(PATH) or max(PATH) or avg(PATH)."
     ),
 }
 
@@ -304,7 +305,7 @@ OF_A_FILTER = {
         "oracle.where (from --set oracle.where): 'status' does not fit; write a mapping of keys to values."
     ),
     "oracle.where={path: status}": (
-        "oracle.where.one_of (from --set oracle.where): it is missing; write one_of, at_least or below."
+        "oracle.where.one_of (from --set oracle.where): it is missing; write one_of, none_of, at_least or below."
     ),
     "oracle.where={path: status, one_of: []}": (
         "oracle.where.one_of (from --set oracle.where): it is empty; give at least one entry."
@@ -350,7 +351,7 @@ OF_A_FILTER = {
     ),
     "oracle.where.nope=1": (
         "oracle.where.nope (from --set oracle.where.nope): it is not a known key; "
-        "use one of path, one_of, at_least, below."
+        "use one of path, one_of, none_of, at_least, below."
     ),
     "outputs.0.fields={key: customer, id: order}": (
         "outputs[0].fields.event_time (from --set outputs.0.fields): oracle filter needs it; "

@@ -15,6 +15,7 @@ from itertools import pairwise, product
 from random import Random
 
 from tests.property.clock import Clock
+from tests.property.counted import counting
 from tests.property.engine import Answer, Engine, Habits
 from tests.property.history import (
     Cell,
@@ -22,6 +23,7 @@ from tests.property.history import (
     History,
     InputEvent,
     LateRecord,
+    Record,
     ResultRecord,
     Step,
     Timing,
@@ -343,6 +345,68 @@ class SessionCase(Case):
         """The oracle with which the core judges it."""
         oracle = SessionWindow.of(self.history.timing.window_us)
         return oracle.reading(Reads(adds_up=True)) if self.adds_up else oracle
+
+
+class CountingReferee(SummedReferee):
+    """The reference for results that do not say which events they used: no event of another session is recognised."""
+
+    def __init__(self, history: History, upto_step: int, ending: Ending) -> None:
+        super().__init__(history, upto_step, ending)
+        self.all_ids = set()
+
+
+@dataclass(frozen=True)
+class CountedSessionCase(SessionCase):
+    """A session history whose results state how many events they used."""
+
+    @property
+    def referee(self) -> type[Referee]:
+        """The reference that judges it."""
+        return CountingReferee
+
+    @property
+    def adds_up(self) -> bool:
+        """The results of a session add up: they do not say which events they used."""
+        return True
+
+    @property
+    def oracle(self) -> SessionWindow:
+        """The oracle that counts."""
+        found = counting(super().oracle)
+        assert isinstance(found, SessionWindow)
+        return found.reading(Reads(states_values=True, adds_up=True))
+
+    def anonymous(self) -> CountedSessionCase:
+        """The same history without the ids of its events."""
+
+        def anonymous(record: Record) -> Record:
+            match record:
+                case InputEvent() | LateRecord():
+                    return replace(record, id=record.key)
+                case ResultRecord():
+                    return replace(record, ids=(record.key,) * len(record.ids))
+                case _:
+                    return record
+
+        steps = tuple(replace(step, records=tuple(map(anonymous, step.records))) for step in self.history.steps)
+        return replace(self, history=replace(self.history, steps=steps))
+
+
+def counted_session_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> SessionCase:
+    """The case that ``seed`` generates, without the ids of events."""
+    return counted_session_history(seed, causal=causal, steps_most=steps_most, allowed=allowed).anonymous()
+
+
+def counted_session_history(
+    seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING
+) -> CountedSessionCase:
+    """The case of a seed, with the ids of its events."""
+    rng = Random(seed)
+    while True:
+        history = session_history(rng, causal=causal, adds_up=True, allowed=allowed)
+        if history.timing.duplicates == "count":
+            break
+    return CountedSessionCase(seed, causal, stretched(coarser(history, rng, steps_most)))
 
 
 def session_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> SessionCase:

@@ -21,12 +21,12 @@ from tests.property.distinct import distinct_case
 from tests.property.passthrough import passthrough_case
 from tests.property.replacing import replacing_case
 from tests.property.running import running_case
-from tests.property.sessions import session_case
+from tests.property.sessions import counted_session_case, session_case
 from tests.property.sliding import sliding_case
 from tests.property.spark_agreement import Tally, closing_differences, compare, unpersisted
 from tests.property.spark_core import Judged, Row
 from tests.property.spark_histories import Case, Opinion, all_opinions
-from tests.property.valued import SUMS, WITHOUT_COUNT, valued_case
+from tests.property.valued import SUMS, WITHOUT_COUNT, valued_case, valued_session_case
 from tests.property.zoned import zoned_case
 from tests.tiers import full
 from tests.worlds import IS_STANDING, scaled, seeds
@@ -44,6 +44,7 @@ class Twin(Protocol):
 TWINS: Final[dict[str, Twin]] = {
     "counts": counted_case,
     "counts-cumulative": partial(replacing_case, counted=True),
+    "counts-sessions": counted_session_case,
     "windows-cumulative": replacing_case,
     "distinct": distinct_case,
     "passthrough": passthrough_case,
@@ -52,6 +53,7 @@ TWINS: Final[dict[str, Twin]] = {
     "session_window": session_case,
     "sliding_window": sliding_case,
     "values": valued_case,
+    "values-sessions": valued_session_case,
     "values-sums": partial(valued_case, aggregates=SUMS),
     "values-uncounted": partial(valued_case, aggregates=WITHOUT_COUNT),
     "tumbling_window-zoned": zoned_case,

@@ -18,9 +18,11 @@ from typing import ClassVar, Final
 
 from tests.property.counted import counted_history
 from tests.property.history import Cell, History, InputEvent, LateRecord, Record, ResultRecord, role_of
+from tests.property.sessions import CountingReferee, counted_session_history
 from tests.property.spark_histories import Case, Referee
 from tests.property.strategies import EVERYTHING, Allowed
 from validator.oracles.seam import Oracle, Reads
+from validator.oracles.session_window import SessionWindow
 from validator.oracles.tumbling_window import TumblingWindow
 
 Amount = Decimal | None
@@ -78,24 +80,27 @@ class ValuedCase(Case):
 
     aggregates: tuple[tuple[str, str], ...] = ()
     values: tuple[tuple[Place, tuple[Amount, ...]], ...] = ()
+    of_sessions: bool = False
 
     @property
     def oracle(self) -> Oracle:
         """The oracle with the aggregates."""
         timing = self.history.timing
-        found = TumblingWindow.of(timing.window_us, timing.window_offset_us)
-        return found.model_copy(update={"values": dict(self.aggregates)}).reading(Reads(states_values=True))
+        found: Oracle = TumblingWindow.of(timing.window_us, timing.window_offset_us)
+        if self.of_sessions:
+            found = SessionWindow.of(timing.window_us)
+        reads = Reads(states_values=True, adds_up=self.of_sessions)
+        return found.model_copy(update={"values": dict(self.aggregates)}).reading(reads)
 
     @property
     def referee(self) -> type[Referee]:
         """A reference that knows the amounts."""
         known, given = dict(self.values), dict(self.aggregates)
 
-        class OfValues(ValuedReferee if self.oracle.stated.count_name else UncountedReferee):  # type: ignore[misc]
-            amounts = known
-            aggregates = given
-
-        return OfValues
+        base: type[Referee] = ValuedReferee if self.oracle.stated.count_name else UncountedReferee
+        if self.of_sessions:
+            base = ValuedSessionReferee
+        return type("OfValues", (base,), {"amounts": known, "aggregates": given})
 
     def values_of(self, record: Record) -> list[Amount]:
         """The amount of an event, or the aggregates of a result."""
@@ -226,6 +231,10 @@ class UncountedReferee(ValuedReferee):
         return sum((self.seen(cell, id_) for id_ in self.ids(cell)), Counter[str]()).total() >= copies
 
 
+class ValuedSessionReferee(ValuedReferee, CountingReferee):
+    """The reference of sessions, with the class `wrong_value`."""
+
+
 def _each_claiming(history: History) -> History:
     """The history in which no result lists nothing: without a number it stands for something."""
 
@@ -241,20 +250,29 @@ def valued_case(
 ) -> ValuedCase:
     """The case that ``seed`` generates, as `counted_case`."""
     found = counted_history(seed, causal=causal, steps_most=steps_most, allowed=allowed)
-    rng = Random(seed)
+    if "count" not in aggregates.values():
+        found = replace(found, history=_each_claiming(found.history))
+    return _valued(found, found.anonymous(), aggregates)
+
+
+def valued_session_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> ValuedCase:
+    """The case that ``seed`` generates, of sessions."""
+    found = counted_session_history(seed, causal=causal, steps_most=steps_most, allowed=allowed)
+    return replace(_valued(found, found.anonymous(), ALL), of_sessions=True)
+
+
+def _valued(named: Case, anonymous: Case, aggregates: Mapping[str, str]) -> ValuedCase:
+    rng = Random(named.seed)
     values: list[tuple[Place, tuple[Amount, ...]]] = []
-    for record in (record for step in found.history.steps for record in step.records):
+    for record in (record for step in named.history.steps for record in step.records):
         place = (record.topic, record.partition, record.offset)
         if isinstance(record, InputEvent | LateRecord):
             values.append((place, (amount_of(record.id),)))
         elif isinstance(record, ResultRecord):
             stated = stated_by([amount_of(id_) for id_ in record.ids], aggregates)
-            if not causal and rng.random() < 0.1:
+            if not named.causal and rng.random() < 0.1:
                 at = rng.randrange(len(stated))
                 by = Decimal(rng.choice((1, -1, 1000))).scaleb(-rng.randrange(3))
                 stated[at] = EXACT.add(stated[at] or Decimal(0), by)
             values.append((place, tuple(stated)))
-    if "count" not in aggregates.values():
-        found = replace(found, history=_each_claiming(found.history))
-    counted = found.anonymous()
-    return ValuedCase(counted.seed, causal, counted.history, tuple(aggregates.items()), tuple(values))
+    return ValuedCase(named.seed, named.causal, anonymous.history, tuple(aggregates.items()), tuple(values))

@@ -46,7 +46,7 @@ def test_a_cell_judged_again_after_a_restart_decreases_no_counter(tmp_path: Path
         sums = replace(
             sums, counts={**sums.counts, "processed": processed}, results={**sums.results, "correct": correct}
         )
-        record.raise_totals(results_of(progress, sums), processed)
+        record.raise_totals(results_of(config(tmp_path), progress, sums), processed)
         counters.write(tmp_path, record)
         snapshot = snapshot_of(config(tmp_path), progress, sums, record)
         assert (snapshot.results["correct"], snapshot.contributions["processed"]) == (correct, processed)

@@ -745,7 +745,7 @@ class RecordDecoder:
         return Tombstone(self._withdrawn(record)) if self._is_output else self._no_event(record, {})
 
     def _no_event(self, record: Record, root: Json) -> Tombstone:
-        """Return what stands for a record of an input that is no event, with its time, if it has one."""
+        """Return what stands for a record of an input that the pipeline skips, with its time, if it has one."""
         assert self._time is not None, "an event has a time"
         try:
             return Tombstone(event_time_us=self._time.instant(record, root, self._rounding))

@@ -403,7 +403,7 @@ class Config(Frozen):
         self.oracle.reading(Reads.of_topics(self.inputs, self.outputs))
         stated = self.oracle.stated
         if stated.stated and stated.count_name is None and self.guarantee is not Guarantee.EXACTLY_ONCE:
-            # SEMANTICS 4.1: without the number of events a loss cannot be told from a repeat.
+            # SEMANTICS 4.1: without the number of events, a loss looks like a repeat.
             problem = f"values without count do not show whether a pipeline is {self.guarantee}"
             raise broken_rule_at("guarantee", problem, "use exactly_once, or add count to oracle.values")
         for i, entry in enumerate(self.inputs):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
+from validator.oracles.conditions import Where
 from validator.oracles.seam import Assigned, Declared, Oracle
-from validator.settings.conditions import Where
 from validator.settings.durations import PositiveDuration, format_duration
 from validator.settings.errors import broken_rule_at
 from validator.settings.time_patterns import step_of
@@ -73,6 +73,8 @@ class Passthrough(Oracle):
 
     def check(self, declared: Declared) -> None:
         """Also refuse a length that is not a multiple of an output's time unit: a rounded time may leave its bucket."""
+        if self.where is not None and self.skips_others:
+            raise broken_rule_at("oracle.where", f"oracle {self.kind} does not use it", "leave it out, or use filter")
         super().check(declared)
         for i, output in enumerate(declared.outputs):
             at = output.fields.event_time

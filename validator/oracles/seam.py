@@ -18,9 +18,9 @@ from pydantic import Field, PrivateAttr
 
 from validator.model.field_values import part_and_names
 from validator.model.stated_values import Values
+from validator.oracles.conditions import Where
 from validator.settings.aggregates import Aggregate
 from validator.settings.built import CUMULATIVE, CUMULATIVE_OUTPUTS, FINAL_ONLY, ID_SPACES, WHERE, Combination
-from validator.settings.conditions import Where
 from validator.settings.errors import broken_rule_at
 from validator.settings.fields import Frozen
 
@@ -301,7 +301,7 @@ class Oracle(Frozen):
             place = f"outputs[{counted.index(False)}].evidence"
             raise broken_rule_at(place, "another output has evidence values", "use values for every output")
         if not self.judges_values:
-            kinds = "tumbling_window or sliding_window"
+            kinds = "tumbling_window, sliding_window or session_window"
             raise broken_rule_at(
                 "outputs[0].evidence", f"values is not supported yet for oracle {self.kind}", f"use oracle {kinds}"
             )

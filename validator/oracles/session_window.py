@@ -46,6 +46,7 @@ class SessionWindow(Oracle):
     hidden_inputs_lose: ClassVar[bool] = True
     asks_lateness: ClassVar[bool] = True
     ends_are_known: ClassVar[bool] = False
+    judges_values: ClassVar[bool] = True
 
     @classmethod
     def of(cls, gap_us: int) -> Self:
@@ -77,6 +78,12 @@ class SessionWindow(Oracle):
         """A late event may have a result of its own, and any event with emission `incremental`. Results that state
         counts show no parts."""
         return not (self.reads.adds_up or self.reads.states_values)
+
+    @property
+    def cannot_see(self) -> tuple[str, ...]:
+        """Also parts of sessions."""
+        parts = "Results without ids do not show whether the engine split a session, or named another end."
+        return (*super().cannot_see, parts) if self.reads.states_values else super().cannot_see
 
     def contradicts(self, named_us: Ints, ends_us: Ints) -> Bools:
         """Engines name the end of a session, or its last event (Kafka Streams). They and their fields may round."""
@@ -121,8 +128,11 @@ class SessionWindow(Oracle):
         return instant_us - slack_us
 
     def check(self, declared: Declared) -> None:
-        """Also refuse late policy `drop`."""
+        """Also refuse late policy `drop`, and values without the number of events."""
         super().check(declared)
+        if self.values and self.stated.count_name is None:
+            problem = "sessions need the number of their events"
+            raise broken_rule_at("oracle.values", problem, "add count, such as {events: count}")
         if declared.drops_late:
             raise broken_rule_at("timing.late_policy", DROP_IN_SESSIONS.problem, "write report")
 

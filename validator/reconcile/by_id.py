@@ -105,6 +105,7 @@ def keyed_results(results: pa.Table, reads: Reads) -> tuple[pa.Table, Bools]:
         ),
         **{name: one_array(results[name]).take(pa.array(rows)) for name in ("partition", "offset", "time_us")},
         "count": pa.nulls(len(rows), pa.int64()),
+        "values": pa.nulls(len(rows), RESULTS.field("values").type),
     }
     arrays = [pa.array(column) if isinstance(column, np.ndarray) else column for column in columns.values()]
     by_name = dict(zip(columns, arrays, strict=True))

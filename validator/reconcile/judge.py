@@ -136,7 +136,7 @@ class Judged:
     - ``by_input``: topic -> the fields of `TopicCounts`. Only for several inputs.
     - ``by_output``: topic -> the fields of `TopicCounts` but ``outstanding``. Only for several outputs.
     - ``by_set_aside``: side (late, rejected) -> ``read``, ``matched`` and ``undecided`` of `TopicCounts`.
-    - ``may_change``: a value is wrong that further results of the cell may still put right.
+    - ``may_change``: a value is wrong, but further results of the cell may still correct it.
     - ``state``: number in `STATES`.
     - ``version``: the extent of the facts on which a comparison of the cell's ids would be based.
     """

@@ -64,7 +64,7 @@ ABSENT_KEYS: Final = Combination(
 )
 WHERE: Final = Combination(
     ("oracle.where",),
-    "sessions, joins and oracles without windows, except `filter`",
+    "sessions, joins and running aggregates",
     "where is not supported yet for this oracle",
 )
 COMBINATIONS: Final = (CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, ABSENT_KEYS, WHERE)

@@ -57,7 +57,7 @@ def snapshot_of(
         doubts.append(Doubt(_refuted_sentence(sums)))
     retired = _retired_doubts(config, sums)
     held = record.suspicion.suspected(progress, sums)
-    confirmed = _confirmed_now(progress, sums, record, held)
+    confirmed = _confirmed_now(config, progress, sums, record, held)
     on_record = {**sums.on_record, "undecodable": progress.undecodable("output")}
     left = {name: count for name, count in sums.unproven.items() if count}
     suspects = {
@@ -223,7 +223,7 @@ def _by_class(counts: Mapping[tuple[str | None, str], int] | Mapping[tuple[str, 
 
 
 def _confirmed_now(
-    progress: IngestProgress, sums: CellTotals, record: RunRecord, held: Iterable[str]
+    config: Config, progress: IngestProgress, sums: CellTotals, record: RunRecord, held: Iterable[str]
 ) -> dict[str, int]:
     """Violation class -> contributions (or results) that are confirmed and not retracted.
 
@@ -231,9 +231,10 @@ def _confirmed_now(
     """
     # A confirmed violation stays confirmed while it is on record, also if its cell was retired, or if its contributions
     # count as overdue again, for example because a topic was recreated.
-    recorded = {name: min(sums.on_record.get(name, 0), record.confirmed_now.get(name, 0)) for name in VIOLATIONS}
-    proven = {name: sums.violations(name) - sums.unproven.get(name, 0) for name in VIOLATIONS}
-    confirmed = {name: recorded[name] if name in held else max(recorded[name], proven[name]) for name in VIOLATIONS}
+    judged = [name for name in VIOLATIONS if name != ViolationClass.WRONG_VALUE or config.oracle.stated.stated]
+    recorded = {name: min(sums.on_record.get(name, 0), record.confirmed_now.get(name, 0)) for name in judged}
+    proven = {name: sums.violations(name) - sums.unproven.get(name, 0) for name in judged}
+    confirmed = {name: recorded[name] if name in held else max(recorded[name], proven[name]) for name in judged}
     unproven = unproven_outputs(progress, sums)
     sure = sum(
         f.undecodable
