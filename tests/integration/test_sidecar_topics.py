@@ -208,19 +208,22 @@ def test_only_consecutive_failures_count(pipeline: Pipeline, monkeypatch: pytest
     monkeypatch.setattr(generations, "_TROUBLES_MAX", 1)
     pipeline.create()
     pipeline.clicks(click(1, 1))
-    fails, failed = iter([False, True, False, True, False, True]), []
+    fails: list[bool] = []
 
     def reach(name: str) -> None:
-        if name == "before_facts" and next(fails, False):
-            failed.append(name)
+        if name == "before_facts" and fails and fails.pop():
             raise OSError("no room for facts")
 
     monkeypatch.setattr(batch, "reach", reach)
     with pipeline.live() as live:
-        live.until(lambda _: len(failed) == 3)
-        live.batches(1)
+        # Each failure follows a batch that was read; a tick would not count.
+        for number in (1, 2, 3):
+            live.until(lambda report, number=number: report["contributions"]["pending"] == number)
+            fails.append(True)
+            live.until(lambda _: not fails)
+            pipeline.clicks(click(number + 1, 1))
+        assert live.until(lambda report: report["contributions"]["pending"] == 4)
         assert sum(sentence.endswith(": no room for facts") for sentence in live.said) == 3
-        assert live.batches(1)["contributions"]["pending"] == 1
 
 
 @pytest.mark.full

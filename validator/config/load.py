@@ -71,7 +71,7 @@ def _secret_variables(document: Mapping[str, Any], environment: Mapping[str, str
     """The variables that secret options refer to, and those with overrides, which may set such options."""
     found = {name for name in environment if name.startswith(outside.PREFIX)}
     for first, second in FREE_MAPS:
-        for option, value in (document[first].get(second) or {}).items() if first in document else ():
+        for option, value in ((document.get(first) or {}).get(second) or {}).items():
             if is_secret(option) or "JavaOptions" in option:
                 found |= variables_in(value)
     return frozenset(found)
