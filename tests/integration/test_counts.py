@@ -1,9 +1,10 @@
-"""Results without ids on a real broker: a count for each window (evidence `values`)."""
+"""Results without ids on a real broker: a count and a sum for each window (evidence `values`)."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from decimal import Decimal
 from typing import Any, Final
 
 import pytest
@@ -18,27 +19,45 @@ __all__ = ["pipeline", "spark"]
 pytestmark = [pytest.mark.timeout(600)]
 
 SIZE_SECONDS: Final = 15
-TUMBLING: Final = f"{{kind: tumbling_window, size: {SIZE_SECONDS}s, values: {{clicks: count}}}}"
-SLIDING: Final = f"{{kind: sliding_window, size: {SIZE_SECONDS}s, slide: 5s, values: {{clicks: count}}}}"
+VALUES: Final = "values: {clicks: count, paid: sum(amount)}, where: {path: kind, none_of: [login]}"
+TUMBLING: Final = f"{{kind: tumbling_window, size: {SIZE_SECONDS}s, {VALUES}}}"
+SLIDING: Final = f"{{kind: sliding_window, size: {SIZE_SECONDS}s, slide: 5s, {VALUES}}}"
 EVENTS: Final = [(f"k{number % 3}", number) for number in range(15, 135)]
 
 
+LOGIN: Final = json.dumps({"kind": "login"})
+
+
 def event(key: str, seconds: float) -> str:
-    return json.dumps({"page": key, "timestamp": iso(seconds)})
+    return json.dumps({"kind": "click", "page": key, "timestamp": iso(seconds), "amount": amount_of(seconds)})
 
 
-def result(key: str, start: int, count: Any) -> str:
-    return json.dumps({"page": key, "windowStart": iso(start), "count": count})
+def amount_of(seconds: float) -> float:
+    """As exact decimals the amounts differ in their number of digits; every fourth event has none."""
+    return 0 if seconds % 4 == 3 else round(seconds * 0.07, 2)
+
+
+def result(key: str, start: int, count: Any, paid: Any = None) -> str:
+    return json.dumps({"page": key, "windowStart": iso(start), "count": count, "paid": paid})
+
+
+def paid_in(every_seconds: int) -> dict[tuple[str, int], Decimal]:
+    """Return (key, start of the window) -> sum of the amounts of its events."""
+    found: dict[tuple[str, int], Decimal] = {}
+    for key, seconds in EVENTS:
+        for cell in owed_by(key, seconds, every_seconds):
+            found[cell] = found.get(cell, Decimal(0)) + Decimal(str(amount_of(seconds)))
+    return found
 
 
 def owed(every_seconds: int) -> Counter[tuple[str, int]]:
     """Return (key, start of the window) -> number of its events."""
-    return Counter(
-        (key, start)
-        for key, seconds in EVENTS
-        for start in range(0, seconds + 1, every_seconds)
-        if start <= seconds < start + SIZE_SECONDS
-    )
+    return Counter(cell for key, seconds in EVENTS for cell in owed_by(key, seconds, every_seconds))
+
+
+def owed_by(key: str, seconds: int, every_seconds: int) -> list[tuple[str, int]]:
+    starts = range(0, seconds + 1, every_seconds)
+    return [(key, start) for start in starts if start <= seconds < start + SIZE_SECONDS]
 
 
 def validate(pipeline: Pipeline, oracle: str, state: str) -> Run:
@@ -50,6 +69,7 @@ def validate(pipeline: Pipeline, oracle: str, state: str) -> Run:
         f"inputs.0.topic={name}-in",
         f"outputs.0.topic={name}-out",
         f"late=[{{topic: {name}-late, fields: {{key: page, event_time: timestamp}}}}]",
+        "outputs.0.fields.values={clicks: count, paid: paid}",
         f"oracle={oracle}",
         f"state.path={pipeline.state(state)}",
         "metrics.port=0",
@@ -68,13 +88,19 @@ def test_a_perfect_count_passes_and_each_deviation_is_counted(
 ) -> None:
     pipeline.create(inputs=2, outputs=2)
     for partition in (0, 1):
-        pipeline.clicks(*(event(*one) for one in EVENTS if one[1] % 2 == partition), partition=partition)
+        clicks = [event(*one) for one in EVENTS if one[1] % 2 == partition]
+        pipeline.clicks(*clicks[:9], LOGIN, *clicks[9:], partition=partition)
     pipeline.put(pipeline.late, event("k0", 30))
     expected = owed(every_seconds)
     # The late topic received an event of each window from 30 s, so the results of these windows lack it.
     aside = Counter({("k0", start): 1 for start in (30, 25, 20) if start % every_seconds == 0})
     counted = expected - aside
-    pipeline.answers(*(result(*cell, str(count) if cell[1] % 2 else count) for cell, count in counted.items()))
+    paid = paid_in(every_seconds)
+    for cell in aside:
+        paid[cell] -= Decimal(str(amount_of(30)))
+    pipeline.answers(
+        *(result(*cell, str(count) if cell[1] % 2 else count, str(paid[cell])) for cell, count in counted.items())
+    )
     run = validate(pipeline, oracle, "perfect")
     assert run.counts() == {"expected": expected.total(), "processed": counted.total(), "late": aside.total()}
     assert (run.status, run.verdicts) == (0, ("pass", "pass", "pass"))
@@ -82,14 +108,20 @@ def test_a_perfect_count_passes_and_each_deviation_is_counted(
     assert run.report["coverage"]["complete"]
     assert "not which" in run.report["cannot_see"][0]
 
-    # A window that counts too much, one that counts nothing, one without events, and a number that is none.
+    # A window that counts too much, one that counts nothing, one without events, a number that is none, and windows
+    # in which another event was counted than the one that they have.
     pipeline.answers(result("k1", 45, 2), result("k9", 45, 3), result("k2", 60, -1), result("k2", 60, 0))
-    pipeline.clicks(event("k1", 300), event("k1", 600), partition=0)
+    swapped = owed_by("k3", 200, every_seconds)
+    pipeline.answers(*(result(*cell, 1, amount_of(201)) for cell in swapped))
+    pipeline.clicks(event("k3", 200), event("k1", 300), event("k1", 600), partition=0)
     pipeline.clicks(event("k1", 600), partition=1)
     run = validate(pipeline, oracle, "broken")
     lost = SIZE_SECONDS // every_seconds
     assert run.counts("duplicate", "unknown_id", "missing") == {"duplicate": 2, "unknown_id": 3, "missing": 3 * lost}
     assert run.report["results"]["undecodable"] == 1
+    assert run.report["violations"]["confirmed"]["wrong_value"] == len(swapped)
     assert (run.status, run.verdicts) == (1, ("fail", "fail", "fail"))
     violations = json.loads((pipeline.state("broken") / "violations.json").read_text())["violations"]
+    (said,) = {one["explanation"].partition(": ")[2] for one in violations if one["class"] == "wrong_value"}
+    assert said == "paid is 14.07 and should be 14"
     assert [one["ids"] for one in violations if one["class"] != "undecodable"] == [[]] * (len(violations) - 1)
