@@ -625,8 +625,8 @@ class RecordDecoder:
         _, most_of_key, most_of_id = self.most
         at = self._key[0]
         try:
-            if self._where is not None and self.condition is not None and self.condition.skips_others:
-                # SEMANTICS 2.6: the pipeline reads no other field of an event of another kind.
+            if self._where is not None and self.condition is not None:
+                # SEMANTICS 2.6: an event of another kind needs no other field.
                 at = self._where
                 is_other = not _holds(self.condition, at.of(record, root))
             one: int | str | None = None
@@ -650,12 +650,10 @@ class RecordDecoder:
             if not self._is_output:
                 one = NO_ID if one is None else one
                 assert time is not None, "an event has a time"
-                if is_other or (self.missing_key == "skip" and None in parts):
-                    return Event(one, key, time, False, True, self._no_addends)
-                if self._where is not None and self.condition is not None and not self.condition.skips_others:
-                    at = self._where
-                    if not _holds(self.condition, at.of(record, root)):
-                        return Event(one, key, time, False, False, self._no_addends)
+                is_skipped = self.missing_key == "skip" and None in parts
+                if is_other or is_skipped:
+                    is_skipped |= self.condition is not None and self.condition.skips_others
+                    return Event(one, key, time, False, is_skipped, self._no_addends)
                 addends = []
                 for at in self._values:
                     addends.append(_addend(at, record, root))  # noqa: PERF401  # `at` is named where it is refused
