@@ -35,6 +35,7 @@ STAYS_EMPTY = {
         "it takes five minutes of lag; without its limit it has series here, and promtool holds the limit",
     ),
     "alert StreamproofSidecarTwice": (" > 1", "it takes two sidecars of one name, which promtool has"),
+    "alert StreamproofCoverageWrong": (" > 0", "it takes a sidecar that loses records, which the unit tests plant"),
     "alert StreamproofInputUnconsumed": (" > 0", "it takes an engine with a consumer group, which promtool has"),
 }
 """Expression that this run cannot satisfy -> its limit, and why."""
