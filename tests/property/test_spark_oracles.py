@@ -58,7 +58,7 @@ TWINS: Final[dict[str, Twin]] = {
     "values-uncounted": partial(valued_case, aggregates=WITHOUT_COUNT),
     "tumbling_window-zoned": zoned_case,
 }
-COMBINED: Final = ("counts-cumulative",)
+COMBINED: Final = ("counts", "counts-cumulative", "counts-sessions", "values-sums", "values-uncounted")
 """Twins of which the first tier has each part."""
 CAUSAL: Final = 60
 FAULTY: Final = 120
