@@ -1,4 +1,4 @@
-"""A million keys make no more series than ten: the cost of a scrape does not depend on the number of keys."""
+"""Many keys make no more series than ten: the cost of a scrape does not depend on the number of keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from validator.model.progress import IngestProgress, TimeRules
 from validator.publish.metrics import SnapshotCollector, registry
 from validator.stream.reporting import snapshot_of
 
-MANY = 1_000_000
+MANY = 300_000
 TWICE_EVERY = 5_000
 
 
@@ -40,7 +40,7 @@ def served(folder: Path, keys: int) -> tuple[int, int, dict[str, str]]:
 
 
 @pytest.mark.full
-def test_a_million_keys_make_no_more_series_than_ten(tmp_path: Path) -> None:
+def test_many_keys_make_no_more_series_than_ten(tmp_path: Path) -> None:
     few, few_bytes, _ = served(tmp_path / "few", 10)
     many, many_bytes, values = served(tmp_path / "many", MANY)
     assert values['streamproof_contributions{class="duplicate",pipeline="clickstream"}'] == str(
