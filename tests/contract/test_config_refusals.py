@@ -182,7 +182,7 @@ RULES = {
     ),
     "outputs.0.fields={key: page, window_start: w}": (
         "outputs[0].fields.ids (from --set outputs.0.fields): evidence ids needs it; "
-        "name the path of the ids in a result."
+        "name the path of the ids in a result; if results state a number or a sum instead, write evidence: values."
     ),
     "outputs.0.evidence=id": ("outputs[0].fields.id: evidence id needs it; name the path of the id in a result."),
     "inputs.0.fields.id={path: id, unit: ms}": (

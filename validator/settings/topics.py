@@ -210,7 +210,8 @@ class Output(_Entry):
         paths = (("ids", self.fields.ids), ("id", self.fields.id), ("values", self.fields.values or None))
         for evidence, field in paths:
             if self.evidence == evidence and field is None:
-                fix = f"name the path of the {evidence} in a result"
+                or_values = "; if results state a number or a sum instead, write evidence: values"
+                fix = f"name the path of the {evidence} in a result" + (or_values if evidence == "ids" else "")
                 raise broken_rule_at(f"fields.{evidence}", f"evidence {evidence} needs it", fix)
         for evidence, field in paths:
             if self.evidence != evidence and field is not None:
