@@ -76,7 +76,9 @@ def partial_aggregates(columns: Sequence[pa.Array], group: Ints, many: int) -> t
 
 def texts_of(numbers: pa.Array) -> pa.Array:
     """Return decimals as texts without redundant zeros."""
-    return pc.utf8_rtrim(pc.utf8_rtrim(numbers.cast(pa.string()), "0"), ".")
+    texts = pc.utf8_rtrim(pc.utf8_rtrim(numbers.cast(pa.string()), "0"), ".")
+    # Arrow's text of zero.
+    return pc.if_else(pc.equal(texts, "0E-38"), "0", texts)
 
 
 class Aggregate(NamedTuple):
@@ -185,7 +187,7 @@ def wrong_value(one: Stated, answered: Answered, stated: Sequence[Decimal | None
         return None
     if one.function == "avg" and found is not None:
         # SEMANTICS 2.29: an average is right to as many digits as the result shows.
-        exponent = found.as_tuple().exponent
+        exponent = _EXACT.normalize(found).as_tuple().exponent
         assert isinstance(exponent, int), "decoded numbers are finite"
         tolerance = max(tolerance, Decimal(1).scaleb(min(exponent, 0)))
     return None if owed.holds(found, tolerance) else f"{one.name} is {_said(found)} and should be {owed}"
