@@ -4,7 +4,9 @@ and 4.29)."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -16,6 +18,8 @@ from validator.core.fit import FEW, Answered, Fit, answered, fit_of
 from validator.core.fit_sample import Expected, FitSample, Named, rank_of
 from validator.model.arrays import ABSENT
 from validator.model.wording import plural
+from validator.publish.redaction import HIDDEN
+from validator.publish.times import rfc3339
 from validator.stream.doubt_sentences import example_clause, growth_sentence, mismatch_sentence
 
 _EVERY: Final = 1 << 40
@@ -30,18 +34,11 @@ def compare(config: Config, records: Iterable[Read], *, whole: Mapping[str, bool
 
     ``records``: decoded events and results. ``whole``: topic -> whether it was read from its start.
     """
-    sample = FitSample(_EVERY, _EVERY)
-    if config.oracle.reads.states_values:
-        # SEMANTICS 4.27: results that state a count name no event.
+    if config.oracle.reads.counts_only:
+        yield from _counts(config, counted(config, list(records), whole=whole))
         return
-    for topic, partition, offset, time_us, decoded in records:
-        if isinstance(decoded, Event):
-            _add_event(config, sample, topic, decoded)
-        else:
-            _add_result(config, sample, Named(topic, partition, offset, ABSENT, None, time_us, 0), decoded)
+    sample = sampled(config, records, whole=whole)
     outputs, inputs = ([entry.topic for entry in entries] for entries in (config.outputs, config.inputs))
-    if not all(whole.get(topic) for topic in outputs):
-        _leave_out_earlier_windows(sample)
     events = answered(sample)
     fit = fit_of(sample, config.oracle, _results(events))
     right = sum(one.is_right for one in events)
@@ -63,18 +60,123 @@ def compare(config: Config, records: Iterable[Read], *, whole: Mapping[str, bool
         yield problem("emission", growth_sentence(config, fit.growth), "check outputs[].emission")
 
 
+def sampled(config: Config, records: Iterable[Read], *, whole: Mapping[str, bool]) -> FitSample:
+    """Return all events and results as a sample. Arguments as in `compare`."""
+    sample = FitSample(_EVERY, _EVERY)
+    events: list[tuple[str, Event]] = []
+    for topic, partition, offset, time_us, decoded in records:
+        if isinstance(decoded, Event):
+            events.append((topic, decoded))
+        else:
+            _add_result(config, sample, Named(topic, partition, offset, ABSENT, None, time_us, 0), decoded)
+    for (topic, event), starts in zip(events, _starts(config, events), strict=True):
+        _add_event(config, sample, topic, event, starts)
+    if not all(whole.get(entry.topic) for entry in config.outputs):
+        _leave_out_earlier_windows(sample)
+    return sample
+
+
+def _starts(config: Config, events: Sequence[tuple[str, Event]]) -> list[list[int]]:
+    """The starts of the cells of each event. A session that merged begins with its first event."""
+    oracle, gap_us = config.oracle, config.oracle.merging_gap_us
+    times = np.array([event.event_time_us for _, event in events], dtype=np.int64)
+    if gap_us is not None:
+        last: dict[str, tuple[int, int]] = {}
+        for at, (_, event) in sorted(enumerate(events), key=lambda it: it[1][1].event_time_us):
+            time_us = event.event_time_us
+            before_us, first_us = last.get(event.key, (time_us - gap_us - 1, time_us))
+            first_us = first_us if time_us - before_us <= gap_us else time_us
+            last[event.key] = time_us, first_us
+            times[at] = first_us
+    found: list[list[int]] = [[] for _ in events]
+    rows, starts = oracle.assigned(times)
+    rows = np.arange(len(events)) if rows is None else rows
+    for row, start in zip(rows.tolist(), starts.tolist(), strict=True):
+        found[row].append(start)
+    return found
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Windows whose events are all in the sample. In ``right`` of ``of`` windows the results state their number of
+    events. ``wrong``: an example of the others: its start, its key, the stated and the counted number."""
+
+    right: int
+    of: int
+    wrong: tuple[int, str, int, int] | None = None
+
+
+def counted(config: Config, records: Sequence[Read], *, whole: Mapping[str, bool]) -> Counted:
+    """Compare the counts that results state with the numbers of events (SEMANTICS 2.23). Arguments as in `compare`.
+
+    Left out are windows that begin before the first sampled event of a partition, since earlier events may belong to
+    them, and windows that are still open and do not agree.
+    """
+    events = [(topic, partition, one) for topic, partition, _, _, one in records if isinstance(one, Event)]
+    if not events:
+        return Counted(0, 0)
+    times = np.array([one.event_time_us for *_, one in events], dtype=np.int64)
+    rows, starts = config.oracle.assigned(times)
+    rows = np.arange(len(events)) if rows is None else rows
+    expected = Counter(
+        (start, events[row][2].key)
+        for row, start in zip(rows.tolist(), starts.tolist(), strict=True)
+        if events[row][2].is_owed
+    )
+    first: dict[tuple[str, int], int] = {}
+    for topic, partition, one in events:
+        if not whole.get(topic):
+            first.setdefault((topic, partition), one.event_time_us + config.timing.max_disorder_us)
+    from_us, newest_us = max(first.values(), default=-(2**62)), int(times.max())
+    stated = _stated(config, records)
+    ends = config.oracle.ends_us(np.array([start for start, _ in stated], dtype=np.int64)).tolist()
+    right = of = 0
+    wrong = None
+    for (cell, number), end in zip(stated.items(), ends, strict=True):
+        is_right = expected[cell] == number
+        if cell[0] >= from_us and (is_right or end <= newest_us):
+            right, of = right + is_right, of + 1
+            wrong = wrong or (None if is_right else (*cell, number, expected[cell]))
+    return Counted(right, of, wrong)
+
+
+def _stated(config: Config, records: Iterable[Read]) -> dict[tuple[int, str], int]:
+    """The number of events that the results of each cell state together, or with emission `cumulative` the newest."""
+    found: dict[tuple[int, str], int] = {}
+    for *_, one in records:
+        if isinstance(one, Result) and one.stated_count is not None and one.window_start_us is not None:
+            start = int(config.oracle.starts_of_results(np.array([one.window_start_us], dtype=np.int64))[0])
+            before = 0 if config.oracle.reads.replaces else found.get((start, one.key), 0)
+            found[start, one.key] = before + one.stated_count
+    return found
+
+
+def _counts(config: Config, found: Counted) -> Iterator[CheckResult]:
+    if not found.of:
+        return
+    text = f"the results of {found.right:,} of {plural(found.of, 'window')} state the number of their events"
+    if found.wrong is None:
+        yield ok("results", text)
+        return
+    start, key, stated, number = found.wrong
+    shown = f"{HIDDEN if config.publish.keys != 'plain' else key}"
+    text += f"; that of key {shown} from {rfc3339(start)} states {stated:,}, and the sample has {number:,}"
+    if found.of >= FEW and not found.right:
+        yield problem("results", text, "check the fields of key and time, their units, and the oracle")
+    else:
+        yield note("results", text)
+
+
 def _check(fit: Fit) -> str:
     parameter = fit.mismatch.parameter if fit.mismatch is not None else None
     return f"check {parameter or 'the parameters of the oracle, and the fields of key and time'}"
 
 
-def _add_event(config: Config, sample: FitSample, topic: str, event: Event) -> None:
+def _add_event(config: Config, sample: FitSample, topic: str, event: Event, starts: Sequence[int]) -> None:
     if not event.is_owed:
         return
-    oracle = config.oracle
-    starts = oracle.assigned(np.array([event.event_time_us], dtype=np.int64)).starts.tolist()
     key = _key(config, event.key, event.id)
-    space = f"{topic}/" if oracle.spaces(config.inputs) else ""
+    space = f"{topic}/" if config.oracle.spaces(config.inputs) else ""
     sample.put(_name(space, event.id), (Expected(topic, start, key) for start in starts))
 
 
