@@ -136,6 +136,7 @@ class FedRun:
     """Whether the test plants a defect that the coverage sums must find. Otherwise they hold after every batch."""
     saves: ClassVar[bool] = False
     """Whether the run saves memory after every batch for the next process."""
+    runs: ClassVar[type[_FedRunner]] = _FedRunner
 
     state: Path
     settings: tuple[str, ...] = ()
@@ -202,7 +203,7 @@ class FedRun:
         record.waiting_sides = frozenset(self.sides[topic].value for topic in absent)
         if progress.batch >= 0:
             restore_record(tables, record)
-        self.runner = _FedRunner(
+        self.runner = self.runs(
             config=self.config,
             sources=sources,
             brokers=brokers,

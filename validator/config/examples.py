@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 CLICKSTREAM: Final = """\
@@ -192,6 +193,9 @@ oracle:
 state: {path: ./state/click-counts}
 """
 
+_PIPELINES: Final = Path(__file__).with_name("pipelines")
+"""Folder with the pipelines of docs/pipelines.md."""
+
 EXAMPLES: Final[dict[str, str]] = {
     "clickstream": CLICKSTREAM,
     "minimal": MINIMAL,
@@ -199,5 +203,6 @@ EXAMPLES: Final[dict[str, str]] = {
     "join": JOIN,
     "filter": FILTER,
     "counts": COUNTS,
+    **{file.stem: file.read_text(encoding="utf-8") for file in sorted(_PIPELINES.glob("*.yaml"))},
 }
 """Name -> YAML text."""

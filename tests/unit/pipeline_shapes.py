@@ -1,0 +1,520 @@
+"""Records as well-known pipelines write them: those of a perfect engine, and the same with one loss.
+
+The names are those of `streamproof config example NAME`, then shapes that only `config init` is tested with.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import fastavro
+
+from validator.codecs.one_record import Record
+from validator.model.schemas import RegisteredSchema, Schemas
+
+START_MS: Final = 1_767_261_600_000
+"""2026-01-01T10:00:00Z."""
+Row = tuple[int, str, int]
+"""Number, key and time (ms) of an event."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """``inputs``, ``outputs``, ``rejected``: topic -> records. ``lost``: output topic -> its records with a loss."""
+
+    inputs: Mapping[str, Sequence[Record]]
+    outputs: Mapping[str, Sequence[Record]]
+    lost: Mapping[str, Sequence[Record]]
+    rejected: Mapping[str, Sequence[Record]] = field(default_factory=dict)
+    schemas: Schemas = field(default_factory=dict)
+
+    @property
+    def logs(self) -> dict[str, Sequence[Record]]:
+        return {**self.inputs, **self.rejected, **self.outputs}
+
+    @property
+    def broken(self) -> dict[str, Sequence[Record]]:
+        return {**self.logs, **self.lost}
+
+
+SHAPES: Final[dict[str, Callable[[], Shape]]] = {}
+"""Name -> what makes the records."""
+
+
+def shape(make: Callable[[], Shape]) -> Callable[[], Shape]:
+    SHAPES[make.__name__.replace("_", "-")] = make
+    return make
+
+
+def log(records: Iterable[Record]) -> list[Record]:
+    return [record._replace(offset=offset) for offset, record in enumerate(records)]
+
+
+def one(value: Any, key: Any = None, at_ms: int = START_MS, headers: Sequence[tuple[str, bytes]] = ()) -> Record:
+    def raw(part: Any) -> bytes | None:
+        if part is None or isinstance(part, bytes):
+            return part
+        return part.encode() if isinstance(part, str) else json.dumps(part).encode()
+
+    return Record(raw(value), raw(key), headers, at_ms * 1_000)
+
+
+def rows(number: int, every_ms: int, keys: Sequence[str] = ("/help", "/index", "/shop")) -> list[Row]:
+    return [(n, keys[n % len(keys)], START_MS + n * every_ms) for n in range(number)]
+
+
+def windows(events: Iterable[Row], size_ms: int, slide_ms: int | None = None) -> dict[tuple[int, str], list[int]]:
+    """(start, key) -> numbers of the events, by start."""
+    found: dict[tuple[int, str], list[int]] = defaultdict(list)
+    slide = slide_ms or size_ms
+    for number, key, at in events:
+        for start in range(at - at % slide, at - size_ms, -slide):
+            found[start, key].append(number)
+    return dict(sorted(found.items()))
+
+
+def text(at_ms: int, form: str, zone: str = "UTC") -> str:
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).astimezone(ZoneInfo(zone)).strftime(form)
+
+
+def iso(at_ms: int) -> str:
+    return text(at_ms, "%Y-%m-%dT%H:%M:%S.") + f"{at_ms % 1_000:03}Z"
+
+
+def counted(topics: tuple[str, str], events: list[Record], results: Callable[[int], Iterable[Record]]) -> Shape:
+    """``results``: with how many events too few in one window -> the results."""
+    given, out = topics
+    return Shape({given: log(events)}, {out: log(results(0))}, {out: log(results(1))})
+
+
+def copied(topics: tuple[str, str], events: list[Record], results: list[Record], **others: Any) -> Shape:
+    """One result per event, of which the loss takes one away."""
+    given, out = topics
+    half = len(results) // 2
+    return Shape({given: log(events)}, {out: log(results)}, {out: log(results[:half] + results[half + 1 :])}, **others)
+
+
+def updates(events: Iterable[Row], size_ms: int, less: int) -> Iterable[tuple[tuple[int, str], int, int]]:
+    """(window, its number of events so far, time) for each event; the last window of the first key misses ``less``."""
+    seen: Counter[tuple[int, str]] = Counter()
+    events = list(events)
+    lost = events[-len({key for _, key, _ in events})]
+    for row in events:
+        if less and row == lost:
+            continue
+        cell = row[2] - row[2] % size_ms, row[1]
+        seen[cell] += 1
+        yield cell, seen[cell], row[2]
+
+
+@shape
+def flink_click_count() -> Shape:
+    def said(at: int) -> str:
+        return text(at, "%d-%m-%Y %I:%M:%S:") + f"{at % 1_000:03}"
+
+    events = rows(360, 250)
+    cells = windows(events, 15_000)
+
+    def results(less: int) -> Iterable[Record]:
+        for number, ((start, key), ids) in enumerate(cells.items()):
+            ends = {"windowStart": said(start), "windowEnd": said(start + 15_000)}
+            yield one({**ends, "page": key, "count": len(ids) - less * (number == 4)})
+
+    return counted(("input", "output"), [one({"timestamp": said(at), "page": key}) for _, key, at in events], results)
+
+
+@shape
+def flink_sql_upsert() -> Shape:
+    form = "%Y-%m-%d %H:%M:%S"
+    events = rows(240, 1_700, ("EUR", "USD"))
+
+    def results(less: int) -> Iterable[Record]:
+        for number, ((start, key), ids) in enumerate(windows(events, 60_000).items()):
+            named = {"currency": key, "window_start": text(start, form)}
+            ends = {"window_end": text(start + 60_000, form), "orders": len(ids) - less * (number == 3)}
+            yield one({**named, **ends}, named)
+
+    given = [
+        one({"order_id": f"o-{n}", "currency": key, "order_time": text(at, f"{form}.{at % 1_000:03}")})
+        for n, key, at in events
+    ]
+    return counted(("orders", "currency_counts"), given, results)
+
+
+@shape
+def flink_sql_hop() -> Shape:
+    form = "%Y-%m-%d %H:%M:%S"
+    events = rows(200, 11_000, ("A", "B", "C"))
+
+    def results(less: int) -> Iterable[Record]:
+        for number, ((start, key), ids) in enumerate(windows(events, 600_000, 120_000).items()):
+            ends = {"window_start": text(start, form), "window_end": text(start + 600_000, form)}
+            yield one({"item": key, **ends, "bids": len(ids) - less * (number == 20)})
+
+    given = [one({"item": key, "price": 4.5, "bidtime": text(at, f"{form}.000")}) for _, key, at in events]
+    return counted(("bids", "bid_counts"), given, results)
+
+
+@shape
+def flink_deduplication() -> Shape:
+    events = [
+        one({"eventId": f"e{n:04x}", "deviceId": key, "createdAt": iso(at), "value": n % 7 + 0.5})
+        for n, key, at in rows(90, 900, ("d-1", "d-2"))
+    ]
+    sent = [copy for n, event in enumerate(events) for copy in [event] * (2 if n % 9 == 4 else 1)]
+    return copied(("telemetry", "telemetry-clean"), sent, events)
+
+
+@shape
+def debezium_flink() -> Shape:
+    given, results = [], []
+    for n, _, at in rows(60, 1_300):
+        op, row = "cud"[n % 3], {"id": n // 3, "name": f"n{n}"}
+        after, before = (None if op == "d" else row), (None if op == "c" else row)
+        change = {"before": before, "after": after, "op": op, "ts_ms": at, "source": {"lsn": 3_301 + 8 * n}}
+        given.append(one(change, {"id": n // 3}))
+        given += [one(None, {"id": n // 3})] if op == "d" else []
+        results.append(one({"customer": n // 3, "op": op, "lsn": 3_301 + 8 * n, "changed_at": at}))
+    return copied(("shop.public.customers", "customer-audit"), given, results)
+
+
+def _views() -> tuple[list[Row], list[Record]]:
+    events = rows(240, 1_900)
+    return events, [one({"user": n % 17}, key, at) for n, key, at in events]
+
+
+def _windowed(key: bytes, start_ms: int) -> bytes:
+    return key + struct.pack(">q", start_ms)
+
+
+@shape
+def kafka_streams_suppressed() -> Shape:
+    events, given = _views()
+
+    def results(less: int) -> Iterable[Record]:
+        for number, ((start, key), ids) in enumerate(windows(events, 60_000).items()):
+            count = len(ids) - less * (number == 3)
+            yield one(struct.pack(">q", count), _windowed(key.encode(), start), start + 70_000)
+
+    return counted(("page-views", "view-counts"), given, results)
+
+
+@shape
+def kafka_streams_windowed() -> Shape:
+    events, given = _views()
+
+    def results(less: int) -> Iterable[Record]:
+        for (start, key), count, at in updates(events, 60_000, less):
+            yield one(struct.pack(">q", count), _windowed(key.encode(), start), at)
+
+    return counted(("page-views", "view-counts"), given, results)
+
+
+@shape
+def kafka_streams_filter() -> Shape:
+    authors = ("Kafka, Franz", "Woolf, Virginia")
+    given = [one({"name": authors[n % 2], "title": f"Title {n // 2}"}, None, at) for n, _, at in rows(80, 1_100)]
+    kept = [record for n, record in enumerate(given) if n % 2 == 0]
+    return copied(("publications", "filtered-publications"), given, kept)
+
+
+@shape
+def ksqldb_windowed() -> Shape:
+    events = rows(200, 1_900, ("17", "18", "19"))
+    given = [one({"userid": int(key), "ip": "10.0.0.1", "time": at}) for _, key, at in events]
+
+    def results(less: int) -> Iterable[Record]:
+        for (start, key), count, at in updates(events, 60_000, less):
+            yield one({"EVENTS": count}, _windowed(struct.pack(">i", int(key)), start), at)
+
+    return counted(("clickstream", "EVENTS_PER_MIN"), given, results)
+
+
+@shape
+def spark_update() -> Shape:
+    events = rows(240, 1_900)
+    given = [one({"page": key, "timestamp": iso(at)}) for _, key, at in events]
+
+    def results(less: int) -> Iterable[Record]:
+        found = list(updates(events, 60_000, less))
+        for batch in (found[at : at + 10] for at in range(0, len(found), 10)):
+            # A batch writes the windows that changed.
+            for (start, key), count in {cell: count for cell, count, _ in batch}.items():
+                yield one({"window": {"start": iso(start), "end": iso(start + 60_000)}, "page": key, "count": count})
+
+    return counted(("clicks", "counts"), given, results)
+
+
+@shape
+def dead_letter() -> Shape:
+    given = [one({"id": f"o-{n}", "customer": int(key), "placed_at": at}) for n, key, at in rows(80, 700, ("4", "5"))]
+    bad = {11, 40}
+    given[40] = one(b'{"id": "o-40", ', None, START_MS)
+    results = [
+        one({**json.loads(record.value or b""), "checked": True}) for n, record in enumerate(given) if n not in bad
+    ]
+    prefix = "kafka_dlt-original-"
+    letters = [
+        given[n]._replace(
+            headers=(
+                (f"{prefix}topic", b"orders"),
+                (f"{prefix}partition", struct.pack(">i", 0)),
+                (f"{prefix}offset", struct.pack(">q", n)),
+            )
+        )
+        for n in sorted(bad)
+    ]
+    return copied(("orders", "valid-orders"), given, results, rejected={"orders-dlt": log(letters)})
+
+
+def encoded(schema_id: int, schema: Any, value: Any) -> bytes:
+    """Avro by the other implementation, after Confluent's wire prefix."""
+    out = io.BytesIO()
+    out.write(struct.pack(">bi", 0, schema_id))
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+ORDER: Final = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "customerId", "type": "long"},
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["CREATED", "VALIDATED"]}},
+        {"name": "createdAt", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}
+VALIDATION: Final = {
+    "type": "record",
+    "name": "OrderValidation",
+    "fields": [
+        {"name": "orderId", "type": "string"},
+        {"name": "customerId", "type": "long"},
+        {"name": "validationResult", "type": {"type": "enum", "name": "Outcome", "symbols": ["PASS", "FAIL"]}},
+        {"name": "orderCreatedAt", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}
+
+
+@shape
+def avro_service() -> Shape:
+    events = rows(70, 800, ("15", "16", "17"))
+    given = [
+        one(encoded(7, ORDER, {"id": f"o-{n}", "customerId": int(key), "state": "CREATED", "createdAt": at}))
+        for n, key, at in events
+    ]
+    results = [
+        one(
+            encoded(
+                8,
+                VALIDATION,
+                {"orderId": f"o-{n}", "customerId": int(key), "validationResult": "PASS", "orderCreatedAt": at},
+            )
+        )
+        for n, key, at in events
+    ]
+    schemas: Schemas = {
+        7: RegisteredSchema("AVRO", json.dumps(ORDER)),
+        8: RegisteredSchema("AVRO", json.dumps(VALIDATION)),
+    }
+    return copied(("orders", "order-validations"), given, results, schemas=schemas)
+
+
+GALLERY: Final = tuple(SHAPES)
+"""The names above: each is the name of a configuration."""
+
+
+def listed(
+    events: Sequence[Row],
+    event: Callable[[Row], Record],
+    size_ms: int,
+    result: Callable[[int, str, list[int]], Record],
+    slide_ms: int | None = None,
+) -> Shape:
+    """Windows whose results list the ids of their events."""
+    cells = list(windows(events, size_ms, slide_ms).items())
+    middle = len(cells) // 2
+
+    def results(less: int) -> list[Record]:
+        return log(
+            result(start, key, ids[: len(ids) - less * (number == middle)])
+            for number, ((start, key), ids) in enumerate(cells)
+        )
+
+    return Shape({"in": log(map(event, events))}, {"out": results(0)}, {"out": results(1)})
+
+
+@shape
+def sst() -> Shape:
+    """PGVal's single-source workload."""
+
+    def result(start: int, key: str, ids: list[int]) -> Record:
+        ends = {"windowStart": iso(start)[:-1], "windowEnd": iso(start + 60_000)[:-1]}
+        return one({"page": key, **ends, "clickIds": ids, "updateIds": []}, json.dumps(key))
+
+    return listed(
+        rows(300, 1_000),
+        lambda row: one({"id": row[0] + 1, "page": row[1], "timestamp": iso(row[2])[:-1]}),
+        60_000,
+        lambda start, key, ids: result(start, key, [n + 1 for n in ids]),
+    )
+
+
+@shape
+def mst() -> Shape:
+    """PGVal's join of clicks and updates of a page, whose ids overlap."""
+    clicks, changes = rows(300, 1_000), rows(40, 7_300, ("/index", "/shop", "/help"))
+    of_clicks, of_changes = windows(clicks, 60_000), windows(changes, 60_000)
+    both = [cell for cell in of_clicks if cell in of_changes]
+
+    def results(less: int) -> list[Record]:
+        return log(
+            one(
+                {
+                    "page": cell[1],
+                    "windowStart": iso(cell[0]),
+                    "clickIds": [n + 1 for n in of_clicks[cell]][less * (number == 4) :],
+                    "updateIds": [n + 1 for n in of_changes[cell]],
+                }
+            )
+            for number, cell in enumerate(both)
+        )
+
+    def event(row: Row) -> Record:
+        return one({"id": row[0] + 1, "page": row[1], "timestamp": iso(row[2])})
+
+    given = {"click": log(map(event, clicks)), "update": log(map(event, changes))}
+    return Shape(given, {"out": results(0)}, {"out": results(1)})
+
+
+@shape
+def sliding_ids() -> Shape:
+    return listed(
+        rows(120, 900),
+        lambda row: one({"id": row[0], "k": row[1], "ts": row[2]}),
+        20_000,
+        lambda start, key, ids: one({"k": key, "ws": start, "ids": ids}),
+        5_000,
+    )
+
+
+@shape
+def days() -> Shape:
+    return listed(
+        rows(150, 3_600_000, ("shop",)),
+        lambda row: one({"id": row[0], "k": row[1], "ts": row[2] // 1_000}),
+        86_400_000,
+        lambda start, key, ids: one({"k": key, "ws": start, "ids": ids}),
+    )
+
+
+@shape
+def absent_keys() -> Shape:
+    """The pipeline skips events without a key."""
+    events = rows(120, 1_000)
+    some = [row for row in events if row[0] % 30 != 7]
+    good = listed(
+        some,
+        lambda row: one({"id": row[0], "k": row[1], "ts": row[2]}),
+        10_000,
+        lambda start, key, ids: one({"k": key, "ws": start, "ids": ids}),
+    )
+    given = [one({"id": n, "k": key if (n, key, at) in some else None, "ts": at}) for n, key, at in events]
+    return Shape({"in": log(given)}, good.outputs, good.lost)
+
+
+@shape
+def growing_lists() -> Shape:
+    """Each result of a window has all of its ids so far."""
+    events = rows(90, 1_000, ("w", "v"))
+
+    def results(less: int) -> list[Record]:
+        held: dict[tuple[int, str], list[int]] = defaultdict(list)
+        found = []
+        for n, key, at in events[: len(events) - less]:
+            start = at - at % 15_000
+            held[start, key].append(n)
+            found.append(
+                one({"word": key, "count": len(held[start, key]), "start": start, "ids": list(held[start, key])})
+            )
+        return log(found)
+
+    given = [one({"id": n, "k": key, "ts": at}) for n, key, at in events]
+    return Shape({"in": log(given)}, {"out": results(0)}, {"out": results(1)})
+
+
+@shape
+def sessions() -> Shape:
+    """Bursts of five events of a user, then a pause; results name start and end as Flink does."""
+    given, results = [], []
+    for burst in range(12):
+        for user in ("u", "v"):
+            begin = START_MS + burst * 1_800_000 + (user == "v") * 400_000
+            times = [begin + n * 60_000 for n in range(5)]
+            ids = [burst * 10 + 5 * (user == "v") + n for n in range(5)]
+            given += [one({"id": i, "user": user, "ts": at}) for i, at in zip(ids, times, strict=True)]
+            results.append(one({"user": user, "start": begin, "end": times[-1] + 300_000, "ids": ids}))
+    half = len(results) // 2
+    content = json.loads(results[half].value or b"")
+    short = one({**content, "ids": content["ids"][:2] + content["ids"][3:]})
+    lost = log([*results[:half], short, *results[half + 1 :]])
+    return Shape({"in": log(given)}, {"out": log(results)}, {"out": lost})
+
+
+@shape
+def running() -> Shape:
+    """Updates of a running total that name their one event, without a time."""
+    given = [one({"id": f"p-{n}", "account": key, "paid_at": at}) for n, key, at in rows(90, 1_000, ("a", "b"))]
+    results = [
+        one({"account": json.loads(it.value or b"")["account"], "last": f"p-{n}"}, None, START_MS + 5_000)
+        for n, it in enumerate(given)
+    ]
+    return copied(("payments", "totals"), given, results)
+
+
+@shape
+def csv_lines() -> Shape:
+    return listed(
+        rows(120, 1_000),
+        lambda row: one(f"{row[0]},{row[1]},{row[2]}"),
+        10_000,
+        lambda start, key, ids: one(f"{key},{start},{';'.join(map(str, ids))}"),
+    )
+
+
+@shape
+def clock_of_the_session() -> Shape:
+    """Flink SQL names windows by the clock of its session."""
+
+    def result(start: int, key: str, ids: list[int]) -> Record:
+        return one({"k": key, "window_start": text(start, "%Y-%m-%d %H:%M:%S", "Asia/Tokyo"), "ids": ids})
+
+    return listed(rows(200, 1_000), lambda row: one({"id": row[0], "k": row[1], "ts": row[2]}), 60_000, result)
+
+
+@shape
+def amounts() -> Shape:
+    """Orders above a limit."""
+    given = [one({"id": n, "k": key, "total": n * 37 % 100, "ts": at}) for n, key, at in rows(120, 700)]
+    kept = [it for it in given if json.loads(it.value or b"")["total"] >= 50]
+    return copied(("in", "out"), given, kept)
+
+
+@shape
+def windowed_text_keys() -> Shape:
+    events, given = _views()
+
+    def results(less: int) -> Iterable[Record]:
+        for number, ((start, key), ids) in enumerate(windows(events, 60_000).items()):
+            yield one(str(len(ids) - less * (number == 3)), f"[{key}@{start}/{start + 60_000}]", start + 70_000)
+
+    return counted(("page-views", "view-counts"), given, results)
