@@ -89,12 +89,6 @@ def test_a_command_that_is_not_built_is_refused_with_any_arguments(streamproof: 
     assert ran.err == f"streamproof: {refused.command} is not supported yet; {refused.instead}.\n"
 
 
-def test_config_init_is_refused(streamproof: Command) -> None:
-    ran = streamproof("config", "init", "--bootstrap", "b:1", "--input", "i", "--output", "o")
-    assert ran.status == 2
-    assert re.match("streamproof: config init .*`streamproof config example clickstream`", ran.err)
-
-
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -25,7 +25,7 @@ from typing import Any, Final, TextIO
 from validator import __version__
 from validator.cli.exits import INTERRUPTED, PASS, STATUS_OF_OUTCOME, UsageError
 from validator.cli.log_lines import JsonLines, Lines
-from validator.cli.refused import CONFIG_INIT, UNBUILT_COMMANDS, sentence
+from validator.cli.refused import UNBUILT_COMMANDS, sentence
 from validator.config.examples import EXAMPLES
 from validator.model.signals import ending
 from validator.model.terminal import plain
@@ -230,7 +230,7 @@ def backup(given: argparse.Namespace) -> int:
 
 
 def config(given: argparse.Namespace) -> int:
-    """Check a configuration, or print the schema or an example."""
+    """Check or propose a configuration, or print the schema or an example."""
     if given.action == "check":
         from validator.config.load import load
 
@@ -244,7 +244,17 @@ def config(given: argparse.Namespace) -> int:
     elif given.action == "example":
         sys.stdout.write(f"{MODE_LINE}{EXAMPLES[given.name]}")
     else:
-        raise UsageError(sentence(CONFIG_INIT))
+        from validator.cli.proposal import command
+
+        return command.run(
+            given.bootstrap,
+            given.inputs,
+            given.outputs,
+            given.registry,
+            given.assignments,
+            given.records,
+            head=MODE_LINE,
+        )
     return PASS
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 from validator import __version__
 from validator.cli.exits import USAGE
 from validator.cli.log_lines import FORMATS, JsonLines, format_in
-from validator.cli.refused import CONFIG_INIT, UNBUILT_COMMANDS
+from validator.cli.refused import UNBUILT_COMMANDS
 from validator.config.examples import EXAMPLES
 from validator.model.classes import ViolationClass
 from validator.publish.stderr import to_stderr
@@ -320,8 +320,41 @@ def _config(commands: Any, shared: argparse.ArgumentParser) -> None:
     _command(actions, shared, "schema", "print the JSON Schema of a configuration", epilog=EXIT_PRINTED)
     example = _command(actions, shared, "example", "print a commented configuration", epilog=EXIT_PRINTED)
     example.add_argument("name", choices=sorted(EXAMPLES), metavar="NAME", help=f"one of {', '.join(sorted(EXAMPLES))}")
-    stub = _command(actions, shared, "init", f"{CONFIG_INIT.summary} (not supported yet)", epilog=EXIT_REFUSED)
-    stub.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    _config_init(actions, shared)
+
+
+def _config_init(actions: Any, shared: argparse.ArgumentParser) -> None:
+    exits = (
+        "exit status: 0 printed and proven on the sample; 2 bad usage, or a topic does not exist; 3 printed and not\n"
+        "proven, or the topics cannot be read"
+    )
+    init = _command(actions, shared, "init", "propose a configuration from topics", epilog=exits)
+    init.add_argument("--bootstrap", required=True, metavar="BROKERS", help="host:port, several joined by commas")
+    for role, what in (("input", "reads"), ("output", "writes results to")):
+        init.add_argument(
+            f"--{role}",
+            dest=f"{role}s",
+            action="append",
+            required=True,
+            metavar="TOPIC",
+            help=f"a topic that the pipeline {what}; may be given several times",
+        )
+    init.add_argument("--registry", metavar="URL", help="the schema registry, if records name schemas")
+    init.add_argument(
+        "--records",
+        type=_positive,
+        default=20_000,
+        metavar="N",
+        help="events that are sampled per input (default: 20000)",
+    )
+    init.add_argument(
+        "--set",
+        dest="assignments",
+        action="append",
+        default=[],
+        metavar="path.to.key=value",
+        help="a setting of the connection (kafka or schema_registry), with secrets as ${NAME}; may be repeated",
+    )
 
 
 def _dashboards(commands: Any, shared: argparse.ArgumentParser) -> None:
@@ -419,6 +452,4 @@ def _without_rest(arguments: list[str]) -> list[str]:
         return arguments
     if arguments[first] in names:
         return arguments[: first + 1]
-    if arguments[first : first + 2] == ["config", "init"]:
-        return arguments[: first + 2]
     return arguments

@@ -24,10 +24,6 @@ UNBUILT_COMMANDS: Final[tuple[UnbuiltCommand, ...]] = (
 )
 """The entry of a command is deleted when the command is implemented."""
 
-CONFIG_INIT: Final = UnbuiltCommand(
-    "config init", "propose a configuration from topics", "start from `streamproof config example clickstream`"
-)
-
 
 def sentence(refused: UnbuiltCommand) -> str:
     """The refusal as a sentence for the user."""

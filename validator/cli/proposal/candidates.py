@@ -1,0 +1,575 @@
+"""Configurations that the sample suggests, the likeliest first. `validator.cli.proposal.proof` decides between them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from validator.cli.proposal.columns import Columns
+from validator.cli.proposal.matches import (
+    FEW,
+    KeyField,
+    Named,
+    chosen_key,
+    key_fields,
+    key_fields_by_values,
+    looks_like_id,
+    named_alone,
+    named_by_content,
+    named_in_lists,
+)
+from validator.cli.proposal.times import Time
+from validator.model.wording import plural
+from validator.oracles.guesses import (
+    DAY,
+    USUAL,
+    Claim,
+    Guess,
+    copying,
+    joined,
+    of_claims,
+    of_starts,
+    on_wall_clock,
+    running,
+    size_named,
+    spread,
+)
+from validator.settings.aggregates import Aggregate
+from validator.settings.durations import format_duration
+from validator.settings.formats.guesses import ENOUGH
+
+Document = dict[str, Any]
+_PAIRS_MOST: Final = 4
+_COUNTS_MOST: Final = 4
+_LINKS_MOST: Final = 20_000
+_VALUES_MOST: Final = 20
+"""Values that a condition lists."""
+_DISORDER_MOST: Final = DAY
+_COUNT_NAMES: Final = ("count", "cnt", "num", "total", "n", "events", "clicks")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration, without what does not depend on the sample.
+
+    ``label``: what distinguishes it from the others, for people. ``claim``: what its proof shows. ``comments``: field
+    -> why it is there. ``linked``: input topic -> rows of the events that results name; None: all count.
+    """
+
+    document: Document
+    label: str
+    claim: str
+    comments: Mapping[str, str] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
+    linked: Mapping[str, frozenset[int]] | None = None
+
+
+def aggregates() -> tuple[str, ...]:
+    """The aggregates without a field that this version judges."""
+    found = []
+    for name in ("count",):
+        try:
+            found.append(TypeAdapter(Aggregate).validate_python(name))
+        except ValidationError:
+            continue
+    return tuple(found)
+
+
+def candidates(inputs: Sequence[Columns], outputs: Sequence[Columns]) -> Iterator[list[Candidate]]:
+    """Yield groups of configurations: those with ids come before those with counts, which prove less."""
+    # The outputs are shards of one output: what is found in the largest one holds for all.
+    output = max(outputs, key=lambda one: len(one.records))
+    topics = _Topics(inputs, outputs, output)
+    for named in named_in_lists(inputs, output):
+        yield list(_of_ids(topics, named))
+    for named in named_alone(inputs, output):
+        yield list(_of_one_id(topics, named))
+    for named in named_by_content(inputs, output):
+        yield list(_of_one_id(topics, named))
+    yield from _of_counts(topics)
+
+
+@dataclass(frozen=True)
+class _Topics:
+    inputs: Sequence[Columns]
+    outputs: Sequence[Columns]
+    output: Columns
+
+    def document(
+        self,
+        keys: Sequence[KeyField],
+        times: Sequence[Time],
+        ids: Sequence[str],
+        fields: Mapping[str, Any],
+        evidence: str,
+        oracle: Mapping[str, Any],
+    ) -> Document:
+        """The parts of a configuration that depend on the topics."""
+        found: Document = {"inputs": [], "outputs": [], "oracle": dict(oracle)}
+        for number, one in enumerate(self.inputs):
+            at: dict[str, Any] = {"id": ids[number]} if ids else {}
+            at |= {"key": _one_or_many([key.events[number] for key in keys]), "event_time": times[number].setting}
+            found["inputs"].append({"topic": one.topic, **_formats(one, at), "fields": at})
+        for one in self.outputs:
+            at = {"key": _one_or_many([key.result for key in keys]), **fields}
+            stated = {} if evidence == "ids" else {"evidence": evidence}
+            found["outputs"].append({"topic": one.topic, **_formats(one, at), **stated, "fields": at})
+        return found
+
+
+def _one_or_many(paths: Sequence[str]) -> Any:
+    return paths[0] if len(paths) == 1 else list(paths)
+
+
+def _formats(one: Columns, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The formats of a topic, as far as they are not the default and its fields need them."""
+    found = {} if one.format in ("json", None) else {"format": one.format}
+    if one.key_format not in ("text", None) and "$key" in str(fields):
+        found["key_format"] = one.key_format
+    return found
+
+
+def _of_ids(topics: _Topics, named: Named) -> Iterator[Candidate]:
+    """Results with lists of ids."""
+    inputs, output = topics.inputs, topics.output
+    links = _newest(named)
+    named = replace(named, links=links)
+    times = {time.path for time in output.times}
+    found = key_fields(inputs, output, named.links, named.ids, (*named.paths, *times))
+    keys = chosen_key([key for key, _ in found])
+    if not keys:
+        return
+    linked = _linked(topics, named)
+    ids = [{"path": path, "input": inputs[owner].topic} for path, owner in zip(named.paths, named.owners, strict=False)]
+    fields: dict[str, Any] = {"ids": ids or _one_or_many(named.paths)}
+    comments = {"ids": _id_comment(named), "key": _key_comment(keys)}
+    claim = "{right} of {of} events that the newest results name are in results for their windows and keys"
+    has_windows = False
+    for at, start, end in _window_times(topics, named):
+        claims = _claims(at, start, end, named)
+        guesses = list(of_claims(claims)) if claims else []
+        if not guesses and not start.has_zone:
+            guesses = list(on_wall_clock(claims))
+        for windows in guesses:
+            guess = _join(topics, named, windows) if named.owners else windows
+            where = {"window_start": start.setting}
+            if end is not None and guess.uses_end:
+                where["window_end"] = end.setting
+            document = topics.document(keys, at, named.ids, {**fields, **where}, "ids", guess.oracle)
+            _settle_repeats(topics, named, guess, document)
+            _settle_disorder(topics, at, linked, document)
+            has_windows = True
+            rest = [] if named.owners else _not_named(topics, named)
+            doubts = (*guess.doubts, *_doubts(topics, keys, at, start), *_settle_rest(topics, keys, rest, document))
+            yield Candidate(document, guess.label, claim, comments, doubts, linked)
+    if not has_windows:
+        yield from _running(topics, named, keys, fields, "ids", comments, linked)
+
+
+def _running(
+    topics: _Topics,
+    named: Named,
+    keys: Sequence[KeyField],
+    fields: Mapping[str, Any],
+    evidence: str,
+    comments: Mapping[str, str],
+    linked: Mapping[str, frozenset[int]],
+) -> Iterator[Candidate]:
+    """A running aggregate: results without a time."""
+    at = tuple(one.times[0] for one in topics.inputs if one.times)
+    if len(at) == len(topics.inputs) and not named.owners:
+        guess = running()
+        document = topics.document(keys, at, named.ids, fields, evidence, guess.oracle)
+        _settle_disorder(topics, at, linked, document)
+        claim = "{right} of {of} events that the newest results name are in results of their keys"
+        doubts = (*guess.doubts, *_doubts(topics, keys, at, None))
+        yield Candidate(document, guess.label, claim, comments, doubts, linked)
+
+
+def _of_one_id(topics: _Topics, named: Named) -> Iterator[Candidate]:
+    """Results that carry the id of one event."""
+    inputs, output = topics.inputs, topics.output
+    named = replace(named, links=_newest(named))
+    links = named.links
+    fields = [key for key, _ in key_fields(inputs, output, links, named.ids, named.paths)]
+    in_time = list(_equal_times(topics, named))
+    if not in_time and not any(key.values > 1 for key in fields):
+        return
+    content = tuple(KeyField(path, (path,) * len(inputs), len(links)) for path in named.content)
+    keys = content or (_key_of_copies(topics, fields, named),)
+    linked = _linked(topics, named)
+    comments = {"id": _id_comment(named), "key": _key_comment(keys)}
+    claim = "{right} of {of} events that the newest results name are in results for their times and keys"
+    for at, time in in_time:
+        is_copy = all(
+            inputs[link.source].records[link.event].value == output.records[link.result].value for link in links[:100]
+        )
+        doubts = list(_doubts(topics, keys, at, time))
+        if named.content:
+            said = " and ".join(named.content)
+            doubts.append(f"No field identifies an event, so {said} do together: equal events are only counted.")
+        rest = _not_named(topics, named)
+        where = _condition(topics, named, rest)
+        guess = copying(where, is_changed=not is_copy)
+        if where is not None:
+            doubts.append(
+                f"The condition on {where['path']} is what distinguishes the {plural(len(rest), 'event')} without a "
+                "result: compare it with the pipeline."
+            )
+        else:
+            doubts.extend(_lost(rest))
+        stated = {"event_time": time.setting, "id": named.paths[0]}
+        document = topics.document(keys, at, named.ids, stated, "id", guess.oracle)
+        _settle_repeats(topics, named, guess, document)
+        _settle_disorder(topics, at, linked, document)
+        yield Candidate(document, guess.label, claim, comments, tuple(doubts), linked)
+    if not in_time:
+        yield from _running(topics, named, keys, {"id": named.paths[0]}, "id", comments, linked)
+
+
+def _of_counts(topics: _Topics) -> Iterator[list[Candidate]]:
+    """Results that state how many events they used."""
+    inputs, output = topics.inputs, topics.output
+    times = {time.path for time in output.times}
+    counts = sorted((path for path in output.texts if _may_be_count(output, path, times)), key=_count_rank)
+    for count in counts[:_COUNTS_MOST]:
+        found = key_fields_by_values(inputs, output, (*times, count))
+        whole = chosen_key(found)
+        choices = [whole, *((key,) for key in whole if len(whole) > 1)] if whole else []
+        group: list[Candidate] = []
+        for keys in choices:
+            for at, start, end in _window_times(topics, None):
+                group += _counting(topics, keys, at, start, end, count)
+        if group:
+            yield group
+
+
+def _counting(
+    topics: _Topics, keys: Sequence[KeyField], at: tuple[Time, ...], start: Time, end: Time | None, count: str
+) -> Iterator[Candidate]:
+    output = topics.output
+    starts = [instant for instant in start.instants if instant is not None]
+    ends = [None if end is None else end.instants[row] for row, it in enumerate(start.instants) if it is not None]
+    cells = Counter(
+        (it, *(output.texts[key.result][row] for key in keys))
+        for row, it in enumerate(start.instants)
+        if it is not None
+    )
+    emissions = ("cumulative", "incremental") if any(n > 1 for n in cells.values()) else ("final",)
+    said = " and ".join(key.events[0] for key in keys)
+    for guess in of_starts(starts, ends) if starts else ():
+        for emission, aggregate in product(emissions, aggregates()):
+            where = {"window_start": start.setting}
+            if end is not None and guess.uses_end:
+                where["window_end"] = end.setting
+            name = _value_name(count)
+            oracle = {**guess.oracle, "values": {name: aggregate}}
+            document = topics.document(keys, at, (), {**where, "values": {name: count}}, "values", oracle)
+            if emission != "final":
+                document["outputs"] = [_with_emission(one, emission) for one in document["outputs"]]
+            _settle_disorder(topics, at, None, document)
+            claim = f"{_SUMMED[emission]}{count} equals the number of events per {said} and {guess.said}"
+            yield Candidate(
+                document,
+                f"{guess.label}, emission {emission}, key {said}",
+                f"{claim} in {{right}} of {{of}} windows",
+                {"evidence": "a result states how many events it used", "key": _key_comment(keys)},
+                (*guess.doubts, *_doubts(topics, keys, at, start)),
+            )
+
+
+_SUMMED: Final = {"cumulative": "the newest ", "incremental": "the sum of ", "final": ""}
+
+
+def _with_emission(output: Document, emission: str) -> Document:
+    return {name: value for name, value in output.items() if name != "fields"} | {
+        "emission": emission,
+        "fields": output["fields"],
+    }
+
+
+def with_emission(candidate: Candidate, emission: str) -> Candidate:
+    """The same configuration with another emission."""
+    outputs = [_with_emission(one, emission) for one in candidate.document["outputs"]]
+    label = f"{candidate.label}, emission {emission}"
+    return replace(candidate, document={**candidate.document, "outputs": outputs}, label=label)
+
+
+def _newest(named: Named) -> tuple[Any, ...]:
+    return named.links if len(named.links) <= _LINKS_MOST else named.links[-_LINKS_MOST:]
+
+
+def _linked(topics: _Topics, named: Named) -> dict[str, frozenset[int]]:
+    rows: dict[str, set[int]] = {one.topic: set() for one in topics.inputs}
+    for link in named.links:
+        rows[topics.inputs[link.source].topic].add(link.event)
+    return {topic: frozenset(of) for topic, of in rows.items()}
+
+
+def _claims(at: tuple[Time, ...], start: Time, end: Time | None, named: Named) -> list[Claim]:
+    found = []
+    for link in named.links:
+        instant, begins = at[link.source].instants[link.event], start.instants[link.result]
+        if instant is not None and begins is not None:
+            ends = None if end is None else end.instants[link.result]
+            found.append(Claim((link.source, link.event), instant, begins, ends, link.result))
+    return found
+
+
+def _window_times(topics: _Topics, named: Named | None) -> Iterator[tuple[tuple[Time, ...], Time, Time | None]]:
+    """Yield the times of the events, and the starts and ends of windows, that may belong together."""
+    found = []
+    for at in _event_times(topics):
+        for start in topics.output.times:
+            if named is not None and start.path in (*named.paths, "$timestamp"):
+                continue
+            if named is None and start.path == "$timestamp":
+                continue
+            claims = [] if named is None else _claims(at, start, None, named)
+            if named is not None and not claims:
+                continue
+            least, most = spread(claims) if claims else (0, 0)
+            is_start = "start" in start.path.lower() or start.path.lower().endswith(("ws", "window"))
+            is_end = "end" in start.path.lower()
+            rank = (at[0].path == "$timestamp", least < 0, is_end, not is_start, most, at[0].form != start.form)
+            found.append((rank, at, start, _end_of(topics.output, start)))
+    ordered = sorted(found, key=lambda it: it[0])
+    yield from ((at, start, end) for _, at, start, end in ordered[:_PAIRS_MOST])
+
+
+def _event_times(topics: _Topics) -> Iterator[tuple[Time, ...]]:
+    first, *others = topics.inputs
+    for time in first.times:
+        matching = [next((it for it in one.times if it.path == time.path), None) for one in others]
+        own = [it or (one.times[0] if one.times else None) for it, one in zip(matching, others, strict=True)]
+        if all(it is not None for it in own):
+            yield (time, *(it for it in own if it is not None))
+
+
+def _end_of(output: Columns, start: Time) -> Time | None:
+    """The field that lies a constant time after the start of a window, or that is named as its end."""
+    for time in output.times:
+        if time.path in (start.path, "$timestamp"):
+            continue
+        pairs = [(a, b) for a, b in zip(start.instants, time.instants, strict=True) if a is not None]
+        spans = [None if end is None else end - begin for begin, end in pairs]
+        is_named = "end" in time.path.lower() and all(span is not None and span >= 0 for span in spans)
+        if size_named(spans) is not None or is_named:
+            return time
+    return None
+
+
+def _join(topics: _Topics, named: Named, windows: Guess) -> Guess:
+    """The join in these windows. Its left side has the more events."""
+    sizes = {one.topic: len(one.records) for one in topics.inputs}
+    left, right = sorted(sizes, key=lambda topic: -sizes[topic])
+    list_of = {topics.inputs[owner].topic: path for path, owner in zip(named.paths, named.owners, strict=True)}
+    alone = {
+        topic: any(not of for of in topics.output.lists[list_of[other]] if of is not None)
+        for topic, other in ((left, right), (right, left))
+    }
+    if alone[right] and not alone[left]:
+        left, right = right, left
+    return joined(windows, left, right, left_alone=alone[left])
+
+
+def _settle_repeats(topics: _Topics, named: Named, guess: Guess, document: Document) -> None:
+    """Write `collapse` if events that were sent twice are named once."""
+    if not guess.may_collapse:
+        return
+    times_named: dict[tuple[int, str], Counter[int]] = defaultdict(Counter)
+    copies: dict[tuple[int, str], set[int]] = defaultdict(set)
+    for link in named.links:
+        text = topics.inputs[link.source].texts[named.ids[link.source]][link.event]
+        assert text is not None, "a link is an id"
+        copies[link.source, text].add(link.event)
+        times_named[link.source, text][link.result] = 1
+    repeated = [id_ for id_, rows in copies.items() if len(rows) > 1]
+    once = sum(len(times_named[id_]) < len(copies[id_]) for id_ in repeated)
+    if len(repeated) >= FEW and once >= ENOUGH * len(repeated):
+        for one in document["inputs"]:
+            one["duplicates"] = "collapse"
+
+
+def _settle_disorder(
+    topics: _Topics, at: tuple[Time, ...], linked: Mapping[str, frozenset[int]] | None, document: Document
+) -> None:
+    """Write the disorder of the sampled events that have a result, rounded up."""
+    longest = 0
+    for one, time in zip(topics.inputs, at, strict=True):
+        newest: dict[int, int] = {}
+        for row, (record, instant) in enumerate(zip(one.records, time.instants, strict=True)):
+            if instant is not None and (linked is None or row in linked[one.topic]):
+                newest[record.partition] = max(instant, newest.get(record.partition, instant))
+                longest = max(longest, newest[record.partition] - instant)
+    if 0 < longest <= _DISORDER_MOST:
+        rounded = next((size for size in USUAL if size >= longest), _DISORDER_MOST)
+        document["timing"] = {"max_disorder": format_duration(rounded)}
+
+
+def _equal_times(topics: _Topics, named: Named) -> Iterator[tuple[tuple[Time, ...], Time]]:
+    """Yield the times of events that results repeat."""
+    found = []
+    for at in _event_times(topics):
+        for time in topics.output.times:
+            pairs = [(at[it.source].instants[it.event], time.instants[it.result]) for it in named.links]
+            equal = sum(a is not None and b is not None and a - a % 1_000_000 <= b <= a for a, b in pairs)
+            if pairs and equal >= ENOUGH * len(pairs):
+                alike = at[0].path == time.path
+                found.append(((at[0].path == "$timestamp", not alike, len(at[0].path)), at, time))
+    yield from ((at, time) for _, at, time in sorted(found, key=lambda it: it[0])[:2])
+
+
+def _key_of_copies(topics: _Topics, fields: Sequence[KeyField], named: Named) -> KeyField:
+    """The key of a pipeline that copies events: the Kafka key, or another field that they have in common."""
+    inputs, output = topics.inputs, topics.output
+    times = {time.path for one in (*inputs, output) for time in one.times}
+    usable = [key for key in fields if key.result not in times and key.values > 1 and not _is_measure(topics, key)]
+    as_kafka = [key for key in usable if all(map(_is_kafka_key, inputs, key.events))]
+    named_as_id = [key for key in usable if looks_like_id(key.result) or looks_like_id(key.events[0])]
+    chosen = next(filter(None, map(chosen_key, (as_kafka, named_as_id, usable))), ())
+    most = max(chosen, key=lambda key: key.values, default=None)
+    return most or KeyField(named.paths[0], named.ids, len(named.links))
+
+
+def _is_kafka_key(one: Columns, path: str) -> bool:
+    return path.startswith("$key") or one.texts[path] == one.texts.get("$key")
+
+
+def _is_measure(topics: _Topics, key: KeyField) -> bool:
+    """Whether the field has numbers with a fraction."""
+    column = topics.output.texts[key.result]
+    return any(text is not None and "." in text and text.replace(".", "").isdigit() for text in column)
+
+
+def _not_named(topics: _Topics, named: Named) -> list[tuple[int, int]]:
+    """Events between the first and the last named event of their partition that no result names."""
+    seen = {(link.source, link.event) for link in named.links}
+    found = []
+    for source, one in enumerate(topics.inputs):
+        rows: dict[int, list[int]] = defaultdict(list)
+        for row, record in enumerate(one.records):
+            rows[record.partition].append(row)
+        for of in rows.values():
+            places = [place for place, row in enumerate(of) if (source, row) in seen]
+            inside = of[places[0] : places[-1] + 1] if places else []
+            found += [(source, row) for row in inside if (source, row) not in seen]
+    return found
+
+
+def _condition(topics: _Topics, named: Named, rest: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
+    """A field whose values distinguish the events with a result from the ``rest``."""
+    if len(rest) < FEW or len(topics.inputs) > 1:
+        return None
+    [one] = topics.inputs
+    passed = {link.event for link in named.links}
+    others = {row for _, row in rest}
+    for path, column in one.texts.items():
+        if path in named.ids:
+            continue
+        these, those = {column[row] for row in passed}, {column[row] for row in others}
+        if None in these or None in those or these & those:
+            continue
+        if len(these) <= _VALUES_MOST and len(these) * 2 <= len(passed):
+            return {"path": path, "one_of": sorted(text for text in these if text is not None)}
+        if (bounds := _bounds(one, path, passed, others)) is not None:
+            return {"path": path, **bounds}
+    return None
+
+
+def _bounds(one: Columns, path: str, passed: set[int], others: set[int]) -> dict[str, Any] | None:
+    numbers = one.scalars[path]
+    try:
+        these, those = [float(str(numbers[row])) for row in passed], [float(str(numbers[row])) for row in others]
+    except ValueError:
+        return None
+    if min(these) > max(those):
+        return {"at_least": _shortest(min(these))}
+    return {"below": _shortest(min(those))} if max(these) < min(those) else None
+
+
+def _shortest(number: float) -> float:
+    return int(number) if number == int(number) else number
+
+
+def _settle_rest(
+    topics: _Topics, keys: Sequence[KeyField], rest: Sequence[tuple[int, int]], document: Document
+) -> Iterator[str]:
+    """Write `missing_key: skip` if events without a key have no result. Yields doubts about events without a result."""
+    keyless = {
+        (source, row)
+        for source, row in rest
+        if any(topics.inputs[source].texts[key.events[source]][row] is None for key in keys)
+    }
+    for source in sorted({source for source, _ in keyless}):
+        document["inputs"][source]["missing_key"] = "skip"
+    if keyless:
+        verb = "has no key and is" if len(keyless) == 1 else "have no key and are"
+        yield (
+            f"{plural(len(keyless), 'event')} of the sample {verb} in no result: the file says that the pipeline skips "
+            "such events. If it must not, remove missing_key."
+        )
+    yield from _lost([one for one in rest if one not in keyless])
+
+
+def _lost(rest: Sequence[tuple[int, int]]) -> Iterator[str]:
+    if rest:
+        yield (
+            f"{plural(len(rest), 'event')} of the sample {'is' if len(rest) == 1 else 'are'} in no result, although "
+            "events before and after are. No field distinguishes them: they may be late, rejected or lost, or skipped "
+            "by design."
+        )
+
+
+def _may_be_count(output: Columns, path: str, times: set[str]) -> bool:
+    column = [value for value in output.scalars[path] if value is not None]
+    is_whole = all(type(value) is int or (isinstance(value, str) and value.isdigit()) for value in column)
+    return path not in times and not path.startswith("$header.") and is_whole and output.share(path) >= ENOUGH
+
+
+def _count_rank(path: str) -> tuple[bool, str]:
+    name = path.rpartition(".")[2].lower()
+    return not any(name == one or one in name for one in _COUNT_NAMES[:4]) and name not in _COUNT_NAMES, path
+
+
+def _value_name(path: str) -> str:
+    name = path.rpartition(".")[2]
+    return name if name.isidentifier() else "count"
+
+
+def _id_comment(named: Named) -> str:
+    results = len({link.result for link in named.links})
+    return f"{plural(len(named.links), 'id')} of {plural(results, 'result')} are those of sampled events"
+
+
+def _key_comment(keys: Sequence[KeyField]) -> str:
+    return " and ".join(f"{key.result} of a result is {key.events[0]} of its events" for key in keys)
+
+
+def _doubts(topics: _Topics, keys: Sequence[KeyField], at: tuple[Time, ...], start: Time | None) -> Iterator[str]:
+    """What the sample leaves open about key and time."""
+    if all(key.values <= 1 for key in keys):
+        said = ", ".join(key.result for key in keys)
+        yield f"All sampled results have the same {said}, so it may not be the key."
+    for one, time in zip(topics.inputs, at, strict=True):
+        if time.path == "$timestamp":
+            yield f"No field of {one.topic} is a time that fits, so the record's timestamp is taken as event time."
+    of_patterns: dict[str, list[Time]] = defaultdict(list)
+    for time in (*at, *(() if start is None else (start,))):
+        of_patterns[time.form.get("pattern", "")].append(time)
+    for pattern, times in of_patterns.items():
+        said = " and ".join(dict.fromkeys(time.path for time in times))
+        if pattern:
+            yield f"The pattern {pattern} fits all sampled texts of {said}; day and month may be exchanged."
+        if "HH" in pattern and not any(_after_noon(it) for time in times for it in time.instants):
+            yield f"No hour of {said} is above 12: if the clock has 12 hours, write hh."
+
+
+def _after_noon(instant_us: int | None) -> bool:
+    hour_us = 3_600_000_000
+    return instant_us is not None and not 1 <= instant_us % DAY // hour_us <= 12

@@ -1,0 +1,162 @@
+"""The sampled records of a topic as columns: the values of each field, of each list, and of each time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from validator.cli.proposal.times import Time, times_of
+from validator.codecs.one_record import Record, canonical
+from validator.model.field_values import Windowed
+from validator.model.json_text import Unreadable
+from validator.model.schemas import Schemas
+from validator.settings.fields import SEGMENT
+from validator.settings.formats.guesses import ENOUGH, Setting, decoded, schema_header
+
+_DEEPEST: Final = 5
+_LISTS: Final = 100_000
+"""A list with more items is not compared."""
+
+
+@dataclass(frozen=True)
+class TopicSample:
+    """Records of a topic, in the order of each partition. ``is_whole``: they are all records that the topic has."""
+
+    topic: str
+    records: tuple[Record, ...]
+    is_whole: bool
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A topic's records that have a value. Each column has an entry per record, None where the record has none.
+
+    ``texts``: path -> scalars in the form in which ids and keys are compared. ``scalars``: the same as they are.
+    ``lists``: path -> the items of a list, as texts. ``times``: the fields that hold a time. ``format``,
+    ``key_format``: as in the file; None: no format reads them.
+    """
+
+    sample: TopicSample
+    records: tuple[Record, ...]
+    format: Setting | None
+    key_format: Setting | None
+    texts: Mapping[str, Sequence[str | None]]
+    scalars: Mapping[str, Sequence[object]]
+    lists: Mapping[str, Sequence[tuple[str, ...] | None]]
+    times: tuple[Time, ...]
+
+    @property
+    def topic(self) -> str:
+        """The name of the topic."""
+        return self.sample.topic
+
+    def share(self, path: str) -> float:
+        """Share of the records that have the field."""
+        column = self.texts[path]
+        return sum(text is not None for text in column) / max(1, len(column))
+
+
+def columns_of(sample: TopicSample, schemas: Schemas) -> Columns:
+    """Read the records with the formats that fit."""
+    # A null value is a tombstone.
+    records = tuple(record for record in sample.records if record.value is not None)
+    raws = [record.value for record in records]
+    values = decoded(raws, "value", schemas, [_header(record, schema_header("value")) for record in records])
+    keys = [record.key if isinstance(record.key, bytes) else None for record in records]
+    key = decoded(keys, "key", schemas, [_header(record, schema_header("key")) for record in records])
+    scalars: dict[str, list[object]] = {}
+    lists: dict[str, list[object]] = {}
+    if values is not None:
+        _add(values.values, "$value", "", scalars, lists)
+        if values.reader.items("a") != "a":
+            # The format writes lists as texts.
+            split = {path: [_items(values.reader.items, one) for one in column] for path, column in scalars.items()}
+            lists |= {path: of for path, of in split.items() if any(isinstance(it, list) and len(it) > 1 for it in of)}
+    if key is not None and sum(value is not None for value in key.values) >= ENOUGH * len(records):
+        _add(key.values, "$key", "$key.", scalars, {})
+    for name in sorted({name for record in records for name, _ in record.headers}):
+        scalars[f"$header.{name}"] = [_text(_header(record, name)) for record in records]
+    texts = {path: [_canonical(one) for one in column] for path, column in scalars.items()}
+    texts = {path: column for path, column in texts.items() if any(one is not None for one in column)}
+    found = {path: [_texts(one) for one in column] for path, column in lists.items()}
+    return Columns(
+        sample,
+        records,
+        None if values is None else values.setting,
+        None if key is None else key.setting,
+        texts,
+        {path: scalars[path] for path in texts},
+        {path: column for path, column in found.items() if any(column)},
+        tuple(times_of(scalars, [record.timestamp_us for record in records])),
+    )
+
+
+def _header(record: Record, name: str) -> bytes | None:
+    found = next((value for key, value in reversed(record.headers) if key == name), None)
+    return found if isinstance(found, bytes) else None
+
+
+def _text(raw: bytes | None) -> str | None:
+    try:
+        return None if raw is None else raw.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _items(items: object, value: object) -> object:
+    assert callable(items)
+    try:
+        return None if value is None else items(value)
+    except Unreadable:
+        return None
+
+
+def _canonical(value: object) -> str | None:
+    if value is None or isinstance(value, (list, dict, Windowed)):
+        return None
+    try:
+        return canonical(value)  # type: ignore[arg-type]
+    except (ValueError, TypeError):
+        return None
+
+
+def _texts(value: object) -> tuple[str, ...] | None:
+    if not isinstance(value, list) or len(value) > _LISTS:
+        return None
+    found = tuple(_canonical(item) for item in value)
+    return None if None in found else found  # type: ignore[return-value]
+
+
+def _add(
+    values: Sequence[object],
+    whole: str,
+    prefix: str,
+    scalars: dict[str, list[object]],
+    lists: dict[str, list[object]],
+) -> None:
+    """Add the columns of values. ``whole``: the path of a value without fields. ``prefix``: of the others."""
+    of_scalars: dict[str, dict[int, object]] = defaultdict(dict)
+    of_lists: dict[str, dict[int, object]] = defaultdict(dict)
+    for row, value in enumerate(values):
+        for path, one in _fields(value, ()):
+            name = prefix + ".".join(path) if path else whole
+            (of_lists if isinstance(one, list) else of_scalars)[name][row] = one
+    for of, into in ((of_scalars, scalars), (of_lists, lists)):
+        for name, column in of.items():
+            into[name] = [column.get(row) for row in range(len(values))]
+
+
+def _fields(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
+    if isinstance(value, Windowed):
+        yield from _fields(value.key, path)
+        yield ("window_start",), value.window_start
+        if value.window_end is not None:
+            yield ("window_end",), value.window_end
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            if len(path) < _DEEPEST and SEGMENT.match(str(name)):
+                yield from _fields(one, (*path, str(name)))
+    elif value is not None:
+        yield path, value

@@ -1,0 +1,155 @@
+"""`streamproof config init`: samples the topics, and prints a configuration that the sample proves."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from validator.cli.exits import PASS, UNKNOWN, UsageError
+from validator.cli.proposal.columns import TopicSample
+from validator.cli.proposal.file import text_of
+from validator.cli.proposal.proposal import propose
+from validator.codecs.one_record import Record
+from validator.config import overrides
+from validator.config.load import loads
+from validator.config.model import Config
+from validator.model.json_text import Unreadable
+from validator.model.schemas import NO_SCHEMAS, Schemas
+from validator.model.terminal import plain
+from validator.model.wording import plural
+from validator.oracles.guesses import copying
+from validator.settings.formats.guesses import schema_header
+from validator.settings.formats.registered import framed
+from validator.settings.formats.seam import Part
+from validator.stream import sampling
+from validator.stream.bounded import Ended, bounded
+from validator.stream.brokers import Brokers, Topic
+from validator.stream.registry import Registry, RegistrySilent
+from validator.stream.sampling import TopicAnswered, TopicStarted
+
+_SECONDS_MAX: Final = 15.0
+_RESULTS_MAX: Final = 5_000
+_CONNECTION: Final = ("kafka", "schema_registry")
+
+
+class SampleFailed(Exception):
+    """The topics could not be sampled. The message is one sentence."""
+
+    exit_status = UNKNOWN
+
+
+def run(
+    bootstrap: str,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    registry: str | None,
+    assignments: Sequence[str],
+    records: int,
+    head: str,
+) -> int:
+    """Print the file to stdout, and what is proven to stderr. Returns 0 if the sample proves the file, else 3.
+
+    ``assignments``: `--set` of the connection. ``records``: number of events per input. ``head``: first lines.
+    """
+    settings = _settings(bootstrap, outputs[0], registry, assignments)
+    config = _probing(settings, inputs, outputs)
+    samples = _sampled(
+        config, [*outputs, *inputs], dict.fromkeys(outputs, _RESULTS_MAX) | dict.fromkeys(inputs, records)
+    )
+    schemas = _schemas(config, samples.values())
+    proposal = propose([samples[topic] for topic in inputs], [samples[topic] for topic in outputs], settings, schemas)
+    counts = [f"{plural(len(samples[topic].records), 'record')} of {topic}" for topic in (*inputs, *outputs)]
+    sys.stdout.write(f"{head}{text_of(proposal, ' and '.join(counts))}")
+    print(plain(proposal.proof), file=sys.stderr)
+    return PASS if proposal.is_proven else UNKNOWN
+
+
+def _settings(bootstrap: str, name: str, registry: str | None, assignments: Sequence[str]) -> dict[str, Any]:
+    """The parts of the file that do not depend on the samples."""
+    found: dict[str, Any] = {
+        "pipeline": name,
+        "guarantee": "exactly_once",
+        "kafka": {"bootstrap_servers": bootstrap},
+        **({} if registry is None else {"schema_registry": {"url": registry}}),
+        "state": {"path": f"./state/{name}"},
+    }
+    applied = overrides.from_assignments(assignments)
+    for one in applied:
+        if one.place[0] not in _CONNECTION:
+            raise UsageError(f"config init: {one.origin} is not a setting of the connection; change it in the file.")
+    return overrides.apply(found, applied)
+
+
+def _probing(settings: Mapping[str, Any], inputs: Sequence[str], outputs: Sequence[str]) -> Config:
+    """A configuration to connect with. Nothing is decoded with it."""
+    fields = {"id": "$key", "key": "$key", "event_time": "$timestamp"}
+    document = {
+        **settings,
+        "inputs": [{"topic": topic, "fields": fields} for topic in inputs],
+        "outputs": [{"topic": topic, "evidence": "id", "fields": fields} for topic in outputs],
+        "oracle": dict(copying().oracle),
+    }
+    return loads(yaml.safe_dump(document), Path.cwd(), source="config init")
+
+
+def _sampled(config: Config, topics: Sequence[str], most: Mapping[str, int]) -> dict[str, TopicSample]:
+    """The newest records of each topic. Results are read first, so that their events are in the sample."""
+    seen = Brokers(config, _SECONDS_MAX).seen(topics)
+    partitions: dict[str, tuple[int, ...]] = {}
+    for topic in topics:
+        found = seen[topic]
+        if found is None:
+            raise UsageError(f"config init: topic {topic} does not exist; name an existing topic.")
+        if not isinstance(found, Topic):
+            raise SampleFailed(f"config init: {found}.")
+        partitions[topic] = found.partitions
+    records: dict[str, list[Record]] = {topic: [] for topic in topics}
+    whole: dict[str, bool] = {}
+    try:
+        seconds = (_SECONDS_MAX + 1) * len(topics)
+        for item in bounded(seconds, sampling.newest, config, partitions, most, _SECONDS_MAX):
+            if isinstance(item, TopicStarted):
+                whole[item.topic] = item.is_whole
+            elif isinstance(item, TopicAnswered):
+                if item.refusal is not None:
+                    raise SampleFailed(f"config init: {item.refusal.problem}; {item.refusal.fix}.")
+            else:
+                records[item[0]].append(item[1])
+    except Ended as error:
+        raise SampleFailed(f"config init: a record {error}; try fewer with --records.") from None
+    return {topic: TopicSample(topic, tuple(of), whole[topic]) for topic, of in records.items()}
+
+
+def _schemas(config: Config, samples: Iterable[TopicSample]) -> Schemas:
+    """The schemas that the records name."""
+    if config.schema_registry is None:
+        return NO_SCHEMAS
+    named: set[int | str] = set()
+    parts: tuple[Part, ...] = ("value", "key")
+    for sample in samples:
+        for record in sample.records:
+            for part in parts:
+                raw = record.value if part == "value" else record.key
+                header = next((value for name, value in record.headers if name == schema_header(part)), None)
+                if isinstance(raw, bytes):
+                    named |= _named(raw, header if isinstance(header, bytes) else None)
+    registry = Registry(config.schema_registry, None, lambda _: None, threading.Event(), wait_seconds=3.0)
+    try:
+        registry.look_up(named)
+    except RegistrySilent as silent:
+        raise SampleFailed(f"config init: {silent}; check --registry.") from None
+    return registry.schemas
+
+
+def _named(raw: bytes, header: bytes | None) -> set[int | str]:
+    try:
+        schema = framed(raw, header).schema
+    except Unreadable:
+        return set()
+    # Numbers in eight bytes begin with zeros, too.
+    return {schema} if schema else set()

@@ -1,0 +1,173 @@
+"""Proposes a configuration from samples of the topics: the candidate that the sample proves best. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from validator.cli.proposal.candidates import Candidate, candidates, with_emission
+from validator.cli.proposal.columns import Columns, TopicSample, columns_of
+from validator.cli.proposal.matches import FEW
+from validator.cli.proposal.proof import Proof, Prover
+from validator.model.json_text import wire_prefix
+from validator.model.schemas import NO_SCHEMAS, Schemas
+from validator.model.wording import plural
+from validator.oracles.guesses import copying
+
+_PROVEN: Final = 0.9
+"""Least share of what must be right. The others may be the violations that the sidecar is to find."""
+_AFTER_PROOF: Final = 8
+"""Candidates that are tried after one without an exception, so that the file can say what was rejected."""
+_REJECTED_MOST: Final = 4
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A configuration as in the file. ``proof``: what the sample proves, or that it proves nothing. ``doubts``,
+    ``rejected``: sentences. ``comments``: field -> why it is there."""
+
+    document: Mapping[str, Any]
+    is_proven: bool
+    proof: str
+    doubts: tuple[str, ...]
+    rejected: tuple[str, ...]
+    comments: Mapping[str, str]
+
+
+def propose(
+    inputs: Sequence[TopicSample],
+    outputs: Sequence[TopicSample],
+    settings: Mapping[str, Any],
+    schemas: Schemas = NO_SCHEMAS,
+) -> Proposal:
+    """Return the configuration that the samples prove best. ``settings``: the parts of the file that do not depend on
+    the samples."""
+    of_inputs, of_outputs = ([columns_of(one, schemas) for one in of] for of in (inputs, outputs))
+    prover = Prover({one.topic: one for one in (*inputs, *outputs)}, schemas)
+    tried: list[tuple[Candidate, Proof]] = []
+    best: tuple[Candidate, Proof] | None = None
+    doubts = tuple(_unreadable((*of_inputs, *of_outputs)))
+    if all(one.records for one in (*of_inputs, *of_outputs)):
+        for group in candidates(of_inputs, of_outputs):
+            proven = list(_proven(group, prover, settings))
+            better = max(proven, key=_rank, default=None)
+            if better is not None and (best is None or _rank(better) > _rank(best)):
+                best, tried = better, proven
+            if best is not None and _is_proven(best[1]):
+                break
+    if best is None:
+        document = {**settings, **_guess(of_inputs, of_outputs)}
+        why = "Nothing is proven: the sample shows no connection between events and results. The file is a guess."
+        return Proposal(document, False, why, doubts, (), {})
+    candidate, proof = best
+    is_proven = _is_proven(proof)
+    text = candidate.claim.format(right=f"{proof.right:,}", of=f"{proof.of:,}")
+    text = f"{text[:1].upper()}{text[1:]}." if is_proven else f"Not proven: {text}."
+    doubts += (*candidate.doubts, *_ties(best, tried), *_imperfect(proof))
+    return Proposal(
+        {**settings, **_ordered(candidate.document)},
+        is_proven,
+        text,
+        tuple(dict.fromkeys(doubts)),
+        tuple(_rejected(best, tried)),
+        candidate.comments,
+    )
+
+
+def _proven(
+    group: Sequence[Candidate], prover: Prover, settings: Mapping[str, Any]
+) -> Iterator[tuple[Candidate, Proof]]:
+    left = len(group)
+    for candidate in group:
+        if left <= 0:
+            return
+        left -= 1
+        proof = prover.prove({**settings, **candidate.document}, candidate.linked)
+        if proof is None:
+            continue
+        if proof.grows:
+            # SEMANTICS 4.29: read as `final`, the updates of a correct engine would be duplicates.
+            updating = with_emission(candidate, "cumulative")
+            proof_of_updates = prover.prove({**settings, **updating.document}, updating.linked)
+            if proof_of_updates is not None:
+                yield updating, proof_of_updates
+                continue
+            doubt = "Each result contains the one before it, and this version does not judge that for such results."
+            yield replace(candidate, doubts=(*candidate.doubts, doubt)), proof
+        else:
+            yield candidate, proof
+        if proof.right == proof.of >= FEW:
+            left = min(left, _AFTER_PROOF)
+
+
+def _rank(one: tuple[Candidate, Proof]) -> tuple[bool, float, int]:
+    return _is_proven(one[1]), round(one[1].share, 3), one[1].of
+
+
+def _is_proven(proof: Proof) -> bool:
+    return proof.right >= FEW and proof.share >= _PROVEN
+
+
+def _ties(best: tuple[Candidate, Proof], tried: Sequence[tuple[Candidate, Proof]]) -> Iterator[str]:
+    labels = {
+        one.label
+        for one, proof in tried
+        if one.label != best[0].label and proof.share >= best[1].share and 2 * proof.of > best[1].of
+    }
+    if labels:
+        yield f"The sample fits as well with: {'; '.join(sorted(labels)[:_REJECTED_MOST])}."
+
+
+def _imperfect(proof: Proof) -> Iterator[str]:
+    if wrong := proof.of - proof.right:
+        verb = "does" if wrong == 1 else "do"
+        yield f"{wrong:,} of {proof.of:,} {verb} not agree: violations, or a setting that is wrong. doctor shows one."
+    if proof.unread:
+        verb = "does" if proof.unread == 1 else "do"
+        yield f"{plural(proof.unread, 'sampled record')} {verb} not decode with this file. doctor shows one."
+
+
+def _rejected(best: tuple[Candidate, Proof], tried: Sequence[tuple[Candidate, Proof]]) -> Iterator[str]:
+    worse: dict[str, Proof] = {}
+    for one, proof in sorted(tried, key=lambda it: -it[1].share):
+        if proof.of and proof.share < best[1].share and one.label != best[0].label:
+            worse.setdefault(one.label, proof)
+    for label, proof in list(worse.items())[:_REJECTED_MOST]:
+        yield f"{label}: {proof.right:,} of {proof.of:,}"
+
+
+def _ordered(document: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("inputs", "outputs", "oracle", "timing")
+    return {name: document[name] for name in names if name in document}
+
+
+def _unreadable(topics: Sequence[Columns]) -> Iterator[str]:
+    for one in topics:
+        if not one.records:
+            yield f"{one.topic} has no visible record with a value."
+        elif one.format in (None, "bytes"):
+            framed = any(wire_prefix(record.value or b"") for record in one.records)
+            fix = "name the registry with --registry" if framed else "write format"
+            yield f"No format reads the values of {one.topic}: {fix}."
+
+
+def _guess(inputs: Sequence[Columns], outputs: Sequence[Columns]) -> dict[str, Any]:
+    """A file that passes `config check`, with the fields that look most like an id, a key and a time."""
+
+    def field_of(one: Columns, words: Sequence[str], otherwise: str) -> str:
+        names = [path for path in one.texts if path not in {time.path for time in one.times}]
+        named = [path for path in names if path.rpartition(".")[2].lower().endswith(tuple(words))]
+        return next(iter((*named, *names)), otherwise)
+
+    def entry(one: Columns, *, is_input: bool) -> dict[str, Any]:
+        at: dict[str, Any] = {"id": field_of(one, ("id",), "$key"), "key": field_of(one, ("key",), "$key")}
+        at["event_time"] = one.times[0].setting if one.times else "$timestamp"
+        format_ = {} if one.format in (None, "json") else {"format": one.format}
+        return {"topic": one.topic, **format_, **({} if is_input else {"evidence": "id"}), "fields": at}
+
+    return {
+        "inputs": [entry(one, is_input=True) for one in inputs],
+        "outputs": [entry(one, is_input=False) for one in outputs],
+        "oracle": dict(copying().oracle),
+    }
