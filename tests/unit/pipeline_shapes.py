@@ -10,13 +10,16 @@ import json
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import fastavro
 
+from generator.wire import timestamp_text
+from testbed.engines.core import LateEvent, Result
+from testbed.engines.wire import late_bytes, result_bytes
 from validator.codecs.one_record import Record
 from validator.model.schemas import RegisteredSchema, Schemas
 
@@ -33,12 +36,13 @@ class Shape:
     inputs: Mapping[str, Sequence[Record]]
     outputs: Mapping[str, Sequence[Record]]
     lost: Mapping[str, Sequence[Record]]
+    late: Mapping[str, Sequence[Record]] = field(default_factory=dict)
     rejected: Mapping[str, Sequence[Record]] = field(default_factory=dict)
     schemas: Schemas = field(default_factory=dict)
 
     @property
     def logs(self) -> dict[str, Sequence[Record]]:
-        return {**self.inputs, **self.rejected, **self.outputs}
+        return {**self.inputs, **self.late, **self.rejected, **self.outputs}
 
     @property
     def broken(self) -> dict[str, Sequence[Record]]:
@@ -353,20 +357,27 @@ def listed(
     return Shape({"in": log(map(event, events))}, {"out": results(0)}, {"out": results(1)})
 
 
+def click(row: Row) -> Record:
+    return one({"id": row[0] + 1, "page": row[1], "timestamp": timestamp_text(row[2]).decode()})
+
+
+def page_statistics(start: int, key: str, ids: Sequence[int | str]) -> Record:
+    return one(result_bytes(Result(start, start + 60_000, (key,), tuple(ids), ()), "update/"), json.dumps(key))
+
+
 @shape
 def sst() -> Shape:
-    """PGVal's single-source workload."""
-
-    def result(start: int, key: str, ids: list[int]) -> Record:
-        ends = {"windowStart": iso(start)[:-1], "windowEnd": iso(start + 60_000)[:-1]}
-        return one({"page": key, **ends, "clickIds": ids, "updateIds": []}, json.dumps(key))
-
-    return listed(
-        rows(300, 1_000),
-        lambda row: one({"id": row[0] + 1, "page": row[1], "timestamp": iso(row[2])[:-1]}),
+    """PGVal's single-source workload, which begins in 1970, and its late topic."""
+    events = [(n, key, at - START_MS + 1) for n, key, at in rows(300, 1_000)]
+    late = [row for row in events if row[0] % 60 == 59]
+    found = listed(
+        [row for row in events if row not in late],
+        click,
         60_000,
-        lambda start, key, ids: result(start, key, [n + 1 for n in ids]),
+        lambda start, key, ids: page_statistics(start, key, [n + 1 for n in ids]),
     )
+    aside = [one(late_bytes(LateEvent((key,), n + 1, at))) for n, key, at in late]
+    return replace(found, inputs={"click": log(map(click, events))}, late={"lateOutput": log(aside)})
 
 
 @shape
@@ -377,22 +388,13 @@ def mst() -> Shape:
     both = [cell for cell in of_clicks if cell in of_changes]
 
     def results(less: int) -> list[Record]:
-        return log(
-            one(
-                {
-                    "page": cell[1],
-                    "windowStart": iso(cell[0]),
-                    "clickIds": [n + 1 for n in of_clicks[cell]][less * (number == 4) :],
-                    "updateIds": [n + 1 for n in of_changes[cell]],
-                }
-            )
-            for number, cell in enumerate(both)
-        )
+        found = []
+        for number, cell in enumerate(both):
+            ids = [n + 1 for n in of_clicks[cell]][less * (number == 4) :]
+            found.append(page_statistics(*cell, [*ids, *(f"update/{n + 1}" for n in of_changes[cell])]))
+        return log(found)
 
-    def event(row: Row) -> Record:
-        return one({"id": row[0] + 1, "page": row[1], "timestamp": iso(row[2])})
-
-    given = {"click": log(map(event, clicks)), "update": log(map(event, changes))}
+    given = {"click": log(map(click, clicks)), "update": log(map(click, changes))}
     return Shape(given, {"out": results(0)}, {"out": results(1)})
 
 

@@ -248,8 +248,7 @@ def config(given: argparse.Namespace) -> int:
 
         return command.run(
             given.bootstrap,
-            given.inputs,
-            given.outputs,
+            {part: getattr(given, part) for part in ("inputs", "outputs", "late", "rejected")},
             given.registry,
             given.assignments,
             given.records,

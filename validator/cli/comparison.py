@@ -34,7 +34,7 @@ def compare(config: Config, records: Iterable[Read], *, whole: Mapping[str, bool
 
     ``records``: decoded events and results. ``whole``: topic -> whether it was read from its start.
     """
-    if config.oracle.reads.counts_only:
+    if states_values(config):
         yield from _counts(config, counted(config, list(records), whole=whole))
         return
     sample = sampled(config, records, whole=whole)
@@ -58,6 +58,11 @@ def compare(config: Config, records: Iterable[Read], *, whole: Mapping[str, bool
         yield ok("results", text) if right == len(events) else note("results", text + example_clause(config, fit))
     if fit.growth is not None:
         yield problem("emission", growth_sentence(config, fit.growth), "check outputs[].emission")
+
+
+def states_values(config: Config) -> bool:
+    """Whether results state values and name no events (evidence `values`)."""
+    return any(output.evidence == "values" for output in config.outputs)
 
 
 def sampled(config: Config, records: Iterable[Read], *, whole: Mapping[str, bool]) -> FitSample:

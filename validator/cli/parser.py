@@ -330,12 +330,18 @@ def _config_init(actions: Any, shared: argparse.ArgumentParser) -> None:
     )
     init = _command(actions, shared, "init", "propose a configuration from topics", epilog=exits)
     init.add_argument("--bootstrap", required=True, metavar="BROKERS", help="host:port, several joined by commas")
-    for role, what in (("input", "reads"), ("output", "writes results to")):
+    for role, part, what in (
+        ("input", "inputs", "reads"),
+        ("output", "outputs", "writes results to"),
+        ("late", "late", "writes late events to"),
+        ("rejected", "rejected", "writes dead letters to"),
+    ):
         init.add_argument(
             f"--{role}",
-            dest=f"{role}s",
+            dest=part,
             action="append",
-            required=True,
+            required=part.endswith("puts"),
+            default=None if part.endswith("puts") else [],
             metavar="TOPIC",
             help=f"a topic that the pipeline {what}; may be given several times",
         )

@@ -96,7 +96,9 @@ def of_claims(claims: Sequence[Claim]) -> Iterator[Guess]:
     overlap = sum(len(of) > 1 for of in starts.values()) >= 0.1 * len(starts)
     if least < 0:
         return
-    if not overlap and step <= most and _begins_with_an_event(claims):
+    after = size_after_last(claims)
+    is_session = after is not None if named is not None or after is not None else 0 < step <= most
+    if not overlap and is_session and _begins_with_an_event(claims):
         yield from _sessions(claims)
     if overlap and step:
         longest = max(max(of) - min(of) for of in starts.values()) + step
@@ -182,16 +184,26 @@ def _begins_with_an_event(claims: Sequence[Claim]) -> bool:
     return sum(first[row] == start[row] for row in first) >= 0.9 * len(first)
 
 
-def _sessions(claims: Sequence[Claim]) -> Iterator[Guess]:
-    """Sessions: the gap is what ends lie after the last event, or between the longest pause inside and the next one."""
-    times: dict[int, list[int]] = defaultdict(list)
+def size_after_last(claims: Sequence[Claim]) -> int | None:
+    """How long after its last event nearly each result ends; None if that differs, or no result names its end."""
+    last: dict[int, int] = {}
     ends = {claim.result: claim.end for claim in claims}
+    for claim in claims:
+        last[claim.result] = max(claim.at, last.get(claim.result, claim.at))
+    found = Counter(None if (end := ends[row]) is None else end - at for row, at in last.items())
+    after, times = found.most_common(1)[0]
+    return after if after is not None and after >= 0 and times >= 0.9 * len(last) else None
+
+
+def _sessions(claims: Sequence[Claim]) -> Iterator[Guess]:
+    """Sessions: the gap is what ends lie after the last event, or the least usual one above the longest pause."""
+    times: dict[int, list[int]] = defaultdict(list)
     for claim in claims:
         times[claim.result].append(claim.at)
     pauses = [later - earlier for of in times.values() for earlier, later in pairwise(sorted(of))]
     longest = max(pauses, default=0)
-    after = size_named([None if (end := ends[row]) is None else end - max(of) for row, of in times.items()])
-    if after is not None and after >= longest:
+    # Kafka Streams names the last event as the end.
+    if (after := size_after_last(claims) or 0) >= max(longest, 1):
         yield _session(after, ())
         return
     gap = next((size for size in USUAL if size >= max(longest, 1)), None)

@@ -68,6 +68,11 @@ class Candidate:
     doubts: tuple[str, ...] = ()
     linked: Mapping[str, frozenset[int]] | None = None
 
+    @property
+    def is_by_ids(self) -> bool:
+        """Whether results list the ids of their events."""
+        return all("ids" in output["fields"] for output in self.document["outputs"])
+
 
 def aggregates() -> tuple[str, ...]:
     """The aggregates without a field that this version judges."""
@@ -197,6 +202,7 @@ def _of_one_id(topics: _Topics, named: Named) -> Iterator[Candidate]:
     named = replace(named, links=_newest(named))
     links = named.links
     fields = [key for key, _ in key_fields(inputs, output, links, named.ids, named.paths)]
+    unlike = list(_nearly_equal(topics, named))
     in_time = list(_equal_times(topics, named))
     if not in_time and not any(key.values > 1 for key in fields):
         return
@@ -210,6 +216,7 @@ def _of_one_id(topics: _Topics, named: Named) -> Iterator[Candidate]:
             inputs[link.source].records[link.event].value == output.records[link.result].value for link in links[:100]
         )
         doubts = list(_doubts(topics, keys, at, time))
+        doubts += unlike
         if named.content:
             said = " and ".join(named.content)
             doubts.append(f"No field identifies an event, so {said} do together: equal events are only counted.")
@@ -219,7 +226,7 @@ def _of_one_id(topics: _Topics, named: Named) -> Iterator[Candidate]:
         if where is not None:
             doubts.append(
                 f"The condition on {where['path']} is what distinguishes the {plural(len(rest), 'event')} without a "
-                "result: compare it with the pipeline."
+                "result: compare it with the pipeline. A bound is a value of the sample."
             )
         else:
             doubts.extend(_lost(rest))
@@ -430,11 +437,25 @@ def _key_of_copies(topics: _Topics, fields: Sequence[KeyField], named: Named) ->
     inputs, output = topics.inputs, topics.output
     times = {time.path for one in (*inputs, output) for time in one.times}
     usable = [key for key in fields if key.result not in times and key.values > 1 and not _is_measure(topics, key)]
+    # Not one that only some kinds of events have.
+    usable = [key for key in usable if all(map(_is_as_frequent, inputs, key.events, named.ids))]
     as_kafka = [key for key in usable if all(map(_is_kafka_key, inputs, key.events))]
     named_as_id = [key for key in usable if looks_like_id(key.result) or looks_like_id(key.events[0])]
     chosen = next(filter(None, map(chosen_key, (as_kafka, named_as_id, usable))), ())
     most = max(chosen, key=lambda key: key.values, default=None)
     return most or KeyField(named.paths[0], named.ids, len(named.links))
+
+
+def _is_as_frequent(one: Columns, path: str, other: str) -> bool:
+    return one.share(path) >= one.share(other)
+
+
+def _nearly_equal(topics: _Topics, named: Named) -> Iterator[str]:
+    """Doubts about fields of the same name that differ in some results."""
+    found = key_fields(topics.inputs, topics.output, named.links, named.ids, named.paths, least=0.5)
+    for key, share in found:
+        if share < ENOUGH and key.events[0] == key.result:
+            yield f"{key.result} of a result differs from that of its event in {1 - share:.0%}, so it is not the key."
 
 
 def _is_kafka_key(one: Columns, path: str) -> bool:

@@ -58,14 +58,21 @@ class Columns:
         return sum(text is not None for text in column) / max(1, len(column))
 
 
-def columns_of(sample: TopicSample, schemas: Schemas) -> Columns:
-    """Read the records with the formats that fit."""
+def columns_of(sample: TopicSample, schemas: Schemas, like: Columns | None = None) -> Columns:
+    """Read the records with the formats that fit, or with those of ``like``."""
     # A null value is a tombstone.
     records = tuple(record for record in sample.records if record.value is not None)
     raws = [record.value for record in records]
-    values = decoded(raws, "value", schemas, [_header(record, schema_header("value")) for record in records])
+    values = decoded(
+        raws,
+        "value",
+        schemas,
+        [_header(record, schema_header("value")) for record in records],
+        None if like is None else like.format,
+    )
     keys = [record.key if isinstance(record.key, bytes) else None for record in records]
-    key = decoded(keys, "key", schemas, [_header(record, schema_header("key")) for record in records])
+    key_like = None if like is None else like.key_format
+    key = decoded(keys, "key", schemas, [_header(record, schema_header("key")) for record in records], key_like)
     scalars: dict[str, list[object]] = {}
     lists: dict[str, list[object]] = {}
     if values is not None:

@@ -45,8 +45,7 @@ class SampleFailed(Exception):
 
 def run(
     bootstrap: str,
-    inputs: Sequence[str],
-    outputs: Sequence[str],
+    topics: Mapping[str, Sequence[str]],
     registry: str | None,
     assignments: Sequence[str],
     records: int,
@@ -54,16 +53,20 @@ def run(
 ) -> int:
     """Print the file to stdout, and what is proven to stderr. Returns 0 if the sample proves the file, else 3.
 
-    ``assignments``: `--set` of the connection. ``records``: number of events per input. ``head``: first lines.
+    ``topics``: `inputs`, `outputs`, `late` and `rejected`. ``assignments``: `--set` of the connection. ``records``:
+    number of events per input. ``head``: first lines.
     """
-    settings = _settings(bootstrap, outputs[0], registry, assignments)
-    config = _probing(settings, inputs, outputs)
-    samples = _sampled(
-        config, [*outputs, *inputs], dict.fromkeys(outputs, _RESULTS_MAX) | dict.fromkeys(inputs, records)
-    )
+    settings = _settings(bootstrap, topics["outputs"][0], registry, assignments)
+    config = _probing(settings, topics["inputs"], topics["outputs"])
+    # Results are read first, so that their events are in the sample.
+    read = [topic for part in ("outputs", "late", "rejected", "inputs") for topic in topics[part]]
+    most = dict.fromkeys(read, _RESULTS_MAX) | dict.fromkeys(topics["inputs"], records)
+    samples = _sampled(config, read, most)
     schemas = _schemas(config, samples.values())
-    proposal = propose([samples[topic] for topic in inputs], [samples[topic] for topic in outputs], settings, schemas)
-    counts = [f"{plural(len(samples[topic].records), 'record')} of {topic}" for topic in (*inputs, *outputs)]
+    of = {part: [samples[topic] for topic in named] for part, named in topics.items()}
+    aside = {part: of[part] for part in ("late", "rejected")}
+    proposal = propose(of["inputs"], of["outputs"], settings, schemas, aside)
+    counts = [f"{plural(len(one.records), 'record')} of {one.topic}" for part in of.values() for one in part]
     sys.stdout.write(f"{head}{text_of(proposal, ' and '.join(counts))}")
     print(plain(proposal.proof), file=sys.stderr)
     return PASS if proposal.is_proven else UNKNOWN
@@ -98,7 +101,7 @@ def _probing(settings: Mapping[str, Any], inputs: Sequence[str], outputs: Sequen
 
 
 def _sampled(config: Config, topics: Sequence[str], most: Mapping[str, int]) -> dict[str, TopicSample]:
-    """The newest records of each topic. Results are read first, so that their events are in the sample."""
+    """The newest records of each topic, in this order."""
     seen = Brokers(config, _SECONDS_MAX).seen(topics)
     partitions: dict[str, tuple[int, ...]] = {}
     for topic in topics:

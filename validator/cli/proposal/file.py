@@ -39,7 +39,7 @@ def _lines(proposal: Proposal, sampled: str) -> Iterator[str]:
     for name in _SECTIONS[:2]:
         if name in document:
             yield f"{name}: {_flow(document[name])}"
-    for name in ("inputs", "outputs"):
+    for name in [name for name in ("inputs", "outputs", "late", "rejected") if name in document]:
         yield f"{name}:"
         for entry in document[name]:
             yield from _entry(entry, proposal.comments if name == "outputs" else {})

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from validator.cli.comparison import Read, counted, sampled
+from validator.cli.comparison import Read, counted, sampled, states_values
 from validator.cli.proposal.columns import TopicSample
 from validator.codecs.one_record import Event, Record, Result, Undecodable
 from validator.config.model import Config
@@ -55,7 +55,7 @@ class Prover:
             return None
         whole = {topic: sample.is_whole for topic, sample in self.samples.items()}
         records, unread = self._decoded(config, document, linked)
-        if config.oracle.reads.counts_only:
+        if states_values(config):
             found = counted(config, records, whole=whole)
             return Proof(found.right, found.of, unread)
         sample = sampled(config, _some(records), whole=whole)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from validator.cli.proposal.aside import set_aside
 from validator.cli.proposal.candidates import Candidate, candidates, with_emission
 from validator.cli.proposal.columns import Columns, TopicSample, columns_of
 from validator.cli.proposal.matches import FEW
@@ -17,6 +18,7 @@ from validator.oracles.guesses import copying
 
 _PROVEN: Final = 0.9
 """Least share of what must be right. The others may be the violations that the sidecar is to find."""
+_LIKELY: Final = 0.5
 _AFTER_PROOF: Final = 8
 """Candidates that are tried after one without an exception, so that the file can say what was rejected."""
 _REJECTED_MOST: Final = 4
@@ -40,11 +42,13 @@ def propose(
     outputs: Sequence[TopicSample],
     settings: Mapping[str, Any],
     schemas: Schemas = NO_SCHEMAS,
+    aside: Mapping[str, Sequence[TopicSample]] | None = None,
 ) -> Proposal:
     """Return the configuration that the samples prove best. ``settings``: the parts of the file that do not depend on
-    the samples."""
+    the samples. ``aside``: `late` and `rejected` -> their topics."""
     of_inputs, of_outputs = ([columns_of(one, schemas) for one in of] for of in (inputs, outputs))
-    prover = Prover({one.topic: one for one in (*inputs, *outputs)}, schemas)
+    read = (*inputs, *outputs, *(one for of in (aside or {}).values() for one in of))
+    prover = Prover({one.topic: one for one in read}, schemas)
     tried: list[tuple[Candidate, Proof]] = []
     best: tuple[Candidate, Proof] | None = None
     doubts = tuple(_unreadable((*of_inputs, *of_outputs)))
@@ -54,7 +58,8 @@ def propose(
             better = max(proven, key=_rank, default=None)
             if better is not None and (best is None or _rank(better) > _rank(best)):
                 best, tried = better, proven
-            if best is not None and _is_proven(best[1]):
+            # Results that name ids of events are about them, even if the sample shows violations.
+            if best is not None and (_is_proven(best[1]) or (best[0].is_by_ids and best[1].share >= _LIKELY)):
                 break
     if best is None:
         document = {**settings, **_guess(of_inputs, of_outputs)}
@@ -62,9 +67,13 @@ def propose(
         return Proposal(document, False, why, doubts, (), {})
     candidate, proof = best
     is_proven = _is_proven(proof)
+    others, doubts_of_others = set_aside(of_inputs, aside or {}, candidate.document, schemas)
+    candidate = replace(candidate, document={**candidate.document, **others})
+    whole = prover.prove({**settings, **candidate.document})
+    unread = 0 if whole is None else whole.unread
     text = candidate.claim.format(right=f"{proof.right:,}", of=f"{proof.of:,}")
     text = f"{text[:1].upper()}{text[1:]}." if is_proven else f"Not proven: {text}."
-    doubts += (*candidate.doubts, *_ties(best, tried), *_imperfect(proof))
+    doubts += (*doubts_of_others, *candidate.doubts, *_ties(best, tried), *_imperfect(proof, unread))
     return Proposal(
         {**settings, **_ordered(candidate.document)},
         is_proven,
@@ -119,13 +128,13 @@ def _ties(best: tuple[Candidate, Proof], tried: Sequence[tuple[Candidate, Proof]
         yield f"The sample fits as well with: {'; '.join(sorted(labels)[:_REJECTED_MOST])}."
 
 
-def _imperfect(proof: Proof) -> Iterator[str]:
+def _imperfect(proof: Proof, unread: int) -> Iterator[str]:
     if wrong := proof.of - proof.right:
         verb = "does" if wrong == 1 else "do"
         yield f"{wrong:,} of {proof.of:,} {verb} not agree: violations, or a setting that is wrong. doctor shows one."
-    if proof.unread:
-        verb = "does" if proof.unread == 1 else "do"
-        yield f"{plural(proof.unread, 'sampled record')} {verb} not decode with this file. doctor shows one."
+    if unread:
+        verb = "does" if unread == 1 else "do"
+        yield f"{plural(unread, 'sampled record')} {verb} not decode with this file. doctor shows one."
 
 
 def _rejected(best: tuple[Candidate, Proof], tried: Sequence[tuple[Candidate, Proof]]) -> Iterator[str]:
@@ -138,7 +147,7 @@ def _rejected(best: tuple[Candidate, Proof], tried: Sequence[tuple[Candidate, Pr
 
 
 def _ordered(document: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("inputs", "outputs", "oracle", "timing")
+    names = ("inputs", "outputs", "late", "rejected", "oracle", "timing")
     return {name: document[name] for name in names if name in document}
 
 

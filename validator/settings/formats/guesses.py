@@ -46,17 +46,25 @@ class Decoded:
 
 
 def decoded(
-    raws: Sequence[bytes | None], part: Part, schemas: Schemas, headers: Sequence[bytes | None] = ()
+    raws: Sequence[bytes | None],
+    part: Part,
+    schemas: Schemas,
+    headers: Sequence[bytes | None] = (),
+    like: Setting | None = None,
 ) -> Decoded | None:
     """Read values or keys with the first format that reads nearly all of them; None if there is none. ``headers``: the
-    header of each record that may name its schema."""
+    header of each record that may name its schema. ``like``: the format, if it is known."""
     given = [raw for raw in raws if raw]
     if not given:
         return None
-    for setting in _settings(given, part, schemas, [header for header in headers if header]):
+    least = ENOUGH * len(given) if like is None else 1
+    settings = (
+        _settings(given, part, schemas, [header for header in headers if header]) if like is None else iter([like])
+    )
+    for setting in settings:
         reader = _formats().validate_python(setting).reader(part, schemas)
         values = tuple(_value(reader, raw, headers[i] if headers else None) for i, raw in enumerate(raws))
-        if sum(value is not None for value in values) >= ENOUGH * len(given) and _is_plausible(setting, values):
+        if sum(value is not None for value in values) >= least and _is_plausible(setting, values):
             return Decoded(setting, values, reader)
     return None
 
