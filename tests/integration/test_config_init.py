@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.integration.registry_stub import RegistryStub
 from tests.integration.sidecar_fixtures import read_report, shared_session, verdicts
 from tests.tiers import full
 from tests.unit.pipeline_shapes import SHAPES
@@ -66,6 +68,26 @@ def test_the_proposed_file_passes_a_perfect_engine(
     report = read_report(tmp_path / "state")
     assert report is not None, lines
     assert (status, verdicts(report)) == (0, ("pass", "pass", "pass")), report["reasons"]
+
+
+def test_schemas_of_a_registry_are_read(
+    broker: EmbeddedBroker, topic_names: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shape, stub = SHAPES["avro-service"](), RegistryStub()
+    for number, schema in shape.schemas.items():
+        assert schema is not None
+        stub.add(int(number), schema.text)
+    logs = {topic_names(topic): records for topic, records in (*shape.inputs.items(), *shape.outputs.items())}
+    sent(broker.bootstrap_servers, logs)
+    given, out = logs
+    arguments = ["--bootstrap", broker.bootstrap_servers, "--input", given, "--output", out]
+    assert main(["config", "init", *arguments, "--registry", stub.url]) == 0
+    file = yaml.safe_load(capsys.readouterr().out)
+    stub.close()
+    assert (file["inputs"][0]["format"], file["outputs"][0]["format"]) == ("avro", "avro")
+    assert file["schema_registry"] == {"url": stub.url}
+    assert main(["config", "init", *arguments]) == 3
+    assert "name the registry with --registry" in capsys.readouterr().out
 
 
 def test_topics_without_a_connection_still_give_a_file(

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -199,7 +200,10 @@ def _add_result(config: Config, sample: FitSample, at: Named, result: Result) ->
 
 
 def _name(space: str, id_: int | str) -> tuple[int, str]:
-    return rank_of(f"{space}{id_}" if space else id_)
+    return _ranked(f"{space}{id_}" if space else id_)
+
+
+_ranked: Final = lru_cache(maxsize=65_536)(rank_of)
 
 
 def _key(config: Config, key: str, id_: int | str) -> str:

@@ -46,7 +46,8 @@ from validator.settings.formats.guesses import ENOUGH
 Document = dict[str, Any]
 _PAIRS_MOST: Final = 4
 _COUNTS_MOST: Final = 4
-_LINKS_MOST: Final = 20_000
+_EVENTS_MOST: Final = 2_000
+"""Events that results name whose links are compared."""
 _VALUES_MOST: Final = 20
 """Values that a condition lists."""
 _DISORDER_MOST: Final = DAY
@@ -142,21 +143,20 @@ def _formats(one: Columns, fields: Mapping[str, Any]) -> dict[str, Any]:
 def _of_ids(topics: _Topics, named: Named) -> Iterator[Candidate]:
     """Results with lists of ids."""
     inputs, output = topics.inputs, topics.output
-    links = _newest(named)
-    named = replace(named, links=links)
+    some = _some(named)
     times = {time.path for time in output.times}
-    found = key_fields(inputs, output, named.links, named.ids, (*named.paths, *times))
-    keys = chosen_key([key for key, _ in found])
+    found = key_fields(inputs, output, some.links, named.ids, (*named.paths, *times))
+    keys = chosen_key([key for key, _ in found], inputs)
     if not keys:
         return
-    linked = _linked(topics, named)
+    linked = _linked(topics, some)
     ids = [{"path": path, "input": inputs[owner].topic} for path, owner in zip(named.paths, named.owners, strict=False)]
     fields: dict[str, Any] = {"ids": ids or _one_or_many(named.paths)}
     comments = {"ids": _id_comment(named), "key": _key_comment(keys)}
     claim = "{right} of {of} events that the newest results name are in results for their windows and keys"
     has_windows = False
-    for at, start, end in _window_times(topics, named):
-        claims = _claims(at, start, end, named)
+    for at, start, end in _window_times(topics, some):
+        claims = _claims(at, start, end, some)
         guesses = list(of_claims(claims)) if claims else []
         if not guesses and not start.has_zone:
             guesses = list(on_wall_clock(claims))
@@ -199,8 +199,8 @@ def _running(
 def _of_one_id(topics: _Topics, named: Named) -> Iterator[Candidate]:
     """Results that carry the id of one event."""
     inputs, output = topics.inputs, topics.output
-    named = replace(named, links=_newest(named))
-    links = named.links
+    some = _some(named)
+    links = some.links
     fields = [key for key, _ in key_fields(inputs, output, links, named.ids, named.paths)]
     unlike = list(_nearly_equal(topics, named))
     in_time = list(_equal_times(topics, named))
@@ -208,7 +208,7 @@ def _of_one_id(topics: _Topics, named: Named) -> Iterator[Candidate]:
         return
     content = tuple(KeyField(path, (path,) * len(inputs), len(links)) for path in named.content)
     keys = content or (_key_of_copies(topics, fields, named),)
-    linked = _linked(topics, named)
+    linked = _linked(topics, some)
     comments = {"id": _id_comment(named), "key": _key_comment(keys)}
     claim = "{right} of {of} events that the newest results name are in results for their times and keys"
     for at, time in in_time:
@@ -246,7 +246,7 @@ def _of_counts(topics: _Topics) -> Iterator[list[Candidate]]:
     counts = sorted((path for path in output.texts if _may_be_count(output, path, times)), key=_count_rank)
     for count in counts[:_COUNTS_MOST]:
         found = key_fields_by_values(inputs, output, (*times, count))
-        whole = chosen_key(found)
+        whole = chosen_key(found, inputs)
         choices = [whole, *((key,) for key in whole if len(whole) > 1)] if whole else []
         group: list[Candidate] = []
         for keys in choices:
@@ -307,8 +307,13 @@ def with_emission(candidate: Candidate, emission: str) -> Candidate:
     return replace(candidate, document={**candidate.document, "outputs": outputs}, label=label)
 
 
-def _newest(named: Named) -> tuple[Any, ...]:
-    return named.links if len(named.links) <= _LINKS_MOST else named.links[-_LINKS_MOST:]
+def _some(named: Named) -> Named:
+    """The links of some of the events, evenly spread: a result may name very many."""
+    events = sorted({(link.source, link.event) for link in named.links})
+    if len(events) <= _EVENTS_MOST:
+        return named
+    chosen = set(events[:: -(-len(events) // _EVENTS_MOST)])
+    return replace(named, links=tuple(link for link in named.links if (link.source, link.event) in chosen))
 
 
 def _linked(topics: _Topics, named: Named) -> dict[str, frozenset[int]]:
@@ -441,7 +446,7 @@ def _key_of_copies(topics: _Topics, fields: Sequence[KeyField], named: Named) ->
     usable = [key for key in usable if all(map(_is_as_frequent, inputs, key.events, named.ids))]
     as_kafka = [key for key in usable if all(map(_is_kafka_key, inputs, key.events))]
     named_as_id = [key for key in usable if looks_like_id(key.result) or looks_like_id(key.events[0])]
-    chosen = next(filter(None, map(chosen_key, (as_kafka, named_as_id, usable))), ())
+    chosen = next((chosen_key(of, inputs) for of in (as_kafka, named_as_id, usable) if of), ())
     most = max(chosen, key=lambda key: key.values, default=None)
     return most or KeyField(named.paths[0], named.ids, len(named.links))
 

@@ -16,7 +16,7 @@ FEW: Final = 3
 _LINKS: Final = 4_000
 """Links that are compared field by field."""
 _HITS: Final = 0.3
-"""Share of the ids of results that must be the id of a sampled event: the sample may begin after the others."""
+"""Share of the ids of results, or of the events if these are fewer, that must be those of the other side."""
 
 
 class Link(NamedTuple):
@@ -73,10 +73,10 @@ def _best(one: Columns, number: int, rows: Sequence[tuple[str, int]]) -> tuple[s
     best: tuple[tuple[float, ...], str, tuple[Link, ...]] | None = None
     for path, at in _identifying(one).items():
         links = tuple(Link(number, event, row) for text, row in rows for event in at.get(text, ()))
-        hits = len({link.result for link in links}), len(links) / max(1, len(rows))
-        if len(links) < min(FEW, len(rows)) or hits[1] < _HITS:
+        share = min(1.0, len(links) / max(1, min(len(rows), len(one.records))))
+        if len(links) < min(FEW, len(rows)) or share < _HITS:
             continue
-        rank = (round(min(1.0, hits[1]), 1), looks_like_id(path), len(at), -len(path))
+        rank = (round(share, 1), looks_like_id(path), len(at), -len(path))
         if best is None or rank > best[0]:
             best = rank, path, links
     return None if best is None else best[1:]
@@ -240,7 +240,12 @@ def key_fields_by_values(inputs: Sequence[Columns], output: Columns, but: Sequen
         for one in inputs:
             times = {time.path for time in one.times}
             counted = {name: Counter(texts) for name, texts in one.texts.items() if name not in times}
-            having = [name for name, known in counted.items() if len(values & known.keys()) >= ENOUGH * len(values)]
+            # The sample of events may be shorter than that of the results.
+            having = [
+                name
+                for name, known in counted.items()
+                if len(values & known.keys()) >= ENOUGH * max(1, min(len(values), len(known)))
+            ]
             if not having:
                 break
             of_inputs.append(max(having, key=lambda name: (_likeness(name, path), -len(counted[name]))))
@@ -254,10 +259,11 @@ def _likeness(name: str, path: str) -> tuple[bool, bool, int]:
     return alike, not name.startswith("$"), -len(name)
 
 
-def chosen_key(fields: Sequence[KeyField]) -> tuple[KeyField, ...]:
+def chosen_key(fields: Sequence[KeyField], inputs: Sequence[Columns]) -> tuple[KeyField, ...]:
     """The fields of the key: those that differ between results, each field of the events once; else one of them."""
-    best: dict[tuple[str, ...], KeyField] = {}
+    best: dict[tuple[tuple[str | None, ...], ...], KeyField] = {}
     for field in sorted(fields, key=lambda it: _likeness(it.events[0], it.result), reverse=True):
-        best.setdefault(field.events, field)
+        values = tuple(tuple(one.texts[path]) for one, path in zip(inputs, field.events, strict=True))
+        best.setdefault(values, field)
     varying = tuple(field for field in best.values() if field.values > 1)
     return varying or tuple(best.values())[:1]

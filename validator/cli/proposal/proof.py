@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ from validator.core.fit import answered, growth
 from validator.model.schemas import Schemas
 from validator.stream.sources import readers_of, sources_of
 
-_CLAIMS_MOST: Final = 5_000
+_CLAIMS_MOST: Final = 20_000
 """Ids of results that are compared."""
 
 
@@ -85,7 +85,7 @@ class Prover:
                 unread += isinstance(found, Undecodable)
                 if isinstance(found, (Event, Result)):
                     records.append((source.topic, record.partition, record.offset, record.timestamp_us, found))
-        return records, unread
+        return records if linked is None else list(_about(records)), unread
 
     def _chosen(self, topic: str, linked: Mapping[str, Collection[int]] | None) -> Sequence[Record]:
         records = self.samples[topic].records
@@ -93,6 +93,16 @@ class Prover:
             return records
         having = [record for record in records if record.value is not None]
         return [having[row] for row in sorted(linked[topic])]
+
+
+def _about(records: Sequence[Read]) -> Iterator[Read]:
+    """All events, and of the results the ids that an event has."""
+    ids = {one.id for *_, one in records if isinstance(one, Event)}
+    for topic, partition, offset, time_us, one in records:
+        some = one
+        if isinstance(one, Result):
+            some = one._replace(ids=tuple([id_ for id_ in of if id_ in ids] for of in one.ids))
+        yield topic, partition, offset, time_us, some
 
 
 def _some(records: Sequence[Read]) -> list[Read]:

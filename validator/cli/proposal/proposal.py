@@ -19,7 +19,7 @@ from validator.oracles.guesses import copying
 _PROVEN: Final = 0.9
 """Least share of what must be right. The others may be the violations that the sidecar is to find."""
 _LIKELY: Final = 0.5
-_AFTER_PROOF: Final = 8
+_AFTER_PROOF: Final = 4
 """Candidates that are tried after one without an exception, so that the file can say what was rejected."""
 _REJECTED_MOST: Final = 4
 
@@ -52,6 +52,7 @@ def propose(
     tried: list[tuple[Candidate, Proof]] = []
     best: tuple[Candidate, Proof] | None = None
     doubts = tuple(_unreadable((*of_inputs, *of_outputs)))
+    too_short = "The sample has no window whose events are all in it: it may be too short. Try more with --records."
     if all(one.records for one in (*of_inputs, *of_outputs)):
         for group in candidates(of_inputs, of_outputs):
             proven = list(_proven(group, prover, settings))
@@ -73,6 +74,8 @@ def propose(
     unread = 0 if whole is None else whole.unread
     text = candidate.claim.format(right=f"{proof.right:,}", of=f"{proof.of:,}")
     text = f"{text[:1].upper()}{text[1:]}." if is_proven else f"Not proven: {text}."
+    if not proof.of and not all(one.is_whole for one in inputs):
+        doubts += (too_short,)
     doubts += (*doubts_of_others, *candidate.doubts, *_ties(best, tried), *_imperfect(proof, unread))
     return Proposal(
         {**settings, **_ordered(candidate.document)},

@@ -27,6 +27,8 @@ _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _NAMED: Final = re.compile(r"(?i)time|timestamp|date|(^|_)(ts|at|start|end)$|(Start|End|At)$")
 _NUMBER: Final = re.compile(r"-?\d+(\.\d+)?")
 _DAY_SECONDS: Final = 86_400
+_FIRST: Final = 3
+"""Values that must all have a form, before it is tried on the others."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ def times_of(scalars: Mapping[str, Sequence[object]], timestamps_us: Sequence[in
     for path, column in scalars.items():
         given = [value for value in column if value is not None]
         for form in _forms(path, given):
+            if not all(_instant(value, form) is not None for value in given[:_FIRST]):
+                continue
             instants = [None if value is None else _instant(value, form) for value in column]
             if given and sum(instant is not None for instant in instants) >= ENOUGH * len(given):
                 yield Time(path, form, instants)
