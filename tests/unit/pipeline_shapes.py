@@ -520,3 +520,17 @@ def windowed_text_keys() -> Shape:
             yield one(str(len(ids) - less * (number == 3)), f"[{key}@{start}/{start + 60_000}]", start + 70_000)
 
     return counted(("page-views", "view-counts"), given, results)
+
+
+@shape
+def count_and_least() -> Shape:
+    """A count beside the least amount, which is that of one event."""
+    events = rows(240, 700, ("EUR", "USD"))
+
+    def results(less: int) -> Iterable[Record]:
+        for number, ((start, key), ids) in enumerate(windows(events, 20_000).items()):
+            least = min(10 + n * 37 % 1_000 for n in ids)
+            yield one({"currency": key, "start": start, "orders": len(ids) - less * (number == 3), "least": least})
+
+    given = [one({"currency": key, "amount": 10 + n * 37 % 1_000, "ts": at}) for n, key, at in events]
+    return counted(("in", "out"), given, results)

@@ -202,6 +202,11 @@ def _of_one_id(topics: _Topics, named: Named) -> Iterator[Candidate]:
     some = _some(named)
     links = some.links
     fields = [key for key, _ in key_fields(inputs, output, links, named.ids, named.paths)]
+    rest = _not_named(topics, named)
+    where = _condition(topics, named, rest)
+    if where is None and len(rest) > len({(link.source, link.event) for link in named.links}):
+        # A minimum or a last value is that of an event, too.
+        return
     unlike = list(_nearly_equal(topics, named))
     in_time = list(_equal_times(topics, named))
     if not in_time and not any(key.values > 1 for key in fields):
@@ -220,8 +225,6 @@ def _of_one_id(topics: _Topics, named: Named) -> Iterator[Candidate]:
         if named.content:
             said = " and ".join(named.content)
             doubts.append(f"No field identifies an event, so {said} do together: equal events are only counted.")
-        rest = _not_named(topics, named)
-        where = _condition(topics, named, rest)
         guess = copying(where, is_changed=not is_copy)
         if where is not None:
             doubts.append(
@@ -446,7 +449,8 @@ def _key_of_copies(topics: _Topics, fields: Sequence[KeyField], named: Named) ->
     usable = [key for key in usable if all(map(_is_as_frequent, inputs, key.events, named.ids))]
     as_kafka = [key for key in usable if all(map(_is_kafka_key, inputs, key.events))]
     named_as_id = [key for key in usable if looks_like_id(key.result) or looks_like_id(key.events[0])]
-    chosen = next((chosen_key(of, inputs) for of in (as_kafka, named_as_id, usable) if of), ())
+    texts = [key for key in usable if all(type(it) is str or it is None for it in output.scalars[key.result])]
+    chosen = next((chosen_key(of, inputs) for of in (as_kafka, named_as_id, texts, usable) if of), ())
     most = max(chosen, key=lambda key: key.values, default=None)
     return most or KeyField(named.paths[0], named.ids, len(named.links))
 
