@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import pyarrow as pa
 
@@ -69,7 +69,7 @@ def _batches(source: int, records: Sequence[Record]) -> Iterator[pa.RecordBatch]
         }
         for record in records
     ]
-    yield pa.RecordBatch.from_pylist(cast("list[dict[str, Any]]", rows), _COLUMNS)
+    yield pa.RecordBatch.from_pylist(rows, _COLUMNS)
 
 
 @dataclass
