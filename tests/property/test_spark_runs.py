@@ -50,7 +50,10 @@ SECOND_US: Final = 1_000_000
 SLOWER: Final = SECOND_US // 64
 """One instant of the generators is then a second, the shortest epoch of facts."""
 SHOWN: Final = 10
-CERTAIN: Final = (*(name for name in VIOLATIONS if name not in RESULTS), "processed", "late", "rejected", "dropped_late", "out_of_scope")
+CERTAIN: Final = (
+    *(name for name in VIOLATIONS if name not in RESULTS),
+    *("processed", "late", "rejected", "dropped_late", "out_of_scope"),
+)
 ESTIMATED: Final = (
     "blocked",
     "blocked_overdue",

@@ -523,6 +523,22 @@ def windowed_text_keys() -> Shape:
 
 
 @shape
+def sums() -> Shape:
+    """Aggregates of a field beside the count."""
+    events = rows(240, 700, ("EUR", "USD"))
+    amounts_of = {n: 10 + n * 37 % 1_000 for n, _, _ in events}
+
+    def results(less: int) -> Iterable[Record]:
+        for number, ((start, key), ids) in enumerate(windows(events, 20_000).items()):
+            used = [amounts_of[n] for n in ids[less * (number == 3) :]]
+            stated = {"orders": len(used), "revenue": sum(used), "smallest": min(used), "mean": sum(used) / len(used)}
+            yield one({"currency": key, "start": start, **stated})
+
+    given = [one({"currency": key, "amount": amounts_of[n], "ts": at}) for n, key, at in events]
+    return counted(("in", "out"), given, results)
+
+
+@shape
 def count_and_least() -> Shape:
     """A count beside the least amount, which is that of one event."""
     events = rows(240, 700, ("EUR", "USD"))

@@ -94,11 +94,11 @@ def newest(logs: Mapping[str, Sequence[Record]]) -> dict[str, Sequence[Record]]:
 @pytest.mark.parametrize(
     ("lost", "settings", "said"),
     [
-        (False, (), ("ok", "the results of 24 of 24 windows state the number of their events.")),
+        (False, (), ("ok", "the results of 24 of 24 windows state the values of their events.")),
         (
             True,
             (),
-            ("note", "the results of 23 of 24 windows state the number of their events; that of key /help from "),
+            ("note", "the results of 23 of 24 windows state the values of their events; that of key /help from "),
         ),
         (False, ("oracle.offset=1s",), ("problem", "the results of 0 of ")),
     ],
@@ -119,3 +119,14 @@ def test_doctor_compares_stated_counts(
     ]
     [found] = compare(config, records, whole=dict.fromkeys(logs, True))
     assert (found.status, found.text[: len(said[1])]) == said
+
+
+def test_aggregates_of_fields_are_proposed_beside_the_count() -> None:
+    proposal = proposed(SHAPES["sums"]())
+    assert proposal.document["oracle"]["values"] == {
+        "orders": "count",
+        "revenue": "sum(amount)",
+        "smallest": "min(amount)",
+        "mean": "avg(amount)",
+    }
+    assert "18 of 18 windows" in proposal.proof

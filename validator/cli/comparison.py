@@ -4,9 +4,10 @@ and 4.29)."""
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from typing import Final
 
@@ -15,12 +16,14 @@ import numpy as np
 from validator.cli.check_result import CheckResult, note, ok, problem
 from validator.codecs.one_record import Event, Result
 from validator.config.model import Config
-from validator.core.fit import FEW, Answered, Fit, answered, fit_of
+from validator.core import fit as core_fit
+from validator.core.fit import FEW, Fit, answered, fit_of
 from validator.core.fit_sample import Expected, FitSample, Named, rank_of
 from validator.model.arrays import ABSENT
 from validator.model.wording import plural
 from validator.publish.redaction import HIDDEN
 from validator.publish.times import rfc3339
+from validator.reconcile.values import Aggregate, Answered, wrong_value
 from validator.stream.doubt_sentences import example_clause, growth_sentence, mismatch_sentence
 
 _EVERY: Final = 1 << 40
@@ -104,8 +107,8 @@ def _starts(config: Config, events: Sequence[tuple[str, Event]]) -> list[list[in
 
 @dataclass(frozen=True)
 class Counted:
-    """Windows whose events are all in the sample. In ``right`` of ``of`` windows the results state their number of
-    events. ``wrong``: an example of the others: its start, its key, the stated and the counted number."""
+    """Windows whose events are all in the sample. In ``right`` of ``of`` windows the results state the right
+    values. ``wrong``: an example of the others: its start, its key, the stated and the counted number."""
 
     right: int
     of: int
@@ -113,7 +116,7 @@ class Counted:
 
 
 def counted(config: Config, records: Sequence[Read], *, whole: Mapping[str, bool]) -> Counted:
-    """Compare the counts that results state with the numbers of events (SEMANTICS 2.23). Arguments as in `compare`.
+    """Compare the values that results state with their events (SEMANTICS 2.23, 2.29). Arguments as in `compare`.
 
     Left out are windows that begin before the first sampled event of a partition, since earlier events may belong to
     them, and windows that are still open and do not agree.
@@ -124,11 +127,10 @@ def counted(config: Config, records: Sequence[Read], *, whole: Mapping[str, bool
     times = np.array([one.event_time_us for *_, one in events], dtype=np.int64)
     rows, starts = config.oracle.assigned(times)
     rows = np.arange(len(events)) if rows is None else rows
-    expected = Counter(
-        (start, events[row][2].key)
-        for row, start in zip(rows.tolist(), starts.tolist(), strict=True)
-        if events[row][2].is_owed
-    )
+    expected: dict[tuple[int, str], list[Event]] = defaultdict(list)
+    for row, start in zip(rows.tolist(), starts.tolist(), strict=True):
+        if events[row][2].is_owed:
+            expected[start, events[row][2].key].append(events[row][2])
     first: dict[tuple[str, int], int] = {}
     for topic, partition, one in events:
         if not whole.get(topic):
@@ -138,35 +140,51 @@ def counted(config: Config, records: Sequence[Read], *, whole: Mapping[str, bool
     ends = config.oracle.ends_us(np.array([start for start, _ in stated], dtype=np.int64)).tolist()
     right = of = 0
     wrong = None
-    for (cell, number), end in zip(stated.items(), ends, strict=True):
-        is_right = expected[cell] == number
+    for (cell, results), end in zip(stated.items(), ends, strict=True):
+        owed = expected.get(cell, [])
+        number = sum(one.stated_count or 0 for one in results)
+        counts = config.oracle.stated.count_name is not None
+        is_right = (not counts or number == len(owed)) and _are_right(config, owed, results)
         if cell[0] >= from_us and (is_right or end <= newest_us):
             right, of = right + is_right, of + 1
-            wrong = wrong or (None if is_right else (*cell, number, expected[cell]))
+            wrong = wrong or (None if is_right or not counts else (*cell, number, len(owed)))
     return Counted(right, of, wrong)
 
 
-def _stated(config: Config, records: Iterable[Read]) -> dict[tuple[int, str], int]:
-    """The number of events that the results of each cell state together, or with emission `cumulative` the newest."""
-    found: dict[tuple[int, str], int] = {}
+def _stated(config: Config, records: Iterable[Read]) -> dict[tuple[int, str], list[Result]]:
+    """The results of each cell, or with emission `cumulative` the newest."""
+    found: dict[tuple[int, str], list[Result]] = defaultdict(list)
     for *_, one in records:
-        if isinstance(one, Result) and one.stated_count is not None and one.window_start_us is not None:
+        if isinstance(one, Result) and one.window_start_us is not None:
             start = int(config.oracle.starts_of_results(np.array([one.window_start_us], dtype=np.int64))[0])
-            before = 0 if config.oracle.reads.replaces else found.get((start, one.key), 0)
-            found[start, one.key] = before + one.stated_count
+            found[start, one.key] = [one] if config.oracle.reads.replaces else [*found[start, one.key], one]
     return found
+
+
+def _are_right(config: Config, events: Sequence[Event], results: Sequence[Result]) -> bool:
+    """Whether the results of a cell state the right aggregates of fields (SEMANTICS 2.29)."""
+    tolerances = dict(config.oracle.reads.tolerances)
+    for i, one in enumerate(config.oracle.stated.stated):
+        numbers = [it for event in events if (it := event.addends[one.place]) is not None]
+        total = sum(numbers, Decimal(0)) if numbers else None
+        of = Aggregate(len(events), len(numbers), total, min(numbers, default=None), max(numbers, default=None))
+        answered = Answered([of], [], [], all_used=True)
+        if wrong_value(one, answered, [it.values[i] for it in results], tolerances.get(one.name, Decimal(0))):
+            return False
+    return True
 
 
 def _counts(config: Config, found: Counted) -> Iterator[CheckResult]:
     if not found.of:
         return
-    text = f"the results of {found.right:,} of {plural(found.of, 'window')} state the number of their events"
-    if found.wrong is None:
+    text = f"the results of {found.right:,} of {plural(found.of, 'window')} state the values of their events"
+    if found.right == found.of:
         yield ok("results", text)
         return
-    start, key, stated, number = found.wrong
-    shown = f"{HIDDEN if config.publish.keys != 'plain' else key}"
-    text += f"; that of key {shown} from {rfc3339(start)} states {stated:,}, and the sample has {number:,}"
+    if found.wrong is not None:
+        start, key, stated, number = found.wrong
+        shown = f"{HIDDEN if config.publish.keys != 'plain' else key}"
+        text += f"; that of key {shown} from {rfc3339(start)} states {stated:,} events, and the sample has {number:,}"
     if found.of >= FEW and not found.right:
         yield problem("results", text, "check the fields of key and time, their units, and the oracle")
     else:
@@ -222,7 +240,7 @@ def _rows(sample: FitSample) -> tuple[list[set[Named]], list[set[Expected]]]:
     return [one.named for one in sample.found.values()], [one.expected for one in sample.found.values()]
 
 
-def _results(events: Iterable[Answered]) -> dict[str, int]:
+def _results(events: Iterable[core_fit.Answered]) -> dict[str, int]:
     """The number of results with a misplaced id, and of the others with the id of an event."""
     found: dict[tuple[str, int, int], bool] = {}
     for one in events:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from validator.cli.proposal.aside import set_aside
 from validator.cli.proposal.candidates import Candidate, candidates, with_emission
 from validator.cli.proposal.columns import Columns, TopicSample, columns_of
+from validator.cli.proposal.further import further_values
 from validator.cli.proposal.matches import FEW
 from validator.cli.proposal.proof import Proof, Prover
 from validator.model.json_text import wire_prefix
@@ -68,6 +69,8 @@ def propose(
         return Proposal(document, False, why, doubts, (), {})
     candidate, proof = best
     is_proven = _is_proven(proof)
+    if is_proven and "values" in candidate.document["oracle"]:
+        candidate, proof = _with_further(candidate, proof, of_inputs, of_outputs, prover, settings)
     others, doubts_of_others = set_aside(of_inputs, aside or {}, candidate.document, schemas)
     candidate = replace(candidate, document={**candidate.document, **others})
     whole = prover.prove({**settings, **candidate.document})
@@ -84,6 +87,45 @@ def propose(
         tuple(dict.fromkeys(doubts)),
         tuple(_rejected(best, tried)),
         candidate.comments,
+    )
+
+
+def _with_further(
+    candidate: Candidate,
+    proof: Proof,
+    inputs: Sequence[Columns],
+    outputs: Sequence[Columns],
+    prover: Prover,
+    settings: Mapping[str, Any],
+) -> tuple[Candidate, Proof]:
+    """Add the further values that results state, each if it is right wherever the count is."""
+    output = max(outputs, key=lambda one: len(one.records))
+    for name, path, aggregate, tolerance in list(further_values(inputs, output, {**settings, **candidate.document})):
+        for stated in (path, {"path": path, "tolerance": tolerance}):
+            wider = _widened(candidate, name, stated, aggregate)
+            found = prover.prove({**settings, **wider.document})
+            if found is not None and found.of and found.share >= proof.share:
+                candidate, proof = wider, found
+                break
+    return candidate, proof
+
+
+def _widened(candidate: Candidate, name: str, stated: Any, aggregate: str) -> Candidate:
+    """The same configuration with one more value of a result. ``stated``: its path, with a tolerance if it has one."""
+    document = candidate.document
+    oracle = {**document["oracle"], "values": {**document["oracle"]["values"], name: aggregate}}
+    entries = [
+        {**one, "fields": {**one["fields"], "values": {**one["fields"]["values"], name: stated}}}
+        for one in document["outputs"]
+    ]
+    doubts = candidate.doubts
+    if not isinstance(stated, str):
+        doubts += (f"{stated['path']} is computed with floating-point numbers, so its tolerance is a guess.",)
+    return replace(
+        candidate,
+        document={**document, "outputs": entries, "oracle": oracle},
+        claim=candidate.claim.replace(" in {right}", f", {name} is {aggregate}, in {{right}}").replace(",,", ","),
+        doubts=doubts,
     )
 
 
