@@ -22,9 +22,11 @@ from validator.cli.commands import COMMANDS
 from validator.cli.main import main
 from validator.cli.refused import UNBUILT_COMMANDS
 from validator.config.examples import EXAMPLES
+from validator.config.load import loads
 from validator.config.model import Config
 from validator.model.classes import Guarantee, Verdict
 from validator.model.snapshot import Snapshot
+from validator.publish.publisher import Publisher
 from validator.publish.report import build, write
 
 pytestmark = pytest.mark.contract
@@ -98,6 +100,9 @@ def test_a_command_that_is_not_built_is_refused_with_any_arguments(streamproof: 
         ("validate", "a", "--onc"),
         ("demo", "--seconds", "0"),
         ("explain", "s"),
+        ("broker", "--port", "70000"),
+        ("broker", "--topic", "a b"),
+        ("broker", "--topic", "orders:0"),
         ("ack", "s", "v"),
     ],
 )
@@ -128,7 +133,7 @@ def test_a_typing_error_is_answered_with_what_was_meant(streamproof: Command, ar
 @pytest.mark.parametrize(
     "command",
     ["", *COMMANDS, *(f"config {name}" for name in ("check", "schema", "example", "init")),
-     *(f"dashboards {name}" for name in ("build", "check", "push"))],
+     *(f"dashboards {name}" for name in ("build", "check", "push")), "notify test"],
 )  # fmt: skip
 def test_every_command_has_help_with_its_exit_statuses(streamproof: Command, command: str) -> None:
     ran = streamproof(*command.split(), "--help")
@@ -202,7 +207,7 @@ def test_the_schema_is_json(streamproof: Command) -> None:
 @pytest.mark.parametrize(
     ("snapshot", "status"), [(clean(), 0), (broken(), 1), (unsure(), 3)], ids=["pass", "fail", "unknown"]
 )
-@pytest.mark.parametrize("form", ["text", "json", "html", "junit"])
+@pytest.mark.parametrize("form", ["text", "json", "html", "junit", "github"])
 def test_the_exit_status_of_report_follows_the_verdict(
     streamproof: Command, tmp_path: Path, snapshot: Snapshot, status: int, form: str
 ) -> None:
@@ -212,6 +217,63 @@ def test_the_exit_status_of_report_follows_the_verdict(
         assert json.loads(ran.out) == build(snapshot)
     if form == "junit":
         ET.fromstring(ran.out)
+
+
+def test_status_prints_the_verdict_of_a_state_or_a_port_in_one_line(
+    streamproof: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, snapshot, status in (("p", clean(), 0), ("f", broken(), 1), ("u", unsure(), 3)):
+        folder = tmp_path / name
+        folder.mkdir()
+        ran = streamproof("status", state(folder, snapshot))
+        assert (ran.status, ran.err) == (status, "")
+        assert re.fullmatch(r"(pass|fail|unknown): Pipeline clickstream .* As of .* UTC\.\n", ran.out)
+    token = "a-token-of-24-characters"
+    settings = ["metrics.port=0", f"metrics.authorization.credentials={token}", f"state.path={tmp_path / 'p'}"]
+    publisher = Publisher(loads(EXAMPLES["clickstream"], tmp_path, settings, environment={}), tmp_path / "p")
+    url = publisher.start().url
+    try:
+        assert "--token-file" in streamproof("status", url).err
+        (tmp_path / "token").write_text(f"{token}\n")
+        asked = ("status", url, "--token-file", tmp_path / "token")
+        assert streamproof(*asked).status == 3
+        publisher.publish(clean())
+        passed = streamproof(*asked)
+        assert (passed.status, passed.out.partition(":")[0]) == (0, "pass")
+        publisher.publish(broken())
+        assert streamproof(*asked).status == 1
+    finally:
+        publisher.stop()
+    silent = streamproof(*asked)
+    assert (silent.status, "does not answer" in silent.err) == (3, True)
+    assert streamproof("status", tmp_path / "nowhere").status == 2
+
+
+def test_the_report_for_github_goes_to_the_page_of_the_run(
+    streamproof: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "summary.md"
+    folder = tmp_path / "state"
+    folder.mkdir()
+    hostile = replace(broken(), pipeline="a|b\n::error::<x>")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
+    ran = streamproof("report", state(folder, hostile), "--format", "github")
+    [annotation] = ran.out.splitlines()
+    assert annotation.startswith("::error title=streamproof%3A a|b")
+    written = page.read_text(encoding="utf-8")
+    assert written.startswith("## ❌ Pipeline a\\|b")
+    assert "<x>" not in written
+    assert "streamproof explain" in written
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY")
+    assert streamproof("report", folder, "--format", "github").out == f"{annotation}\n\n{written}"
+
+
+def test_notify_test_says_which_address_did_not_accept(streamproof: Command, pipeline: Path) -> None:
+    assert "it has no notify" in streamproof("notify", "test", pipeline).err
+    ran = streamproof("notify", "test", pipeline, "--set", 'notify=[{"url": "http://127.0.0.1:1/planted"}]')
+    assert (ran.status, ran.out) == (3, "")
+    assert ran.err.startswith("streamproof: notify[0]: 127.0.0.1 does not answer (")
+    assert "planted" not in ran.err
 
 
 def test_report_without_a_state_asks_for_one(streamproof: Command, tmp_path: Path) -> None:
@@ -278,7 +340,8 @@ def test_validate_passes_the_configuration_to_the_sidecar(
     assert [(config.metrics.port, *options) for config, *options in seen] == [(0, True, False, True)]
     streamproof("validate", pipeline)
     streamproof("validate", pipeline, "--quiet")
-    assert noticed == [False, True, False]
+    streamproof("validate", pipeline, "--once", "--quiet")
+    assert noticed == [True, True, False, False]
 
 
 @pytest.mark.parametrize("option", ["--leave-open", "--at-rest"])
@@ -349,18 +412,26 @@ def test_demo_passes_its_arguments_on(streamproof: Command, monkeypatch: pytest.
 
 def test_ack_passes_its_arguments_on(streamproof: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[Path, str, str]] = []
+    named: list[str] = []
 
-    def many(state: Path, reason: str, *, violation_class: str | None, fault: str | None) -> list[SimpleNamespace]:
+    def one(state: Path, violation: str, reason: str, *, by: str) -> None:
+        seen.append((state, violation, reason))
+        named.append(by)
+
+    def many(
+        state: Path, reason: str, *, violation_class: str | None, fault: str | None, by: str
+    ) -> list[SimpleNamespace]:
+        named.append(by)
         seen.append((state, reason, f"{violation_class} {fault}"))
         return [SimpleNamespace(count=700), SimpleNamespace(count=800)]
 
     room(
         monkeypatch,
         "validator.state.acknowledgements",
-        acknowledge=lambda *given: seen.append(given),
+        acknowledge=one,
         acknowledge_all=many,
     )
-    assert streamproof("ack", tmp_path, "v-1", "--reason", "known, ticket 7").status == 0
+    assert streamproof("ack", tmp_path, "v-1", "--reason", "known, ticket 7", "--by", "ann").status == 0
     done = streamproof("ack", tmp_path, "--class", "missing", "--reason", "ticket 7")
     assert (done.status, "2 violations with 1,500 contributions" in done.out) == (0, True)
     assert streamproof("ack", tmp_path, "--fault", "kill", "--reason", "ticket 7").status == 0
@@ -371,6 +442,8 @@ def test_ack_passes_its_arguments_on(streamproof: Command, tmp_path: Path, monke
         (tmp_path, "ticket 7", "None kill"),
         (tmp_path, "ticket 7", "duplicate kill"),
     ]
+    assert named[0] == "ann"
+    assert all(named)
     assert streamproof("ack", tmp_path, "v-1", "--class", "missing", "--reason", "x").status == 2
     assert streamproof("ack", tmp_path, "--reason", "x").status == 2
     assert streamproof("ack", tmp_path, "--class", "late", "--reason", "x").status == 2

@@ -171,8 +171,10 @@ def test_an_acknowledgement_keeps_the_fault(tmp_path: Path) -> None:
     row = {"violation": "v", "class": "duplicate", "batch": 1, "state": "confirmed", "count": 3, "fault": "kill"}
     row |= {"confirmed": 3, "retracted": 0}
     StateTables(tmp_path).append(rows_of(Table.VIOLATIONS, [row]), Table.VIOLATIONS, writer="test", version=1)
-    acknowledge(tmp_path, "v", "seen")
-    assert read(tmp_path)["v"] == Acknowledgement("v", "duplicate", 3, "seen", {"kill": 3}, batch=1)
+    acknowledge(tmp_path, "v", "seen", by="ann")
+    found = read(tmp_path)["v"]
+    assert found.time_us > 0
+    assert replace(found, time_us=0) == Acknowledgement("v", "duplicate", 3, "seen", {"kill": 3}, batch=1, by="ann")
 
 
 def test_a_violation_of_an_unknown_minute_is_expected() -> None:

@@ -249,6 +249,16 @@ def test_other_java_versions_are_refused_with_the_fix(java: Callable[[str], Path
         find_java()
 
 
+def test_a_folder_of_the_path_that_cannot_be_looked_at_is_left_out(
+    java: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executable = java("17.0.15")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    # Root may look at every folder, but not at a name that is too long.
+    monkeypatch.setenv("PATH", os.pathsep.join(["/" + "x" * 300, str(executable.parent)]))
+    assert find_java().executable == executable
+
+
 def test_no_java_or_one_that_does_not_start_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))

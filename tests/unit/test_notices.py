@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from tests.unit.publish_snapshots import broken, clean, newest
 from validator.model.classes import Guarantee, Verdict
 from validator.publish import text
 from validator.publish.notices import STATUS_EVERY_SECONDS, Notices
+from validator.publish.progress import LINE_EVERY_SECONDS, Progress
 from validator.publish.report import build
 
 pytestmark = pytest.mark.unit
@@ -62,8 +64,8 @@ def test_a_verdict_that_changes_and_a_new_class_have_one_line_each() -> None:
     [passes] = heard.read(build(clean()))
     assert passes.startswith(f"{AT}exactly_once: unknown -> pass: ")
     change, lost, repeated = heard.read(build(broken()))
-    assert change == f"{AT}exactly_once: pass -> fail: {LOST.rstrip('.')} (and 1 more: see the report)"
-    assert lost == f"{AT}new class of violation, missing: {LOST}"
+    assert change == f"{AT}exactly_once: pass -> fail: {LOST} Of these, 2 are acknowledged (and 1 more: see the report)"
+    assert lost == f"{AT}new class of violation, missing: {LOST} Of these, 2 are acknowledged."
     assert repeated.startswith(f"{AT}new class of violation, duplicate: 2 duplicates: ")
     assert heard.read(build(broken())) == []
     assert len(heard.read(build(clean()))) == 1, "all is retracted"
@@ -93,8 +95,52 @@ def test_the_status_says_why_no_batch_came() -> None:
 def test_notices_of_an_earlier_process_are_not_repeated() -> None:
     heard = Heard()
     heard.notices.resume(build(broken()))
+    assert heard.said[0].startswith("the earlier run ended with fail: Pipeline clickstream breaks its exactly-once ")
     (status,) = heard.read(build(broken()))
     assert status.startswith(f"{AT}exactly_once=fail ")
+
+
+class Terminal(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def half_read(read: int, left: int) -> dict[str, Any]:
+    partition = {**build(clean())["coverage"]["partitions"][0], "first_offset": 0, "next_offset": read}
+    whole = build(clean())
+    return {**whole, "coverage": {**whole["coverage"], "partitions": [{**partition, "lag_events": left}]}}
+
+
+def test_a_run_with_once_shows_how_far_it_has_read_with_lines_or_in_place() -> None:
+    now = [0.0]
+    for stream in (io.StringIO(), Terminal()):
+        now[0] = 0.0
+        said: list[str] = []
+        shown = Progress(stream, said.append, lambda: now[0])
+        shown.write_status()
+        now[0] = LINE_EVERY_SECONDS
+        shown.write_status(because="the brokers do not answer")
+        now[0] *= 2
+        shown.update(half_read(2_000_000, 500_000))
+        now[0] += 1
+        shown.say("another line")
+        now[0] *= 2
+        shown.update(half_read(2_500_000, 0))
+        shown.close()
+        lines = [
+            "reading the first batch, 10 s: the brokers do not answer",
+            "2,000,000 of 2,500,000 offsets read, 100,000/s, about 5 s left",
+            "2,500,000 offsets read, judging, 42 s",
+        ]
+        if stream.isatty():
+            assert said == ["another line"]
+            first, second, gone, again, third, end = stream.getvalue().split("\r\x1b[K")[1:]
+            assert ([first, second, third], gone, again, end) == (lines, "", lines[1], "")
+        else:
+            assert said == [*lines[:2], "another line", lines[2]]
+            assert stream.getvalue() == ""
 
 
 def test_the_summary_is_the_first_part_of_the_report_and_names_the_rest() -> None:

@@ -20,6 +20,7 @@ from validator.config.model import Metrics
 from validator.publish import canary, next_steps
 from validator.publish.access import Access
 from validator.publish.publisher import READY_SECONDS, Endpoint, EndpointError, Publisher
+from validator.publish.report import write
 from validator.publish.runbook_pages import runbook_names
 from validator.publish.server import HTML, TEXT, Answer, Request, Route, Server
 
@@ -136,6 +137,34 @@ def test_readiness_requires_a_batch_within_half_a_minute(served: Served) -> None
     assert served.get("/readyz")[0].status == 503
     served.publisher.publish(clean())
     assert served.get("/readyz")[0].status == 200
+
+
+def test_the_verdict_is_a_status_a_line_and_json(tmp_path: Path) -> None:
+    one = Served(tmp_path)
+    try:
+        response, body = one.get("/verdict")
+        assert (response.status, body) == (503, "unknown: no batch was committed since the sidecar started.\n")
+        one.publisher.publish(clean())
+        response, body = one.get("/verdict")
+        assert (response.status, response.headers["Content-Type"]) == (200, "text/plain; charset=utf-8")
+        assert body == ("pass: Pipeline clickstream keeps its exactly-once guarantee. As of 2026-01-31 12:00:00 UTC.\n")
+        one.publisher.publish(broken())
+        response, body = one.get("/verdict", accept="application/json")
+        found = json.loads(body)
+        assert (response.status, found["verdict"], found["guarantee"]) == (503, "fail", "exactly_once")
+        assert found["text"].startswith("fail: Pipeline clickstream breaks its exactly-once guarantee. 3 events were")
+        one.publisher.publish(clean())
+    finally:
+        one.publisher.stop()
+    for snapshot, verdict in ((clean(), "unknown"), (broken(), "fail")):
+        # A pass of an earlier process says nothing about now; a violation that it confirmed stands.
+        write(tmp_path, snapshot)
+        again = Served(tmp_path)
+        try:
+            response, body = again.get("/verdict")
+            assert (response.status, body.partition(":")[0]) == (503, verdict)
+        finally:
+            again.publisher.stop()
 
 
 def test_after_a_restart_the_old_report_is_served_and_no_counter_falls_to_zero(tmp_path: Path) -> None:

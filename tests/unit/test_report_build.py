@@ -168,7 +168,10 @@ def test_parts_of_the_snapshot_have_the_names_of_the_contract_in_its_order() -> 
         "role topic partition first_offset next_offset high_watermark last_stable_offset records expired invisible "
         "newest_event_time read_through lag_events"
     )
-    assert violation == ("id class state window_start key count ids first changed phase fault acknowledged explanation")
+    assert violation == (
+        "id class state window_start key count ids first changed phase fault acknowledged explanation "
+        "acknowledged_by acknowledged_at"
+    )
     assert settled == "topic partition first_offset last_offset records by reason"
 
 

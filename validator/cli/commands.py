@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import json
 import os
+import pwd
 import resource
 import signal
 import sys
@@ -23,7 +24,7 @@ from types import ModuleType
 from typing import Any, Final, TextIO
 
 from validator import __version__
-from validator.cli.exits import INTERRUPTED, PASS, STATUS_OF_OUTCOME, UsageError
+from validator.cli.exits import INTERRUPTED, PASS, STATUS_OF_OUTCOME, UNKNOWN, UsageError
 from validator.cli.log_lines import JsonLines, Lines
 from validator.cli.refused import UNBUILT_COMMANDS, sentence
 from validator.config.examples import EXAMPLES
@@ -61,9 +62,10 @@ def validate(given: argparse.Namespace) -> int:
         for number in ending():
             if number is not signal.SIGINT:
                 signal.signal(number, signal.default_int_handler)
-    from validator.cli.reports import print_summary
+    from validator.cli.reports import last_lines, print_summary
     from validator.config.load import load
     from validator.publish.notices import Notices
+    from validator.publish.progress import Progress
 
     config = load(given.config, given.assignments)
     sidecar = _optional_module(
@@ -75,25 +77,34 @@ def validate(given: argparse.Namespace) -> int:
         from validator.stream.jvm_output import OUTPUT
 
         OUTPUT.read_by(lines.pass_on)
-    notices = None if given.once or given.quiet else Notices(lines.say)
-    with _for_the_owner_only():
-        status = int(
-            sidecar.run(
-                config,
-                once=given.once,
-                leave_open=given.leave_open,
-                at_rest=given.at_rest,
-                say=lines.say,
-                notices=notices,
+    progress = Progress(sys.stderr, lines.say)
+    notices = None if given.quiet else progress if given.once else Notices(lines.say)
+    with for_the_owner_only():
+        try:
+            status = int(
+                sidecar.run(
+                    config,
+                    once=given.once,
+                    leave_open=given.leave_open,
+                    at_rest=given.at_rest,
+                    say=progress.say,
+                    notices=notices,
+                )
             )
-        )
-    if given.once and not given.quiet and status != INTERRUPTED:
+        finally:
+            progress.close()
+    if given.quiet or status == INTERRUPTED:
+        return status
+    if given.once:
         print_summary(config.state.path)
+    else:
+        for line in last_lines(config.state.path, status):
+            lines.say(line)
     return status
 
 
 @contextlib.contextmanager
-def _for_the_owner_only() -> Iterator[None]:
+def for_the_owner_only() -> Iterator[None]:
     """Within this context, only the user may read files that this process and its JVM create, and no core is dumped."""
     before = os.umask(0o077)
     limits = resource.getrlimit(resource.RLIMIT_CORE)
@@ -109,6 +120,12 @@ def demo(given: argparse.Namespace) -> int:
     """Run the demonstration. Returns the exit status of its verdict."""
     refusal = "demo: the testbed is not part of this installation; run `demo` from a checkout of streamproof."
     return int(_optional_module("testbed.demo.command", refusal).run(given))
+
+
+def broker(given: argparse.Namespace) -> int:
+    """Run a Kafka broker until it is stopped."""
+    refusal = "broker: the testbed is not part of this installation; run `broker` from a checkout of streamproof."
+    return int(_optional_module("testbed.broker_command", refusal).run(given))
 
 
 def generate(given: argparse.Namespace) -> int:
@@ -162,6 +179,32 @@ def report(given: argparse.Namespace) -> int:
     return STATUS_OF_OUTCOME[print_report(given.state, given.format)]
 
 
+def status(given: argparse.Namespace) -> int:
+    """Print the verdict of a state or a sidecar in one line. Returns the exit status of its outcome."""
+    from validator.cli.status import run
+
+    return run(given.target, given.ca_file, given.token_file)
+
+
+def notify(given: argparse.Namespace) -> int:
+    """Send a test message to each address of `notify`."""
+    from validator.config.load import load
+    from validator.publish.notifier import NotDelivered, post, test_message
+
+    config = load(given.config, given.assignments)
+    if not config.notify:
+        raise UsageError(f"{given.config}: it has no notify; add an entry with a url.")
+    status = PASS
+    for number, place in enumerate(config.notify):
+        try:
+            post(place, test_message(config.pipeline, config.guarantee.value))
+            print(plain(f"notify[{number}]: {place.host} accepted the test message."))
+        except NotDelivered as error:
+            given.lines.error(f"notify[{number}]: {error}; check its url.")
+            status = UNKNOWN
+    return status
+
+
 def explain(given: argparse.Namespace) -> int:
     """Print what is recorded of one event or cell."""
     from validator.publish.explain import run
@@ -195,15 +238,25 @@ def ack(given: argparse.Namespace) -> int:
     if not many and given.violation is None:
         raise UsageError("ack: name a violation, select several with --class or --fault, or use --position.")
     if not many:
-        room.acknowledge(state, given.violation, given.reason)
+        room.acknowledge(state, given.violation, given.reason, by=given.by or _user())
         print(f"{plain(given.violation)} is acknowledged: it stays in the report and no longer raises the alert.")
         return PASS
-    taken = room.acknowledge_all(state, given.reason, violation_class=given.violation_class, fault=given.fault)
+    taken = room.acknowledge_all(
+        state, given.reason, violation_class=given.violation_class, fault=given.fault, by=given.by or _user()
+    )
     inside = sum(entry.count for entry in taken)
     inside_all = plural(inside, "contribution or result", "contributions or results")
     stay = "It stays" if len(taken) == 1 else "They stay"
     print(f"Acknowledged: {plural(len(taken), 'violation')} with {inside_all}. {stay} in the report, without an alert.")
     return PASS
+
+
+def _user() -> str:
+    """The user who runs the command, before `sudo`; the number of one that has no name."""
+    try:
+        return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"user {os.getuid()}"
 
 
 def _settle(state: Path, position: str, reason: str) -> int:
@@ -223,7 +276,7 @@ def backup(given: argparse.Namespace) -> int:
     """Copy a state, also while a sidecar writes to it."""
     from validator.state.backup import backup as copy
 
-    with _for_the_owner_only():
+    with for_the_owner_only():
         size = copy(Path(given.state), Path(given.folder))
     print(f"{given.folder}: {size:,} bytes. To continue from this copy, set state.path to it.")
     return PASS
@@ -271,6 +324,20 @@ def doctor(given: argparse.Namespace) -> int:
     return room.run(load(given.config, given.assignments) if given.config is not None else None, sys.stdout)
 
 
+def jars(given: argparse.Namespace) -> int:
+    """Download the jars ahead of the first start, and print their folder."""
+    from validator.stream.jars import SIDECAR_LOCK, default_cache, resolve
+
+    locks = [SIDECAR_LOCK]
+    if given.broker:
+        refusal = "jars: the testbed is not part of this installation; run `jars --broker` from a checkout."
+        locks.append(_optional_module("testbed.broker_storage", refusal).JARS_LOCK)
+    for lock in locks:
+        resolve(lock)
+    print(default_cache())
+    return PASS
+
+
 def completion(given: argparse.Namespace) -> int:
     """Print the script with which a shell completes commands and options."""
     from validator.cli.completion import script
@@ -293,16 +360,20 @@ def refuse(given: argparse.Namespace) -> int:
 COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "validate": validate,
     "demo": demo,
+    "broker": broker,
     "generate": generate,
     "faults": faults,
     "campaign": campaign,
     "report": report,
+    "status": status,
+    "notify": notify,
     "explain": explain,
     "ack": ack,
     "backup": backup,
     "config": config,
     "dashboards": dashboards,
     "doctor": doctor,
+    "jars": jars,
     "version": version,
     "completion": completion,
     **{refused.command: refuse for refused in UNBUILT_COMMANDS},

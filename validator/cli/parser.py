@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -82,10 +83,12 @@ def build() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _validate(commands, shared)
     _demo(commands, shared)
+    _broker(commands, shared)
     _generate(commands, shared)
     _faults(commands, shared)
     _campaign(commands, shared)
     _report(commands, shared)
+    _status(commands, shared)
     _explain(commands, shared)
     _ack(commands, shared)
     copy = _command(
@@ -99,6 +102,7 @@ def build() -> argparse.ArgumentParser:
     copy.add_argument("state", metavar="STATE", help="the state folder")
     copy.add_argument("folder", metavar="FOLDER", help="a new or an empty folder")
     _config(commands, shared)
+    _notify(commands, shared)
     _dashboards(commands, shared)
     doctor = _command(
         commands,
@@ -109,6 +113,14 @@ def build() -> argparse.ArgumentParser:
     )
     doctor.add_argument("config", nargs="?", metavar="CONFIG", help="also check the pipeline of this file")
     _set(doctor)
+    fetched = _command(
+        commands,
+        shared,
+        "jars",
+        "download the jars that the first start would download, and print their folder",
+        epilog="exit status: 0 all are there; 2 bad usage; 3 one could not be downloaded",
+    )
+    fetched.add_argument("--broker", action="store_true", help="also those of the Kafka of demo and broker")
     _command(commands, shared, "version", "print the version", epilog=EXIT_PRINTED)
     completion = _command(
         commands,
@@ -212,6 +224,28 @@ def _demo(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument("--open", action="store_true", help="open the status page in a browser")
 
 
+def _broker(commands: Any, shared: argparse.ArgumentParser) -> None:
+    parser = _command(
+        commands,
+        shared,
+        "broker",
+        "run a Kafka broker on this machine until you stop it, for a trial",
+        epilog="The broker listens on 127.0.0.1 only and keeps its data until it is stopped.\n\n"
+        "exit status: 0 stopped; 2 bad usage; 3 it did not start, or ended",
+    )
+    parser.add_argument("--port", type=_port, default=9092, metavar="N", help="0: a free port (default: 9092)")
+    parser.add_argument(
+        "--topic",
+        dest="topics",
+        type=_topic,
+        action="append",
+        default=[],
+        metavar="NAME[:PARTITIONS]",
+        help="create this topic, with one partition unless you say more; may be given several times",
+    )
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="keep the data in this folder")
+
+
 def _generate(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser = _command(
         commands,
@@ -267,10 +301,29 @@ def _report(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser = _command(commands, shared, "report", "print the report of a run from its state")
     parser.add_argument("state", metavar="STATE", help="the state folder (state.path of the configuration)")
     parser.add_argument(
-        "--format", choices=("text", "json", "html", "junit"), default="text", help="form of the report (default: text)"
+        "--format",
+        choices=("text", "json", "html", "junit", "github"),
+        default="text",
+        help="form of the report (default: text)",
     )
     parser.add_argument("--since", metavar="T", help="only from this RFC 3339 time on (not supported yet)")
     parser.add_argument("--until", metavar="T", help="only up to this RFC 3339 time (not supported yet)")
+
+
+def _status(commands: Any, shared: argparse.ArgumentParser) -> None:
+    parser = _command(commands, shared, "status", "print the verdict in one line, from a state or a sidecar's port")
+    parser.add_argument("target", metavar="URL|STATE", help="address of the port of a sidecar, or a state folder")
+    parser.add_argument("--ca-file", type=Path, metavar="FILE", help="PEM file with the CA certificates for the port")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="file with the token of the port")
+
+
+def _notify(commands: Any, shared: argparse.ArgumentParser) -> None:
+    notify = _command(commands, shared, "notify", "send messages to the addresses of notify", epilog=EXIT_OF_ACTIONS)
+    actions = notify.add_subparsers(dest="action", metavar="ACTION", required=True)
+    exits = "exit status: 0 all accepted it; 2 bad usage or configuration; 3 an address did not accept it"
+    test = _command(actions, shared, "test", "send a test message to each address of notify", epilog=exits)
+    test.add_argument("config", metavar="CONFIG", help="the pipeline's YAML file")
+    _set(test)
 
 
 def _explain(commands: Any, shared: argparse.ArgumentParser) -> None:
@@ -308,6 +361,7 @@ def _ack(commands: Any, shared: argparse.ArgumentParser) -> None:
         help=f"{at}; use it only if these records needed no result and did not advance the engine's event time",
     )
     parser.add_argument("--reason", required=True, metavar="TEXT", help="reason for the acknowledgement or settlement")
+    parser.add_argument("--by", metavar="NAME", help="who acknowledges the violation (default: your user name)")
 
 
 def _config(commands: Any, shared: argparse.ArgumentParser) -> None:
@@ -435,6 +489,19 @@ def _positive(text: str) -> int:
     if number <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above zero")
     return number
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
+    return int(text)
+
+
+def _topic(text: str) -> tuple[str, int]:
+    name, colon, partitions = text.partition(":")
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
+        raise argparse.ArgumentTypeError(f"{name!r} is not the name of a topic")
+    return name, _positive(partitions) if colon else 1
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

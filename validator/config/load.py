@@ -74,4 +74,6 @@ def _secret_variables(document: Mapping[str, Any], environment: Mapping[str, str
         for option, value in ((document.get(first) or {}).get(second) or {}).items():
             if is_secret(option) or "JavaOptions" in option:
                 found |= variables_in(value)
+    for entry in document.get("notify") or ():
+        found |= variables_in(entry["url"])
     return frozenset(found)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, PrivateAttr, SecretStr, ValidationInfo, field_validator, model_validator
 
 from validator.config.canary import Canary
+from validator.config.notify import Notification
 from validator.config.options import ClientOptions, Options
 from validator.config.oracle import Oracle
 from validator.config.registry import SchemaRegistry
@@ -42,6 +43,7 @@ __all__ = [
     "Limits",
     "Measures",
     "Metrics",
+    "Notification",
     "Output",
     "Publish",
     "ResultFields",
@@ -325,6 +327,8 @@ class Config(Frozen):
     """The Spark session that reads and counts."""
     metrics: Metrics = Metrics.model_construct()
     """Where metrics, reports and the status page are served."""
+    notify: tuple[Notification, ...] = ()
+    """Where changes of the verdict are sent. `streamproof notify test` sends a test message."""
     publish: Publish = Publish.model_construct()
     """How ids and keys of records are published."""
     limits: Limits = Limits.model_construct()

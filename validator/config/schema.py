@@ -38,8 +38,9 @@ def json_schema() -> dict[str, Any]:
         definitions[name] = {"anyOf": [short, definitions[name]]}
     for definition in definitions.values():
         for name in LISTS_OF_ONE & set(definition.get("properties", ())):
-            if "enum" not in definition["properties"][name]:
-                _allow_single(definition["properties"][name])
+            rendered = definition["properties"][name]
+            if rendered.get("type") == "array" or "anyOf" in rendered:
+                _allow_single(rendered)
     _allow_options(definitions)
     return schema
 

@@ -104,7 +104,7 @@ class Phase:
 @dataclass(frozen=True)
 class ViolationRecord:
     """One violation: a cell and a class, with a bounded sample of ids as evidence. ``first_us``: the instant since
-    which it is on record."""
+    which it is on record. ``acknowledged``: the reason given by ``acknowledged_by``; None if it is not acknowledged."""
 
     id: str
     violation_class: str
@@ -119,6 +119,8 @@ class ViolationRecord:
     fault: str | None
     acknowledged: str | None
     explanation: str
+    acknowledged_by: str | None = None
+    acknowledged_at_us: int | None = None
 
 
 @dataclass(frozen=True)

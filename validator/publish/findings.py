@@ -17,7 +17,13 @@ from validator.publish.next_steps import (
     extent,
 )
 from validator.publish.report_types import Report
-from validator.publish.sentences import VIOLATION_SENTENCES, attribution, breaks, violation_sentence
+from validator.publish.sentences import (
+    VIOLATION_SENTENCES,
+    acknowledged_share,
+    attribution,
+    breaks,
+    violation_sentence,
+)
 
 ADVICE: Final[dict[ViolationClass, str]] = {
     ViolationClass.MISSING: "Compare the engine's restarts with the time of the loss: committing offsets before "
@@ -42,7 +48,8 @@ ADVICE: Final[dict[ViolationClass, str]] = {
 class Finding:
     """One class of confirmed violations.
 
-    ``sentence`` follows the number ``count`` in texts. ``since``: the first confirmation, RFC 3339 or None.
+    ``sentence`` follows the number ``count`` in texts. ``acknowledged``: a sentence on how many are acknowledged, or
+    empty. ``since``: the first confirmation, RFC 3339 or None.
     ``where``: the extent. ``command`` explains one event. ``acknowledge`` and ``acknowledge_all`` are commands that
     remove one violation, or all, from the alert. ``acknowledge_reach`` says which ones ``acknowledge_all`` removes."""
 
@@ -50,6 +57,7 @@ class Finding:
     count: int
     sentence: str
     attributed: str
+    acknowledged: str
     tolerated: bool
     since: str | None
     advice: str
@@ -82,6 +90,7 @@ def findings(
                 count=count,
                 sentence=violation_sentence(violation, count, report),
                 attributed=attribution(report["faults"], violation.value, count).strip(),
+                acknowledged=acknowledged_share(report, violation.value, count),
                 tolerated=not breaks(violation, report["guarantee"]),
                 # Absent if the violation was confirmed after its cell was retired (SEMANTICS 7.6).
                 since=report["violations"]["first_confirmed"].get(violation.value),

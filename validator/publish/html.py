@@ -27,6 +27,7 @@ from validator.publish.sentences import (
     phase_sentences,
     ratio,
     some_ids,
+    standing,
 )
 from validator.publish.times import rfc3339
 
@@ -118,6 +119,7 @@ def _finding(finding: Finding, state: str) -> str:
     lines = [("since", f"first confirmed {clock(finding.since)} UTC")] if finding.since else []
     lines += [("where", finding.where)] if finding.where else []
     lines += [("fault", finding.attributed)] if finding.attributed else []
+    lines += [("accepted", finding.acknowledged)] if finding.acknowledged else []
     lines += [("note", "The declared guarantee tolerates this class.")] if finding.tolerated else []
     lines += [("do", finding.advice)]
     listed = "".join(f"<dt>{name}</dt><dd>{escape(said)}</dd>" for name, said in lines)
@@ -130,7 +132,8 @@ def _finding(finding: Finding, state: str) -> str:
     given = "".join(
         f"<dt>{name}</dt><dd><code>{escape(line)}</code>{after}</dd>" for name, line, after in commands if line
     )
-    kind = "finding tolerated" if finding.tolerated else "finding"
+    is_accepted = finding.acknowledged and finding.acknowledge is None
+    kind = "finding tolerated" if finding.tolerated or is_accepted else "finding"
     head = f"<strong>{number(finding.count)}</strong> {escape(finding.sentence)}."
     return f'<div class="{kind}">{head}<dl>{listed}{given}</dl></div>'
 
@@ -198,13 +201,12 @@ def _violations(violations: Sequence[ViolationRecord]) -> str:
 
 
 def _violation(record: ViolationRecord, heads: Iterable[str]) -> str:
-    state = record.state if record.acknowledged is None else f"{record.state}, acknowledged"
     seen = [record.explanation]
     seen += [f"after fault {record.fault}"] if record.fault else []
     seen += [f"ids {some_ids(record, IDS_SHOWN)}"] if record.ids else []
     seen += [record.id]
     cells = (
-        [record.violation_class.replace("_", " "), state],
+        [record.violation_class.replace("_", " "), standing(record)],
         [clock(rfc3339(record.window_start_us))],
         [record.key],
         [number(record.count)],

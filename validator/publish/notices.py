@@ -10,7 +10,7 @@ from typing import Final
 from validator.publish.findings import findings
 from validator.publish.live_table import render_line, when
 from validator.publish.report_types import Report
-from validator.publish.sentences import what_broke
+from validator.publish.sentences import verdict_line, what_broke, why
 
 STATUS_EVERY_SECONDS: Final = 60.0
 
@@ -27,7 +27,8 @@ class Notices:
         self._read_at = self._said_at = clock()
 
     def resume(self, report: Report) -> None:
-        """Treat ``report`` of an earlier process as known: only later changes are reported."""
+        """Treat ``report`` of an earlier process as known: after its verdict, only later changes are reported."""
+        self._say(f"the earlier run ended with {verdict_line(report)}")
         self._verdict, self._classes = report["outcome"], _confirmed(report)
 
     def update(self, report: Report, *, age_seconds: float = 0.0) -> None:
@@ -37,7 +38,7 @@ class Notices:
         self._report, self._read_at = report, self._clock() - age_seconds
         if report["outcome"] != self._verdict:
             change = report["outcome"] if self._verdict is None else f"{self._verdict} -> {report['outcome']}"
-            self._say(f"{when(report)} {report['guarantee']}: {change}: {_why(report)}")
+            self._say(f"{when(report)} {report['guarantee']}: {change}: {why(report)}")
             self._verdict = report["outcome"]
         for sentence, found in zip(what_broke(report), findings(report), strict=True):
             if found.violation not in self._classes:
@@ -61,14 +62,3 @@ class Notices:
 
 def _confirmed(report: Report) -> frozenset[str]:
     return frozenset(name for name, count in report["violations"]["confirmed"].items() if count)
-
-
-def _why(report: Report) -> str:
-    """Return the first reason of the declared guarantee's verdict, and the number of further reasons."""
-    broken = what_broke(report)
-    doubts: list[str] = report["reasons"][len(broken) :]
-    reasons = {"fail": broken, "unknown": doubts}.get(report["outcome"], [])
-    if not reasons:
-        return "no violation of the guarantee is confirmed, and nothing makes the verdict unknown"
-    more = len(reasons) - 1
-    return reasons[0].rstrip(".") + (f" (and {more} more: see the report)" if more else "")

@@ -110,12 +110,13 @@ function findings(update) {
   const report = update.report, now = Date.parse(report.time);
   at("broken").hidden = update.findings.length === 0;
   fill("findings", update.findings.map((f) => {
-    const card = make("div", undefined, "finding" + (f.tolerated ? " tolerated" : "")), list = make("dl");
+    const card = make("div", undefined, "finding" + (f.tolerated || (f.acknowledged && !f.acknowledge) ? " tolerated" : "")), list = make("dl");
     const line = (head, ...what) => { const dd = make("dd"); dd.append(...what); list.append(make("dt", head), dd); };
     card.append(make("strong", f.count), ` ${f.sentence}.`);
     if (f.since) line("since", ...since(f.since, now));
     if (f.where) line("where", f.where);
     if (f.attributed) line("fault", f.attributed);
+    if (f.acknowledged) line("accepted", f.acknowledged);
     if (f.tolerated) line("note", "The declared guarantee tolerates this class.");
     line("do", f.advice);
     if (f.command) line("history", ...command(f.violation, f.command));
@@ -233,7 +234,8 @@ function violations(list, open) {
   at("violations-frame").hidden = list.violations.length === 0;
   fill("violations", shownNow.map((v) => {
     const kind = cell(), what = cell(v.explanation), tag = make("span", words(v.class), "tag" + (v.state === "confirmed" && v.acknowledged === null ? "" : " mild"));
-    kind.append(tag, make("small", v.acknowledged === null ? v.state : `${v.state}, acknowledged: ${v.acknowledged}`));
+    const by = v.acknowledged_by ? ` by ${v.acknowledged_by}` : "", when = v.acknowledged_at ? ` on ${near(v.acknowledged_at)}` : "";
+    kind.append(tag, make("small", v.acknowledged === null ? v.state : `${v.state}, acknowledged${by}${when}: ${v.acknowledged}`));
     if (v.fault) what.append(make("small", `after fault ${v.fault}`));
     if (v.ids.length) what.append(make("small", `ids ${v.ids.slice(0, 6).join(", ")}${v.count > Math.min(6, v.ids.length) ? ", …" : ""} · ${v.id}`));
     return keyed(row("violations", cell(near(v.changed)), kind, cell(near(v.window_start)), cell(v.key), cell(v.count, "n"), what), v.id);

@@ -23,7 +23,7 @@ from prometheus_client.exposition import choose_encoder
 
 from validator.config.model import Config, Publish
 from validator.model.snapshot import Snapshot
-from validator.model.terminal import plain_values
+from validator.model.terminal import plain, plain_values
 from validator.publish import series, server
 from validator.publish.access import Access
 from validator.publish.atomic import replace_file
@@ -49,7 +49,7 @@ from validator.publish.report import (
 )
 from validator.publish.report_types import Report, ViolationsReport
 from validator.publish.runbook_pages import runbook_names, runbook_page, runbook_place
-from validator.publish.sentences import headline, outstanding
+from validator.publish.sentences import headline, outstanding, verdict_line
 from validator.publish.server import Answer, Request, Route, Server, Stream, json_answer
 from validator.publish.times import parse_rfc3339
 
@@ -84,6 +84,7 @@ class EndpointError(Exception):
     exit_status = 2
 
     def __init__(self, address: str, port: int, reason: str) -> None:
+        self.reason = f"port {port} on {address}: {reason}"
         fix = "stop the process that listens there, or set metrics.port to another port or to 0 (any free port)"
         super().__init__(f"metrics.port {port}: the sidecar cannot listen on {address} ({reason}); {fix}.")
 
@@ -97,13 +98,15 @@ class Publisher:
         state_path: Path,
         clock: Callable[[], float] = time.monotonic,
         say: Say = lambda _: None,
+        on_report: Callable[[Report], None] = lambda _: None,
     ) -> None:
         """``clock``: monotonic, in seconds, for the age of the last batch. ``say`` gets a message about each damaged
-        file that an earlier process published."""
+        file that an earlier process published, ``on_report`` each report that is published."""
         self._config = config
         self._state = state_path
         self._clock = clock
         self._say = say
+        self._on_report = on_report
         self._lock = threading.Lock()
         # The metrics publish the scheme. Alerts and dashboards need it for links: the address that Prometheus scrapes
         # has no scheme.
@@ -162,6 +165,7 @@ class Publisher:
             "/metrics": self._metrics,
             "/healthz": lambda _: Answer(b"ok\n", server.TEXT),
             "/readyz": self._ready,
+            "/verdict": self._verdict,
             "/report.json": self._report_json,
             "/violations.json": self._violations_json,
             "/history.json": lambda _: json_answer(self._history_data()),
@@ -206,6 +210,7 @@ class Publisher:
             self._history = self._history.add(snapshot)
         self._feed.publish(self._update)
         self._keep_history()
+        self._on_report(report)
         return report
 
     def stop(self) -> None:
@@ -243,6 +248,23 @@ class Publisher:
         ago = self._clock() - at
         status = HTTPStatus.OK if ago <= READY_SECONDS else HTTPStatus.SERVICE_UNAVAILABLE
         return Answer(f"The last batch was committed {ago:.0f} s ago.\n".encode(), server.TEXT, status)
+
+    def _verdict(self, request: Request) -> Answer:
+        with self._lock:
+            report, at = self._plain, self._published_at
+        config = self._config
+        found: dict[str, object] = {"pipeline": config.pipeline, "guarantee": config.guarantee.value}
+        if report is None or (at is None and report["outcome"] != "fail"):
+            # Nothing vouches for the pipeline yet; a violation that an earlier process confirmed stands.
+            text = "unknown: no batch was committed since the sidecar started."
+            found |= {"verdict": "unknown", "time": None, "text": text, "reasons": [text]}
+        else:
+            text = verdict_line(report)
+            found |= {"verdict": report["outcome"], "time": report["time"], "text": text, "reasons": report["reasons"]}
+        status = HTTPStatus.OK if found["verdict"] == "pass" else HTTPStatus.SERVICE_UNAVAILABLE
+        if "application/json" in request.accept:
+            return json_answer(found, status)
+        return Answer(f"{plain(text)}\n".encode(), server.TEXT, status)
 
     def _report_json(self, _: Request) -> Answer:
         with self._lock:

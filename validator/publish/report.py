@@ -6,7 +6,7 @@ Every key of the contract is always present. A measure that the snapshot does no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -46,6 +46,9 @@ def build(snapshot: Snapshot, effective: EffectiveGuarantee | None = None) -> Re
 
     ``effective`` is the block of `validator.publish.effective`; None if the configuration names no file for it.
     """
+    opened = snapshot.violations_open
+    if opened is None:
+        opened = snapshot.violations.get("confirmed", {})
     return {
         "schema": SCHEMA,
         "pipeline": snapshot.pipeline,
@@ -80,6 +83,7 @@ def build(snapshot: Snapshot, effective: EffectiveGuarantee | None = None) -> Re
             "confirmed": _by_class(snapshot, "confirmed"),
             "retracted": _by_class(snapshot, "retracted"),
             "suspected": _by_class(snapshot, "suspected"),
+            "unacknowledged": {name.value: opened.get(name, 0) for name in ViolationClass},
             "examples": dict(snapshot.examples),
             "first_confirmed": {name: rfc3339(instant) for name, instant in snapshot.first_confirmed_us.items()},
             "loss_hint": snapshot.loss_hint,
@@ -282,6 +286,9 @@ def records_of(violations: Mapping[str, Any] | None) -> tuple[ViolationRecord, .
 
 def _record(entry: Mapping[str, Any]) -> ViolationRecord:
     """Return the record whose published form is ``entry``."""
-    given = {field.name: entry[_PUBLISHED.get(field.name, field.name.removesuffix("_us"))] for field in _FIELDS}
+    names = {field.name: _PUBLISHED.get(field.name, field.name.removesuffix("_us")) for field in _FIELDS}
+    # An earlier build wrote no field that has a default.
+    optional = {field.name: field.default for field in _FIELDS if field.default is not MISSING}
+    given = {name: entry.get(key, optional[name]) if name in optional else entry[key] for name, key in names.items()}
     instants = {name: text and parse_rfc3339(text) for name, text in given.items() if name.endswith("_us")}
     return ViolationRecord(**given | instants | {"ids": tuple(given["ids"])})

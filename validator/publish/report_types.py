@@ -99,13 +99,14 @@ class FaultOfReport(TypedDict):
 
 
 class ViolationCounts(TypedDict):
-    """State -> class -> number. ``first_confirmed``: class -> start of the current period with confirmed violations.
-    ``loss_hint``: what the lost events have in common, as a sentence. ``examples``: class -> what was expected beside
-    what a result names, as a clause."""
+    """State -> class -> number. ``unacknowledged``: confirmed and not acknowledged. ``first_confirmed``: class ->
+    start of the current period with confirmed violations. ``loss_hint``: what the lost events have in common, as a
+    sentence. ``examples``: class -> what was expected beside what a result names, as a clause."""
 
     confirmed: dict[str, int]
     retracted: dict[str, int]
     suspected: dict[str, int]
+    unacknowledged: dict[str, int]
     first_confirmed: dict[str, str | None]
     loss_hint: str | None
     examples: dict[str, str]
@@ -245,6 +246,8 @@ ViolationOfReport = TypedDict(
         "phase": str,
         "fault": str | None,
         "acknowledged": str | None,
+        "acknowledged_by": str | None,
+        "acknowledged_at": str | None,
         "explanation": str,
     },
 )

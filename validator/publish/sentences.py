@@ -11,6 +11,7 @@ from validator.model.classes import VIOLATES, Guarantee, ViolationClass
 from validator.model.snapshot import ViolationRecord
 from validator.model.wording import plural
 from validator.publish.report_types import FaultOfReport, PhaseOfReport, Report
+from validator.publish.times import rfc3339
 
 VIOLATION_SENTENCES: Final[dict[ViolationClass, tuple[str, str]]] = {
     ViolationClass.MISSING: (
@@ -103,8 +104,57 @@ def what_broke(report: Report) -> list[str]:
         breaking = breaks(violation, report["guarantee"])
         tolerated = "" if breaking else " The declared guarantee tolerates this class."
         after = attribution(report["faults"], violation.value, count)
-        lines.append((not breaking, f"{count:,} {violation_sentence(violation, count, report)}.{after}{tolerated}"))
+        accepted = acknowledged_share(report, violation.value, count)
+        accepted = f" {accepted}" if accepted else ""
+        said = f"{count:,} {violation_sentence(violation, count, report)}.{after}{accepted}{tolerated}"
+        lines.append((not breaking, said))
     return [line for _, line in sorted(lines, key=lambda entry: entry[0])]
+
+
+def why(report: Report) -> str:
+    """Return the first reason of the declared guarantee's verdict, and the number of further reasons."""
+    broken = what_broke(report)
+    doubts: list[str] = report["reasons"][len(broken) :]
+    reasons = {"fail": broken, "unknown": doubts}.get(report["outcome"], [])
+    if not reasons:
+        return "no violation of the guarantee is confirmed, and nothing makes the verdict unknown"
+    more = len(reasons) - 1
+    return reasons[0].rstrip(".") + (f" (and {more} more: see the report)" if more else "")
+
+
+def verdict_line(report: Report) -> str:
+    """Return the verdict in one line: the word, the sentence, the first reason if it is no pass, and the time."""
+    reason = "" if report["outcome"] == "pass" else f" {why(report)[:1].upper()}{why(report)[1:]}."
+    return f"{report['outcome']}: {headline(report)}{reason} As of {clock(report['time'])} UTC."
+
+
+def acknowledged_share(report: Report, name: str, count: int) -> str:
+    """Return a sentence: how many of the ``count`` violations of a class are acknowledged; empty if none is."""
+    taken = count - report["violations"].get("unacknowledged", {}).get(name, count)
+    if taken <= 0:
+        return ""
+    if taken < count:
+        return f"Of these, {taken:,} {'is' if taken == 1 else 'are'} acknowledged."
+    return "It is acknowledged." if count == 1 else "All are acknowledged."
+
+
+def standing(record: ViolationRecord) -> str:
+    """Return the state of a violation, and the reason for its acknowledgement, by whom and when."""
+    if record.acknowledged is None:
+        return record.state
+    by = f" by {record.acknowledged_by}" if record.acknowledged_by else ""
+    at = f" at {clock(rfc3339(record.acknowledged_at_us))} UTC" if record.acknowledged_at_us else ""
+    return f"{record.state}, acknowledged{by}{at}: {record.acknowledged}"
+
+
+def verified(report: Report) -> list[str]:
+    """Return a sentence on how much the verdict covers; none if nothing was read."""
+    events, cells = report["coverage"]["events"], report["cells"]
+    if not events.get("read"):
+        return []
+    settled = f"{number(events.get('settled'))} of {plural(events['read'], 'event')}"
+    checked = f"{number(cells['verified'])} of {plural(cells['seen'] or 0, 'cell')}"
+    return [f"{settled} are settled, and {checked} are verified (a cell is a {report['cell_noun']} of one key)."]
 
 
 def attribution(faults: list[FaultOfReport], name: str, count: int) -> str:

@@ -29,6 +29,8 @@ from validator.publish.sentences import (
     ratio,
     settled_positions,
     some_ids,
+    standing,
+    verified,
     what_broke,
 )
 from validator.publish.times import rfc3339
@@ -96,6 +98,7 @@ def _summary(report: Report, violations: Sequence[ViolationRecord], state: str) 
     if len(report["reasons"]) > len(broken):  # there is a doubt among them; otherwise they repeat the violations
         lines += _section("Why", report["reasons"])
     lines += _section("What broke", _broken(broken, found) or ["Nothing: no violation is confirmed."])
+    lines += _section("What was verified", verified(report))
     lines += _section("What this evidence cannot show", report["cannot_see"])
     lines += _where_to_look(found)
     return lines
@@ -220,9 +223,9 @@ def _violations(listed: Sequence[ViolationRecord]) -> list[str]:
         f"Newest violations ({min(len(listed), VIOLATIONS_SHOWN)} of the {len(listed)} that violations.json holds)",
     ]
     for record in listed[:VIOLATIONS_SHOWN]:
-        state = f"{record.state}, acknowledged" if record.acknowledged is not None else record.state
-        head = f"{record.id}: {record.violation_class.replace('_', ' ')}, {state}, "
+        head = f"{record.id}: {record.violation_class.replace('_', ' ')}, {record.state}, "
         head += f"{clock(rfc3339(record.window_start_us))}, key {record.key}: {record.explanation}"
         lines += _wrap(head, "  ")
         lines += _wrap(f"ids {some_ids(record, IDS_SHOWN)}", "    ") if record.ids else []
+        lines += _wrap(standing(record), "    ") if record.acknowledged is not None else []
     return lines

@@ -29,10 +29,9 @@ class Acknowledged:
         """(fault's name, class) -> contributions that were acknowledged and have stayed in their violation since."""
         return self._left
 
-    def reason(self, violation: str) -> str | None:
-        """The reason given when a violation was acknowledged; None if it is not acknowledged."""
-        entry = self._entries.get(violation)
-        return None if entry is None else entry.reason
+    def entry(self, violation: str) -> Acknowledgement | None:
+        """The acknowledgement of a violation; None if it is not acknowledged."""
+        return self._entries.get(violation)
 
     def follow(self, tables: StateTables, found: Mapping[str, Acknowledgement]) -> None:
         """Apply the current acknowledgements. For new ones, read their violations' later counts from ``tables``."""

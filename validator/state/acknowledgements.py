@@ -27,7 +27,8 @@ class Acknowledgement:
     """An acknowledged violation.
 
     ``count``: contributions in the violation when it was acknowledged; further ones are open. ``by_fault``: fault's
-    name (None: no fault) -> how many of them are attributed to it. ``batch``: the batch of ``count``.
+    name (None: no fault) -> how many of them are attributed to it. ``batch``: the batch of ``count``. ``by``: who
+    acknowledged it, at ``time_us``; empty and 0 if that is not on record.
     """
 
     violation: str
@@ -36,6 +37,8 @@ class Acknowledgement:
     reason: str
     by_fault: Mapping[str | None, int]
     batch: int
+    by: str = ""
+    time_us: int = 0
 
 
 class AcknowledgementJournal:
@@ -78,13 +81,14 @@ def _entries(lines: Iterable[bytes]) -> Iterable[Acknowledgement]:
             entry = json.loads(line)
             violation, of_class, reason = (str(entry[name]) for name in ("violation", "class", "reason"))
             faults = {fault or None: int(count) for fault, count in entry["faults"].items()}
-            yield Acknowledgement(violation, of_class, int(entry["count"]), reason, faults, int(entry["batch"]))
+            count, batch, by, time_us = entry["count"], entry["batch"], entry.get("by", ""), entry.get("time_us", 0)
+            yield Acknowledgement(violation, of_class, int(count), reason, faults, int(batch), str(by), int(time_us))
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
 
 
-def acknowledge(state: Path, violation: str, reason: str) -> Acknowledgement:
-    """Acknowledge one violation. A running sidecar applies this with its next batch.
+def acknowledge(state: Path, violation: str, reason: str, *, by: str = "") -> Acknowledgement:
+    """Acknowledge one violation. A running sidecar applies this with its next batch. ``by``: who does it.
 
     Raises `UnknownViolation` if the state has not recorded it, or if it is suspected or retracted.
     """
@@ -100,15 +104,16 @@ def acknowledge(state: Path, violation: str, reason: str) -> Acknowledgement:
         raise UnknownViolation(
             f"violation {violation} is only suspected, so no alert concerns it: acknowledge it once it is confirmed"
         )
-    entry = _entry(found, reason)
+    entry = _entry(found, reason, by)
     _append(state, [entry])
     return entry
 
 
 def acknowledge_all(
-    state: Path, reason: str, *, violation_class: str | None = None, fault: str | None = None
+    state: Path, reason: str, *, violation_class: str | None = None, fault: str | None = None, by: str = ""
 ) -> list[Acknowledgement]:
-    """Acknowledge all confirmed violations, restricted to a class, to the fault with this name, or to both.
+    """Acknowledge all confirmed violations, restricted to a class, to the fault with this name, or to both. ``by``: who
+    does it.
 
     Raises `UnknownViolation` if none is left to acknowledge.
     """
@@ -121,7 +126,7 @@ def acknowledge_all(
     known = read(state)
     least = least_since(tables, {name: entry.batch for name, entry in known.items()})
     entries = [
-        _entry(found, reason)
+        _entry(found, reason, by)
         for found in confirmed
         if found.violation not in known
         # Violations with further contributions, or with contributions that were retracted and confirmed again.
@@ -140,8 +145,17 @@ def acknowledge_all(
     return entries
 
 
-def _entry(found: RecordedViolation, reason: str) -> Acknowledgement:
-    return Acknowledgement(found.violation, found.violation_class, found.count, reason, found.by_fault, found.batch)
+def _entry(found: RecordedViolation, reason: str, by: str) -> Acknowledgement:
+    return Acknowledgement(
+        found.violation,
+        found.violation_class,
+        found.count,
+        reason,
+        found.by_fault,
+        found.batch,
+        by,
+        time.time_ns() // 1000,
+    )
 
 
 def _recorded(state: Path, violation: str) -> RecordedViolation | None:
@@ -151,7 +165,6 @@ def _recorded(state: Path, violation: str) -> RecordedViolation | None:
 
 
 def _append(state: Path, entries: Iterable[Acknowledgement]) -> None:
-    now_us = time.time_ns() // 1000
     lines = [
         json.dumps(
             {
@@ -161,7 +174,8 @@ def _append(state: Path, entries: Iterable[Acknowledgement]) -> None:
                 "faults": {fault or "": count for fault, count in entry.by_fault.items()},
                 "batch": entry.batch,
                 "reason": entry.reason,
-                "time_us": now_us,
+                "by": entry.by,
+                "time_us": entry.time_us,
             }
         )
         for entry in entries

@@ -29,6 +29,7 @@ from validator.model.progress import IngestProgress
 from validator.model.snapshot import Snapshot
 from validator.model.wording import plural
 from validator.publish.notices import Notices
+from validator.publish.progress import Progress
 from validator.publish.publisher import Publisher
 from validator.publish.report import REPORT_FILE
 from validator.publish.times import rfc3339
@@ -109,7 +110,7 @@ class Generations:
         at_rest: bool,
         say: Callable[[str], None],
         stop: threading.Event,
-        notices: Notices | None = None,
+        notices: Notices | Progress | None = None,
     ) -> None:
         self._config = config
         self._tables = tables
@@ -351,7 +352,7 @@ class Generations:
             self._canary.open(self._brokers)
         is_first = self._runner is None
         if is_first:
-            self._say(_resumes(recovered.progress))
+            self._say(_resumes(recovered.progress, progress, lookups))
             self._warn_of_group(sources, lookups)
         canary = None if in_parts else self._canary
         of_canary = canary.sources if canary is not None else ()
@@ -677,10 +678,15 @@ def _unread(progress: IngestProgress) -> str:
     return ", ".join(f"{plural(count, 'offset')} of {topic}" for topic, count in sorted(counts.items()) if count)
 
 
-def _resumes(progress: IngestProgress) -> str:
-    if progress.batch < 0:
-        return "a new state: nothing was read before"
-    return f"resuming after batch {progress.batch}"
+def _resumes(recovered: IngestProgress, progress: IngestProgress, lookups: Mapping[PartitionId, Lookup]) -> str:
+    frontiers = progress.frontiers
+    unread = sum(
+        max(0, lookup.high_watermark - frontiers[partition].next_offset)
+        for partition, lookup in lookups.items()
+        if partition in frontiers
+    )
+    begin = "a new state" if recovered.batch < 0 else f"resuming after batch {recovered.batch}"
+    return f"{begin}: {plural(unread, 'offset')} to read"
 
 
 class _Clock:

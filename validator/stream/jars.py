@@ -24,9 +24,11 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
@@ -147,7 +149,14 @@ def _is_in_a_folder() -> bool:
 def _on_path(name: str) -> Path | None:
     # shutil.which ignores files that are not executable, but such a file has to be reported.
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return next((path for folder in folders if folder and (path := Path(folder, name)).is_file()), None)
+    return next((path for folder in folders if folder and _is_file(path := Path(folder, name))), None)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False  # a folder of the PATH that this user may not read
 
 
 def default_cache() -> Path:
@@ -181,8 +190,14 @@ def read_lock(lock: Path) -> tuple[LockedJar, ...]:
     return tuple(jars.values())
 
 
-def resolve(lock: Path, *, cache: Path | None = None) -> list[Path]:
-    """Paths of the jars of ``lock``, in its order, each checked against its sha256. Missing jars are fetched.
+def _to_stderr(line: str) -> None:
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
+
+
+def resolve(lock: Path, *, cache: Path | None = None, say: Callable[[str], None] = _to_stderr) -> list[Path]:
+    """Paths of the jars of ``lock``, in its order, each checked against its sha256. Missing jars are fetched, and
+    ``say`` gets a line about that.
 
     Every start hashes every jar, so that a modified cache is detected (25 MB: some 20 ms). A complete cache may be
     read-only. ``cache`` defaults to :func:`default_cache`.
@@ -193,6 +208,8 @@ def resolve(lock: Path, *, cache: Path | None = None) -> list[Path]:
     jars = read_lock(lock)
     missing = [jar for jar in jars if not _is_cached(jar, cache)]
     if missing:
+        many = "1 jar" if len(missing) == 1 else f"{len(missing)} jars"
+        say(f"downloading {many} to {cache}; later starts need no network")
         _fetch(missing, cache)
     return [cache / jar.relative_path for jar in jars]
 

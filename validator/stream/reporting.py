@@ -15,11 +15,12 @@ from validator.model.field_values import part_and_names
 from validator.model.frontier import UNREADABLE_POLICY, PartitionId, may_compact
 from validator.model.grading import FORBID_LOSS, Doubt, grade, reasons
 from validator.model.progress import IngestProgress
-from validator.model.snapshot import FaultWindow, PartitionCoverage, SettledPositions, Snapshot
+from validator.model.snapshot import FaultWindow, PartitionCoverage, SettledPositions, Snapshot, ViolationRecord
 from validator.model.wording import plural
 from validator.publish.times import rfc3339
 from validator.reconcile.judge import VIOLATIONS
 from validator.settings.durations import format_duration
+from validator.state.acknowledgements import Acknowledgement
 from validator.state.positions import Positions
 from validator.stream.coverage_sums import answers_of, events_of, failed_sums
 from validator.stream.doubt_sentences import configuration_doubts
@@ -118,7 +119,7 @@ def snapshot_of(
             "suspected": suspects,
         },
         violations_latest=tuple(
-            replace(v, acknowledged=record.acknowledged.reason(v.id)) for v in reversed(record.latest.values())
+            _with_acknowledgement(v, record.acknowledged.entry(v.id)) for v in reversed(record.latest.values())
         ),
         examples=examples_of(config, sums.fit, confirmed),
         first_confirmed_us={
@@ -157,6 +158,13 @@ def snapshot_of(
         unacknowledged_open=sum(opened.values()),
         settled_positions=_settled(positions) if positions is not None else (),
     )
+
+
+def _with_acknowledgement(violation: ViolationRecord, found: Acknowledgement | None) -> ViolationRecord:
+    if found is None:
+        return violation
+    by, at_us = found.by or None, found.time_us or None
+    return replace(violation, acknowledged=found.reason, acknowledged_by=by, acknowledged_at_us=at_us)
 
 
 def _settled(positions: Positions) -> tuple[SettledPositions, ...]:

@@ -19,7 +19,10 @@ from validator.config.model import Config
 from validator.model.classes import Verdict
 from validator.model.signals import ending, set_from_handler
 from validator.publish.notices import Notices
-from validator.publish.publisher import Publisher
+from validator.publish.notifier import SETTLE_SECONDS, Notifier
+from validator.publish.progress import Progress
+from validator.publish.publisher import EndpointError, Publisher
+from validator.publish.report_types import Report
 from validator.publish.stderr import to_stderr
 from validator.state import folder, identity
 from validator.state.lock import StateLock, acquire
@@ -49,7 +52,7 @@ def run(
     leave_open: bool = False,
     at_rest: bool = False,
     say: Callable[[str], None] | None = None,
-    notices: Notices | None = None,
+    notices: Notices | Progress | None = None,
 ) -> int:
     """Judge the pipeline of ``config`` until SIGTERM, SIGINT or SIGHUP, or with ``once`` up to the ends of its topics.
 
@@ -80,7 +83,7 @@ class Sidecar:
         at_rest: bool = False,
         say: Callable[[str], None] | None = None,
         session: SparkSession | None = None,
-        notices: Notices | None = None,
+        notices: Notices | Progress | None = None,
     ) -> None:
         self._config = config
         self._notices = notices
@@ -107,7 +110,7 @@ class Sidecar:
             if folder.is_state(self._state):
                 OutageNote(self._state).note()
             raise
-        jvm_jars = jars.resolve(Path(jars.__file__).with_name("jars.lock"))
+        jvm_jars = jars.resolve(jars.SIDECAR_LOCK, say=self._say)
         try:
             lock = acquire(self._state, wait=_patience(_LOCK_WAIT_SECONDS))
         except OSError as error:
@@ -173,9 +176,11 @@ class Sidecar:
 
     def _run_locked(self, brokers: Brokers, jvm_jars: list[Path], lock: StateLock) -> int:
         config = self._config
-        publisher = Publisher(config, self._state, say=self._say)
-        endpoint = publisher.start()
-        self._say(f"streamproof {validator.__version__}: {config.pipeline}, status page and metrics at {endpoint.url}")
+        notifier = Notifier(config.notify, self._state, self._say, settle_seconds=0.0 if self._once else SETTLE_SECONDS)
+        # Until a run with `--once` comes to its end, its report is `unknown` or `fail`.
+        follow = _ignore if self._once else notifier.update
+        publisher = Publisher(config, self._state, say=self._say, on_report=follow)
+        self._say(f"streamproof {validator.__version__}: {config.pipeline}, {self._served(publisher)}")
         spark, temporary = self._borrowed, None
         faults = FaultsTopicReader(config, self._say) if config.faults is not None else None
         generations = Generations(
@@ -215,11 +220,27 @@ class Sidecar:
                 _stop_spark(spark)
             if temporary is not None:
                 scratch.removed(temporary)
+            if self._once and publisher.shown is not None and not generations.cut_short:
+                notifier.update(publisher.shown)
+            notifier.close()
         if generations.cut_short and verdict is not Verdict.FAIL:
             # Unread records may still violate the guarantee, so an interrupted run never passes.
             self._say("interrupted before the ends of the topics; the next start continues from here")
             return INTERRUPTED
         return EXIT_STATUS[verdict]
+
+    def _served(self, publisher: Publisher) -> str:
+        """Start serving; return where, as a clause. A run with `--once` needs no port. Raises EndpointError."""
+        try:
+            return f"status page and metrics at {publisher.start().url}"
+        except EndpointError as error:
+            if not self._once:
+                raise
+            return f"without a status page ({error.reason})"
+
+
+def _ignore(_: Report) -> None:
+    return
 
 
 def _stop_spark(spark: SparkSession) -> None:
