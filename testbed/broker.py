@@ -42,7 +42,7 @@ class EmbeddedBroker:
     it. ``settings`` are additional lines of ``server.properties`` and take precedence. For each address in ``links``,
     at which a proxy listens, the broker has a listener that advertises that address (`link_upstreams`). It also listens
     at each of ``hosts``, further addresses of this machine (`host_servers`). ``replicas`` is the replication factor of
-    each topic, which needs as many brokers (`testbed.joined_broker`).
+    each topic, which needs as many brokers (`testbed.joined_broker`). ``port`` is that of clients; 0: a free one.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class EmbeddedBroker:
         links: Sequence[str] = (),
         hosts: Sequence[str] = (),
         replicas: int = 1,
+        port: int = 0,
     ) -> None:
         self._given_folder = folder
         self._folder: Path | None = None
@@ -63,6 +64,7 @@ class EmbeddedBroker:
         self._links = tuple(links)
         self._hosts = tuple(hosts)
         self.replicas = replicas
+        self._port = port
         self._ports: tuple[int, int] | None = None
         self._link_ports: tuple[int, ...] = ()
         self._host_ports: tuple[int, ...] = ()
@@ -124,7 +126,7 @@ class EmbeddedBroker:
             if self._ports is None:
                 # Kafka requires a different port for each listener, even if the addresses differ.
                 of_clients, of_controllers, *others = free_ports(2 + len(self._links) + len(self._hosts))
-                self._ports = of_clients, of_controllers
+                self._ports = self._port or of_clients, of_controllers
                 self._link_ports = tuple(others[: len(self._links)])
                 self._host_ports = tuple(others[len(self._links) :])
             self._launch(java.executable, jars)

@@ -3,7 +3,7 @@
 import random
 import socket
 
-__all__ = ["free_port", "free_ports"]
+__all__ = ["free_port", "free_ports", "is_free"]
 
 # Below the ephemeral ranges of Linux and macOS, because the kernel can assign an ephemeral port to any outgoing
 # connection: between the choice of the port and the start of its server, or while a broker is down between kill() and
@@ -22,12 +22,13 @@ def free_ports(count: int) -> tuple[int, ...]:
     found: list[int] = []
     while len(found) < count:
         port = draw.choice(_PORTS)
-        if port not in found and _is_free(port):
+        if port not in found and is_free(port):
             found.append(port)
     return tuple(found)
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether no process listens on a port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
