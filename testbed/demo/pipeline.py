@@ -84,26 +84,35 @@ class Demo:
             pool = self._pool = stack.enter_context(ThreadPoolExecutor(max_workers=2, thread_name_prefix="demo"))
             stack.callback(self._stop.event.set)  # ends the waits in the fault's thread
             stack.enter_context(self._memory)
-            brokers = self._start_brokers(stack, pool)
-            engine = self._start_engine(stack, brokers.first)
-            if self._scenario is not None:
-                load = self._run_scenario(stack, pool, brokers, engine, self._scenario)
-            else:
-                load = self._run_single_fault(stack, pool, brokers, engine)
-            self._until_load_ends(load)
-            self._until_settled()
-            if self._scenario is not None:
-                self._scenario.end()
-            status = self._verdict()
-            if self._fault_error is not None:
-                raise self._fault_error
-            return status
+            try:
+                return self._run_in(stack, pool)
+            except KeyboardInterrupt:
+                self._print_report("interrupted: this is the report of the last batch")
+                raise
+
+    def _run_in(self, stack: ExitStack, pool: ThreadPoolExecutor) -> int:
+        brokers = self._start_brokers(stack, pool)
+        engine = self._start_engine(stack, brokers.first)
+        if self._scenario is not None:
+            load = self._run_scenario(stack, pool, brokers, engine, self._scenario)
+        else:
+            load = self._run_single_fault(stack, pool, brokers, engine)
+        self._until_load_ends(load)
+        self._until_settled()
+        if self._scenario is not None:
+            self._scenario.end()
+        status = self._verdict()
+        if self._fault_error is not None:
+            raise self._fault_error
+        return status
 
     def _run_single_fault(
         self, stack: ExitStack, pool: ThreadPoolExecutor, brokers: DemoBrokers, engine: ProcessEngine
     ) -> OwnedProcess:
         """Inject the fault half-way through the load. A real engine heals slowly: for it, the load continues after
         the healing for as long as before the fault."""
+        # A slow machine would otherwise start Spark for as long as a short load lasts.
+        self._await_first_batch()
         load = self._start_load(stack, brokers.first)
         self._await_first_result(brokers.first)
         self._watch_for(self._plan.seconds / 2)
@@ -114,6 +123,14 @@ class Demo:
             self._watch_for(self._plan.seconds / 2)
             load.send_signal(signal.SIGTERM)
         return load
+
+    def _await_first_batch(self) -> None:
+        """Wait until the sidecar has a report."""
+        while self._report is None:
+            self._look()
+            if not (process := self._the_sidecar().process).is_running:  # a supervisor does not run yet
+                raise DemoFailed(f"The {process.name} ended with status {process.returncode}:\n{process.last_lines()}")
+            self._stop.pause()
 
     def _await_first_result(self, broker: EmbeddedBroker) -> None:
         """Wait for a real engine's first result: the time before it would distort the control phase."""
@@ -139,11 +156,7 @@ class Demo:
         scenario: ScenarioRun,
     ) -> OwnedProcess:
         """Run the faults under load, once the sidecar has a report. Return the load, after it was asked to end."""
-        while self._report is None:
-            self._look()
-            if not (process := self._the_sidecar().process).is_running:  # the supervisor does not run yet
-                raise DemoFailed(f"The {process.name} ended with status {process.returncode}:\n{process.last_lines()}")
-            self._stop.pause()
+        self._await_first_batch()
         load = self._start_load(stack, brokers.first)
         self._await_first_result(brokers.first)
         stack.callback(scenario.end)
@@ -303,15 +316,21 @@ class Demo:
             self._stop.pause(0.05)
         status = self._sidecar.process.returncode
         assert status is not None
-        self._screen.say(f"the sidecar ended with status {status}")
-        published = self._sidecar.read_report()
-        if published is None:
+        if not self._print_report(f"the sidecar ended with status {status}"):
             raise DemoFailed(f"The sidecar ended without a report:\n{self._sidecar.process.last_lines()}")
+        return status
+
+    def _print_report(self, why: str) -> bool:
+        """Say ``why``, and print the report that the sidecar wrote last. Returns False if it wrote none."""
+        published = None if self._sidecar is None else self._sidecar.read_report()
+        if published is None:
+            return False
         report, violations = published
+        self._screen.say(why)
         self._screen.write("\n" + text.render(report, violations))
         lines = (*epilogue(self._plan, report), self._memory.line())
         self._screen.write("".join(f"\n{line}" for line in lines) + "\n")
-        return status
+        return True
 
     def _look(self) -> None:
         """Show the newest report at intervals. Raise DemoFailed if one of the demo's processes has ended."""
