@@ -12,21 +12,17 @@ docs/python.md describes the API. docs/CONTRACT.md lists its names.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from validator.cli.exits import STATUS_OF_OUTCOME
 from validator.model.classes import Verdict
+from validator.runs import Outcome, Run, TimedOut, in_own_process
 from validator.settings.errors import ConfigError
 
 __all__ = ["ConfigError", "GuaranteeBroken", "NotVerified", "Report", "Verdict", "read_report", "verify"]
-
-_STOP_SECONDS: Final = 45.0
-"""A sidecar stops within 30 s of SIGTERM."""
 
 
 class GuaranteeBroken(AssertionError):
@@ -113,16 +109,39 @@ def verify(
     ends with the last line that the run wrote to stderr. Raises `ConfigError`, with a sentence for each problem, if the
     configuration is refused.
     """
+    return verified_by(
+        in_own_process,
+        config,
+        settings,
+        state,
+        at_rest=at_rest,
+        leave_open=leave_open,
+        timeout_seconds=timeout_seconds,
+    )
+
+
+def verified_by(
+    do: Callable[[Run], Outcome],
+    config: str | Path,
+    settings: Mapping[str, object] | None,
+    state: str | Path | None,
+    *,
+    at_rest: bool,
+    leave_open: bool,
+    timeout_seconds: float | None,
+) -> Report:
+    """As `verify`. ``do`` does the run."""
     from validator.config.load import load
 
     given = {**(settings or {}), **({} if state is None else {"state.path": str(Path(state).absolute())})}
     assignments = [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in given.items()]
-    folder = load(Path(config), assignments).state.path
-    options = ["--at-rest"] if at_rest else []
-    options += ["--leave-open"] if leave_open else []
-    program = [sys.executable, "-m", "validator.cli.private_arguments"]
-    private = [part for one in assignments for part in ("--set", one)]  # a setting may be a password
-    status, message = _run([*program, "validate", str(config), "--once", "--quiet", *options], private, timeout_seconds)
+    loaded = load(Path(config), assignments)
+    folder, session = loaded.state.path, f"{loaded.spark.master} {sorted(loaded.spark.options.items())}"
+    run = Run(Path(config), assignments, at_rest, leave_open, session, timeout_seconds)
+    try:
+        status, message = do(run)
+    except TimedOut as error:
+        raise NotVerified(f"streamproof did not end within {timeout_seconds:g} s: {error}") from None
     if status not in STATUS_OF_OUTCOME.values():
         raise NotVerified(f"streamproof ended with status {status}: {message}")
     try:
@@ -153,30 +172,3 @@ def read_report(state: str | Path) -> Report:
     except FileNotFoundError:
         listed = []
     return Report(folder, content, tuple(listed))
-
-
-def _run(command: Sequence[str], private: Sequence[str], timeout_seconds: float | None) -> tuple[int, str]:
-    """Return the exit status and the last line on stderr. Raises `NotVerified` after ``timeout_seconds``.
-
-    ``private``: the arguments that the process reads from stdin.
-    """
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, text=True) as process:
-        try:
-            _, message = process.communicate(json.dumps(private), timeout=timeout_seconds)
-        except subprocess.TimeoutExpired as expired:
-            written = (expired.stderr or b"").decode(errors="replace")
-            raise NotVerified(f"streamproof did not end within {timeout_seconds:g} s: {_last_line(written)}") from None
-        finally:
-            if process.poll() is None:
-                process.terminate()
-                try:
-                    process.communicate(timeout=_STOP_SECONDS)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-    return process.returncode, _last_line(message)
-
-
-def _last_line(message: str) -> str:
-    lines = message.strip().splitlines()
-    return lines[-1] if lines else "it wrote no message"

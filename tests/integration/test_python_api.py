@@ -15,11 +15,25 @@ from validator.api import ConfigError, GuaranteeBroken, NotVerified, Verdict, re
 __all__ = ["pipeline", "spark"]
 pytestmark = pytest.mark.timeout(600)
 OF_A_USER = """
+import pytest
+
 def test_it_keeps_its_guarantee(streamproof):
     streamproof({config!r}, state={state!r})
 
 def test_it_does_so_in_a_state_of_its_own(streamproof):
     assert streamproof({config!r}).contributions["processed"] == 3
+
+def test_calls_have_states_of_their_own_and_share_the_process(streamproof, streamproof_process, tmp_path):
+    from validator.api import read_report
+
+    processes = []
+    for _ in range(2):
+        with pytest.raises(AssertionError):
+            streamproof({config!r})
+        processes.append(streamproof_process._process.pid)
+    assert processes[0] == processes[1]
+    first, second = (read_report(tmp_path / f"streamproof-{{number}}") for number in (1, 2))
+    assert first.contributions == second.contributions
 """
 
 
@@ -57,6 +71,6 @@ def test_validate_returns_a_report_and_raises_on_a_broken_guarantee(pipeline: Pi
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "validator.pytest_plugin", str(test)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path, env=environment)
-    assert "2 failed" in done.stdout, done.stdout
+    assert "2 failed, 1 passed" in done.stdout, done.stdout
     assert done.stdout.count("GuaranteeBroken: ") >= 2
     assert "What broke" in done.stdout

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from validator import api
+from validator import runs
 from validator.api import NotVerified, verify
 from validator.config.examples import EXAMPLES
 
@@ -86,7 +86,7 @@ class Waiting(subprocess.Popen[str]):
 
 
 def test_a_timeout_says_why_the_run_waited(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api.subprocess, "Popen", Waiting)
+    monkeypatch.setattr(runs.subprocess, "Popen", Waiting)
     with pytest.raises(NotVerified, match=r"^streamproof did not end within 5 s: waiting for the brokers$"):
         verify(config, state=tmp_path / "state", timeout_seconds=5)
 
