@@ -35,6 +35,8 @@ _TEXT_SHOWN: Final = 60
 _PARTITIONS_SHOWN: Final = 3
 _FAR_US: Final = 10 * 365 * 24 * 3_600_000_000
 """A time further from now than this has a wrong unit, or is historic."""
+_FACTORS: Final = (1_000, 1_000_000, 1_000_000_000)
+"""Between any two units."""
 
 
 @dataclass(frozen=True)
@@ -188,14 +190,31 @@ def _topic_findings(config: Config, place: str, name: str, topic: _Topic) -> Ite
     if all(record.has_no_id for record in topic.good):
         empty = "its list of ids is" if len(topic.good) == 1 else "their lists of ids are all"
         yield note(subject, f"{empty} empty: unless the results use no event, {place}.fields.ids names another field")
+    if last.instant_us is not None:
+        field_name = (config.oracle.result_time if place.startswith("outputs") else None) or "event_time"
+        role, _, position = place.removesuffix("]").partition("[")
+        field = getattr(getattr(config, role)[int(position)].fields, field_name, None)
+        factors = _FACTORS if field is not None and field.unit is not None else ()
+        yield from _time_findings(subject, f"{place}.fields.{field_name}", last.instant_us, factors)
+
+
+def _time_findings(subject: str, setting: str, instant_us: int, factors: Sequence[int]) -> Iterator[CheckResult]:
+    """A problem if a time is near now in another unit (by one of ``factors``), else a note if it is far from now."""
     now_us = time.time_ns() // 1000
-    if last.instant_us is not None and abs(last.instant_us - now_us) > _FAR_US:
-        field_name = config.oracle.result_time if place.startswith("outputs") else "event_time"
-        yield note(
-            subject,
-            f"{_time(last.instant_us)} is more than 10 years before or after now: unless it is historical, the unit of "
-            f"{place}.fields.{field_name} is wrong",
-        )
+    if abs(instant_us - now_us) <= _FAR_US:
+        return
+    for factor in factors:
+        for other_us in (instant_us * factor, instant_us // factor):
+            if abs(other_us - now_us) <= _FAR_US:
+                is_larger = "larger" if other_us > instant_us else "smaller"
+                text = f"the unit of {setting} gives {_time(instant_us)}; one {factor:,} times {is_larger} gives "
+                yield problem(subject, f"{text}{_time(other_us)}", f"correct {setting}.unit")
+                return
+    yield note(
+        subject,
+        f"{_time(instant_us)} is more than 10 years before or after now: unless it is historical, the unit of "
+        f"{setting} is wrong",
+    )
 
 
 def _too_large(name: str, topic: _Topic) -> str:
