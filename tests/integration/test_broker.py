@@ -3,6 +3,8 @@ behind."""
 
 from __future__ import annotations
 
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from testbed.broker import BrokerError, EmbeddedBroker
 from tests.process_end import await_end, needs_pidfd
@@ -145,3 +148,20 @@ def test_the_broker_dies_with_a_killed_parent(tmp_path: Path) -> None:
         broker = int(parent.stdout.readline())
         parent.kill()
     assert await_end(broker)
+
+
+@pytest.mark.full
+def test_the_command_runs_a_broker_until_ctrl_c_and_removes_its_data() -> None:
+    command = [sys.executable, "-m", "validator.cli.main", "broker", "--port", "0", "--topic", "orders:2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            found = re.fullmatch(r"Kafka listens at (\S+), topics orders; its data is in (\S+)\.\n", said)
+            assert found, said
+            metadata = AdminClient({"bootstrap.servers": found[1]}).list_topics(timeout=30)
+            assert len(metadata.topics["orders"].partitions) == 2
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    assert not Path(found[2]).exists()
