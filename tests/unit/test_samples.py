@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,6 +94,25 @@ def test_results_of_which_none_has_an_id_are_noted(without: int, noted: bool, tm
     notes = [one for one in samples._topic_findings(given, "outputs[0]", "output", topic) if one.status == "note"]
     assert bool(notes) is noted
     assert all("lists of ids are all empty" in one.text and "outputs[0].fields.ids" in one.text for one in notes)
+
+
+@pytest.mark.parametrize("written", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("right", ["s", "ms", "us", "ns", "1999"])
+def test_a_wrong_unit_is_a_problem_that_shows_the_time_it_gives(written: str, right: str, tmp_path: Path) -> None:
+    field = "{path: timestamp, unit: " + written + "}"
+    given = loads(EXAMPLES["clickstream"], tmp_path, [f"inputs.0.fields.event_time={field}"], environment={})
+    now_us = time.time_ns() // 1000
+    unit_us = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 0.001}
+    instant_us = 930_000_000_000_000 if right == "1999" else int(now_us / unit_us[right] * unit_us[written])
+    topic = samples._Topic({0: 0}, {0: 1})
+    topic.add(samples.SampledRecord("click", 0, 0, content="an event", instant_us=instant_us))
+    first, *rest = samples._topic_findings(given, "inputs[0]", "click", topic)
+    assert first.status == "ok"
+    expected = {"1999": ["note"], written: []}.get(right, ["problem"])
+    assert [one.status for one in rest] == expected
+    if expected == ["problem"]:
+        assert f"gives {time.strftime('%Y-%m-%dT')}"[:12] in rest[0].text
+        assert rest[0].text.endswith("correct inputs[0].fields.event_time.unit.")
 
 
 @pytest.mark.full
