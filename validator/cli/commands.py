@@ -77,7 +77,7 @@ def validate(given: argparse.Namespace) -> int:
         from validator.stream.jvm_output import OUTPUT
 
         OUTPUT.read_by(lines.pass_on)
-    progress = Progress(sys.stderr, lines.say)
+    progress = Progress(None if isinstance(lines, JsonLines) else sys.stderr, lines.say)
     notices = None if given.quiet else progress if given.once else Notices(lines.say)
     with for_the_owner_only():
         try:

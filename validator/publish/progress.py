@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -15,16 +16,16 @@ LINE_EVERY_SECONDS: Final = 10.0
 
 
 class Progress:
-    """Shows reports of batches on ``stream``; lines of others go through `say`, which uses ``say_line``.
+    """Shows reports of batches on ``stream`` (None: no terminal), or with ``say_line``. Other lines go through `say`.
 
     ``clock``: monotonic, in seconds.
     """
 
     def __init__(
-        self, stream: TextIO, say_line: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+        self, stream: TextIO | None, say_line: Callable[[str], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._stream, self._say_line, self._clock = stream, say_line, clock
-        self._in_place = stream.isatty()
+        self._in_place = stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
         self._began: float | None = None
         self._shown_at = 0.0
         self._line = ""
@@ -78,7 +79,7 @@ class Progress:
         return f"{read:,} of {read + self._unread:,} offsets read, {rate:,.0f}/s{left}"
 
     def _draw(self, line: str) -> None:
-        if not self._in_place or line == self._line == "":
+        if self._stream is None or not self._in_place or line == self._line == "":
             return
         # A line that the terminal wraps would take two lines to erase.
         self._stream.write(f"\r\x1b[K{plain(line)[: shutil.get_terminal_size().columns - 1]}")
