@@ -265,8 +265,8 @@ class Metrics(Frozen):
     address: str = "127.0.0.1"
     """Address to listen on; `0.0.0.0` for all addresses."""
     port: int = Field(default=9464, ge=0, le=65_535)
-    """Port to listen on. With 0 the sidecar takes a free port, prints it and writes it to `endpoint.json` in the state
-    folder."""
+    """Port to listen on; 0: a free one, which the sidecar prints and writes to `endpoint.json` in the state folder.
+    `--once` does without a port that is in use."""
     allowed_hosts: tuple[HostName, ...] = ()
     """Host names under which clients reach the port, without the port number; `*.example.org` for all subdomains,
     `*` for any name. Addresses, `localhost` and the host's own name are always accepted. A request for another name is
