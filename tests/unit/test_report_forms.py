@@ -11,10 +11,10 @@ import pytest
 
 from tests.unit.publish_snapshots import NOON_US, broken, clean, newest, violation
 from validator.model.classes import Guarantee, Verdict
-from validator.publish import html, junit, live_table, text
+from validator.publish import github, html, junit, live_table, text
 from validator.publish.live_page import live_page
-from validator.publish.report import build
-from validator.publish.sentences import number, ratio, what_broke
+from validator.publish.report import build, build_violations, records_of
+from validator.publish.sentences import number, ratio, standing, what_broke
 
 pytestmark = pytest.mark.unit
 
@@ -32,6 +32,28 @@ def test_the_text_fits_and_describes_violations_in_sentences() -> None:
     assert "kill-one-worker (process_kill on taskmanager-1), from 2026-01-31 11:59:30, not healed;" in shown
     assert "v-2: duplicate, confirmed, 2026-01-31 11:58:00, key /help: 2 ids" in shown
     assert all(line == line.rstrip() for line in shown.splitlines())
+
+
+def test_an_acknowledged_violation_has_its_reason_by_whom_and_when() -> None:
+    seen = replace(violation("v-1", "missing", NOON_US), acknowledged="ticket 7 <b>", acknowledged_by="ann")
+    seen = replace(seen, acknowledged_at_us=NOON_US)
+    snapshot = replace(broken(), violations_latest=(seen,), violations_open={"duplicate": 2})
+    report, records = build(snapshot), newest(snapshot)
+    assert records == (seen,)
+    said = "confirmed, acknowledged by ann at 2026-01-31 12:00:00 UTC: ticket 7 <b>"
+    lines = " ".join(text.render(report, records).split())
+    assert said in lines
+    assert "3 events were lost: no result, late or rejected record carries them. 1 after fault" in lines
+    assert "All are acknowledged. First confirmed" in lines
+    page = html.render(report, records)
+    assert said.replace("<b>", "&lt;b&gt;") in page
+    assert '<div class="finding tolerated"><strong>3</strong>' in page
+    assert '<div class="finding"><strong>2</strong>' in page
+    assert "acknowledged by ann" in github.summary(report, records)
+    # An earlier build wrote no name and no time.
+    listed = build_violations(snapshot)
+    older = {name: value for name, value in listed["violations"][0].items() if not name.startswith("acknowledged_")}
+    assert standing(*records_of({**listed, "violations": [older]})) == "confirmed, acknowledged: ticket 7 <b>"
 
 
 def test_the_read_rate_is_that_of_the_newest_batch() -> None:
