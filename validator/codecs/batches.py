@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from validator.codecs.columns import DECODED, RESULT_TYPE, SKIPPED, TOMBSTONE, UNDECODABLE, UNEXAMINED, UNOWED
 from validator.codecs.fingerprints import Ints
@@ -231,14 +232,17 @@ def _result_batch(batch: pa.RecordBatch, results: Results) -> pa.RecordBatch:
 
 
 def _event_batch(batch: pa.RecordBatch, events: Events, unowed: int) -> pa.RecordBatch:
-    ids = events.ids
+    ids, ignored = events.ids, events.ignored
+    statuses = np.where(ignored, TOMBSTONE, np.where(events.owed, DECODED, unowed))
     columns = [
         *_positions(batch, events.rows),
-        pa.array(ids.integers, mask=ids.are_texts if ids.texts is not None else None),
-        pa.nulls(len(ids.integers), pa.string()) if ids.texts is None else ids.texts,
-        events.keys.column,
+        pa.array(ids.integers, mask=ids.are_texts | ignored),
+        pa.nulls(len(ids.integers), pa.string())
+        if ids.texts is None
+        else pc.if_else(pa.array(ignored), None, ids.texts),
+        pa.DictionaryArray.from_arrays(pa.array(events.keys.codes, pa.int32(), mask=ignored), events.keys.texts),
         pa.array(events.times),
-        pa.array(np.where(events.owed, DECODED, unowed).astype(np.int32)),
+        pa.array(statuses.astype(np.int32)),
         _interleaved(events.addends, len(events.rows)),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=EVENTS)
@@ -265,6 +269,6 @@ def _in_lists(items: pa.Array, size: int, width: int) -> pa.Array:
 
 
 def _positions(batch: pa.RecordBatch, rows: Ints) -> list[pa.Array]:
-    if len(rows) == batch.num_rows:
+    if len(rows) == batch.num_rows and (rows[1:] > rows[:-1]).all():
         return [batch[name] for name in _POSITION]
     return [batch[name].take(pa.array(rows)) for name in _POSITION]

@@ -12,6 +12,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from decimal import Decimal, InvalidOperation
@@ -28,7 +29,8 @@ from validator.codecs.times import (
     instant_of_text,
     is_zero,
 )
-from validator.model.field_values import TypedTime, Windowed, part_and_names
+from validator.model.envelopes import ENVELOPE, ENVELOPES, EVENTS, OTHER, ROW, WITHDRAWING, placed
+from validator.model.field_values import TypedTime, Windowed
 from validator.model.json_text import LONGEST_NUMBER, Json, Number, Repeating, parsed
 from validator.model.json_text import Unreadable as _Refused
 from validator.model.schemas import NO_SCHEMAS, Schemas
@@ -119,9 +121,9 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A null value that is counted and ignored. ``key``: the key whose result it withdraws, if it is on an output topic
-    that is cumulative and a record without a value can name the key. ``event_time_us``: its time on an input topic, if
-    a record without a value has one."""
+    """A null value that is counted and ignored, or a change that is not an event. ``key``: the key whose result it
+    withdraws, if it is on an output topic that is cumulative and the record can name the key. ``event_time_us``: its
+    time on an input topic, if it has one."""
 
     key: str | None = None
     event_time_us: int | None = None
@@ -130,8 +132,8 @@ class Tombstone:
 @dataclass(frozen=True, slots=True)
 class Undecodable:
     """A record that does not decode. ``field``: the configured field (`id`, `key`, `event_time`, `window_start`,
-    `window_end`, `ids`, `where`), None for the whole value. ``path``: the configured path of the field. ``reason``: a
-    clause such as "is absent". ``value``: the value of a time."""
+    `window_end`, `ids`, `where`, `envelope`), None for the whole value. ``path``: the configured path of the field, or
+    one in the envelope. ``reason``: a clause such as "is absent". ``value``: the value of a time."""
 
     field: str | None
     path: str | None
@@ -153,6 +155,14 @@ class _Missing(_Refused):
 
 class _TooLong(_Refused):
     """The key or an id is longer than the limits allow."""
+
+
+class _NoChange(_Refused):
+    """A value is not a change. ``path``: the place in the value that shows it."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(reason)
+        self.path = path
 
 
 def _kind(value: Json) -> str:
@@ -504,6 +514,11 @@ class RecordDecoder:
             if limits
             else SizeLimits(_ANY, _ANY, _ANY)
         )
+        kind: str | None = getattr(entry, "envelope", None)
+        self.envelope = None if kind is None else ENVELOPES[kind]
+        """The form of the changes that the topic has; None: it has none."""
+        self.operations = frozenset(getattr(entry, "operations", None) or EVENTS)
+        """The changes that are events, on an input."""
         self.reader = entry.format.reader("value", schemas)
         """It reads the values."""
         self.key_reader = entry.key_format.reader("key", schemas)
@@ -547,7 +562,8 @@ class RecordDecoder:
         is_cumulative = getattr(entry, "emission", None) == "cumulative"
         # A record without a value cannot name a window.
         self._names_withdrawn = is_cumulative and self._time is None and all(field.part for field in self._key)
-        self._reads_value = any(not field.part for field in fields)
+        self._reads_value = self.envelope is not None or any(not field.part for field in fields)
+        self._reads_row = any(field.names[:1] == (ROW,) for field in fields if not field.part)
         self._needs_object = any(field.needs_object for field in fields)
         named = getattr(at, "position", None)
         self._named = (
@@ -585,7 +601,7 @@ class RecordDecoder:
         unit: str | TimePattern | None = getattr(at, "unit", None)
         if (pattern := getattr(at, "pattern", None)) is not None:
             unit = TimePattern(pattern, cast("FieldPath", at).time_zone or "UTC")
-        part, names = part_and_names(at.path)
+        part, names = placed(at.path, is_change=self.envelope is not None)
         return _Field(name, at.path, names, part, unit, most, limit, self.key_reader)
 
     def named_position(self, record: Record) -> str | None:
@@ -607,30 +623,59 @@ class RecordDecoder:
         """Return the decoded record, a tombstone, or the reason why the record does not decode."""
         value = record.value
         if value is None:
-            return self._tombstone(record) if self._ignores_null else Undecodable(None, None, "is null")
+            return self._tombstone(record, {}) if self._ignores_null else Undecodable(None, None, "is null")
         if not value:
             return Undecodable(None, None, "has zero bytes")
         size = value.removeprefix(TOO_LARGE) if value.startswith(TOO_LARGE) else b""
         if len(value) > self.most.value_bytes or (size.isdigit() and len(size) <= _DIGITS_OF_SIZE):
             return Unexamined(None, None, f"has {int(size or len(value))} bytes, above limits.value_bytes")
         root: Json = None
-        is_other = False
         if self._reads_value:
             try:
                 root = self._root(record, value)
             except _Refused as refused:
                 return Undecodable(None, None, str(refused))
-            if self._needs_object and not isinstance(root, (dict, Windowed)):
+            if self.envelope is None and self._needs_object and not isinstance(root, (dict, Windowed)):
                 return Undecodable(None, None, f"{_kind(root)}, not a JSON object")
+        if self.envelope is None:
+            return self._fields(record, root)
+        try:
+            meaning, root = self._change(root)
+        except _NoChange as refused:
+            return Undecodable("envelope", refused.path, str(refused))
+        return self._changed(record, root, meaning)
+
+    def _changed(self, record: Record, root: Json, meaning: str) -> Decoded | Tombstone | Undecodable:
+        """Return what a change is on this topic. ``root``: as `_change` returns it."""
+        assert self.envelope is not None, "the topic has changes"
+        if not self._is_output and meaning not in self.operations:
+            return self._tombstone(record, root)
+        if meaning == OTHER:
+            return Unexamined(None, None, "is a change that may concern any row")
+        if self._is_output and meaning in WITHDRAWING:
+            # SEMANTICS 2.16: the row before the change has the key and the window of the result that it withdraws.
+            found = self._fields(record, root, is_withdrawn=True)
+            return found if isinstance(found, Result) else Tombstone(self._withdrawn(record, root))
+        if self._reads_row and not isinstance(root[ROW], dict):
+            image = ".".join((*self.envelope.around, self.envelope.image_of(meaning)))
+            reason = _kind(root[ROW])
+            if isinstance(root[ROW], list):
+                reason = f"has {len(root[ROW])} rows, and a record with one row can be read"
+            return Undecodable("envelope", image, reason)
+        return self._fields(record, root)
+
+    def _fields(self, record: Record, root: Json, *, is_withdrawn: bool = False) -> Decoded | Tombstone | Undecodable:
+        """Return the decoded record. ``root``: the content of the value. ``is_withdrawn``: the result that the record
+        names used no events."""
         _, most_of_key, most_of_id = self.most
-        at = self._key[0]
+        at, is_other = self._key[0], False
         try:
             if self._where is not None and self.condition is not None:
                 # SEMANTICS 2.6: an event of another kind needs no other field.
                 at = self._where
                 is_other = not _holds(self.condition, at.of(record, root))
             one: int | str | None = None
-            if self._id is not None:
+            if self._id is not None and not is_withdrawn:
                 at = self._id
                 one = _id(at.of(record, root), self.id_type)
                 _check_size(one, most_of_id, "id_bytes")
@@ -666,6 +711,10 @@ class RecordDecoder:
                     if end != time + self.window_us:
                         raise _Refused("is not window_start plus the size of the window")
                     end = None
+            if is_withdrawn:
+                lists_of_none: tuple[list[int | str], ...] = ([],) * max(len(self._lists), 1)
+                stated_none = None if self._counted is None else 0
+                return Result(key, time, lists_of_none, stated_none, end, (None,) * len(self._values))
             lists: list[list[int | str]] = [] if one is None else [[one]]
             for at in self._lists:
                 lists.append(at.ids(record, root, self.id_type, self.reader))
@@ -697,6 +746,10 @@ class RecordDecoder:
         if first.field is None or record.value is None:
             return (first,)
         root = self._root(record, record.value) if self._reads_value else None
+        if self.envelope is not None:
+            if first.field == "envelope":
+                return (first,)
+            _, root = self._change(root)
         found = {}
         others = [self._time, self._end, *self._lists, self._counted, *self._values, self._where]
         for at in filter(None, [self._id, *self._key, *others]):
@@ -738,24 +791,67 @@ class RecordDecoder:
         """Return the content of a value. Raises `_Refused` if the value is not in the topic's format."""
         return self.reader.value(value, _schema_header(record, self.reader))
 
-    def _tombstone(self, record: Record) -> Tombstone:
-        """Return a null value, with the key that it withdraws, or with the time that an engine may read from it."""
-        return Tombstone(self._withdrawn(record)) if self._is_output else self._no_event(record, {})
+    def _change(self, root: Json) -> tuple[str, Json]:
+        """Return what a change means, and its content as fields find it: the row that it is about, which may be
+        absent, and the envelope. Raises `_NoChange`."""
+        form = self.envelope
+        assert form is not None, "the topic has changes"
+        at = ""
+        try:
+            for name in form.around:
+                at = name
+                root = _at(root, (name,))
+            if not isinstance(root, dict):
+                raise _Refused(f"{_kind(root)}, not a change")
+            at = ".".join((*form.around, form.operation))
+            text = _at(root, (form.operation,))
+            if type(text) is not str:
+                raise _Refused(_kind(text))
+            meaning = form.meanings.get(text)
+            if meaning is None:
+                raise _Refused(f"is no operation of {form.kind}")
+        except _Refused as refused:
+            raise _NoChange(at or "$value", str(refused)) from None
+        image = form.image_of(meaning)
+        row = root.get(image)
+        if form.is_listed and isinstance(row, list) and len(row) == 1:
+            row = row[0]
+        found = {ROW: row, ENVELOPE: root}
+        if type(root) is Repeating and image in root.repeated:
+            # Only a field of the row is ambiguous.
+            found = Repeating([(ROW, row), *found.items()])
+        return meaning, found
+
+    def _tombstone(self, record: Record, root: Json) -> Tombstone:
+        """Return what is not an event or a result, with the key that it withdraws, or with the newest time that an
+        engine may read from it."""
+        if self._is_output:
+            return Tombstone(self._withdrawn(record, root))
+        assert self._time is not None, "an event has a time"
+        rows = [root.get(ROW)]
+        if self.envelope is not None and self.envelope.is_listed and isinstance(rows[0], list):
+            rows = rows[0] or rows
+        times = []
+        for row in rows:
+            with suppress(_Refused):
+                times.append(self._time.instant(record, {**root, ROW: row}, self._rounding))
+        return Tombstone(event_time_us=max(times, default=None))
 
     def _no_event(self, record: Record, root: Json) -> Tombstone:
         """Return what stands for a record of an input that the pipeline skips, with its time, if it has one."""
+        if isinstance(root, dict):
+            return self._tombstone(record, root)
         assert self._time is not None, "an event has a time"
-        try:
+        with suppress(_Refused):
             return Tombstone(event_time_us=self._time.instant(record, root, self._rounding))
-        except _Refused:
-            return Tombstone()
+        return Tombstone()
 
-    def _withdrawn(self, record: Record) -> str | None:
-        """Return the key of a record without a value, if such a record can name one."""
+    def _withdrawn(self, record: Record, root: Json) -> str | None:
+        """Return the key of a record without a result, if such a record can name one."""
         if not self._names_withdrawn:
             return None
         try:
-            parts = [_scalar(field.of(record, None)) for field in self._key]
+            parts = [_scalar(field.of(record, root)) for field in self._key]
         except _Refused:
             return None
         return parts[0] if len(parts) == 1 else joined(parts)

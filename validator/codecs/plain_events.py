@@ -11,16 +11,18 @@ Reasons and measurements: docs/decisions/0006-one-decoder-beside-arrow.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from validator.codecs.conditions import Condition
 from validator.codecs.fingerprints import Ints
 from validator.codecs.one_record import NO_ID
+from validator.codecs.plain_changes import Changes, Decoded, by_image, read_image
 from validator.codecs.plain_fields import (
     Ids,
     Keys,
@@ -28,6 +30,7 @@ from validator.codecs.plain_fields import (
     Readers,
     Unit,
     amounts_of,
+    bools,
     ids,
     instants,
     integers,
@@ -37,6 +40,7 @@ from validator.codecs.plain_fields import (
 )
 from validator.codecs.plain_json import Bools, Path
 from validator.codecs.times import Rounding
+from validator.model.envelopes import Envelope, Image
 from validator.model.id_spaces import IdSpace
 from validator.settings.time_patterns import TimePattern
 
@@ -54,7 +58,8 @@ class PlainEvents:
     ISO 8601 if there is none. ``rounding``: how a finer time is rounded to microseconds. ``key_bytes``, ``id_bytes``,
     ``value_bytes``: the largest sizes of a key, an id and a value. ``condition``: it must hold for an event that
     contributes; ``where`` is the place of its field. ``missing_key``: the setting of the input. The rule decodes events
-    without a key. ``readers``: as in `read`. ``addends``: the fields that results aggregate.
+    without a key. ``readers``: as in `read`. ``addends``: the fields that results aggregate. ``envelope``: of changes,
+    without addends; ``operations``: the texts of those that are events.
     """
 
     id: Path | None
@@ -74,6 +79,8 @@ class PlainEvents:
     pattern: TimePattern | None = None
     readers: Readers | None = None
     addends: tuple[Path, ...] = ()
+    envelope: Envelope | None = None
+    operations: tuple[str, ...] = ()
 
     def read(self, batch: pa.RecordBatch) -> Events | None:
         """Return the records of a batch that decode here; None if none does."""
@@ -81,13 +88,23 @@ class PlainEvents:
         # If the condition's field is also the id, the key or the time, it must have the type of these.
         any_scalar = self.where if self.condition and self.where not in places else None
         places += [self.where] if self.condition else []
-        found = read(
-            batch, places, most=self.value_bytes, any_scalar=any_scalar, readers=self.readers, amounts=self.addends
-        )
-        parts = [self._events(part) for part in found]
+        if self.envelope is None:
+            found = read(
+                batch, places, most=self.value_bytes, any_scalar=any_scalar, readers=self.readers, amounts=self.addends
+            )
+            parts = [self._events(part) for part in found]
+        else:
+            envelope = self.envelope
+
+            def decoded(some: pa.RecordBatch, image: Image) -> Iterator[Events]:
+                most = self.value_bytes
+                read_there = read_image(some, envelope, image, places, (), most, any_scalar, self.readers)
+                return (self._events(one.part, one) for one in read_there)
+
+            parts = list(by_image(batch, envelope, decoded))
         return Events.joined(parts) if parts else None
 
-    def _events(self, part: Read) -> Events:
+    def _events(self, part: Read, changes: Changes | None = None) -> Events:
         found = self._ids(part)
         unit = self.pattern if self.factor is None else Unit(self.factor, self.divisor)
         times, has_time = instants(part, self.event_time, unit, self.rounding)
@@ -103,7 +120,13 @@ class PlainEvents:
             addends.append(column)
             # The rule ignores the field if the condition does not hold.
             known = known & (is_certain if self.condition is None else is_certain & owed)
-        return Events(part.rows, found, times, key, owed, addends).of(known)
+        ignored = np.zeros(len(part.rows), dtype=np.bool_)
+        if changes is not None:
+            events = pc.is_in(changes.operations, value_set=pa.array(self.operations, pa.string()))
+            ignored = ~bools(events)
+            # SEMANTICS 2.24: of a change that is not an event, only the time counts.
+            known = changes.known & np.where(ignored, has_time, known)
+        return Events(part.rows, found, times, key, owed, ignored, addends).of(known)
 
     def _ids(self, part: Read) -> Ids:
         if self.id is None:
@@ -113,15 +136,15 @@ class PlainEvents:
 
 
 @dataclass(frozen=True)
-class Events:
-    """Decoded rows of a batch. ``owed``: the rows for which the condition holds. ``addends``: a column for each field
-    that results aggregate."""
+class Events(Decoded):
+    """Decoded rows of a batch. ``owed``: the rows for which the condition holds. ``ignored``: changes that are not
+    events, which have only a time. ``addends``: a column for each field that results aggregate."""
 
-    rows: Ints
     ids: Ids
     times: Ints
     keys: Keys
     owed: Bools
+    ignored: Bools
     addends: Sequence[pa.Array] = ()
 
     @staticmethod
@@ -135,6 +158,7 @@ class Events:
             np.concatenate([part.times for part in parts]),
             Keys.joined([part.keys for part in parts]),
             np.concatenate([part.owed for part in parts]),
+            np.concatenate([part.ignored for part in parts]),
             [pa.concat_arrays(columns) for columns in zip(*(part.addends for part in parts), strict=True)],
         )
 
@@ -148,5 +172,6 @@ class Events:
             self.times[chosen],
             self.keys.of(chosen),
             self.owed[chosen],
+            self.ignored[chosen],
             [column.filter(pa.array(chosen)) for column in self.addends],
         )

@@ -137,9 +137,12 @@ class Read(NamedTuple):
     """The columns that are not in the table."""
     of_key: Mapping[Path, pa.Array] = MappingProxyType({})
     """The columns of fields in the key, of all rows of the batch."""
+    paths: Mapping[Path, Path] = MappingProxyType({})
+    """Place -> its path in the value, where the two differ."""
 
     def at(self, place: Path) -> pa.Array:
         """Return the column at a place, for ``rows``."""
+        place = self.paths.get(place, place)
         if place in self.columns:
             return self.columns[place]
         if not is_part(place):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from validator.codecs.fingerprints import Ints
 from validator.codecs.one_record import LARGEST_COUNT, RecordDecoder
+from validator.codecs.plain_changes import Decoded, by_image, read_image
 from validator.codecs.plain_fields import (
     Ids,
     Keys,
@@ -31,6 +33,7 @@ from validator.codecs.plain_fields import (
     read,
 )
 from validator.codecs.plain_json import Bools
+from validator.model.envelopes import Envelope, Image
 from validator.model.id_spaces import IdSpace
 
 
@@ -68,12 +71,11 @@ class Lists:
 
 
 @dataclass(frozen=True)
-class Results:
+class Results(Decoded):
     """Decoded rows of a batch. ``window_starts``: None if results name no window. ``window_ends``: None if results name
     no end, or if it follows from the start. ``counts``: None if results do not state the number of their events.
     ``values``: a column for each value that they state."""
 
-    rows: Ints
     window_starts: Ints | None
     window_ends: Ints | None
     keys: Keys
@@ -96,17 +98,38 @@ class PlainResults:
             return
         places = [*decoder.places.values(), *decoder.key_places]
         readers = Readers(decoder.reader, decoder.key_reader)
+        if decoder.envelope is not None:
+            # The rule reads the values of changes.
+            if not decoder.value_places:
+                yield from by_image(batch, decoder.envelope, partial(self._of_image, decoder.envelope))
+            return
         most, values = decoder.most.value_bytes, decoder.value_places
         for part in read(batch, places, decoder.list_places, most, readers=readers, amounts=values):
             results = self._results(part)
             if len(results.rows):
                 yield results
 
-    def _results(self, part: Read) -> Results:
+    def _of_image(self, envelope: Envelope, batch: pa.RecordBatch, image: Image) -> Iterator[Results]:
+        decoder, lists = self.decoder, self.decoder.list_places
+        places = [*decoder.places.values(), *decoder.key_places]
+        if image.is_before:
+            # SEMANTICS 2.16: a deletion names a result, and uses no events.
+            unused = ("id", decoder.count_name)
+            places = [place for name, place in decoder.places.items() if name not in unused] + decoder.key_places
+            lists = []
+        readers = Readers(decoder.reader, decoder.key_reader)
+        for one in read_image(batch, envelope, image, places, lists, decoder.most.value_bytes, None, readers):
+            results = self._results(one.part, one.known, withdraws=image.is_before)
+            if len(results.rows):
+                yield results
+
+    def _results(self, part: Read, known: Bools | None = None, *, withdraws: bool = False) -> Results:
         decoder = self.decoder
         starts, named_ends, good = None, None, np.ones(len(part.rows), dtype=np.bool_)
         if decoder.time_name is not None:
             starts, good = self._instants(part, decoder.time_name)
+        if known is not None:
+            good = good & known
         if starts is not None and "window_end" in decoder.places:
             ends, has_end = self._instants(part, "window_end")
             good = good & has_end
@@ -117,7 +140,9 @@ class PlainResults:
         key = keys([part.at(place) for place in decoder.key_places], decoder.most.key_bytes, decoder.missing_key)
         good = good & key.known
         counts = None
-        if decoder.count_name is not None:
+        if decoder.count_name is not None and withdraws:
+            counts = np.zeros(len(part.rows), dtype=np.int64)
+        elif decoder.count_name is not None:
             counts, are_counts = self._counts(part.at(decoder.places[decoder.count_name]))
             good = good & are_counts
         values = []
@@ -127,14 +152,14 @@ class PlainResults:
             values.append(column)
             good = good & is_certain
         lists = []
-        for column in self._columns(part):
-            found, known = self._list(column)
+        for column in () if withdraws else self._columns(part):
+            found, are_known = self._list(column)
             lists.append(found)
-            good = good & known
-        if not good.all():
+            good = good & are_known
+        if lists and not good.all():
             chosen = pa.array(good)
             lists = [self._list(column.filter(chosen))[0] for column in self._columns(part)]
-        if self.spaces:
+        if self.spaces and lists:
             lists = [
                 replace(found, ids=found.ids.named(space)) for found, space in zip(lists, self.spaces, strict=True)
             ]

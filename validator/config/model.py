@@ -410,6 +410,10 @@ class Config(Frozen):
             # SEMANTICS 4.1: without the number of events, a loss looks like a repeat.
             problem = f"values without count do not show whether a pipeline is {self.guarantee}"
             raise broken_rule_at("guarantee", problem, "use exactly_once, or add count to oracle.values")
+        for i, output in enumerate(self.outputs):
+            if stated.stated and stated.count_name is None and output.envelope is not None:
+                problem = "values without count do not show which results were withdrawn"
+                raise broken_rule_at(f"outputs[{i}].envelope", problem, "add count to oracle.values")
         for i, entry in enumerate(self.inputs):
             joins, skips = self.oracle.asks_lateness, entry.missing_key == "skip"
             if entry.missing_key != "undecodable" and (

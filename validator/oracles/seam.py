@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr
 
-from validator.model.field_values import part_and_names
 from validator.model.stated_values import Values
 from validator.oracles.conditions import Where
 from validator.settings.aggregates import Aggregate
@@ -310,9 +309,8 @@ class Oracle(Frozen):
             raise broken_rule_at("oracle.values", "evidence values needs it", fix)
         if list(self.values.values()).count("count") > 1:
             raise broken_rule_at("oracle.values", "two values are the number of events", "name count once")
-        for i, one in enumerate(declared.inputs):
-            names_of = [("oracle.values", part_and_names(path)) for path in self.stated.paths]
-            one.format.check((f"inputs[{i}].{place}", names) for place, (part, names) in names_of if not part)
+        for one in declared.inputs:
+            one.check_paths(("oracle.values", path) for path in self.stated.paths)
         for i, output in enumerate(declared.outputs):
             names = output.fields.values
             if names.keys() != self.values.keys():
@@ -335,9 +333,7 @@ class Oracle(Frozen):
             raise broken_rule_at("oracle.where", WHERE.problem, "leave it out, or use windows")
         path = self.where.path
         for i, entry in enumerate(declared.inputs):
-            part, names = part_and_names(path)
-            if not part or part == "$key":
-                (entry.key_format if part else entry.format).check([("oracle.where.path", names)])
+            entry.check_paths([("oracle.where.path", path)])
             others = {"id": (entry.fields.id,), "key": entry.fields.key, "event_time": (entry.fields.event_time,)}
             for name, fields in others.items():
                 for other in (field.path for field in fields if field is not None):

@@ -15,7 +15,7 @@ from validator.settings.time_patterns import BadPattern, parts
 Unit = Literal["s", "ms", "us", "ns"]
 
 RECORD_PARTS: Final = ("$key", "$value", "$timestamp", "$offset", "$partition")
-WITH_FIELDS: Final = ("$key", "$value")
+WITH_FIELDS: Final = ("$key", "$value", "$envelope")
 """The parts of a record that may have fields."""
 HEADER: Final = re.compile(r"^\$header\.[^\s]+$")
 SEGMENT: Final = re.compile(r"^[^\s.$][^.]*$")
@@ -42,10 +42,10 @@ def check_path(path: str) -> str:
     """``path`` itself if it is a dotted path or a part of the record; raises PydanticCustomError if not."""
     if path.startswith("$"):
         part, *names = path.split(".")
-        has_fields = part in WITH_FIELDS and all(SEGMENT.match(name) for name in names)
+        has_fields = part in WITH_FIELDS and bool(names) and all(SEGMENT.match(name) for name in names)
         if path in RECORD_PARTS or HEADER.match(path) or has_fields:
             return path
-        parts = ", ".join((*RECORD_PARTS, "$key.FIELD", "$header.NAME"))
+        parts = ", ".join((*RECORD_PARTS, "$key.FIELD", "$envelope.FIELD", "$header.NAME"))
         raise broken_rule(f"{path!r} is not a part of a record", f"use one of {parts}")
     if not path or not all(SEGMENT.match(segment) for segment in path.split(".")):
         raise broken_rule(f"{path!r} is not a path", "write names joined by dots, as in user.id")
@@ -73,8 +73,8 @@ class FieldPath(_AtPath):
     ``{path: ..., pattern: ...}``."""
 
     path: str
-    """Names joined by dots, into the value; or `$key`, `$key.FIELD`, `$value` (the whole value), `$timestamp`,
-    `$header.NAME`, `$offset`, `$partition`."""
+    """Names joined by dots, into the value; or `$key`, `$key.FIELD`, `$value` (the whole value), `$envelope.FIELD`,
+    `$timestamp`, `$header.NAME`, `$offset`, `$partition`."""
     unit: Unit | None = None
     """Unit of a time that is a number: `s`, `ms`, `us` or `ns`. None means a text."""
     pattern: str | None = None

@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
+from validator.model.envelopes import ENVELOPES, EnvelopeKind, Operation, placed
 from validator.model.field_values import part_and_names
 from validator.settings.built import Built
 from validator.settings.errors import broken_rule, broken_rule_at
@@ -95,10 +96,23 @@ class _Entry(Frozen):
 
     @model_validator(mode="after")
     def _formats_have_the_fields(self) -> Self:
-        parts = [(place, *part_and_names(path)) for place, path in _paths_within(self, "")]
-        self.format.check((place, names) for place, part, names in parts if not part)
-        self.key_format.check((place, names) for place, part, names in parts if part == "$key")
+        self.check_paths(_paths_within(self, ""))
         return self
+
+    def check_paths(self, paths: Iterable[tuple[str, str]]) -> None:
+        """Refuse a path that no record can have. ``paths``: pairs of the place in the configuration and the path."""
+        kind: str | None = getattr(self, "envelope", None)
+        form = None if kind is None else ENVELOPES[kind]
+        parts = [(place, *placed(path, is_change=form is not None)) for place, path in paths]
+        for place, part, _ in parts:
+            if part == "$envelope":
+                raise broken_rule_at(place, "the topic has no envelope", f"write envelope: {' or '.join(ENVELOPES)}")
+        values = [(place, names) for place, part, names in parts if not part]
+        if form is not None:
+            values = [(place, form.in_value(names, form.after)) for place, names in values]
+            values.append(("envelope", (*form.around, form.operation)))
+        self.format.check(values)
+        self.key_format.check((place, names) for place, part, names in parts if part == "$key")
 
 
 def _paths_within(part: Frozen, place: str) -> Iterator[tuple[str, str]]:
@@ -136,6 +150,11 @@ class Input(_Entry):
 
     fields: EventFields
     """Paths of an event's id, key and time."""
+    envelope: EnvelopeKind | None = None
+    """The records are changes of rows: `fields` are those of the row, and `$envelope.FIELD` is beside it. None: a
+    record is an event."""
+    operations: tuple[Operation, ...] | None = Field(default=None, min_length=1, examples=[["create", "update"]])
+    """The changes that are events. Others are not, like null values. None: `create` and `read` (of a snapshot)."""
     duplicates: Literal["count", "collapse"] = "count"
     """`count`: an event that was sent twice is expected twice; `collapse`: the pipeline drops repeated ids."""
     id_type: Literal["auto", "integer", "string"] = "auto"
@@ -146,11 +165,21 @@ class Input(_Entry):
     it owes no result (`skip`); or null is a key like others, as in SQL (`owed`)."""
     tombstone: Annotated[Literal["undecodable", "ignore", "delete"], Built("inputs.tombstone")] | None = None
     """A null value is `undecodable`; it is not an event (`ignore`); or it deletes the event of its key (`delete`).
-    None: `ignore` if the id (or, without ids, the key or the time) is a field of the value, else `undecodable`."""
+    None: `ignore` if there is an `envelope`, or if the id (or, without ids, the key or the time) is a field of the
+    value; else `undecodable`."""
+
+    @model_validator(mode="after")
+    def _operations_need_changes(self) -> Self:
+        if self.operations is not None and self.envelope is None:
+            fix = f"write envelope: {' or '.join(ENVELOPES)}, or leave it out"
+            raise broken_rule_at("operations", "the records are not changes", fix)
+        return self
 
     @property
     def ignores_tombstones(self) -> bool:
         """Whether a null value is not an event."""
+        if self.envelope is not None:
+            return self.tombstone in (None, "ignore")
         at = self.fields
         needed = (*at.key, at.event_time) if at.id is None else (at.id,)
         # SEMANTICS 2.24: without a value the record has no id that a result could carry.
@@ -204,6 +233,16 @@ class Output(_Entry):
     (aggregates such as their number, without ids)."""
     fields: ResultFields
     """Paths of a result's key, window and evidence."""
+    envelope: EnvelopeKind | None = None
+    """The records are changes of rows, as in `inputs`: the row after a change is the result, and a deletion withdraws
+    the one before it. It needs emission `cumulative`."""
+
+    @model_validator(mode="after")
+    def _changes_replace(self) -> Self:
+        # SEMANTICS 2.16: with another emission no result is ever withdrawn, and an update would count twice.
+        if self.envelope is not None and self.emission != "cumulative":
+            raise broken_rule_at("emission", "a change replaces the row before it", "write cumulative")
+        return self
 
     @model_validator(mode="after")
     def _evidence_has_its_field(self) -> Output:

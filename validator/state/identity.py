@@ -77,7 +77,8 @@ def mismatch(state: Path, config: Config, because: str | None = None) -> StateMi
 def _without_fields(entries: Any) -> Any:
     if not isinstance(entries, list):
         return entries
-    return [{key: value for key, value in entry.items() if key != "fields"} for entry in entries]
+    # A setting that a later version has is None where it is not configured.
+    return [{key: value for key, value in entry.items() if key != "fields" and value is not None} for entry in entries]
 
 
 def _difference(place: str, old: object, new: object) -> str:

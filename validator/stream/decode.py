@@ -13,7 +13,7 @@ from validator.codecs.one_record import RecordDecoder
 from validator.codecs.plain_events import PlainEvents
 from validator.codecs.plain_fields import Readers
 from validator.config.model import Input, Late, Limits, Output
-from validator.model.field_values import part_and_names
+from validator.model.envelopes import ENVELOPES, EVENTS, EnvelopeKind, Path, placed
 from validator.model.id_spaces import IdSpace
 from validator.model.schemas import NO_SCHEMAS, Schemas
 from validator.oracles.seam import Oracle
@@ -67,7 +67,9 @@ def event_reader(
     )
     readers = Readers(decoder.reader, decoder.key_reader)
     plain = plain_events_of(topic, oracle, id_type, space, limits, missing_key, readers)
-    return Reader(EventBatches(decoder, plain, space), oracle, slack_us)
+    # The rule reads the addends of changes.
+    is_plain = plain.envelope is None or not plain.addends
+    return Reader(EventBatches(decoder, plain if is_plain else None, space), oracle, slack_us)
 
 
 def result_reader(
@@ -111,10 +113,19 @@ def plain_events_of(
     fields = topic.fields
     at, condition = fields.event_time, _condition(topic, oracle)
     unit = at.unit
+    kind: EnvelopeKind | None = getattr(topic, "envelope", None)
+    envelope = None if kind is None else ENVELOPES[kind]
+
+    operations = getattr(topic, "operations", None) or EVENTS
+
+    def place(path: str) -> Path:
+        part, names = placed(path, is_change=envelope is not None)
+        return (part, *names) if part else names
+
     return PlainEvents(
-        id=None if fields.id is None else _place(fields.id.path),
-        key=tuple(_place(path.path) for path in fields.key),
-        event_time=_place(fields.event_time.path),
+        id=None if fields.id is None else place(fields.id.path),
+        key=tuple(place(path.path) for path in fields.key),
+        event_time=place(fields.event_time.path),
         factor=None if unit is None else times.MICROSECONDS.get(unit, 1),
         divisor=1_000 if unit == "ns" else 1,
         rounding=oracle.rounding,
@@ -124,19 +135,16 @@ def plain_events_of(
         id_type=id_type,
         space=space,
         condition=condition,
-        where=() if condition is None else _place(condition.path),
+        where=() if condition is None else place(condition.path),
         missing_key=missing_key,
         pattern=None if at.pattern is None else TimePattern(at.pattern, at.time_zone or "UTC"),
         readers=readers,
-        addends=tuple(_place(path) for path in oracle.stated.paths),
+        addends=tuple(place(path) for path in oracle.stated.paths),
+        envelope=envelope,
+        operations=tuple(text for text, it in envelope.meanings.items() if it in operations) if envelope else (),
     )
 
 
 def _condition(topic: Input | Late, oracle: Oracle) -> Condition | None:
     """The oracle's condition for input events. Late and rejected records have none: they may lack its field."""
     return oracle.condition if isinstance(topic, Input) else None
-
-
-def _place(path: str) -> tuple[str, ...]:
-    part, names = part_and_names(path)
-    return (part, *names) if part else names

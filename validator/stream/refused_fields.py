@@ -38,6 +38,8 @@ def _setting(place: str, one: Undecodable) -> str:
     # The condition of a `filter` is a setting of the oracle.
     if one.field == "where":
         return "oracle.where"
+    if one.field == "envelope":
+        return f"{place}.envelope"
     return f"{place}.fields" if one.field is None else f"{place}.fields.{one.field}"
 
 
@@ -57,3 +59,11 @@ def _steps(place: str, problems: Sequence[Undecodable]) -> Iterator[str]:
             )
         elif of_input and one.field is None and one.reason == "is null":
             yield f"if null values are not events, set {place}.tombstone to `ignore`, with a new state.path"
+        elif one.field == "envelope" and (one.path or "").endswith("before"):
+            yield (
+                "let the source write the row before a change (in PostgreSQL: REPLICA IDENTITY FULL), or leave delete "
+                f"out of {place}.operations"
+            )
+        elif one.field == "envelope" and one.reason in _NULL:
+            of_each = "debezium_with_schema if values have a `payload`, debezium if they have none"
+            yield f"check {place}.envelope ({of_each})"

@@ -11,7 +11,7 @@ from validator.core import split_sessions
 from validator.core.suspicion import unproven_outputs
 from validator.core.totals import CellTotals
 from validator.model.classes import VIOLATES, Guarantee, Verdict, ViolationClass
-from validator.model.field_values import part_and_names
+from validator.model.envelopes import placed
 from validator.model.frontier import UNREADABLE_POLICY, PartitionId, may_compact
 from validator.model.grading import FORBID_LOSS, Doubt, grade, reasons
 from validator.model.progress import IngestProgress
@@ -508,12 +508,13 @@ def _absence_doubts(config: Config, progress: IngestProgress, record: RunRecord,
 
 
 def _unnamed_withdrawals(config: Config, progress: IngestProgress) -> Iterator[Doubt]:
-    """Doubts about null values on cumulative outputs with windows, or whose keys are in the value: no one knows which
-    results they withdraw."""
+    """Doubts about null values on cumulative outputs with windows, or whose keys are in the value, and about deletions
+    there whose row is absent: no one knows which results they withdraw."""
     for number, entry in enumerate(config.outputs):
         has_window = entry.fields.window_start is not None
         if entry.emission != "cumulative" or (
-            not has_window and all(part_and_names(key.path)[0] for key in entry.fields.key)
+            not has_window
+            and all(placed(key.path, is_change=entry.envelope is not None)[0] for key in entry.fields.key)
         ):
             continue
         # SEMANTICS 4.5: the sidecar reads no window from a record without a value, wherever the window is.
@@ -523,10 +524,14 @@ def _unnamed_withdrawals(config: Config, progress: IngestProgress) -> Iterator[D
             if has_window
             else f"since the key is in the value: take {key} from $key or $header.NAME, and begin with a new state.path"
         )
+        what = "null value"
+        if entry.envelope is not None:
+            what = "withdrawal"
+            why = "since it does not name it: let the writer state the row before a deletion, and write no null values"
         frontiers = [frontier for partition, frontier in progress.frontiers.items() if partition.topic == entry.topic]
         if nulls := sum(frontier.tombstones for frontier in frontiers):
             yield Doubt(
-                f"{plural(nulls, 'null value')} on topic {entry.topic} may have withdrawn any result, {why}",
+                f"{plural(nulls, what)} on topic {entry.topic} may have withdrawn any result, {why}",
                 FORBID_LOSS,
             )
 
