@@ -4,6 +4,7 @@ that goes away while a new version of a schema appears."""
 from __future__ import annotations
 
 import io
+import json
 import struct
 from collections.abc import Iterator
 from typing import Any, Final
@@ -43,6 +44,42 @@ def test_texts_are_judged_by_results_with_windowed_keys(pipeline: Pipeline) -> N
     run = pipeline.once(*settings)
     assert run.counts() == {"expected": 5, "processed": 3, "late": 1, "duplicate": 1, "missing": 1}
     assert (run.report["inputs"]["undecodable"], run.report["results"]["undecodable"]) == (1, 1)
+
+
+CHANGES: Final = (
+    (
+        "inputs.0={topic: NAME-in, envelope: debezium_with_schema, "
+        "fields: {id: id, key: page, event_time: {path: at, unit: s}}}"
+    ),
+    (
+        "outputs.0={topic: NAME-out, envelope: debezium, emission: cumulative, "
+        "fields: {key: page, window_start: {path: start, unit: s}, ids: ids}}"
+    ),
+)
+
+
+def change(operation: str, row: dict[str, Any], **around: Any) -> str:
+    """A change by Debezium, and for outputs by Flink, which writes an update as `d` and `c`."""
+    name, other = ("before", "after") if operation == "d" else ("after", "before")
+    written = {"op": operation, name: row, other: None}
+    return json.dumps({**around, "payload": written} if around else written)
+
+
+def test_changes_are_events_as_declared_and_a_deletion_withdraws_a_result(pipeline: Pipeline) -> None:
+    pipeline.create()
+    settings = [one.replace("NAME", pipeline.name) for one in CHANGES]
+    rows = [{"id": number, "page": "ab"[number // 3], "at": number} for number in range(5)]
+    changes = [change("rc"[number % 2], row, schema={}) for number, row in enumerate(rows)]
+    ignored = [change(operation, rows[0], schema={}) for operation in "ud"]
+    pipeline.clicks(*changes, *ignored, None, change("x", rows[0], schema={}))
+    results = [{"page": page, "start": 0, "ids": ids} for page, ids in (("a", [0]), ("a", [0, 1]), ("b", [3, 4]))]
+    for operation, number in ("c", 0), ("d", 0), ("c", 1), ("c", 2), ("d", 2):
+        pipeline.answers(change(operation, results[number]))
+    run = pipeline.once(*settings)
+    assert run.counts() == {"expected": 5, "processed": 2, "missing": 3}
+    assert run.report["coverage"]["events"]["tombstone"] == 3
+    assert (run.report["inputs"]["undecodable"], run.report["results"]["undecodable"]) == (1, 0)
+    assert "field envelope (path payload.op) is no operation of" in "; ".join(run.report["reasons"])
 
 
 AT: Final = {"type": "long", "logicalType": "timestamp-millis"}

@@ -117,6 +117,17 @@ def test_a_deletion_withdraws_the_result_that_its_row_names(kind: str) -> None:
             assert keyed.decode(Record(without[1], b"k")) == Result("k", None, ([],))
 
 
+def test_a_null_value_withdraws_the_window_that_its_key_names() -> None:
+    given = {"topic": "out", "emission": "cumulative", "key_format": {"kind": "time_windowed", "size": "10s"}}
+    fields = {"key": "$key", "window_start": "$key.window_start", "ids": "ids"}
+    decoder = RecordDecoder(Output.model_validate({**given, "fields": fields}))
+    assert decoder.decode(Record(None, b"/a" + START_MS.to_bytes(8, "big"))) == Result("/a", START_MS * 1000, ([],))
+    assert decoder.decode(Record(None, b"/a")) == Tombstone()
+    for other in ({"window_start": "$timestamp"}, {"window_start": "at"}, {"key": "page"}, {"window_start": None}):
+        decoder = RecordDecoder(Output.model_validate({**given, "fields": {**fields, **other}}))
+        assert isinstance(decoder.decode(Record(None, b"/a" + START_MS.to_bytes(8, "big"))), Tombstone)
+
+
 def test_a_value_that_is_no_change_has_a_place_and_a_reason() -> None:
     plain, wrapped, canal = (
         RecordDecoder(source(kind, OPERATIONS, FIELDS[0])) for kind in ("debezium", "debezium_with_schema", "canal")

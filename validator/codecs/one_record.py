@@ -560,8 +560,12 @@ class RecordDecoder:
         self.missing_key: str = missing_key or str(getattr(entry, "missing_key", "undecodable"))
         self._ignores_null: bool = self._is_output or getattr(entry, "ignores_tombstones", False)
         is_cumulative = getattr(entry, "emission", None) == "cumulative"
-        # A record without a value cannot name a window.
         self._names_withdrawn = is_cumulative and self._time is None and all(field.part for field in self._key)
+        of_window = [self._time, self._end] if self._end else [self._time]
+        # The timestamp of a record without a value is not known to be that of the window.
+        self._names_window = is_cumulative and all(
+            field is not None and field.part.startswith(("$key", "$header.")) for field in (*self._key, *of_window)
+        )
         self._reads_value = self.envelope is not None or any(not field.part for field in fields)
         self._reads_row = any(field.names[:1] == (ROW,) for field in fields if not field.part)
         self._needs_object = any(field.needs_object for field in fields)
@@ -623,6 +627,9 @@ class RecordDecoder:
         """Return the decoded record, a tombstone, or the reason why the record does not decode."""
         value = record.value
         if value is None:
+            named = self._fields(record, {}, is_withdrawn=True) if self._names_window else None
+            if isinstance(named, Result):
+                return named
             return self._tombstone(record, {}) if self._ignores_null else Undecodable(None, None, "is null")
         if not value:
             return Undecodable(None, None, "has zero bytes")

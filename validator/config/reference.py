@@ -35,8 +35,9 @@ file to start from, `config check FILE` the problems of a file, `config schema` 
 - **Durations** are a number with `ms`, `s`, `m`, `h` or `d`: `500ms`, `1.5h`. A bare `0` is accepted.
 - **Fields** are dotted paths into a record's value, or `$key`, `$key.FIELD` (in the key), `$value` (the whole value),
   `$envelope.FIELD` (of a [change](formats.md#change-envelopes)), `$timestamp`, `$header.NAME`, `$offset`, `$partition`.
-  A number is an index in an array (`$value.0`). If a time is a number, write `{path: ..., unit: s|ms|us|ns}`. Without a unit it is ISO 8601 text (no zone means UTC), a time by its
-  type, or text of [a pattern](#what-decodes): `{path: ..., pattern: "dd-MM-yyyy HH:mm:ss", time_zone: Europe/Berlin}`.
+  A number is an index in an array (`$value.0`). If a time is a number, write `{path: ..., unit: s|ms|us|ns}`. Without a
+  unit it is ISO 8601 text (no zone means UTC), a time by its type, or text of [a pattern](#what-decodes): `{path: ...,
+  pattern: "dd-MM-yyyy HH:mm:ss", time_zone: Europe/Berlin}`.
 - **Paths** of files are relative to the configuration file.
 - **`${NAME}`** is replaced by an environment variable, **`${file:PATH}`** by the content of a file without its last
   line end. Both work in any text. They are replaced after the YAML was parsed, so that their content cannot add a key.
