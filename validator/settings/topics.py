@@ -151,10 +151,9 @@ class Input(_Entry):
     fields: EventFields
     """Paths of an event's id, key and time."""
     envelope: EnvelopeKind | None = None
-    """The records are changes of rows: `fields` are those of the row, and `$envelope.FIELD` is beside it. None: a
-    record is an event."""
+    """The records are [changes](formats.md#change-envelopes) of rows in this form."""
     operations: tuple[Operation, ...] | None = Field(default=None, min_length=1, examples=[["create", "update"]])
-    """The changes that are events. Others are not, like null values. None: `create` and `read` (of a snapshot)."""
+    """The changes that are events; others are ignored. None: `create` and `read` (of a snapshot)."""
     duplicates: Literal["count", "collapse"] = "count"
     """`count`: an event that was sent twice is expected twice; `collapse`: the pipeline drops repeated ids."""
     id_type: Literal["auto", "integer", "string"] = "auto"
@@ -165,8 +164,8 @@ class Input(_Entry):
     it owes no result (`skip`); or null is a key like others, as in SQL (`owed`)."""
     tombstone: Annotated[Literal["undecodable", "ignore", "delete"], Built("inputs.tombstone")] | None = None
     """A null value is `undecodable`; it is not an event (`ignore`); or it deletes the event of its key (`delete`).
-    None: `ignore` if there is an `envelope`, or if the id (or, without ids, the key or the time) is a field of the
-    value; else `undecodable`."""
+    None: `ignore` with an `envelope`, or if the id (or, without ids, the key or the time) is a field of the value;
+    else `undecodable`."""
 
     @model_validator(mode="after")
     def _operations_need_changes(self) -> Self:
@@ -234,8 +233,7 @@ class Output(_Entry):
     fields: ResultFields
     """Paths of a result's key, window and evidence."""
     envelope: EnvelopeKind | None = None
-    """The records are changes of rows, as in `inputs`: the row after a change is the result, and a deletion withdraws
-    the one before it. It needs emission `cumulative`."""
+    """The records are [changes](formats.md#change-envelopes) of rows in this form."""
 
     @model_validator(mode="after")
     def _changes_replace(self) -> Self:
