@@ -67,7 +67,9 @@ def refused(capsys: pytest.CaptureFixture[str], host: Host, *arguments: str) -> 
     """Return status and message of ``streamproof demo``."""
     status = main(["demo", *arguments])
     host.assert_untouched()
-    (line,) = capsys.readouterr().err.splitlines()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines[:-1] if not line.startswith("downloading ")] == []
+    line = lines[-1]
     assert line.startswith("streamproof: ")
     return status, line
 
