@@ -48,9 +48,6 @@ FORMATS = " or ".join((", ".join([*formats.built()][:-1]), [*formats.built()][-1
 KINDS = " or ".join((", ".join([*built()][:-1]), [*built()][-1]))
 
 NOT_BUILT_SENTENCES = {
-    "outputs.0.format=msgpack": (
-        f"outputs[0].format (from --set outputs.0.format): msgpack is not supported yet; use {FORMATS}."
-    ),
     "outputs.0.evidence=digest": (
         "outputs[0].evidence (from --set outputs.0.evidence): digest is not supported yet; use ids or id or values."
     ),

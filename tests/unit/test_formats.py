@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 import pickle
+import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -60,7 +61,72 @@ def of_float(code: str, width: int) -> st.SearchStrategy[tuple[object, bytes]]:
     return st.floats(width=width, allow_nan=False).map(lambda number: (number, struct.pack(code, number)))
 
 
+def forms(value: object, chance: random.Random) -> list[bytes]:
+    """Every form that the MessagePack specification has for a value. Its parts have any of theirs."""
+    match value:
+        case None | True | False:
+            return [bytes([{None: 0xC0, False: 0xC2, True: 0xC3}[value]])]
+        case TypedTime():
+            seconds, nanoseconds = divmod(value, 10**9)
+            found = [struct.pack(">BBbIq", 0xC7, 12, -1, nanoseconds, seconds)]
+            if 0 <= seconds < 2**34:
+                found.append(struct.pack(">BbQ", 0xD7, -1, nanoseconds << 34 | seconds))
+            if 0 <= seconds < 2**32 and not nanoseconds:
+                found.append(struct.pack(">BbI", 0xD6, -1, seconds))
+            return found
+        case int():
+            sizes = [(0xCC + n, 0, 256 ** (1 << n), f">B{code}") for n, code in enumerate("BHIQ")]
+            sizes += [(0xD0 + n, -(256 ** (1 << n)) // 2, 256 ** (1 << n) // 2, f">B{c}") for n, c in enumerate("bhiq")]
+            short = [struct.pack(">b", value)] if -32 <= value < 128 else []
+            return short + [struct.pack(form, byte, value) for byte, low, end, form in sizes if low <= value < end]
+        case float():
+            return [struct.pack(">Bd", 0xCB, value)]
+        case str():
+            raw = value.encode()
+            return headed(raw, len(raw), (0xA0, 32), (0xD9, 0xDA, 0xDB))
+        case bytes():
+            return headed(value, len(value), (0, 0), (0xC4, 0xC5, 0xC6))
+        case list():
+            return headed(
+                b"".join(chance.choice(forms(one, chance)) for one in value), len(value), (0x90, 16), b"-\xdc\xdd"
+            )
+        case dict():
+            pairs = b"".join(chance.choice(forms(one, chance)) for pair in value.items() for one in pair)
+            return headed(pairs, len(value), (0x80, 16), b"-\xde\xdf")
+    raise AssertionError(value)
+
+
+def headed(content: bytes, size: int, short: tuple[int, int], codes: Sequence[int]) -> list[bytes]:
+    found = [bytes([short[0] | size])] if size < short[1] else []
+    heads = zip(codes, (">BB", ">BH", ">BI"), (256, 2**16, 2**32), strict=True)
+    found += [struct.pack(form, code, size) for code, form, end in heads if size < end and code != ord("-")]
+    return [head + content for head in found]
+
+
+scalars: Final = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=300)
+    | st.binary(max_size=300) | st.integers(-(2**62), 2**62).map(lambda number: TypedTime(number, "ns"))
+)  # fmt: skip
+trees: Final = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=20) | st.dictionaries(st.text(), inner, max_size=20), max_leaves=20
+)
+
 CASES: Final = {
+    "msgpack": Case(
+        "msgpack",
+        st.tuples(trees, st.randoms(use_true_random=False)).map(
+            lambda one: (one[0], one[1].choice(forms(one[0], one[1])))
+        ),
+        (
+            (b"", "is not MessagePack, or is cut off"),
+            (b"\xc1", "is not MessagePack, or is cut off"),
+            (b"\x92\x01", "is not MessagePack, or is cut off"),
+            (b"\x81\x90\x01", "is not MessagePack, or is cut off"),
+            (b"\x91" * 5_000 + b"\x01", "is not MessagePack, or is cut off"),
+            (b"\x01\x02", "has bytes after its first value"),
+            (b"\xa1\xff", "has a text that is not UTF-8"),
+        ),
+    ),
     "long": Case(
         "long",
         of_struct(">q", -(2**63), 2**63 - 1),
@@ -358,3 +424,18 @@ def test_confluents_prefix_is_recognised() -> None:
         found = event().decode(Record(b"\0\0\0\1\7" + raw))
         assert isinstance(found, Undecodable)
         assert f"Confluent's wire prefix of schema 263, with {what}" in found.reason
+
+
+def test_fields_of_messagepack_decode_as_those_of_json() -> None:
+    fields = {"id": "id", "key": ["k.name", "tags.0"], "event_time": "at"}
+    decoder = RecordDecoder(Input.model_validate({"topic": "i", "format": "msgpack", "fields": fields}))
+    at, odd = TypedTime(MS * 10**6, "ns"), b"\xc7\x01\x05x"
+    row = {"id": 7, "k": {"name": "a"}, "tags": [1.5], "at": at}
+    chance = random.Random(1)
+    raw = forms(row, chance)[0]
+    assert decoder.decode(Record(raw)) == Event(7, '["a","1.5"]', MS * 1000)
+    twice = b"\x85" + raw[1:] + b"\xa2id\x08"
+    assert decoder.decode(Record(twice)) == Undecodable(
+        "id", "id", "is ambiguous: the name 'id' occurs more than once in one object"
+    )
+    assert decoder.decode(Record(b"\x81\xa2id" + odd)) == Undecodable("id", "id", "is an object")

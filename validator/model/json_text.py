@@ -46,7 +46,8 @@ class Repeating(dict[str, Json]):
         self.repeated = frozenset(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
 
 
-def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+def object_of(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    """Return an object with these names and values, which knows the names that are repeated."""
     names = dict(pairs)
     return names if len(names) == len(pairs) else Repeating(pairs)
 
@@ -64,9 +65,9 @@ def _short(kind: Callable[[str], Json]) -> Callable[[str], Json]:
     return number
 
 
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_float=Number, parse_constant=_no_constant)
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=object_of, parse_float=Number, parse_constant=_no_constant)
 _CAREFUL_DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_object, parse_float=_short(Number), parse_int=_short(int), parse_constant=_no_constant
+    object_pairs_hook=object_of, parse_float=_short(Number), parse_int=_short(int), parse_constant=_no_constant
 )
 
 

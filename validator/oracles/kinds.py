@@ -12,7 +12,6 @@ from validator import oracles
 from validator.oracles.seam import Oracle
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.settings.built import COMBINATIONS, NOT_BUILT
-from validator.settings.formats import kinds as formats
 
 PLANNED: Final = frozenset(
     {
@@ -61,8 +60,7 @@ def unbuilt() -> frozenset[str]:
 
 def refusals() -> dict[str, str]:
     """Setting -> refused values, as Markdown: everything that the contract promises and this version does not do."""
-    names = {"oracle.kind": unbuilt(), "format": formats.unbuilt()}
-    found = {setting: ", ".join(f"`{name}`" for name in sorted(of)) for setting, of in names.items()}
+    found = {"oracle.kind": ", ".join(f"`{name}`" for name in sorted(unbuilt()))}
     found |= {setting: ", ".join(f"`{value}`" for value in sorted(values)) for setting, values in NOT_BUILT.items()}
     of_oracles = (entry for one in built().values() for entry in one.refuses)
     for entry in dict.fromkeys((*COMBINATIONS, *of_oracles)):

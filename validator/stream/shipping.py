@@ -20,7 +20,7 @@ from typing import Final
 
 FOLDER: Final = "streamproof-environment"
 """Folder of the unpacked archive, below an executor's working folder."""
-_IMPORTED: Final = ("confluent-kafka", "numpy", "protobuf", "pyarrow", "pydantic")
+_IMPORTED: Final = ("confluent-kafka", "msgpack", "numpy", "protobuf", "pyarrow", "pydantic")
 """Distributions that `validator.stream.workers` imports; tests/integration/test_spark_cluster.py tests them."""
 _LEFT_OUT: Final = re.compile(r"(^|/)(tests|include|__pycache__)/|\.(pyc|pyx|pxd|pyi|h|hpp)$")
 _REQUIREMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

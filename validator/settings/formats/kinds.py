@@ -8,7 +8,7 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
@@ -16,9 +16,6 @@ from pydantic_core import CoreSchema, core_schema
 from validator.settings import formats
 from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.formats.seam import Format
-
-PLANNED: Final = frozenset({"json", "avro", "protobuf", "csv", "text", "raw", "msgpack"})
-"""The formats of docs/CONTRACT.md. For one that is not supported, the error says so."""
 
 
 @functools.cache
@@ -32,11 +29,6 @@ def built() -> dict[str, type[Format]]:
     return dict(sorted(found.items(), key=lambda entry: (entry[0] != "json", entry[0])))
 
 
-def unbuilt() -> frozenset[str]:
-    """The planned formats without a class."""
-    return PLANNED - built().keys()
-
-
 def _of(value: Any, info: ValidationInfo) -> Format:
     """The format that ``value`` describes: its name, or a mapping of its name (`kind`) and its parameters."""
     if isinstance(value, Format):
@@ -45,8 +37,9 @@ def _of(value: Any, info: ValidationInfo) -> Format:
     kind = parameters.pop("kind", None)
     found = built().get(kind) if isinstance(kind, str) else None
     if found is None:
-        problem = f"{kind} is not supported yet" if kind in unbuilt() else f"{kind!r} is not a format"
-        raise broken_rule("it has no kind" if kind is None else problem, f"use {_one_of([*built()])}")
+        raise broken_rule(
+            "it has no kind" if kind is None else f"{kind!r} is not a format", f"use {_one_of([*built()])}"
+        )
     known = [one.alias or name for name, one in found.model_fields.items()]
     for name in parameters.keys() - known:
         close = difflib.get_close_matches(name, known, n=1)
