@@ -13,6 +13,7 @@ from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
 from validator.config.reference import NOT_ALL, render
+from validator.model.envelopes import ENVELOPES
 from validator.oracles.kinds import built, refusals, unbuilt
 from validator.settings.errors import ConfigError
 from validator.settings.formats import kinds as formats
@@ -200,6 +201,19 @@ RULES = {
     ),
     "inputs.0.tombstone=delete": (
         "inputs[0].tombstone (from --set inputs.0.tombstone): delete is not supported yet; use undecodable or ignore."
+    ),
+    "inputs.0.operations=[update]": (
+        f"inputs[0].operations (from --set inputs.0.operations): the records are not changes; write envelope: "
+        f"{' or '.join(ENVELOPES)}, or leave it out."
+    ),
+    "inputs.0.fields.id=$envelope.lsn": (
+        f"inputs[0].fields.id (from --set inputs.0.fields.id): the topic has no envelope; write envelope: "
+        f"{' or '.join(ENVELOPES)}."
+    ),
+    "outputs.0.envelope=debezium": ("outputs[0].emission: a change replaces the row before it; write cumulative."),
+    "inputs.0={topic: i, envelope: maxwell, format: {kind: csv, columns: [data]}, fields: {id: a, key: a, "
+    "event_time: a}}": (
+        "inputs[0].fields.id (from --set inputs.0): data.a is not a column of the format; use one of data."
     ),
     "inputs.0.fields.key=[a, b]": (
         "outputs[0].fields.key: it has 1 field and the key of inputs[0] has 2; give every key the "
