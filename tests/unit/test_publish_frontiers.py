@@ -24,7 +24,7 @@ from validator.publish.times import rfc3339
 pytestmark = pytest.mark.unit
 
 PARTITIONS = 2000
-UPDATE_BYTES_MAX = 20_000
+UPDATE_BYTES_MAX = 22_000
 ONE = clean().coverage[0]
 
 

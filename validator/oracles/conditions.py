@@ -14,6 +14,8 @@ from validator.settings.fields import Frozen, check_path
 
 
 def _scalars(value: Any) -> Any:
+    if value is None:
+        return None
     if not isinstance(value, (list, tuple)):
         raise broken_rule("it is not a list", "write a list of values, as in [paid, refunded]")
     return tuple(_text(item) for item in value)
