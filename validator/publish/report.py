@@ -6,7 +6,7 @@ Every key of the contract is always present. A measure that the snapshot does no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -287,8 +287,6 @@ def records_of(violations: Mapping[str, Any] | None) -> tuple[ViolationRecord, .
 def _record(entry: Mapping[str, Any]) -> ViolationRecord:
     """Return the record whose published form is ``entry``."""
     names = {field.name: _PUBLISHED.get(field.name, field.name.removesuffix("_us")) for field in _FIELDS}
-    # An earlier build wrote no field that has a default.
-    optional = {field.name: field.default for field in _FIELDS if field.default is not MISSING}
-    given = {name: entry.get(key, optional[name]) if name in optional else entry[key] for name, key in names.items()}
+    given = {name: entry[key] for name, key in names.items()}
     instants = {name: text and parse_rfc3339(text) for name, text in given.items() if name.endswith("_us")}
     return ViolationRecord(**given | instants | {"ids": tuple(given["ids"])})
