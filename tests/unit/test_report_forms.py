@@ -13,8 +13,8 @@ from tests.unit.publish_snapshots import NOON_US, broken, clean, newest, violati
 from validator.model.classes import Guarantee, Verdict
 from validator.publish import github, html, junit, live_table, text
 from validator.publish.live_page import live_page
-from validator.publish.report import build, build_violations, records_of
-from validator.publish.sentences import number, ratio, standing, what_broke
+from validator.publish.report import build
+from validator.publish.sentences import number, ratio, what_broke
 
 pytestmark = pytest.mark.unit
 
@@ -50,10 +50,6 @@ def test_an_acknowledged_violation_has_its_reason_by_whom_and_when() -> None:
     assert '<div class="finding tolerated"><strong>3</strong>' in page
     assert '<div class="finding"><strong>2</strong>' in page
     assert "acknowledged by ann" in github.summary(report, records)
-    # An earlier build wrote no name and no time.
-    listed = build_violations(snapshot)
-    older = {name: value for name, value in listed["violations"][0].items() if not name.startswith("acknowledged_")}
-    assert standing(*records_of({**listed, "violations": [older]})) == "confirmed, acknowledged: ticket 7 <b>"
 
 
 def test_the_read_rate_is_that_of_the_newest_batch() -> None:
