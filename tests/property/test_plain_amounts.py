@@ -21,8 +21,9 @@ from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
 from validator.model.json_text import Unreadable
+from validator.model.stated_values import Values
 from validator.reconcile.grouping import facts_of_events
-from validator.reconcile.values import PRIMES, residues
+from validator.reconcile.values import PRIMES, Aggregate, Answered, residues, texts_of, wrong_value
 from validator.stream.decode import event_reader, result_reader
 
 pytestmark = [pytest.mark.property, pytest.mark.timeout(300)]
@@ -108,7 +109,7 @@ def test_sums_of_any_scale_agree_with_fractions_and_with_their_fingerprints() ->
     for offset in range(2_000):
         key = f"k{chance.randrange(40)}"
         size = chance.choice((3, 12, 29))
-        number = Decimal(chance.randrange(-(10**size), 10**size)).scaleb(-chance.choice((0, 2, 9)))
+        number = Decimal(chance.randrange(-(10**size), 10**size)).scaleb(-chance.choice((0, 2, 9, 20, 38)))
         rows.append(
             {"partition": 0, "offset": offset, "id": 0, "key": key, "event_time_us": 5, "values": [number, None]}
         )
@@ -134,3 +135,23 @@ def test_residues_are_those_of_the_exact_integers() -> None:
         factor = int(one[0]) * pow(10**DIGITS_AFTER, -1, prime)
         found = residues(pa.array(numbers, AMOUNT), prime, 2)
         assert np.array_equal(found, [number % prime * factor % prime for number in scaled])
+
+
+def test_texts_of_stored_numbers_are_exact_at_every_scale() -> None:
+    numbers = [Decimal(digits).scaleb(-scale) for digits in (1, -30, 123_456_000) for scale in range(DIGITS_AFTER + 1)]
+    numbers += [Decimal(0), Decimal(10**29)]
+    assert [Decimal(text) for text in texts_of(pa.array(numbers, AMOUNT)).to_pylist()] == numbers
+
+
+def test_an_average_of_doubles_is_right() -> None:
+    """An engine that divides doubles is not accused: its quotient is exact to half a unit of its last bit."""
+    chance, mean = random.Random(9), Values.of({"mean": "avg(amount)"}).stated[0]
+    for _ in range(2_000):
+        numbers = [chance.randrange(1, 100) for _ in range(chance.randrange(2, 12))]
+        part = Aggregate(
+            len(numbers), len(numbers), Decimal(sum(numbers)), Decimal(min(numbers)), Decimal(max(numbers))
+        )
+        answered = Answered([part], [], [], all_used=True)
+        stated = Decimal(repr(sum(numbers) / len(numbers)))
+        assert wrong_value(mean, answered, [stated], Decimal(0)) is None
+        assert wrong_value(mean, answered, [stated + 2], Decimal(0)) is not None

@@ -130,9 +130,9 @@ class ValuedReferee(Referee):
         if not copies or left < 0 or not self.results[cell]:
             return False
         free = [copy for copy in copies if self.is_dropped(copy, cell) or self.may_be_dropped(copy, cell)]
-        if self.cannot_judge(cell, copies):
+        if self.standing(cell) != "missing" or left > len(free) or any(map(self.is_unconsumed, copies)):
             return False
-        if left and (self.standing(cell) != "missing" or left > len(free) or any(map(self.is_unconsumed, copies))):
+        if (left or not self.knows_used) and not all(self.clock.is_provable(copy, None) for copy in copies):
             return False
         if not left and self.knows_used:
             free = []
@@ -140,11 +140,6 @@ class ValuedReferee(Referee):
 
     knows_used: ClassVar[bool] = True
     """Whether results say how many events they used."""
-
-    def cannot_judge(self, cell: Cell, copies: list[InputEvent]) -> bool:
-        """Whether other results may still follow, or have expired."""
-        del cell, copies
-        return False
 
     def _is_impossible(self, cell: Cell, copies: list[InputEvent], free: list[InputEvent]) -> bool:
         aside = [
@@ -188,7 +183,7 @@ class ValuedReferee(Referee):
         if function == "avg" and not loose:
             mean = sum(flat) / len(flat)
             places = min(places_of(number) for number in stated if number is not None)
-            return abs(mean - found) <= Fraction(1, 10**places)
+            return abs(mean - found) <= max(Fraction(1, 10**places), abs(found) / 2**51)
         if aside or function == "avg":
             return min(flat) <= found <= max(flat)
         pick = min if function == "min" else max
@@ -200,10 +195,6 @@ class UncountedReferee(ValuedReferee):
     """The reference for results that do not state how many events they used."""
 
     knows_used = False
-
-    def cannot_judge(self, cell: Cell, copies: list[InputEvent]) -> bool:
-        """Until the cell would be missing, or if results may have expired."""
-        return self.standing(cell) != "missing" or not all(self.clock.is_provable(copy, None) for copy in copies)
 
     def seen(self, cell: Cell, id_: str) -> Counter[str]:
         """The results of a cell stand for all events that the engine has read and not set aside, or each for one if

@@ -280,7 +280,8 @@ def amount(value: Json) -> Decimal:
     assert isinstance(exponent, int), "the pattern has neither infinity nor NaN"
     trailing = len(digits) - len("".join(map(str, digits)).rstrip("0"))
     if len(digits) + exponent > DIGITS_BEFORE or -(exponent + trailing) > DIGITS_AFTER:
-        raise _Refused(f"has more than {DIGITS_BEFORE} digits before or {DIGITS_AFTER} after the decimal point")
+        # It may be right: the limit is the sidecar's.
+        raise _TooLong(f"has more than {DIGITS_BEFORE} digits before or {DIGITS_AFTER} after the decimal point")
     return number
 
 

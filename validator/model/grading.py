@@ -26,8 +26,8 @@ FORBID_LOSS: Final = frozenset(name for name in Guarantee if ViolationClass.MISS
 def grade(
     confirmed: Mapping[str, int], doubts: Sequence[Doubt], *, numbers_stated: bool = True
 ) -> dict[Guarantee, Verdict]:
-    """Return the verdict of each guarantee. ``confirmed``: violation class -> count. ``numbers_stated``: with evidence
-    `values`, results state the number of their events.
+    """Return the verdict of each guarantee. ``confirmed``: violation class -> count. ``numbers_stated``: a wrong
+    value shows a loss and a repeat, since results state the number of their events.
 
     A guarantee fails at one confirmed violation that it does not tolerate. A failure outranks any doubt.
     """

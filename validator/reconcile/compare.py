@@ -338,12 +338,21 @@ def _wrong_values(
     left = sums["outstanding"] - (dropped if rules.drops_late else 0)
     has_results = np.bincount(items.cell[items.side == _OUTPUT], minlength=size) > 0
     judged = has_results & (left == 0) & (sums["duplicate"] + sums["foreign"] == 0) & (sums["expected"] > 0)
+
+    def has(chosen: Bools) -> Bools:
+        found: Bools = np.bincount(items.cell, chosen, minlength=size) > 0
+        return found
+
+    of_input = items.side == _INPUT
     all_used = sums["outstanding"] == 0
     if values.count_name is None:
         # SEMANTICS 2.29: whether such a result used an event is not known.
-        of_input = items.side == _INPUT
-        judged &= np.bincount(items.cell, of_input & flags.unsure, minlength=size) == 0
-        all_used &= np.bincount(items.cell, of_input & may_drop, minlength=size) == 0
+        all_used &= ~has(of_input & may_drop)
+    # SEMANTICS 2.29: an event that is not consumed, or an answer that may have expired, may be what the value lacks.
+    judged &= ~has(of_input & flags.unread)
+    judged &= ~has(of_input & flags.unsure) | (all_used & (values.count_name is not None))
+    # SEMANTICS 2.6: an event that owes nothing may be what was set aside.
+    judged &= ~(has(items.side == _OWES_NOTHING) & has((items.side == _LATE) | (items.side == _REJECTED)))
     if not judged.any():
         return {}
     stored = _stored_values(gathered)

@@ -507,10 +507,8 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     # missing.
     shown = np.where(is_missing & (it.provisional | it.lagging), OVERDUE, it.state)
     counts = {name: found[name] for name in _AS_FOUND}
-    # SEMANTICS 2.29: until all events are used, or would be missing, another result may give the value that is owed. A
-    # result that states no number of events does not say whether all are.
-    all_used = (outstanding == 0) & (not rules.oracle.reads.states_values or rules.oracle.stated.count_name is not None)
-    may_change = (counts["wrong_value"] > 0) & ~(all_used | is_missing)
+    # SEMANTICS 2.29: until the cell would be missing, another result may give the value that is owed.
+    may_change = (counts["wrong_value"] > 0) & ~is_missing
     counts["wrong_value"] = np.where(may_change, 0, counts["wrong_value"])
     for name in ("correct", "incomplete"):
         counts[name] = np.where(counts["wrong_value"] > 0, 0, counts[name])
@@ -757,6 +755,10 @@ def _on_record(cells: Columns, counts: dict[str, Ints], it: _Decisions) -> dict[
             excused = cells["x_dropped_late"] + cells["x_unconsumed"] - cells["x_unconsumed_on_time"]
             outstanding = np.where(it.agrees, 0, cells["x_outstanding"] - excused)
             held = np.where(it.provisional, recorded, np.minimum(recorded, outstanding))
+        elif name == "wrong_value":
+            # SEMANTICS 2.21: time does not retract, nor does a cell that is no longer due.
+            still = np.where(it.agrees, 0, np.minimum(recorded, np.maximum(cells["x_wrong_value"], 0)))
+            held = np.where(it.provisional | (it.held & ~it.agrees), recorded, still)
         else:
             # SEMANTICS 2.21: an estimate retracts nothing, and neither does excess that is unresolved again.
             held = np.where(it.provisional | (it.held & ~it.agrees), recorded, 0)

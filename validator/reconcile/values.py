@@ -24,6 +24,7 @@ from validator.model.stated_values import Function, Stated, Values
 PRIMES: Final = (2**31 - 1, 2**31 - 19)
 """The fingerprints are sums modulo these. Sums of 2^32 fact rows fit into 64 bits."""
 _EXACT: Final = Context(prec=200)
+_HALF_UNIT: Final = _EXACT.divide(Decimal(1), Decimal(2**51))
 _WORDS: Final = 8
 """Parts of 32 bits of a decimal of 256 bits."""
 
@@ -76,9 +77,9 @@ def partial_aggregates(columns: Sequence[pa.Array], group: Ints, many: int) -> t
 
 def texts_of(numbers: pa.Array) -> pa.Array:
     """Return decimals as texts without redundant zeros."""
-    texts = pc.utf8_rtrim(pc.utf8_rtrim(numbers.cast(pa.string()), "0"), ".")
-    # Arrow's text of zero.
-    return pc.if_else(pc.equal(texts, "0E-38"), "0", texts)
+    texts = numbers.cast(pa.string())
+    # Small numbers have an exponent: 3.0E-10.
+    return pc.if_else(pc.match_substring(texts, "E"), texts, pc.utf8_rtrim(pc.utf8_rtrim(texts, "0"), "."))
 
 
 class Aggregate(NamedTuple):
@@ -189,7 +190,12 @@ def wrong_value(one: Stated, answered: Answered, stated: Sequence[Decimal | None
         # SEMANTICS 2.29: an average is right to as many digits as the result shows.
         exponent = _EXACT.normalize(found).as_tuple().exponent
         assert isinstance(exponent, int), "decoded numbers are finite"
-        tolerance = max(tolerance, Decimal(1).scaleb(min(exponent, 0)))
+        # A quotient of doubles is exact to half a unit of its last of 53 bits.
+        of_double = _EXACT.multiply(abs(found), _HALF_UNIT)
+        tolerance = max(tolerance, of_double, Decimal(1).scaleb(min(exponent, 0)))
+    if one.function == "sum":
+        # Each result may be off by the tolerance.
+        tolerance = _EXACT.multiply(tolerance, Decimal(len(stated)))
     return None if owed.holds(found, tolerance) else f"{one.name} is {_said(found)} and should be {owed}"
 
 
