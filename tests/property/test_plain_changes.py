@@ -20,6 +20,7 @@ from validator.codecs.batches import EventBatches, ResultBatches
 from validator.codecs.columns import DECODED, TOMBSTONE
 from validator.codecs.one_record import Event, Record, RecordDecoder, Result, Tombstone, Undecodable, Unexamined
 from validator.config.model import Input, Output
+from validator.model.stated_values import Values
 from validator.oracles.passthrough import Filter
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.stream.decode import event_reader, result_reader
@@ -99,7 +100,9 @@ def test_a_declared_change_is_an_event_with_the_fields_of_its_row(
 
 @pytest.mark.parametrize("kind", TEXTS)
 def test_a_deletion_withdraws_the_result_that_its_row_names(kind: str) -> None:
-    window = RecordDecoder(table(kind, key="page", window_start={"path": "at", "unit": "ms"}, values={"n": "n"}))
+    window = RecordDecoder(
+        table(kind, key="page", window_start={"path": "at", "unit": "ms"}, values={"n": "n"}), values=Values("n")
+    )
     keyed = RecordDecoder(table(kind, key="$key", ids="ids"))
     row, short = json.dumps({"page": "/a", "at": START_MS, "n": 7, "ids": [1, 2]}), '{"page":"/a"}'
     for meaning, text in TEXTS[kind].items():

@@ -95,7 +95,8 @@ that match events after the results of the other outputs have been matched first
 match because other outputs carry their ids."""
 
 STALE: Final = -1
-"""``x_version`` of a comparison that is to be repeated. Its matches are still proven."""
+"""``x_version`` of a comparison that is to be repeated. Its matches are still proven. ``x_wrong_value`` of a cell whose
+value is judged once the engine has consumed its events."""
 
 FACT_COLUMNS: Final = (
     *("kind", "batch", "lookup_us", "side", "topic", "partition", "status", "window_start_us", "key", "reach_us"),

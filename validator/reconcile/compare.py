@@ -19,7 +19,7 @@ from validator.model.arrays import Bools, Ints, coded, counts, ints, listed, run
 from validator.model.lateness_scope import may_move
 from validator.oracles.ids import Flags, IdCounts, IdVerdicts
 from validator.reconcile import splits
-from validator.reconcile.cells import EXPANSION_FIELDS, SIDES, Cells, SomeCells, of_cells
+from validator.reconcile.cells import EXPANSION_FIELDS, SIDES, STALE, Cells, SomeCells, of_cells
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import Rules, contradicts_its_end
 from validator.reconcile.lateness import Reaches
@@ -170,7 +170,7 @@ def compare(
     sound = cells["results"][rows] - misplaced - excess
     # SEMANTICS 2.15: whether its cell is complete decides the class of every sound result.
     lacking = sums["outstanding"] > 0
-    wrong = _wrong_values(gathered, items, flags, sums, rules, size)
+    wrong, waits = _wrong_values(gathered, items, flags, sums, rules, size)
     are_wrong = np.zeros(size, dtype=np.bool_)
     are_wrong[list(wrong)] = True
     sums |= {
@@ -178,7 +178,7 @@ def compare(
         "incomplete": np.where(lacking, sound, 0),
         "excess": excess,
         "misplaced": misplaced,
-        "wrong_value": np.where(are_wrong, sound, 0),
+        "wrong_value": np.where(waits, STALE, np.where(are_wrong, sound, 0)),
         **split,
     }
     inputs = cells.inputs if rules.several_inputs else ()
@@ -327,11 +327,12 @@ def _wrong_values(
     sums: Mapping[str, Ints],
     rules: Rules,
     size: int,
-) -> dict[int, str]:
-    """Return the cells whose results state a wrong value, with what is wrong. ``items``: sorted."""
-    values = rules.oracle.stated
+) -> tuple[dict[int, str], Bools]:
+    """Return the cells whose results state a wrong value, with what is wrong, and which cells wait for the engine to
+    consume their events. ``items``: sorted."""
+    values, none = rules.oracle.stated, np.zeros(size, dtype=np.bool_)
     if not rules.oracle.reads.states_values or not values.stated or items.source is None:
-        return {}
+        return {}, none
     # SEMANTICS 2.29: a value is judged if every event of the cell is answered, but those that the engine may drop.
     may_drop = (flags.late | flags.doubtful | flags.elsewhere) & rules.drops_late
     dropped = sums["dropped_late"] + sums["doubtful"] + sums["elsewhere"]
@@ -349,12 +350,13 @@ def _wrong_values(
         # SEMANTICS 2.29: whether such a result used an event is not known.
         all_used &= ~has(of_input & may_drop)
     # SEMANTICS 2.29: an event that is not consumed, or an answer that may have expired, may be what the value lacks.
-    judged &= ~has(of_input & flags.unread)
+    waits = judged & has(of_input & flags.unread)
+    judged &= ~waits
     judged &= ~has(of_input & flags.unsure) | (all_used & (values.count_name is not None))
     # SEMANTICS 2.6: an event that owes nothing may be what was set aside.
     judged &= ~(has(items.side == _OWES_NOTHING) & has((items.side == _LATE) | (items.side == _REJECTED)))
     if not judged.any():
-        return {}
+        return {}, waits
     stored = _stored_values(gathered)
     starts = np.searchsorted(items.cell, np.arange(size + 1))
 
@@ -380,7 +382,8 @@ def _wrong_values(
         texts = (stored[items.source[i]][place] for i in entries(cell, _OUTPUT))
         return [None if text is None else Decimal(text) for text in texts]
 
-    return wrong_cells(values, dict(rules.oracle.reads.tolerances), np.flatnonzero(judged).tolist(), answered, stated)
+    tolerances = dict(rules.oracle.reads.tolerances)
+    return wrong_cells(values, tolerances, np.flatnonzero(judged).tolist(), answered, stated), waits
 
 
 def _stored_values(gathered: Sequence[tuple[pa.Table, Ints]]) -> list[list[Any]]:

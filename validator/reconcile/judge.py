@@ -20,7 +20,7 @@ from validator.model.arrays import ABSENT, Bools, Ints, ints
 from validator.model.frontier import Clock, RunEnd, counted_back_us
 from validator.model.lateness_scope import LatenessScope
 from validator.oracles.seam import Oracle
-from validator.reconcile.cells import EXPANSION_FIELDS, NAMED_END, RETIRED_BEFORE, Columns
+from validator.reconcile.cells import EXPANSION_FIELDS, NAMED_END, RETIRED_BEFORE, STALE, Columns
 from validator.reconcile.values import PRIMES
 
 CONTRIBUTIONS: Final = (
@@ -534,7 +534,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     needs_ids = is_due if rules.drops_late or rules.reports_unconsumed or rules.compares_all else np.zeros_like(seen)
     disagrees = clear & (seen | needs_ids)
     # SEMANTICS 2.8: the committed offset moves without new facts of the cell.
-    consumed_may_move = it.compared & (cells["x_unconsumed"] > 0)
+    consumed_may_move = it.compared & ((cells["x_unconsumed"] > 0) | (cells["x_wrong_value"] == STALE))
     # A cell without any answer is compared once its contributions are missing: its ids are the evidence.
     lost = clear & is_missing & (outstanding > 0)
     # SEMANTICS 4.23: fingerprints do not show whose events were set aside, and a doubt about one input depends on it.
