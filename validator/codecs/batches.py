@@ -18,6 +18,7 @@ from validator.codecs.one_record import Event, OmittedPart, Record, RecordDecode
 from validator.codecs.plain_events import RECORD_SCHEMA, Events, PlainEvents
 from validator.codecs.plain_json import AMOUNT
 from validator.codecs.plain_results import PlainResults, Results
+from validator.model.arrays import interleaved, lists_of
 from validator.model.id_spaces import IdSpace
 
 _POSITION: Final = ("partition", "offset", "time_us")
@@ -226,7 +227,7 @@ def _result_batch(batch: pa.RecordBatch, results: Results) -> pa.RecordBatch:
         ids.cast(RESULTS.field("ids").type),
         texts.cast(RESULTS.field("text_ids").type),
         pa.nulls(len(results.rows), pa.int64()) if results.counts is None else pa.array(results.counts),
-        _interleaved(results.values, len(results.rows)),
+        interleaved(results.values, len(results.rows), AMOUNT),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RESULTS)
 
@@ -243,7 +244,7 @@ def _event_batch(batch: pa.RecordBatch, events: Events, unowed: int) -> pa.Recor
         pa.DictionaryArray.from_arrays(pa.array(events.keys.codes, pa.int32(), mask=ignored), events.keys.texts),
         pa.array(events.times),
         pa.array(statuses.astype(np.int32)),
-        _interleaved(events.addends, len(events.rows)),
+        interleaved(events.addends, len(events.rows), AMOUNT),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=EVENTS)
 
@@ -252,20 +253,7 @@ def _amounts(rows: Sequence[tuple[Decimal | None, ...] | None], width: int) -> p
     """Return a list of ``width`` numbers or nulls for each row."""
     nothing = (None,) * width
     flat = list(chain.from_iterable(nothing if row is None else row for row in rows))
-    return _in_lists(pa.array(flat, AMOUNT), len(rows), width)
-
-
-def _interleaved(columns: Sequence[pa.Array], size: int) -> pa.Array:
-    """Return a list of the numbers of each row."""
-    if len(columns) <= 1:
-        return _in_lists(columns[0] if columns else pa.array([], AMOUNT), size, len(columns))
-    rows = np.arange(len(columns) * size).reshape(len(columns), size).T.ravel()
-    return _in_lists(pa.concat_arrays(columns).take(pa.array(rows)), size, len(columns))
-
-
-def _in_lists(items: pa.Array, size: int, width: int) -> pa.Array:
-    ends = np.arange(0, (size + 1) * width, width) if width else np.zeros(size + 1)
-    return pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), items)
+    return lists_of(width, pa.array(flat, AMOUNT), len(rows))
 
 
 def _positions(batch: pa.RecordBatch, rows: Ints) -> list[pa.Array]:

@@ -126,3 +126,16 @@ def coded(texts: Sequence[pa.Array]) -> tuple[list[Ints], list[str]]:
         parts.append(codes[start : start + len(column)])
         start += len(column)
     return parts, [names[i] for i in order]
+
+
+def interleaved(columns: Sequence[pa.Array], size: int, kind: pa.DataType) -> pa.ListArray:
+    """Return, for each of ``size`` rows, a list of the row's item in each column. ``kind``: the type of the items."""
+    items = pa.concat_arrays(columns) if columns else pa.array([], kind)
+    if len(columns) > 1:
+        items = items.take(pa.array(np.arange(len(items)).reshape(len(columns), size).T.ravel()))
+    return lists_of(len(columns), items, size)
+
+
+def lists_of(width: int, items: pa.Array, size: int) -> pa.ListArray:
+    """Return ``size`` lists of ``width`` consecutive items each."""
+    return pa.ListArray.from_arrays(pa.array(np.arange(size + 1, dtype=np.int32) * np.int32(width)), items)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.codecs.columns import AGGREGATE_TYPE
-from validator.model.arrays import Ints
+from validator.model.arrays import Ints, interleaved
 from validator.model.stated_values import Function, Stated, Values
 
 PRIMES: Final = (2**31 - 1, 2**31 - 19)
@@ -70,9 +70,7 @@ def partial_aggregates(columns: Sequence[pa.Array], group: Ints, many: int) -> t
         count, *amounts = (found[f"value_{kind}"].combine_chunks() for kind in kinds)
         sums.append(amounts[0])
         parts.append(pa.StructArray.from_arrays([count, *map(texts_of, amounts)], fields=list(AGGREGATE_TYPE)))
-    rows = np.arange(len(columns) * many).reshape(len(columns), many).T.ravel()
-    ends = pa.array(np.arange(0, (many + 1) * len(columns), len(columns), dtype=np.int32))
-    return pa.ListArray.from_arrays(ends, pa.concat_arrays(parts).take(pa.array(rows))), sums
+    return interleaved(parts, many, AGGREGATE_TYPE), sums
 
 
 def texts_of(numbers: pa.Array) -> pa.Array:
