@@ -1,7 +1,8 @@
 """Runs the parts of the test suite, each in its own pytest and within its time budget, and adds up their counts.
 
-There are two tiers. The first one has all tests that are not marked ``full``, and half of the random histories. ``all``
-before the parts asks for the second one, which has everything. A file or a test that is named runs whatever its tier.
+There are two tiers. The first one has all tests that are not marked ``full``, and a quarter of the random histories.
+``all`` before the parts asks for the second one, which has everything. A file or a test that is named runs whatever its
+tier. In the first tier, the parts that are bound by the CPU run beside the others, which mostly wait.
 
 The last line is ``N passed, N failed, N skipped``. The exit status is 1 if a test failed or none ran.
 """
@@ -10,12 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[2]
@@ -47,17 +51,24 @@ PARTS = {
 }
 # What the first tier is allowed to take on two quiet cores. A busy machine takes longer, so it is only reported.
 FIRST_TIER_SECONDS = 900
-# Parts that run in two processes, each with one file at a time: unit and property are bound by the CPU, and the tests
-# of the others mostly wait. Parts that measure times run alone. A process that dies counts as a failure.
+# Parts that are bound by the CPU. In the first tier they run beside the others, at a priority that leaves these the CPU
+# whenever they need it, and print what they said when they end.
+BESIDE = ("unit", "property")
+BESIDE_PRIORITY = 10
+# Parts that run in two processes, each with one file at a time. Parts that measure times have one. A process that dies
+# counts as a failure.
 SPLIT = {"unit", "property", "contract", "crash", "integration"}
 SPLIT_ARGUMENTS = ["-n", "2", "--dist", "loadfile", "--max-worker-restart", "0"]
 # A file that takes as long as a third of its part begins first. By default it would run last, beside an idle process.
 LONGEST = {"property": "tests/property/test_spark_core.py"}
-SEED = "STREAMPROOF_TEST_SEED"  # chooses half of the random histories: tests/worlds.py
+SEED = "STREAMPROOF_TEST_SEED"  # chooses a quarter of the random histories: tests/worlds.py
 WORLDS = "STREAMPROOF_WORLDS"  # size of a run of random histories; 2000 is the full one
 SELECTION_SECONDS = 900  # for files and tests named on the command line
 WIND_UP_SECONDS = 30  # for fixtures to stop their processes after their part exceeded its budget
 NO_TESTS_COLLECTED = 5
+# The last line of a part, and of the run.
+CLOSED = re.compile(r"==> \w+: (\d+ passed|skipped)")
+TOTAL = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +93,17 @@ def main(arguments: list[str]) -> int:
     parts, rest = split(arguments[1:] if everything else arguments)
     histories = chosen_histories(first_tier=bool(parts) and not everything)
     started = time.monotonic()
+
+    beside = [] if everything or set(parts) <= set(BESIDE) else [part for part in parts if part in BESIDE]
     total = Counts()
-    for part in parts:
-        budget = PARTS[part].all_seconds if everything else PARTS[part].first_seconds
-        total += run_part(part, paths_of(part), [*selection(part, everything=everything), *rest], histories, budget)
+    with contextlib.ExitStack() as stack:
+        others = stack.enter_context(running_beside(beside, rest, histories)) if beside else []
+        for part in parts:
+            if part not in beside:
+                budget = PARTS[part].all_seconds if everything else PARTS[part].first_seconds
+                chosen = [*selection(part, everything=everything), *rest]
+                total += run_part(part, paths_of(part), chosen, histories, budget)
+    total = sum(others, total)
     if not parts:
         total += run_part("selection", [], rest, histories, SELECTION_SECONDS)
     if parts == list(PARTS) and not everything:
@@ -121,9 +139,9 @@ def selection(part: str, *, everything: bool) -> list[str]:
 def chosen_histories(*, first_tier: bool) -> dict[str, str]:
     """The variables that choose the random histories, unless the environment has them.
 
-    The first tier has half of them, chosen by the commit.
+    The first tier has a quarter of them, chosen by the commit.
     """
-    chosen = {SEED: commit_seed(), WORLDS: "1000"} if first_tier else {}
+    chosen = {SEED: commit_seed(), WORLDS: "500"} if first_tier else {}
     chosen |= {name: os.environ[name] for name in (SEED, WORLDS) if name in os.environ}
     if chosen:
         print(f"==> random histories: {' '.join(f'{name}={chosen[name]}' for name in chosen)} repeats them", flush=True)
@@ -148,6 +166,49 @@ def closing(took_seconds: float) -> str:
             " quiet, mark its longest tests `full`."
         )
     return text
+
+
+@contextlib.contextmanager
+def running_beside(parts: list[str], rest: list[str], histories: dict[str, str]) -> Iterator[list[Counts]]:
+    """Runs ``parts`` in a process of their own and prints what it says part by part. The list has their counts at the
+    end. An interruption ends it as Ctrl-C does."""
+    print(f"==> beside the other parts: {', '.join(parts)}", flush=True)
+    process = subprocess.Popen(
+        [sys.executable, __file__, *parts, *rest],
+        env={**os.environ, **histories},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        process_group=0,
+    )
+    os.setpriority(os.PRIO_PROCESS, process.pid, BESIDE_PRIORITY)  # its children inherit it
+    counts: list[Counts] = []
+    printer = Thread(target=print_by_part, args=(process.stdout, counts))
+    printer.start()
+    try:
+        yield counts
+    except BaseException:
+        process.send_signal(signal.SIGINT)
+        raise
+    finally:
+        status = process.wait()
+        printer.join()
+        if not counts:
+            print(f"==> {', '.join(parts)}: ended with status {status}.", flush=True)
+            counts.append(Counts(failed=1))
+
+
+def print_by_part(lines: Iterable[str], counts: list[Counts]) -> None:
+    """Print the lines of a run of some parts, those of a part at once; its last line is the counts of all."""
+    held: list[str] = []
+    for line in lines:
+        held.append(line)
+        if CLOSED.match(line):
+            print("".join(held), end="", flush=True)
+            held.clear()
+    counts += [Counts(*map(int, found.groups())) for found in map(TOTAL.fullmatch, held) if found]
+    print("".join(line for line in held if not TOTAL.fullmatch(line)), end="", flush=True)
 
 
 def run_part(
@@ -181,7 +242,7 @@ def run_pytest(arguments: list[str], histories: dict[str, str], budget_seconds: 
     """The exit status of pytest, ``None`` if it exceeded its budget. All processes of its group have ended."""
     command = [sys.executable, "-m", "pytest", "-q", "-rs", *arguments]
     environment = {**os.environ, **histories}
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, process_group=0)
     try:
         return process.wait(budget_seconds)
     except subprocess.TimeoutExpired:

@@ -69,6 +69,22 @@ def test_outcomes_are_totalled_over_the_parts(suite: Suite, capfd: pytest.Captur
     assert said.index("==> e2e") < said.index("==> faults")
 
 
+def test_parts_bound_by_the_cpu_run_beside_the_others_and_count(
+    suite: Suite, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # Each of the two tests waits for the other one.
+    text = "import pathlib, time\ndef test_{0}():\n    pathlib.Path('{0}').touch()\n" + (
+        "    while not pathlib.Path('{1}').exists(): time.sleep(0.01)\n"
+    )
+    runner = suite(unit=MIXED + text.format("unit", "faults"), faults=text.format("faults", "unit"))
+    assert runner.main([]) == 1
+    said = capfd.readouterr().out
+    assert said.splitlines()[-1] == "3 passed, 2 failed, 1 skipped"
+    assert "no such kernel" in said
+    runner.main(["unit"])
+    assert "==> beside" not in capfd.readouterr().out, "alone it prints as it runs"
+
+
 def test_passed_tests_are_a_success(suite: Suite, capfd: pytest.CaptureFixture[str]) -> None:
     assert suite(faults="def test_good(): pass").main([]) == 0
     assert closing_line(capfd) == "1 passed, 0 failed, 0 skipped"
@@ -96,8 +112,8 @@ def test_full_tests_run_only_in_the_second_tier_or_by_name(
     assert closing_line(capfd) == f"{passed} passed, 0 failed, 0 skipped"
 
 
-@pytest.mark.parametrize(("arguments", "worlds"), [([], "1000"), (["all"], None)])
-def test_the_first_tier_has_half_of_the_histories_and_their_seed_is_printed(
+@pytest.mark.parametrize(("arguments", "worlds"), [([], "500"), (["all"], None)])
+def test_the_first_tier_has_a_quarter_of_the_histories_and_their_seed_is_printed(
     suite: Suite, capfd: pytest.CaptureFixture[str], arguments: list[str], worlds: str | None
 ) -> None:
     text = f"import os\ndef test_it(): assert os.environ.get('STREAMPROOF_WORLDS') == {worlds!r}"
