@@ -211,7 +211,7 @@ def test_kafka_streams_survives_a_killed_worker_and_then_a_slow_link(tmp_path: P
     running = ended(tmp_path, "--engine", "kafka_streams", *arguments)
     assert "no violation after it" in line_of("process-kill", running)
     assert "no violation after it" in line_of("net-delay", running)
-    slow = re.search(r"failure \(net-delay\).*?by window close at most ([\d.]+) s", " ".join(running.said().split()))
+    slow = re.search(r"failure \(net-delay\).*?from window close at most ([\d.]+) s", " ".join(running.said().split()))
     assert slow is not None, running.said()
     # Worker 0 produces and commits its results through the slow link.
     assert float(slow[1]) > 0.5
