@@ -153,7 +153,8 @@ def render() -> str:
     lines += _table(schema, definitions, "")
     first: dict[str, str] = {}
     for text, headings in _grouped(schema, definitions).items():
-        lines += ["", f"### `{'`, `'.join(_of_any_kind(headings))}`", "", *_explained_once(text.split("\n"), headings[0], first)]
+        heading = "`, `".join(_of_any_kind(headings))
+        lines += ["", f"### `{heading}`", "", *_explained_once(text.split("\n"), headings[0], first)]
     lines += ["", *_formats(definitions), "", *DECODING.splitlines()]
     lines += ["", "## Not supported yet", "", "Each of these settings is refused with an error.", ""]
     lines += ["| setting | values |", "|---|---|"]
