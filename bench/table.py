@@ -63,14 +63,15 @@ ONLY_IN_JSON: Final = {
 }
 """Rows of the JSON files that answer no question of a user."""
 
+COLUMNS_MOST: Final = 7
+"""Of a part with more rows, the page has every second one."""
 HEAD: Final = """\
 # Benchmarks: throughput, memory and disk of the sidecar
 
 <!-- Written by `python -m bench.table` from the JSON files of `scripts/bench`. -->
 
-Each table is one part of `scripts/bench`, with the broker on the same machine: the one that this part, or the last one
-before it, names.
-The suffix of a row is its unit. These rows need an explanation:
+Each table is one part of `scripts/bench`, with the broker on the same machine (that of the last part that names one).
+The suffix of a row is its unit.
 
 | row | meaning |
 |---|---|
@@ -101,6 +102,7 @@ def page() -> str:
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:
+    rows = rows[:: 2 if len(rows) > COLUMNS_MOST else 1]
     head = ["|  |" + " |" * len(rows), "|---|" + "---:|" * len(rows)]
     names = dict.fromkeys(name for row in rows for name in row if name not in ONLY_IN_JSON)
     return [*head, *[f"| {name} | " + " | ".join(_shown(row.get(name, "-")) for row in rows) + " |" for name in names]]

@@ -13,8 +13,8 @@ HEAD: Final = """\
 
 <!-- Written by `python -m dashboards.site`; scripts/check keeps it current. -->
 
-The rules are in `dashboards/generated/prometheus/rules.yaml`, for Prometheus 2.42 or later (`keep_firing_for`). To
-use your own objective and your own address of the runbooks, render them:
+The rules are in `dashboards/generated/prometheus/rules.yaml`, for Prometheus 2.42 or later. To use your own objective
+and address of the runbooks, render them:
 
 ```console
 $ streamproof dashboards build --out monitoring --objective 0.9999 --runbooks https://example.org/runbooks
@@ -22,19 +22,16 @@ $ promtool check rules monitoring/prometheus/rules.yaml
 $ streamproof dashboards check --prometheus http://localhost:9090
 ```
 
-Add the file to `rule_files:` of Prometheus. Alternatively Grafana can evaluate the alerts: use `streamproof
-dashboards push`, or the files below `grafana/provisioning/`. Use only one of the two, otherwise every alert fires
-twice ([guide](guide/README.md#grafana)).
+Add the file to `rule_files:` of Prometheus, or let [Grafana](guide/README.md#grafana) evaluate the alerts.
 
 Each alert has annotations with its runbook (`runbook_url`), a dashboard (`dashboard`: its uid, or a link if
 `--grafana URL` is given) and, from Prometheus, the sidecar's status page (`status_page`, with the scraped address).
-In the committed rules the runbook is the page that the sidecar serves (`http://SIDECAR:9464/runbooks/ALERT`). While
-no sidecar is up, and in alerts that Grafana sends, it is a path in this repository, which a pager cannot open. So
-publish `docs/runbooks`, and render the rules with `--runbooks`.
+In the committed rules the runbook is the page that the sidecar serves (`http://SIDECAR:9464/runbooks/ALERT`), or, while
+no sidecar is up and in alerts that Grafana sends, a path in this repository, which a pager cannot open. So publish
+`docs/runbooks`, and render the rules with `--runbooks`.
 
-`critical` alerts page an operator; `warning` alerts are for working hours. Alerts on violations are about the guarantee
-that the pipeline declares (`guarantee:` in its configuration): a duplicate does not alert if the pipeline declares
-at-least-once.
+`critical` alerts page an operator; `warning` alerts are for working hours. Alerts on violations are about the declared
+guarantee.
 
 | alert, with its runbook | severity | summary | for | kept for |
 |---|---|---|---|---|
@@ -56,23 +53,18 @@ def render(settings: Settings) -> str:
 
 
 LIMITS: Final = """\
-- `StreamproofSidecarSilent` knows a pipeline from the metrics of the last day. A pipeline that was silent for longer
-  counts as removed, and a pipeline whose sidecar never started is not known to the alert. Name the pipelines that must
-  have a sidecar: `--pipeline NAME`, repeated, with `build` and with `push`.
-- `streamproof validate --once` ends, and a Prometheus that scraped it then reports it as silent: do not scrape it.
+- `StreamproofSidecarSilent` knows a pipeline from the metrics of the last day. Name the pipelines that must have a
+  sidecar: `--pipeline NAME`, repeated, with `build` and with `push`.
+- Do not scrape `streamproof validate --once`: it is reported as silent when it ends.
 - Each pipeline needs its own name, also across clusters and stages that one Prometheus scrapes (`eu`, `us`;
-  `staging`, `prod`): alerts and dashboards use that name. `StreamproofSidecarTwice` reports a name that is
-  used twice.
-- `StreamproofSidecarRestarting` counts the starts that Prometheus scraped. Scrape every 15 s: a sidecar that lives for
-  less than the scrape interval is seen too rarely.
-- `StreamproofOverdueGrowing` looks back two minutes: scrape at least once a minute, otherwise it cannot see growth.
+  `staging`, `prod`).
+- Scrape every 15 s: `StreamproofSidecarRestarting` counts the starts that were scraped. `StreamproofOverdueGrowing`
+  needs a scrape a minute.
 - While a sidecar is silent, alerts about its pipeline resolve; `StreamproofSidecarSilent` replaces them.
-- "Kept for" is `keep_firing_for`: in Grafana's alerting since 12.0, in its provisioning files since 12.1.2. An older
-  Grafana ignores it, so such an alert may flap; `streamproof dashboards push` says so.
-- The dashboards work with every pipeline name, except names with a backtick or a line break: their queries quote the
-  name with backticks, because Grafana does not escape every quote.
-- The dashboards and Grafana's form of the alerts have not been loaded into a Grafana yet. Each expression was run
-  against a Prometheus that scraped the real collector.
+- "Kept for" is `keep_firing_for`: in Grafana's alerting since 12.0, in its provisioning files since 12.1.2. With an
+  older Grafana such an alert may flap.
+- Dashboards do not work with a pipeline name that has a backtick or a line break.
+- The dashboards and Grafana's form of the alerts have not been loaded into a Grafana yet.
 """
 
 

@@ -17,12 +17,12 @@ ROUNDS_OPEN_MAX: Final = 1_000
 
 
 class Canary(WithDurations):
-    """Known violations that the sidecar plants on two topics of its own, in rounds. Metrics state how many of them it
-    finds, and after how long (docs/guide). The report does not contain them. `validate --once` plants none."""
+    """Known violations that the sidecar plants on two topics of its own, in rounds (docs/guide). `validate --once`
+    plants none."""
 
     input: Topic
-    """Topic for the canary's events. No other client may read or write it. The sidecar needs Read, Write and Describe
-    on it, and uses its partition 0."""
+    """Topic for the canary's events, on its partition 0. No other client may read or write it. The sidecar needs Read
+    and Write on it."""
     output: Topic
     """Topic for the canary's results, with the same requirements as `input`."""
     every_us: PositiveDuration = 60_000_000

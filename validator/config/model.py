@@ -72,8 +72,7 @@ class Kafka(Frozen):
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
     """Which records are visible. Use the level of the consumers of the pipeline's results."""
     options: ClientOptions = Field(default_factory=Options)
-    """Further client options, including security options. Both Kafka clients of the sidecar use them
-    (docs/security.md). Write secrets as `${ENV}` or `${file:PATH}`."""
+    """Further client options, including security options, for both Kafka clients of the sidecar (docs/security.md)."""
 
     @field_validator("bootstrap_servers", mode="before")
     @classmethod
@@ -113,11 +112,9 @@ class Engine(Frozen):
     """The engine that is checked."""
 
     consumer_group: str | None = None
-    """Consumer group of the engine. Events at or past its committed offsets are unconsumed, not missing. If events
-    stay unconsumed beyond `timing.missing_after`, the verdicts on at-least-once and exactly-once are unknown."""
+    """Consumer group of the engine. Events at or past its committed offsets are unconsumed, not missing."""
     effective: LocalPath | None = None
-    """JSON file in which the operator of the engine states its effective guarantee (docs/report.md). If it is
-    neither `guarantee` nor exactly-once, the report has a finding; no verdict changes."""
+    """JSON file in which the operator of the engine states its effective guarantee (docs/report.md)."""
 
 
 class Timing(WithDurations):
@@ -126,8 +123,8 @@ class Timing(WithDurations):
     max_disorder_us: Duration = 0
     """How far an event's time may be behind the newest event time of its partition."""
     allowed_lateness_us: Duration = 0
-    """How long the engine accepts events for a window after the watermark has passed the window's end. Until this
-    time has passed, the window is open, and none of its events is missing."""
+    """How long the engine accepts events for a window after the watermark has passed the window's end. Until then the
+    window is open."""
     lateness_scope: LatenessScope | None = None
     """The partitions whose newest event time makes an event late to the engine: its own `partition`, all of its
     `topic`, those of the same number of all inputs (`task`), or all (`global`). If it is not set, no loss is confirmed
@@ -136,14 +133,12 @@ class Timing(WithDurations):
     """A partition without records for this long is idle and does not hold back the watermark."""
     max_ahead_us: PositiveDuration = 3_600_000_000
     """An event whose time is further ahead of the clock than this moves no watermark. With `late_policy: drop`, and in
-    joins, the engine may therefore have dropped later events of the same partition correctly; they do not become
-    missing."""
+    joins, later events of the same partition do not become missing."""
     overdue_after_us: Duration = 30_000_000
-    """An event is overdue if it is in no result, late or rejected record this long after its window closed. This is
-    an alert, not a violation."""
+    """An event is overdue (an alert, not a violation) if it is in no result, late or rejected record this long after
+    its window closed."""
     missing_after_us: PositiveDuration = 120_000_000
-    """An event is missing if it is in no result, late or rejected record this long after its window closed. At
-    least `overdue_after`."""
+    """An event is missing if it is in none of these this long after its window closed. At least `overdue_after`."""
     clock_skew_us: Duration = 100_000
     """Largest difference between the clocks of two brokers; shown with latencies as their error bound."""
     late_policy: Literal["report", "drop"] = "report"
@@ -151,7 +146,7 @@ class Timing(WithDurations):
     tick_us: PositiveDuration = 1_000_000
     """Interval at which the sidecar's time advances if no records arrive."""
     blind_after_us: PositiveDuration = 60_000_000
-    """Time without a completed batch after which the verdict is `unknown`, because nothing is verified meanwhile."""
+    """Time without a completed batch after which the verdict is `unknown`."""
 
     @model_validator(mode="after")
     def _overdue_before_missing(self) -> Timing:
@@ -170,19 +165,18 @@ class Measures(WithDurations):
     warm_up_us: Duration = 0
     """Time after the first result that does not count as a control phase."""
     control_least_us: PositiveDuration = 10_000_000
-    """Shortest control phase that serves as a baseline. If one is shorter, the control phase before it is used."""
+    """Shortest control phase that serves as a baseline, else the one before it is used."""
     control_most_us: PositiveDuration = 180_000_000
-    """Longest baseline of the recovery detector. From a longer control phase, only the newest part is used."""
+    """Longest baseline of the recovery detector: the newest part of the control phase."""
     moving_rate_us: PositiveDuration = 5_000_000
     """Window of the moving average for the output rate."""
     band_ratio: float = Field(default=0.15, gt=0, lt=1)
-    """A rate is in the band if it differs from the mean of the control phase by at most this fraction of the mean."""
+    """A rate is in the band if it differs from the mean of the control phase by at most this fraction of it."""
     stable_for_us: PositiveDuration = 40_000_000
     """The output has recovered when its rate has stayed in the band for this long."""
     give_up_after_us: PositiveDuration = 300_000_000
-    """Recovery timeout, counted from the healing of the fault. A violation that the fault's plan expects raises no
-    alert if it is confirmed within this timeout plus the time that confirming a loss takes (a window, `max_disorder`,
-    `allowed_lateness`, `idle_after` and `missing_after`)."""
+    """Recovery timeout, counted from the healing of the fault. It also bounds [expected
+    violations](faults.md#a-configuration)."""
 
     @model_validator(mode="after")
     def _baseline_fits(self) -> Measures:
@@ -196,7 +190,7 @@ class State(WithDurations):
     """Where the facts and all data derived from them are kept."""
 
     path: LocalPath
-    """Folder of the state: new, empty, or an existing state. A relative path is relative to the file."""
+    """Folder of the state: new, empty, or an existing state."""
     retention_us: PositiveDuration = 86_400_000_000
     """How long the facts of a settled cell are kept after its last change; longer than `timing.missing_after`."""
 
@@ -211,11 +205,10 @@ class Spark(WithDurations):
     """Spark master: `local[N]`, `local[*]`, a standalone cluster (docs/spark-cluster.md), or `k8s://...`
     (docs/kubernetes.md)."""
     options: ClientOptions = Field(default_factory=Options)
-    """Further Spark options. The sidecar puts none on a command line, because every user of the host can read command
-    lines. Exception: options of the JVM (`spark.driver.extraJavaOptions`) that set no property with a secret name."""
+    """Further Spark options. None is on a command line, except options of the JVM (`spark.driver.extraJavaOptions`)
+    that set no property with a secret name."""
     trigger_us: PositiveDuration = 500_000
-    """Minimum time between the starts of two batches, at most 10s. A longer time takes less CPU and reports violations
-    later."""
+    """Minimum time between the starts of two batches, at most 10s."""
 
     @field_validator("trigger_us")
     @classmethod
@@ -227,7 +220,7 @@ class Spark(WithDurations):
 
 
 class TlsServer(Frozen):
-    """The certificate of the port. The names are those of Prometheus's web configuration."""
+    """The certificate of the port."""
 
     cert_file: LocalPath
     """PEM file with the certificate and its chain."""
@@ -236,12 +229,12 @@ class TlsServer(Frozen):
 
 
 class Authorization(Frozen):
-    """The bearer token that clients send. The names are those of Prometheus's scrape configuration."""
+    """The bearer token that clients send."""
 
     credentials: SecretStr | None = None
     """The token, through `${NAME}` or `${file:PATH}`; at least 16 characters."""
     credentials_file: LocalPath | None = None
-    """File with the token. It is read at each request, so a changed token takes effect at once."""
+    """File with the token. It is read at each request."""
 
     @model_validator(mode="after")
     def _one_token(self) -> Authorization:
@@ -268,9 +261,8 @@ class Metrics(Frozen):
     """Port to listen on; 0: a free one, which the sidecar prints and writes to `endpoint.json` in the state folder.
     `--once` does without a port that is in use."""
     allowed_hosts: tuple[HostName, ...] = ()
-    """Host names under which clients reach the port, without the port number; `*.example.org` for all subdomains,
-    `*` for any name. Addresses, `localhost` and the host's own name are always accepted. A request for another name is
-    refused, so that no foreign web page can read the port (DNS rebinding)."""
+    """Host names under which clients reach the port, without the port number; `*.example.org` for all subdomains, `*`
+    for any name. Addresses, `localhost` and the host's own name are always accepted."""
     tls_server_config: TlsServer | None = None
     """Serve HTTPS instead of HTTP (docs/security.md)."""
     authorization: Authorization | None = None
@@ -278,8 +270,8 @@ class Metrics(Frozen):
 
 
 class Publish(Frozen):
-    """How ids and keys of records are published in the report, `violations.json`, the page, JUnit and logs. Metrics
-    have no ids or keys; the state holds them in plain text."""
+    """How ids and keys of records are published in the report, `violations.json`, the page, JUnit and logs. The state
+    holds them in plain text."""
 
     ids: Literal["plain", "hashed", "hidden"] = "plain"
     """As they are (`plain`), as hashes with a secret from the state folder (`hashed`), or not at all (`hidden`).
@@ -314,7 +306,7 @@ class Config(Frozen):
     engine: Engine = Engine.model_construct()
     """The engine that is checked."""
     oracle: Oracle
-    """The declared computation of the pipeline."""
+    """The declared computation of the pipeline: its `kind`, and the parameters of that kind."""
     start: StartValue = EARLIEST
     """Where a new state begins: `earliest`, `latest`, an RFC 3339 time, or `group:ID`."""
     timing: Timing = Timing.model_construct()

@@ -13,6 +13,8 @@ from validator.config.schema import json_schema
 from validator.oracles.kinds import refusals
 from validator.settings.formats import kinds as formats
 
+COLUMNS: Final = ("| key | value | default | meaning |", "|---|---|---|---|")
+
 NOT_ALL: Final = "[Not all values](#not-supported-yet)."
 """Mark at a key some of whose values are refused."""
 
@@ -21,8 +23,8 @@ HEAD: Final = """\
 
 <!-- Written by `python -m validator.config.reference docs/configuration.md`; a test keeps it current. -->
 
-One YAML file describes what a pipeline reads, writes and guarantees. `streamproof config example clickstream` prints a
-file to start from, `config check FILE` the problems of a file, `config schema` the JSON Schema for editors.
+`streamproof config example clickstream` prints a file to start from, `config check FILE` the problems of a file,
+`config schema` the JSON Schema for editors.
 
 - **Unknown keys are errors**, and so is a key that is written twice.
 - **YAML** is limited to a plain subset: mappings with text keys, lists and values, at most 256 KiB, 32 levels and
@@ -40,9 +42,8 @@ file to start from, `config check FILE` the problems of a file, `config schema` 
   pattern: "dd-MM-yyyy HH:mm:ss", time_zone: Europe/Berlin}`.
 - **Paths** of files are relative to the configuration file.
 - **`${NAME}`** is replaced by an environment variable, **`${file:PATH}`** by the content of a file without its last
-  line end. Both work in any text. They are replaced after the YAML was parsed, so that their content cannot add a key.
-  The content is not expanded again. A file may have 1 MiB, all together 8 MiB.
-  Use both for secrets. `$${` is a plain `${`. The value of an option whose name contains `password`, `passwd`,
+  line end (1 MiB at most, all together 8 MiB), in any text, after the YAML was parsed, and once. Use both for secrets.
+  `$${` is a plain `${`. The value of an option whose name contains `password`, `passwd`,
   `pwd`, `passphrase`, `secret`, `jaas`, `key`, `token` or `credential` is shown as `***` everywhere.
 - **Overrides**: the environment (`STREAMPROOF__TIMING__IDLE_AFTER=5s`) overrides the file, and `--set
   timing.idle_after=5s` overrides both. Values are YAML. For options and settings that are texts, the value is the
@@ -152,12 +153,18 @@ def render() -> str:
     lines += _table(schema, definitions, "")
     first: dict[str, str] = {}
     for text, headings in _grouped(schema, definitions).items():
-        lines += ["", f"### `{'`, `'.join(headings)}`", "", *_explained_once(text.split("\n"), headings[0], first)]
+        heading = "`, `".join(_of_any_kind(headings))
+        lines += ["", f"### `{heading}`", "", *_explained_once(text.split("\n"), headings[0], first)]
     lines += ["", *_formats(definitions), "", *DECODING.splitlines()]
     lines += ["", "## Not supported yet", "", "Each of these settings is refused with an error.", ""]
     lines += ["| setting | values |", "|---|---|"]
     lines += [f"| `{setting}` | {refused} |" for setting, refused in refusals().items()]
     return "\n".join(lines) + "\n"
+
+
+def _of_any_kind(headings: list[str]) -> dict[str, None]:
+    """The headings, with one in place of those that differ by the kind of oracle above their part."""
+    return dict.fromkeys(re.sub(r"(?<=: )\w+(?=\.)", "KIND", heading) for heading in headings)
 
 
 def _formats(definitions: dict[str, Any]) -> Iterator[str]:
@@ -167,14 +174,14 @@ def _formats(definitions: dict[str, Any]) -> Iterator[str]:
         definition = definitions.get(one.__name__, {"description": cleandoc(one.__doc__ or ""), "properties": {}})
         yield from ("", f"### Format `{kind}`", "", definition["description"])
         if one.model_fields:
-            yield from ("", *_table(definition, definitions, "")[:2], *_table(definition, definitions, "")[3:])
+            yield from ("", *_table(definition, definitions, ""))
 
 
 def _grouped(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, list[str]]:
     """Text of a part -> its headings, so that parts with the same keys are on the page once."""
     grouped: dict[str, list[str]] = {}
     for heading, definition in _parts(schema, definitions, ""):
-        text = "\n".join([definition["description"], "", *_table(definition, definitions, heading)])
+        text = "\n".join([definition["description"], *_table(definition, definitions, heading)])
         grouped.setdefault(text, []).append(heading)
     return grouped
 
@@ -182,6 +189,10 @@ def _grouped(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, l
 def _explained_once(lines: list[str], heading: str, first: dict[str, str]) -> Iterator[str]:
     """A part without the rows that an earlier part has, and their keys. ``first``: row -> its first heading."""
     earlier: dict[str, list[str]] = {}
+    if any(line.startswith("| `") and line not in first for line in lines):
+        lines[lines.index(COLUMNS[0]) : lines.index(COLUMNS[0])] = [""]
+    else:
+        lines = [line for line in lines if line not in COLUMNS]
     for line in lines:
         part = first.setdefault(line, heading) if line.startswith("| `") else heading
         if part == heading:
@@ -233,8 +244,10 @@ def _mark(place: str, key: str) -> str:
 
 def _table(node: dict[str, Any], definitions: dict[str, Any], place: str) -> list[str]:
     required = set(node.get("required", ()))
-    lines = ["| key | value | default | meaning |", "|---|---|---|---|"]
+    lines = list(COLUMNS)
     for key, rendered in node["properties"].items():
+        if key == "kind":  # The heading of the part has it.
+            continue
         default = "**required**" if key in required else _default(rendered)
         part = definitions.get(str(rendered.get("$ref", "")).rsplit("/", 1)[-1], {})
         description = str(rendered.get("description") or part.get("description", "")).replace("|", "\\|")
@@ -262,6 +275,8 @@ def _kind(rendered: dict[str, Any], definitions: dict[str, Any]) -> str:
             "IdsPath": "path (plain or `{path, input}`)",
             "ValuePath": "path (plain or `{path, tolerance}`)",
         }.get(name, "mapping")
+    if "enum" in rendered and set(rendered["enum"]) <= set(formats.built()):
+        return "[format](#formats)"
     if "enum" in rendered:
         return " \\| ".join(f"`{value}`" for value in rendered["enum"])
     if "const" in rendered:

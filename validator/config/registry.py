@@ -13,7 +13,7 @@ from validator.settings.local_paths import LocalPath
 
 
 class BasicAuth(Frozen):
-    """User and password. The names are those of Prometheus's scrape configuration."""
+    """User and password."""
 
     username: str = Field(min_length=1)
     """The user, or the API key."""
@@ -30,7 +30,7 @@ class BasicAuth(Frozen):
 
 
 class BearerToken(Frozen):
-    """A bearer token. The names are those of Prometheus's scrape configuration."""
+    """A bearer token."""
 
     credentials: SecretStr | None = None
     """The token, through `${NAME}` or `${file:PATH}`."""
@@ -45,7 +45,7 @@ class BearerToken(Frozen):
 
 
 class RegistryTls(Frozen):
-    """TLS to the registry. The names are those of Prometheus's scrape configuration."""
+    """TLS to the registry."""
 
     ca_file: LocalPath | None = None
     """PEM file with the authorities that are trusted; none: those of the operating system."""
@@ -62,11 +62,10 @@ class RegistryTls(Frozen):
 
 
 class SchemaRegistry(Frozen):
-    """A registry with the REST interface of Confluent's: the sidecar's driver reads the schemas by their ids. Records
-    of a schema that is not known wait for it (docs/formats.md)."""
+    """A registry with the REST interface of Confluent's (docs/formats.md)."""
 
     url: tuple[str, ...] = Field(min_length=1)
-    """Address, such as `https://registry:8081`; of several, the next one is tried if one does not answer."""
+    """Address, such as `https://registry:8081`, or several to try in turn."""
     basic_auth: BasicAuth | None = None
     """User and password."""
     authorization: BearerToken | None = None

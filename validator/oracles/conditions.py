@@ -73,9 +73,9 @@ class Where(Frozen):
     none_of: _Values = None
     """The values that do not pass."""
     at_least: _Number | None = None
-    """Lower bound: this number and higher ones pass. An event whose field is not a number is undecodable."""
+    """This number and higher ones pass. An event whose field is not a number is undecodable."""
     below: _Number | None = None
-    """Upper bound: only lower numbers pass. An event whose field is not a number is undecodable."""
+    """Only lower numbers pass, as with `at_least`."""
 
     @field_validator("path")
     @classmethod

@@ -96,8 +96,8 @@ class Oracle(Frozen):
     name."""
 
     where: Where | None = None
-    """Which events the pipeline reads, if it skips the others first, such as those of other kinds in the same topic.
-    Only events that pass need the fields of `inputs[].fields`."""
+    """Which events the pipeline reads, if the topic has others, too. Only events that pass need the fields of
+    `inputs[].fields`."""
 
     skips_others: ClassVar[bool] = True
     """Whether the pipeline skips events for which `where` does not hold before it reads their other fields."""

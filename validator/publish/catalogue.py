@@ -46,7 +46,6 @@ class Metric:
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
-    unit: str
     help: str
     labels: tuple[Label, ...] = ()
     start: float | None = 0.0
@@ -71,84 +70,72 @@ FAULT: Final = Label("fault", None, "name of the fault in its plan, or its kind 
 KIND: Final = Label("kind", None, "kind of the fault")
 
 
-def _canary(name: str, unit: str, meaning: str, labels: tuple[Label, ...] = ()) -> Metric:
+def _canary(name: str, meaning: str, labels: tuple[Label, ...] = ()) -> Metric:
     """Return a gauge of the canary's last rounds. Without a canary it has no series."""
-    return Metric(f"canary_{name}", "gauge", unit, meaning, labels, None)
+    return Metric(f"canary_{name}", "gauge", meaning, labels, None)
 
 
 CATALOGUE: Final[tuple[Metric, ...]] = (
     Metric(
         "events_total",
         "counter",
-        "contributions",
-        "Contributions by their first class, as far as the totals of consecutive batches show it. While new events "
-        "arrive, a contribution can be counted in a class that it reached after its first one.",
+        "Contributions by their first class. While new events arrive, one can be counted in a later class instead.",
         (CONTRIBUTION,),
     ),
     Metric(
         "reclassified_total",
         "counter",
-        "contributions",
-        "Contributions that moved from one class to another, as far as the totals of consecutive batches show it. A "
-        "move can be hidden by new events: events_total then counts the contribution in the class that it moved to.",
+        "Contributions that moved from one class to another. A move can be hidden by new events: events_total then "
+        "counts the contribution in the class that it moved to.",
         (Label("from", MOVED, "class before"), Label("to", MOVED, "class after")),
     ),
-    Metric("contributions", "gauge", "contributions", "Contributions now in each class.", (CONTRIBUTION,)),
+    Metric("contributions", "gauge", "Contributions now in each class.", (CONTRIBUTION,)),
     Metric(
         "results_total",
         "counter",
-        "records",
         "Records read on output topics, by class.",
         (Label("class", tuple(Result), "class of a result"),),
     ),
     Metric(
         "violations_confirmed_total",
         "counter",
-        "violations",
         "Contributions and undecodable results ever confirmed as violations.",
         (VIOLATION, PHASE),
     ),
     Metric(
         "violations_retracted_total",
         "counter",
-        "violations",
         "Confirmed violations that were retracted: later evidence explained them (the measured false alarms).",
         (VIOLATION,),
     ),
-    Metric("violations_open", "gauge", "violations", "Confirmed violations that are not acknowledged.", (VIOLATION,)),
+    Metric("violations_open", "gauge", "Confirmed violations that are not acknowledged.", (VIOLATION,)),
     Metric(
         "violations_expected",
         "gauge",
-        "violations",
-        "Confirmed violations that are attributed to a fault whose plan expected their class when they were confirmed"
-        " (`fault_expects`), including acknowledged ones.",
+        "Confirmed violations that a fault's plan expected (`fault_expects`), including acknowledged ones.",
         (VIOLATION,),
     ),
     Metric(
         "violations_unexpected",
         "gauge",
-        "violations",
         "Confirmed violations that are neither acknowledged nor expected by a fault's plan; alerts use this metric.",
         (VIOLATION,),
     ),
     Metric(
         "outstanding_events",
         "gauge",
-        "contributions",
         "Expected contributions without a result, late record or rejected record, by their current state.",
         (Label("state", tuple(OUTSTANDING), "class of the outstanding contribution"),),
     ),
     Metric(
         "unconsumed_overdue_events",
         "gauge",
-        "contributions",
         "Contributions of class `unconsumed` that have been due for longer than `timing.missing_after`, or were "
-        "outstanding at the end of an earlier run with `--once`: the engine's consumer group has not read them.",
+        "outstanding at the end of an earlier run with `--once`.",
     ),
     Metric(
         "guarantee_status",
         "gauge",
-        "0 or 1",
         "1 if `status` is the verdict on the guarantee over the run, the last hour or the last day, else 0.",
         (
             Label("guarantee", tuple(Guarantee), "a guarantee"),
@@ -159,7 +146,6 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
     Metric(
         "guarantee_declared",
         "gauge",
-        "0 or 1",
         "1 for the guarantee that the pipeline declares. Alerts use this guarantee. No series before the first batch.",
         (Label("guarantee", tuple(Guarantee), "a guarantee"),),
         None,
@@ -167,118 +153,101 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
     Metric(
         "reliability_ratio",
         "gauge",
-        "ratio 0-1",
         "Share of the expected contributions of settled cells. `handled`: processed, late or rejected; `exact`:"
         " processed exactly once. NaN until a cell is settled.",
         (Label("measure", ("handled", "exact"), "handled, or processed exactly once"),),
         NAN,
     ),
-    Metric("reliable_events_total", "counter", "contributions", "Distinct contributions processed."),
+    Metric("reliable_events_total", "counter", "Distinct contributions processed."),
     Metric(
         "latency_seconds",
         "histogram",
-        "seconds",
         "Time from an input, selected by the label `definition`, to the result; see `latency_resolution_seconds`.",
         (Label("definition", DEFINITIONS, "which input counts as the start"), PHASE),
     ),
     Metric(
         "latency_resolution_seconds",
         "gauge",
-        "seconds",
         "Resolution of the times from which latencies are computed: 0 if all topics have LogAppendTime.",
     ),
     Metric(
         "detection_delay_seconds",
         "histogram",
-        "seconds",
         "Time from the first instant at which a violation could be proven to the commit of its confirmation.",
     ),
     Metric(
         "fault_active",
         "gauge",
-        "0 or 1",
         "1 from the injection of a fault until it is verified healed.",
         (FAULT, KIND, Label("target", None, "target of the fault")),
     ),
     Metric(
         "fault_expects",
         "gauge",
-        "0 or 1",
-        "1 while the plan of a fault expects the class: from the fault's injection until its healing, and then for"
-        " `measures.give_up_after` plus the time that confirming a loss takes.",
+        "1 while the plan of a fault expects the class.",
         (Label("class", EXPECTABLE, "class of a violation, or `overdue`"),),
     ),
     Metric(
         "fault_failure_cost_seconds",
         "gauge",
-        "seconds",
-        "Largest latency in the failure and recovery phases minus the largest latency in the control phase.",
+        "Largest latency in the failure and recovery phases minus the largest in the control phase.",
         (FAULT, KIND),
     ),
     Metric(
         "fault_recovery_seconds",
         "gauge",
-        "seconds",
         "Time from the injection until the output rate was back in the band around the rate of the control phase.",
         (FAULT, KIND),
     ),
     Metric(
         "fault_downtime_seconds",
         "gauge",
-        "seconds",
         "Longest time without output, minus the longest such time in the control phase.",
         (FAULT, KIND),
     ),
     Metric(
         "fault_recovered",
         "gauge",
-        "0 or 1",
         "1 if the output rate recovered after the fault, else 0; no series while undecided or not measurable.",
         (FAULT, KIND),
     ),
     Metric(
         "fault_throughput_penalty_ratio",
         "gauge",
-        "ratio",
         "Throughput of the failure phase divided by that of the control phase (TPF).",
         (FAULT, KIND),
     ),
     Metric(
         "fault_latency_penalty_ratio",
         "gauge",
-        "ratio",
         "Mean latency of the failure phase divided by that of the control phase (LPF).",
         (FAULT, KIND),
     ),
     Metric(
         "fault_resolution_seconds",
         "gauge",
-        "seconds",
         "Resolution of the times from which the fault's measures are computed: 0 if all topics have LogAppendTime; "
         "no series if the resolution is not known.",
         (FAULT, KIND),
     ),
-    Metric("read_lag_events", "gauge", "offsets", "Offsets that the sidecar has not read yet.", (TOPIC,)),
+    Metric("read_lag_events", "gauge", "Offsets that the sidecar has not read yet.", (TOPIC,)),
     Metric(
         "read_lag_seconds",
         "gauge",
-        "seconds",
         "Longest time since a partition of the topic was last read through; NaN until each partition was read through.",
         (TOPIC,),
     ),
     Metric(
         "input_watermark_timestamp_seconds",
         "gauge",
-        "seconds since the epoch",
         "Event time up to which the inputs are complete; NaN until each input partition that is not idle has an event.",
         (),
         NAN,
     ),
-    Metric("batch_duration_seconds", "histogram", "seconds", "Duration of a batch, including its commit."),
+    Metric("batch_duration_seconds", "histogram", "Duration of a batch, including its commit."),
     Metric(
         "last_batch_timestamp_seconds",
         "gauge",
-        "seconds since the epoch",
         "Instant of the last committed batch; NaN before the first.",
         (),
         NAN,
@@ -286,67 +255,56 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
     Metric(
         "coverage_complete",
         "gauge",
-        "0 or 1",
         "0 if the sidecar missed a record (it expired, or its topic was recreated or truncated), or if its coverage"
         " sums do not balance; else 1.",
     ),
     Metric(
         "coverage_differences",
         "gauge",
-        "differences",
         "Coverage sums that do not hold, and ranges of offsets of which a second reading differs from the stored"
         " facts.",
     ),
     Metric(
         "second_reading_offsets_total",
         "counter",
-        "offsets",
         "Offsets that were read a second time, to compare them with the stored facts.",
     ),
     _canary(
         "recall_ratio",
-        "ratio 0-1",
         "Share of the planted violations that the sidecar found in time, in the last 10 rounds of the canary. No"
         " series before the first round, or without a canary.",
     ),
     _canary(
         "class_recall_ratio",
-        "ratio 0-1",
         "As `canary_recall_ratio`, for each class that is planted.",
         (Label("class", PLANTED, "class of a planted violation"),),
     ),
     _canary(
         "detection_delay_seconds",
-        "seconds",
-        "Longest time from the writing of a round to the verdict on a violation planted in it, in the last 10 rounds."
-        " For a missing result, the time begins `missing_after` later.",
+        "Longest time from the writing of a round (for a missing result, `missing_after` later) to the verdict on it, "
+        "in the last 10 rounds.",
     ),
     _canary(
         "false_alarms",
-        "violations",
         "Violations that the sidecar reported and the canary had not planted, in the last 10 rounds of the canary.",
     ),
     _canary(
         "judged_timestamp_seconds",
-        "seconds since the epoch",
         "Instant at which the newest round of the canary was judged. At first it is the start of the canary.",
     ),
     _canary(
         "silent_after_seconds",
-        "seconds",
         "Longest time that a working canary takes to judge its next round, computed from the configuration.",
     ),
     Metric(
         "state_bytes",
         "gauge",
-        "bytes",
         "Size of a table of the state.",
         (Label("table", None, "name of the table"),),
     ),
     Metric(
         "start_timestamp_seconds",
         "gauge",
-        "seconds since the epoch",
         "Instant at which the process of the sidecar began to serve. It differs for each start.",
         (),
         None,
@@ -354,7 +312,6 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
     Metric(
         "build_info",
         "gauge",
-        "always 1",
         "The running version of the sidecar, and how its port is reached.",
         (
             Label("version", None, "its version"),
@@ -388,8 +345,8 @@ The sidecar serves these metrics at `/metrics` of `metrics.address:metrics.port`
 
 [SEMANTICS](SEMANTICS.md) defines the classes, guarantees and measures.
 
-| metric | type | unit | labels | meaning |
-|---|---|---|---|---|
+| metric | type | labels | meaning |
+|---|---|---|---|
 """
 
 
@@ -399,7 +356,7 @@ def render() -> str:
     explained: dict[tuple[str, ...] | str | None, str] = {}
     for metric in CATALOGUE:
         labels = "; ".join(_label(label, metric.name, explained) for label in metric.labels) or "none"
-        lines.append(f"| `{PREFIX}{metric.name}` | {metric.kind} | {metric.unit} | {labels} | {metric.help} |")
+        lines.append(f"| `{PREFIX}{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
     return HEAD + "\n".join(lines) + "\n"
 
 

@@ -160,8 +160,8 @@ class Input(_Entry):
     """`auto`: number 1 and text "1" are the same id; `integer`: other ids are undecodable; `string`: all ids are
     text."""
     missing_key: MissingKey = "undecodable"
-    """An event of which a field of the key is absent or null is `undecodable`; the pipeline skips it by design, so that
-    it owes no result (`skip`); or null is a key like others, as in SQL (`owed`)."""
+    """An event of which a field of the key is absent or null is `undecodable`; it owes no result (`skip`); or null is a
+    key like others, as in SQL (`owed`)."""
     tombstone: Annotated[Literal["undecodable", "ignore", "delete"], Built("inputs.tombstone")] | None = None
     """A null value is `undecodable`; it is not an event (`ignore`); or it deletes the event of its key (`delete`).
     None: `ignore` with an `envelope`, or if the id (or, without ids, the key or the time) is a field of the value;
@@ -278,7 +278,7 @@ class SetAsideFields(EventFields):
 
     position: PositionFields | None = None
     """Fields of a rejected record that name its input record; refused in `late`. They are used if the rejected record
-    does not decode. If the named input record is undecodable too, the rejected record settles it."""
+    does not decode, and settle an undecodable input record."""
 
 
 class Late(_Entry):
@@ -302,4 +302,4 @@ class FaultsTopic(Frozen):
     """The topic on which a fault runner or chaos tool reports its faults."""
 
     topic: Topic
-    """Name of the topic. docs/CONTRACT.md, section "Faults topic", defines its records."""
+    """Name of the topic; [its records](CONTRACT.md#faults-topic)."""

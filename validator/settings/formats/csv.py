@@ -27,13 +27,12 @@ Character = Annotated[str, Field(min_length=1, max_length=1)]
 
 
 class Csv(Format):
-    """A value is one line of CSV (RFC 4180), with or without a line end, without a header. A field in quotes may hold
-    delimiters, line ends and doubled quotes. An empty field is null; `""` is an empty text."""
+    """A value is one line of CSV (RFC 4180), without a header ([details](#what-decodes)). A field in quotes may hold
+    delimiters, line ends and doubled quotes."""
 
     kind: ClassVar[str] = "csv"
     columns: tuple[str, ...] = Field(min_length=1)
-    """The names of the fields, from left to right. The paths in `fields` are these names. A line with more or fewer
-    fields is undecodable."""
+    """The names of the fields, from left to right. The paths in `fields` are these names."""
     delimiter: Character = ","
     """Separator of two fields."""
     list_delimiter: Character = ";"

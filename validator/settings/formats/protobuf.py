@@ -47,9 +47,7 @@ class Protobuf(Format):
     from_file: MessageFile | None = Field(default=None, alias="schema")
     """File with the schema, and the type of the messages (`{file: shop.desc, message: shop.Order}`)."""
     schema_id: SchemaIdPlace | None = None
-    """Where a record names its schema: `prefix` (Confluent's wire format), `headers` (of Confluent's newer serializers,
-    else the prefix), or `none`. Default: `none` with a schema file, else `prefix`. With a file the named schema is
-    skipped, else it is read from `schema_registry`."""
+    """As for `avro`. With a file the named schema is skipped, else it is read from `schema_registry`."""
     _descriptors: bytes | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
