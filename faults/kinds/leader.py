@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from faults.backends.kafka_leaders import Leaders, PartitionLeadership
-from faults.backends.kafka_protocol import Partition
+from faults.backends.kafka_leaders import Leaders, Partition, PartitionLeadership
 from faults.errors import FaultRefused
 from faults.facts import Facts, KnownPartition
 from faults.fault import Fault

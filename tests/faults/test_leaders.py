@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from faults.backends import kafka_protocol
-from faults.backends.kafka_leaders import PartitionLeadership
+from faults.backends.kafka_leaders import Leaders, PartitionLeadership
 from faults.errors import FaultRefused
 from faults.journal import read
 from tests.faults.kafka_cluster import Cluster, cluster_of_two
@@ -87,7 +86,7 @@ def test_other_brokers_lead_until_the_fault_is_healed(
 
 @pytest.mark.full
 def test_a_leader_that_was_not_preferred_is_restored(stage: Stage, cluster: Cluster, topic: str) -> None:
-    kafka_protocol.alter(cluster.bootstrap_servers, {(topic, 0): [2, 1]})
+    Leaders(cluster.bootstrap_servers, None).reorder_replicas({(topic, 0): [2, 1]})
     before = cluster.led(topic) | {0: PartitionLeadership(1, (2, 1), frozenset({1, 2}))}
     assert are_as(cluster, topic, before)
 
@@ -130,8 +129,8 @@ def test_a_previous_leader_that_was_down_leads_again(stage: Stage, cluster: Clus
 def test_the_end_of_a_transaction_is_seen_after_a_leader_move(stage: Stage, cluster: Cluster, topic: str) -> None:
     def look() -> None:
         for order in ([2, 1], [1, 2]):
-            kafka_protocol.alter(cluster.bootstrap_servers, {(topic, 0): order})
-            kafka_protocol.elect(cluster.bootstrap_servers, [(topic, 0)])
+            Leaders(cluster.bootstrap_servers, None).reorder_replicas({(topic, 0): order})
+            Leaders(cluster.bootstrap_servers, None).elect([(topic, 0)])
             assert are_led_by(cluster, topic, order[0], 2, 1)
 
     stage.during({"kind": "transaction_hang", "target": "events"}, look, limits={"healed_within": "20s"})
@@ -170,11 +169,3 @@ def test_an_impossible_move_is_refused(
     assert read(stage.folder / "st") == {}
 
 
-@pytest.mark.full
-def test_a_listener_that_is_not_plain_is_refused(stage: Stage, cluster: Cluster, topic: str) -> None:
-    (stage.folder / "secret").write_text(
-        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=u\nsasl.password=p\n"
-    )
-    stage.targets["events"]["options_file"] = "secret"
-    with pytest.raises(FaultRefused, match="a PLAINTEXT listener, not SASL_PLAINTEXT"):
-        stage.during({"kind": "leader_move", "target": "events"}, lambda: None)
