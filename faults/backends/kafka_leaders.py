@@ -104,7 +104,9 @@ class Leaders:
             return True
         with self._client("the election") as client:
             answer = client.elect_leaders(_PREFERRED, _by_topic(sorted(partitions)), raise_errors=False)
-        codes = [answered.error_code for topic in answer.replica_election_results for answered in topic.partition_result]
+        codes = [
+            answered.error_code for topic in answer.replica_election_results for answered in topic.partition_result
+        ]
         return not answer.error_code and all(code in (0, _NOT_NEEDED) for code in codes)
 
     @contextmanager
@@ -154,7 +156,7 @@ def _translated(addresses: str, given: kafka.Options) -> dict[str, Any]:
     }
     for name, value in given.items():
         if name in _NAMES:
-            translated[_NAMES[name]] = value.upper() if name == "security.protocol" else value
+            translated[_NAMES[name]] = str(value).upper() if name == "security.protocol" else value
         elif name == _IDENTIFICATION:
             translated["ssl_check_hostname"] = value != "none"
         elif name.startswith(("ssl.", "sasl.", "enable.ssl.")):

@@ -73,9 +73,12 @@ def test_parts_bound_by_the_cpu_run_beside_the_others_and_count(
     suite: Suite, capfd: pytest.CaptureFixture[str]
 ) -> None:
     # Each of the two tests waits for the other one.
-    text = "import pathlib, time\ndef test_{0}():\n    pathlib.Path('{0}').touch()\n" + (
-        "    while not pathlib.Path('{1}').exists(): time.sleep(0.01)\n"
-    )
+    text = """
+import pathlib, time
+def test_{0}():
+    pathlib.Path("{0}").touch()
+    while not pathlib.Path("{1}").exists(): time.sleep(0.01)
+"""
     runner = suite(unit=MIXED + text.format("unit", "faults"), faults=text.format("faults", "unit"))
     assert runner.main([]) == 1
     said = capfd.readouterr().out

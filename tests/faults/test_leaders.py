@@ -167,5 +167,3 @@ def test_an_impossible_move_is_refused(
     with pytest.raises(FaultRefused, match=words):
         stage.during({"kind": "leader_move", "target": "events", "parameters": parameters}, lambda: None)
     assert read(stage.folder / "st") == {}
-
-

@@ -57,7 +57,7 @@ def test_leaders_are_moved_through_a_secured_listener(
     secured.create_topics({topic: 2})
     places = [(topic, 0), (topic, 1)]
     assert made.being_reassigned(places) == []
-    made.reorder_replicas(dict.fromkeys(places, [1]))
+    made.reorder_replicas(dict.fromkeys(places, (1,)))
     assert made.elect(places), "the only replica of each partition leads it already"
     assert not made.elect([(topic, 7)])
     with pytest.raises(FaultRefused, match=rf"refused the reassignment of {topic}/0 \(\w+\)"):
