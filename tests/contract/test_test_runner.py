@@ -169,9 +169,9 @@ def test_a_part_over_its_budget_is_stopped_with_its_processes(
         f"    pathlib.Path({str(tmp_path)!r}, 'pid').write_text(str(process.pid))\n"
         "    process.wait()\n"
     )
-    runner.PARTS = {"faults": runner.Part(3, 3)}
+    runner.PARTS = {"faults": runner.Part(6, 6)}
     assert runner.main([]) == 1
     said = capfd.readouterr().out
-    assert "budget of 3 s" in said
+    assert "budget of 6 s" in said
     assert said.splitlines()[-1].endswith(" failed, 0 skipped")
     assert await_end(int((tmp_path / "pid").read_text()))
