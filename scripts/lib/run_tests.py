@@ -39,8 +39,8 @@ class Part:
 
 # In the order in which they run: the fastest feedback first.
 PARTS = {
-    "unit": Part(900, 1200),
-    "property": Part(1080, 3600),
+    "unit": Part(1800, 1800),
+    "property": Part(1800, 3600),
     "contract": Part(360, 600),
     "crash": Part(360, 1800),
     "integration": Part(720, 3600),
@@ -55,10 +55,10 @@ FIRST_TIER_SECONDS = 900
 # whenever they need it, and print what they said when they end.
 BESIDE = ("unit", "property")
 BESIDE_PRIORITY = 10
-# Parts that run in two processes, each with one file at a time. Parts that measure times have one. A process that dies
-# counts as a failure.
-SPLIT = {"unit", "property", "contract", "crash", "integration"}
-SPLIT_ARGUMENTS = ["-n", "2", "--dist", "loadfile", "--max-worker-restart", "0"]
+# Parts that run in several processes, each with one file at a time. Parts that measure times have one. A process that
+# dies counts as a failure.
+SPLIT_ARGUMENTS = ["--dist", "loadfile", "--max-worker-restart", "0"]
+PROCESSES = {"unit": 2, "property": 2, "contract": 2, "crash": 2, "integration": 3}
 # A file that takes as long as a third of its part begins first. By default it would run last, beside an idle process.
 LONGEST = {"property": "tests/property/test_spark_core.py"}
 SEED = "STREAMPROOF_TEST_SEED"  # chooses a quarter of the random histories: tests/worlds.py
@@ -133,7 +133,8 @@ def selection(part: str, *, everything: bool) -> list[str]:
     """The arguments for pytest that choose the tests of a part, and the processes that they run in."""
     tier = [] if everything else ["-m", "not full"]
     order = ["--no-loadscope-reorder"] if part in LONGEST else []
-    return [*tier, *(SPLIT_ARGUMENTS if part in SPLIT else []), *order]
+    processes = ["-n", str(PROCESSES[part]), *SPLIT_ARGUMENTS] if part in PROCESSES else []
+    return [*tier, *processes, *order]
 
 
 def chosen_histories(*, first_tier: bool) -> dict[str, str]:
