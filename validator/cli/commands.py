@@ -325,15 +325,16 @@ def doctor(given: argparse.Namespace) -> int:
 
 
 def jars(given: argparse.Namespace) -> int:
-    """Download the jars ahead of the first start, and print their folder."""
+    """Download the jars and archive their classes ahead of the first start, and print their folder."""
+    from validator.stream import class_archive
     from validator.stream.jars import SIDECAR_LOCK, default_cache, resolve
 
     locks = [SIDECAR_LOCK]
     if given.broker:
         refusal = "jars: the testbed is not part of this installation; run `jars --broker` from a checkout."
         locks.append(_optional_module("testbed.broker_storage", refusal).JARS_LOCK)
-    for lock in locks:
-        resolve(lock)
+    found = [resolve(lock) for lock in locks]
+    class_archive.make(found[0])
     print(default_cache())
     return PASS
 

@@ -117,7 +117,7 @@ def build() -> argparse.ArgumentParser:
         commands,
         shared,
         "jars",
-        "download the jars that the first start would download, and print their folder",
+        "download the jars that the first start would download, archive their classes, and print their folder",
         epilog="exit status: 0 all are there; 2 bad usage; 3 one could not be downloaded",
     )
     fetched.add_argument("--broker", action="store_true", help="also those of the Kafka of demo and broker")

@@ -103,7 +103,7 @@ def find_java() -> JavaInstallation:
     :data:`JAVA_MAJOR_MIN` and :data:`JAVA_MAJOR_MAX`.
     """
     home = os.environ.get("JAVA_HOME")
-    executable = Path(home, "bin", "java") if home else _on_path("java")
+    executable = java_executable()
     origin = f"JAVA_HOME={home}" if home else "the PATH"
     if executable is None or not os.access(executable, os.X_OK):
         raise JavaNotFoundError(f"No Java was found through {origin}: {_JAVA_FIX}")
@@ -129,6 +129,12 @@ def find_java() -> JavaInstallation:
     if not JAVA_MAJOR_MIN <= major <= JAVA_MAJOR_MAX:
         raise JavaNotFoundError(f"{executable} (from {origin}) is Java {major}, which is not supported: {_JAVA_FIX}")
     return JavaInstallation(executable, major, match["version"])
+
+
+def java_executable() -> Path | None:
+    """The Java that Spark's scripts start, whether or not it exists and runs; None if the ``PATH`` has none."""
+    home = os.environ.get("JAVA_HOME")
+    return Path(home, "bin", "java") if home else _on_path("java")
 
 
 _JAVA_FIX = (
@@ -248,7 +254,7 @@ def _fetch(missing: list[LockedJar], cache: Path) -> None:
                     "it was discarded; check the mirror or proxy that served it."
                 )
         for jar in missing:
-            _place(folder / "out" / jar.relative_path, cache / jar.relative_path)
+            place(folder / "out" / jar.relative_path, cache / jar.relative_path)
 
 
 _FETCH_PREFIX = ".fetch-"
@@ -304,8 +310,9 @@ def ivy_jar() -> Path:
     return found[-1]
 
 
-def _place(arrived: Path, path: Path) -> None:
-    # fsync before rename: a crash leaves either no jar or a complete one. Concurrent processes place identical files.
+def place(arrived: Path, path: Path) -> None:
+    """Move a file to its final place. Concurrent processes place equal files."""
+    # fsync before rename: a crash leaves either no file or a complete one.
     with arrived.open("rb") as stream:
         os.fsync(stream.fileno())
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ from pyspark.version import __version__ as spark_version
 
 from validator.config.options import secret_property
 from validator.state.folder import open_new
-from validator.stream import python_daemon, scratch, shipping
+from validator.stream import class_archive, python_daemon, scratch, shipping
 from validator.stream.jars import user_cache
 from validator.stream.jvm_output import OUTPUT
 
@@ -71,6 +71,7 @@ _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 _JAVA_VARIABLES: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w*GC\b")
 """Matches an option that selects a garbage collector. A JVM with two such options does not start."""
+_ARCHIVE: Final = "-XX:SharedArchiveFile"
 
 
 class _Launch(dict[str, Any]):
@@ -141,7 +142,12 @@ def start(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings |= {"spark.master": master, "spark.app.name": f"streamproof-{name}"}
-    settings["spark.jars"] = ",".join(str(jar) for jar in jars)
+    if local and not any(os.pathsep in str(jar) for jar in jars):
+        # On the class path the archive of classes has them, too, and Spark does not copy them.
+        own = [*map(str, jars), *filter(None, [settings.get("spark.driver.extraClassPath")])]
+        settings["spark.driver.extraClassPath"] = os.pathsep.join(own)
+    else:
+        settings["spark.jars"] = ",".join(str(jar) for jar in jars)
     log_option = shlex.quote(f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}")
     properties = take_secrets(settings)
     java_options = settings.get("spark.driver.extraJavaOptions", "")
@@ -152,7 +158,9 @@ def start(
     # On the disk of `spark.local.dir`, libraries may not be executable.
     is_chosen = "spark.local.dir" in options or "-Djava.io.tmpdir" in " ".join([java_options, *elsewhere])
     temporary = "" if is_chosen else shlex.join([f"-Djava.io.tmpdir={folder}"])
+    archive = [] if _ARCHIVE in " ".join([java_options, *elsewhere]) else class_archive.java_options(jars)
     java_options = f"{temporary} {_crash_options(crash_folder)} {for_a_small_jvm(java_options, elsewhere)}".strip()
+    java_options = f"{shlex.join(archive)} {java_options}".strip()
     settings["spark.driver.extraJavaOptions"] = f"{log_option} {java_options}".strip()
     silence_py4j()
     for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
