@@ -85,8 +85,8 @@ class Oracle(Frozen):
     """One kind of oracle. All instants are microseconds since the epoch; arrays have one entry per event or cell.
 
     A cell is (start, key). The starts of one oracle lie on a grid: their distances are multiples of `grid_us`. The
-    instant that a result names need not be on the grid. If cells are `by_id`, a cell is one id of a key, and has no
-    start.
+    instant that a result names need not be on the grid. If cells are `by_id`, a cell is one id of a key; if they are
+    `by_key`, it is a key. Neither has a start.
     """
 
     kind: str
@@ -123,12 +123,25 @@ class Oracle(Frozen):
     """What a sentence calls the time of a cell."""
     noun: ClassVar[str] = "window from"
     """Noun for a cell in a sentence; the cell's start follows it."""
-    by_id: ClassVar[bool] = False
-    """Whether there are no windows and each id of a key is a cell of its own (`validator.reconcile.by_id`), which
-    begins with its first event."""
     result_time: ClassVar[Literal["window_start", "event_time"] | None] = "window_start"
     """Field of a result that names its cell; None if its key and its ids name it."""
     _reads: Reads = PrivateAttr(default=Reads())
+
+    @property
+    def by_id(self) -> bool:
+        """Whether there are no windows and each id of a key is a cell of its own (`validator.reconcile.by_id`), which
+        begins with its first event."""
+        return False
+
+    @property
+    def by_key(self) -> bool:
+        """Whether there are no windows and each key is a cell, which never ends (`validator.reconcile.by_key`)."""
+        return False
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether the cells of an event depend on its time."""
+        return not (self.by_id or self.by_key)
 
     @property
     def rounding(self) -> Literal["down", "up"]:
@@ -200,6 +213,9 @@ class Oracle(Frozen):
         """Sentences for people: which violations this oracle cannot find with the evidence of its pipeline."""
         if not self.reads.states_values:
             return ()
+        if self.by_key:
+            unseen = "a lost event of a key is seen once the key has no new events for a while, or at the end of a run"
+            return (f"Results say how many events of a key they used, not which: {unseen}.",)
         if self.stated.count_name is None:
             return (
                 "Results do not say how many events they used: a loss or a repeat is a wrong value, if it changes one.",
@@ -300,7 +316,7 @@ class Oracle(Frozen):
             place = f"outputs[{counted.index(False)}].evidence"
             raise broken_rule_at(place, "another output has evidence values", "use values for every output")
         if not self.judges_values:
-            kinds = "tumbling_window, sliding_window or session_window"
+            kinds = "tumbling_window, sliding_window, session_window or running_aggregate"
             raise broken_rule_at(
                 "outputs[0].evidence", f"values is not supported yet for oracle {self.kind}", f"use oracle {kinds}"
             )

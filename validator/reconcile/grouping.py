@@ -16,7 +16,7 @@ from validator.codecs.fingerprints import hash_a, hash_b, text_numbers
 from validator.codecs.plain_fields import bools, numbers, one_number, plain
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, one_array
 from validator.oracles.seam import Oracle
-from validator.reconcile import by_id
+from validator.reconcile import by_id, by_key
 from validator.reconcile.facts import GROUPED
 from validator.reconcile.values import fingerprints, partial_aggregates, texts_of
 
@@ -144,12 +144,16 @@ def facts_of_results(results: pa.Table, source: int, oracle: Oracle) -> pa.Table
     if not results.num_rows:
         return GROUPED.empty_table()
     once = None
+    of_stretch: list[Ints] = []
     if oracle.by_id:
         results, once = by_id.keyed_results(results, oracle.reads)
+    elif oracle.by_key:
+        results, once, stretch = by_key.with_withdrawals(results)
+        of_stretch = [stretch]
     status = plain(one_array(results["status"]))
     named, has_start = numbers(one_array(results["window_start_us"]))
     starts = np.where(has_start, oracle.starts_of_results(named), 0)
-    groups = _Groups(results, [status, has_start.astype(np.int64), starts], once)
+    groups = _Groups(results, [status, has_start.astype(np.int64), starts, *of_stretch], once)
     if oracle.reads.replaces and not oracle.by_id:
         results = _without_replaced(results, groups)
     ids, texts = one_array(results["ids"]), one_array(results["text_ids"])
