@@ -223,6 +223,19 @@ def kafka_streams_windowed() -> Shape:
 
 
 @shape
+def kafka_streams_count() -> Shape:
+    events, given = _views()
+
+    def results(less: int) -> Iterable[Record]:
+        seen: Counter[str] = Counter()
+        for number, key, at in events:
+            seen[key] += not (less and number == 100)
+            yield one(struct.pack(">q", seen[key]), key, at)
+
+    return counted(("page-views", "view-totals"), given, results)
+
+
+@shape
 def kafka_streams_filter() -> Shape:
     authors = ("Kafka, Franz", "Woolf, Virginia")
     given = [one({"name": authors[n % 2], "title": f"Title {n // 2}"}, None, at) for n, _, at in rows(80, 1_100)]

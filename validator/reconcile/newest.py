@@ -36,6 +36,12 @@ _PARTITIONS: Final = 2**20
 """More partitions than a topic has."""
 
 
+class ReadColumns(Protocol):
+    """Columns of cells that are only read."""
+
+    def __getitem__(self, name: str) -> Ints: ...
+
+
 class CellColumns(Protocol):
     """What this fold reads and writes of `validator.reconcile.cells.Cells`, with which it shares the columns."""
 
@@ -250,7 +256,7 @@ class Newest:
         return np.array(numbers, dtype=np.int64)[ints(topics.indices)] * _PARTITIONS + ints(facts["partition"])
 
 
-def version_of(cells: CellColumns) -> Ints:
+def version_of(cells: ReadColumns) -> Ints:
     """Return a number per cell that rises whenever the counted results of the cell change."""
     batches = cells["listed_batch"]
     return np.where(batches == ABSENT, 0, 2 * batches + 2 + (cells["withdrawn_us"] != ABSENT))
