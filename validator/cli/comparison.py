@@ -107,8 +107,10 @@ def _starts(config: Config, events: Sequence[tuple[str, Event]]) -> list[list[in
 
 @dataclass(frozen=True)
 class Counted:
-    """Windows, or keys without windows, whose events are all in the sample. In ``right`` of ``of`` windows the results state the right
-    values. ``wrong``: an example of the others: its start, its key, the stated and the counted number."""
+    """Windows, or keys without windows, whose events are all in the sample.
+
+    In ``right`` of ``of`` windows the results state the right values. ``wrong``: an example of the others: its start,
+    its key, the stated and the counted number."""
 
     right: int
     of: int
@@ -121,7 +123,13 @@ def counted(config: Config, records: Sequence[Read], *, whole: Mapping[str, bool
     Left out are windows that begin before the first sampled event of a partition, since earlier events may belong to
     them, and windows that are still open and do not agree. Keys without windows begin before all events.
     """
-    events = [(topic, partition, one) for topic, partition, _, _, one in records if isinstance(one, Event)]
+    explode = {one.topic: one.explode for one in config.inputs if one.explode is not None}
+    events = [
+        (topic, partition, one._replace(key=key))
+        for topic, partition, _, _, one in records
+        if isinstance(one, Event)
+        for key in (explode[topic].words(one.key) if topic in explode else [one.key])
+    ]
     if not events:
         return Counted(0, 0)
     times = np.array([one.event_time_us for *_, one in events], dtype=np.int64)
@@ -187,7 +195,8 @@ def _counts(config: Config, found: Counted) -> Iterator[CheckResult]:
         start, key, stated, number = found.wrong
         shown = f"{HIDDEN if config.publish.keys != 'plain' else key}"
         since = "" if config.oracle.by_key else f" from {rfc3339(start)}"
-        text += f"; that of key {shown}{since} states {stated:,} events, and the sample has {number:,}"
+        of_sample = f"states {stated:,} events, and the sample has {number:,}"
+        text += f"; that of key {shown}{since} {of_sample}"
     if found.of >= FEW and not found.right:
         yield problem("results", text, "check the fields of key and time, their units, and the oracle")
     else:

@@ -19,7 +19,7 @@ from pydantic import Field, PrivateAttr
 from validator.model.stated_values import Values
 from validator.oracles.conditions import Where
 from validator.settings.aggregates import Aggregate
-from validator.settings.built import CUMULATIVE, CUMULATIVE_OUTPUTS, FINAL_ONLY, ID_SPACES, WHERE, Combination
+from validator.settings.built import CUMULATIVE, CUMULATIVE_OUTPUTS, EXPLODE, FINAL_ONLY, ID_SPACES, WHERE, Combination
 from validator.settings.errors import broken_rule_at
 from validator.settings.fields import Frozen
 
@@ -48,6 +48,7 @@ class Reads(NamedTuple):
     (emission `cumulative`). ``several_outputs``: results are in several topics. ``states_values``: results state
     aggregates of their events, and not which they are (evidence `values`). ``adds_up``: the results of a cell add up
     (emission `incremental`). ``tolerances``: the tolerance of each stated value, the largest of all outputs.
+    ``explodes``: an event counts for each of its words.
     """
 
     joined_keys: bool = False
@@ -56,6 +57,7 @@ class Reads(NamedTuple):
     states_values: bool = False
     adds_up: bool = False
     tolerances: tuple[tuple[str, Decimal], ...] = ()
+    explodes: bool = False
 
     @classmethod
     def of_topics(cls, inputs: Sequence[Input], outputs: Sequence[Output]) -> Self:
@@ -67,7 +69,13 @@ class Reads(NamedTuple):
         for name, path in (pair for output in outputs for pair in output.fields.values.items()):
             tolerances[name] = max(path.tolerance, tolerances.get(name, path.tolerance))
         return cls(
-            len(inputs[0].fields.key) > 1, replaces, len(outputs) > 1, states_values, adds_up, tuple(tolerances.items())
+            joined_keys=len(inputs[0].fields.key) > 1,
+            replaces=replaces,
+            several_outputs=len(outputs) > 1,
+            states_values=states_values,
+            adds_up=adds_up,
+            tolerances=tuple(tolerances.items()),
+            explodes=any(one.explode is not None for one in inputs),
         )
 
 
@@ -290,6 +298,7 @@ class Oracle(Frozen):
         self.check_times(declared.outputs)
         self.check_evidence(declared)
         self.check_condition(declared)
+        self.check_words(declared)
         problem, fix = ID_SPACES.problem, "leave input out"
         for i, output in enumerate(declared.outputs):
             if any(path.input is not None for path in output.fields.ids or ()):
@@ -339,6 +348,12 @@ class Oracle(Frozen):
             if entry.duplicates == "collapse":
                 problem = "repeated events cannot be recognised without ids"
                 raise broken_rule_at(f"{place}.duplicates", problem, "use count, or evidence with ids")
+
+    def check_words(self, declared: Declared) -> None:
+        """Raise PydanticCustomError if an input explodes."""
+        for i, one in enumerate(declared.inputs):
+            if one.explode is not None:
+                raise broken_rule_at(f"inputs[{i}].explode", EXPLODE.problem, "leave it out")
 
     def check_condition(self, declared: Declared) -> None:
         """Raise PydanticCustomError for a condition that this oracle cannot judge, or on a field that contains, or lies

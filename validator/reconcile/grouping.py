@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from validator.codecs.columns import DECODED, SKIPPED, TOMBSTONE, UNDECODABLE, UNOWED, list_of
 from validator.codecs.fingerprints import hash_a, hash_b, text_numbers
 from validator.codecs.plain_fields import bools, numbers, one_number, plain
-from validator.model.arrays import ABSENT, NEVER, Bools, Ints, one_array
+from validator.model.arrays import ABSENT, NEVER, Bools, Ints, one_array, run_starts
 from validator.oracles.seam import Oracle
 from validator.reconcile import by_id, by_key
 from validator.reconcile.facts import GROUPED
@@ -56,6 +56,9 @@ def facts_of_events(
         events = events.take(pa.array(event_rows))
         times, reaches, given = times[event_rows], reaches[event_rows], given[event_rows]
         decoded, reaching = decoded[event_rows], reaching[event_rows]
+    elif oracle.reads.explodes:
+        # A record has a row for each of its words.
+        once = run_starts(*(plain(one_array(events[name])) for name in ("partition", "offset")))
     # Grid numbers are small, unlike instants.
     of_cell = np.where(decoded, (starts - starts.min()) // oracle.grid_us, 0)
     of_reach = np.where(reaching, (starts - reaches) // oracle.grid_us, -1)

@@ -109,7 +109,9 @@ def _rows(
     """Cell -> the row of its newest result."""
     setting = document["outputs"][0]["fields"].get("window_start")
     if setting is None:
-        return {(ABSENT, tuple(output.texts[key][row] for key in keys)): row for row in range(len(output.texts[keys[0]]))}
+        return {
+            (ABSENT, tuple(output.texts[key][row] for key in keys)): row for row in range(len(output.texts[keys[0]]))
+        }
     time = next(it for it in output.times if it.setting == setting)
     found = {}
     for row, instant in enumerate(time.instants):
