@@ -61,6 +61,10 @@ class Waiting:
         self._columns = {name: np.empty(0, dtype=np.int64) for name in names}
         self._added: list[dict[str, Ints]] = []
 
+    def __len__(self) -> int:
+        """Return the number of these rows."""
+        return len(self._joined()["row"])
+
     def fold(self, cells: CellColumns, rows: Ints, facts: pa.Table) -> None:
         """Add fact rows of events. ``rows``: their cells."""
         counts = ints(facts["contributions"], 0)
