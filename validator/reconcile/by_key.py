@@ -68,10 +68,20 @@ class Waiting:
     def fold(self, cells: CellColumns, rows: Ints, facts: pa.Table) -> None:
         """Add fact rows of events. ``rows``: their cells."""
         counts = ints(facts["contributions"], 0)
-        names = zip(facts["topic"].to_pylist(), facts["partition"].to_pylist(), strict=True)
-        places = np.array([self._places.setdefault(name, len(self._places)) for name in names], dtype=np.int64)
+        places = self._numbers_of(facts)
         latest, lookups, last = (ints(facts[name]) for name in ("latest_us", "lookup_us", "last_offset"))
         self._add(cells, row=rows, count=counts, latest_us=latest, lookup_us=lookups, place=places, last=last)
+
+    def _numbers_of(self, facts: pa.Table) -> Ints:
+        """Return a number for each row's partition."""
+        topics, partitions = one_array(facts["topic"]).dictionary_encode(), ints(facts["partition"])
+        codes = ints(topics.indices)
+        found = np.empty(len(codes), dtype=np.int64)
+        for code, topic in enumerate(topics.dictionary.to_pylist()):
+            for partition in np.flatnonzero(np.bincount(partitions[codes == code])).tolist():
+                number = self._places.setdefault((topic, partition), len(self._places))
+                found[(codes == code) & (partitions == partition)] = number
+        return found
 
     def _add(self, cells: CellColumns, **columns: Ints) -> None:
         nothing = np.zeros_like(columns["row"])
@@ -88,7 +98,7 @@ class Waiting:
         steps: Sequence[tuple[int, int]],
         committed: Mapping[tuple[str, int], int],
     ) -> Ints:
-        """Note what the clock proves, and return the cells of which an event is past another instant.
+        """Note what the clock proves, and return the cells of which an event is past another instant, some repeatedly.
 
         ``steps``: (watermark, instant at which it was reached), rising. ``committed``: the engine's offsets.
         """
@@ -143,7 +153,7 @@ class Waiting:
         return found
 
     def _count(self, cells: CellColumns, before: Mapping[str, Ints]) -> Ints:
-        """Write `COLUMNS`, and return the cells in which they changed."""
+        """Write `COLUMNS`, and return the cells in which they changed, some repeatedly."""
         held = self._columns
         now_unread, was_unread = held["is_unread"], before["is_unread"]
         differ = np.zeros(len(now_unread), dtype=np.bool_)
@@ -156,7 +166,7 @@ class Waiting:
             if len(at):
                 np.add.at(cells.array(name), held["row"][at], (now - was)[at] * held["count"][at])
                 differ[at] = True
-        return np.unique(held["row"][differ])
+        return held["row"][differ]
 
     def _leave(self, cells: CellColumns) -> None:
         """Drop what no instant can change any more."""

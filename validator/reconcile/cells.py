@@ -319,6 +319,9 @@ class Cells(Columns):
         of_recorded = (f"{part}_{name}" for name in recorded for part in ("recorded", "confirmed", "began"))
         self._initials = {name: np.int64(_initial(name)) for name in (*names, "recorded_digest", *of_recorded)}
         self._initials |= dict.fromkeys(self._of_keys, np.int64(0))
+        if oracle.by_key:
+            # A key is compared whenever it is judged. Most of what this finds is 0.
+            self._initials |= {f"x_{name}": np.int64(0) for name in EXPANSION_FIELDS}
         self._columns: dict[str, Ints] = {}
         self._room = 0
         self.lateness = Lateness()

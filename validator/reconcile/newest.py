@@ -162,7 +162,7 @@ class Newest:
         cells = self._cells
         if self._by_key:
             self._note_falls()
-        rows = np.unique(np.concatenate([part[0] for part in self._read]))
+        rows = np.concatenate([part[0] for part in self._read])
         kept = cells["first_place"][rows] == cells["last_place"][rows]
         for part in PARTS:
             cells.put(f"processed_{part}", rows, np.where(kept, cells[f"listed_{part}"][rows], 0))
