@@ -69,7 +69,7 @@ WHERE: Final = Combination(
 )
 EXPLODE: Final = Combination(
     ("inputs.explode",),
-    "all oracles but a `running_aggregate` with `values`; keys of several fields; late and rejected topics",
+    "all but values of running aggregates; keys of several fields; late and rejected topics",
     "words are counted only in values of a running aggregate, for a key of one field",
 )
 COMBINATIONS: Final = (CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, ABSENT_KEYS, WHERE, EXPLODE)
