@@ -226,7 +226,7 @@ class ValuedSessionReferee(ValuedReferee, CountingReferee):
     """The reference of sessions, with the class `wrong_value`."""
 
 
-def _each_claiming(history: History) -> History:
+def each_claiming(history: History) -> History:
     """The history in which no result lists nothing: without a number it stands for something."""
 
     def claiming(record: Record) -> Record:
@@ -242,7 +242,7 @@ def valued_case(
     """The case that ``seed`` generates, as `counted_case`."""
     found = counted_history(seed, causal=causal, steps_most=steps_most, allowed=allowed)
     if "count" not in aggregates.values():
-        found = replace(found, history=_each_claiming(found.history))
+        found = replace(found, history=each_claiming(found.history))
     return valued(found, found.anonymous(), aggregates)
 
 

@@ -22,8 +22,8 @@ def compare(cells: Columns, clock: Clock) -> dict[int, str]:
     expected, late, rejected = (cells[f"{name}_count"] for name in ("expected", "late", "rejected"))
     results, stated = cells["results"], cells["processed_count"]
     if not states_count:
-        # SEMANTICS 2.29: such a result stands for all events that are not set aside.
-        left = np.maximum(expected - late - rejected, 0)
+        # SEMANTICS 2.29: such a result stands for all events that the engine has read and that are not set aside.
+        left = np.maximum(expected - cells["unread"] - late - rejected, 0)
         stated = np.where((results > 0) & (stated > 0), np.where(expected > 0, left, 1), 0)
     processed = np.minimum(expected, stated)
     aside = {"late": np.minimum(expected - processed, late)}
