@@ -40,23 +40,30 @@ CONFIG: Final = """
 pipeline: bench
 guarantee: exactly_once
 kafka: {{bootstrap_servers: "{servers}"}}
-inputs: [{{topic: {inputs}, fields: {{id: {id}, key: {key}, event_time: timestamp}}}}]
-outputs: [{{topic: {outputs}, fields: {{key: page, window_start: windowStart, ids: [clickIds, updateIds]}}}}]
-oracle: {{kind: tumbling_window, size: 60s}}
+inputs: [{{topic: {inputs}, fields: {{{id}key: {key}, event_time: timestamp}}}}]
+outputs: [{{topic: {outputs}, {output}}}]
+oracle: {{{oracle}}}
 timing: {{overdue_after: 5s, missing_after: 10s}}
 state: {{path: {state}}}
 metrics: {{port: 0}}
 limits: {{records_per_batch: {batch}}}
 """
+IDS: Final = "fields: {key: page, window_start: windowStart, ids: [clickIds, updateIds]}"
+VALUES: Final = "evidence: values, fields: {key: page, window_start: windowStart, values: {n: events, sum: amount}}"
+RUNNING: Final = "evidence: values, emission: cumulative, fields: {key: page, values: {n: events}}"
+WINDOWS: Final = "kind: tumbling_window, size: 60s"
 SHAPES: Final[Mapping[str, Load]] = {
     "integers": Load("", "", "", 3_000_000),
     "uuids": Load("", "", "", 3_000_000, uuids=True, zoned=True),
     "parts": Load("", "", "", 3_000_000, uuids=True, in_parts=True),
     "escapes": Load("", "", "", 3_000_000, uuids=True, escapes=True),
     "cells": Load("", "", "", 1_000_000, pages=1_000_000, per_window=1, uuids=True),
+    "values": Load("", "", "", 3_000_000, values=True),
+    "words": Load("", "", "", 2_000_000, pages=1_000_000, per_window=1, running=True),
 }
 """Shape -> its load. `uuids` has times with an offset, `parts` has ids in headers and keys in `$key`, `escapes` has
-names with escapes, and `cells` has one event per cell."""
+names with escapes, and `cells` has one event per cell. `values` has no ids: results state number and sum. `words` is a
+running count of a million keys, with a result for each event."""
 WARM_UP_SECONDS: Final = 30
 """Beginning of the live load, in which the JVM still compiles. Figures that exclude it have `after_warm_up` in their
 name."""
@@ -135,7 +142,7 @@ def many(_: argparse.Namespace) -> list[dict[str, Any]]:
     """Sidecars with little load, each in its own process, and all in one process."""
     with EmbeddedBroker(heap_mb=512) as broker:
         broker.create_topics({"click": 1, "output": 1})
-        rows = [sizing.many(broker.bootstrap_servers, CONFIG, number, way) for number, way in sizing.WAYS]
+        rows = [sizing.many(broker.bootstrap_servers, _with_ids, number, way) for number, way in sizing.WAYS]
     _print(rows)
     return rows
 
@@ -292,12 +299,24 @@ def _metrics(state: Path) -> str:
     return found.decode()
 
 
+def _with_ids(**names: Any) -> str:
+    """The configuration of a pipeline whose results list ids."""
+    return CONFIG.format(id="id: id, ", output=IDS, oracle=WINDOWS, **names)
+
+
 def _config(folder: str, broker: EmbeddedBroker, batch: int, shape: Load | None = None) -> Path:
     path = Path(folder) / "bench.yaml"
     state = Path(folder) / "state"
     in_parts = shape is not None and shape.in_parts
+    id_, output, oracle = "id: $header.id, " if in_parts else "id: id, ", IDS, WINDOWS
+    if shape is not None and shape.values:
+        id_, output, oracle = "", VALUES, f"{oracle}, values: {{n: count, sum: sum(amount)}}"
+    elif shape is not None and shape.running:
+        id_, output, oracle = "", RUNNING, "kind: running_aggregate, values: {n: count}"
     names = {
-        "id": "$header.id" if in_parts else "id",
+        "id": id_,
+        "output": output,
+        "oracle": oracle,
         "key": "$key" if in_parts else "page",
         "servers": broker.bootstrap_servers,
         "inputs": "click",

@@ -109,18 +109,17 @@ def _records(values: Sequence[Mapping[str, object]], first_offset: int) -> pa.Re
     )
 
 
-def many(servers: str, config: str, number: int, way: str) -> dict[str, Any]:
+def many(servers: str, config: Callable[..., str], number: int, way: str) -> dict[str, Any]:
     """Memory and CPU of ``number`` sidecars on one pair of topics. ``way``: `processes` or `one process`."""
     load = Load(servers, "click", "output", events=1 << 40, rate_per_second=RATE, per_window=RATE * 10)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         files, states = [], []
         for index in range(number):
             states.append(Path(folder, f"state-{index}"))
-            text = config.format(
+            text = config(
                 servers=servers,
                 inputs="click",
                 outputs="output",
-                id="id",
                 key="page",
                 batch=2_000_000,
                 state=states[-1],

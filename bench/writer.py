@@ -29,7 +29,8 @@ class Load:
 
     ``uuids``: ids are texts of 36 characters. ``zoned``: event times are ISO 8601 with the offset +02:00.
     ``in_parts``: the id of an event is in the header `id`, its key in the record's key. ``escapes``: names of pages
-    have escapes and characters other than ASCII."""
+    have escapes and characters other than ASCII. ``values``: events have an amount and no id, and results state number
+    and sum. ``running``: each event has a result with the number of events of its page so far, and no others."""
 
     servers: str
     inputs: str
@@ -44,6 +45,8 @@ class Load:
     zoned: bool = False
     in_parts: bool = False
     escapes: bool = False
+    values: bool = False
+    running: bool = False
 
 
 def write(load: Load) -> dict[str, float]:
@@ -68,6 +71,7 @@ def write(load: Load) -> dict[str, float]:
     began = time.monotonic()
     event, instant, window = 0, 0, 0
     opened: list[list[str]] = [[] for _ in quoted]
+    so_far = [0] * len(quoted)
     dropped = repeated = cells = 0
 
     def close_window() -> None:
@@ -82,10 +86,10 @@ def write(load: Load) -> dict[str, float]:
                 reported, dropped = ids[1:], dropped + 1
             if load.repeat_every and cells % load.repeat_every == 0:
                 reported, repeated = [*reported, reported[-1]], repeated + 1
-            listed = ",".join(reported)
-            value = (
-                f'{{"page":{name},"windowStart":"{start}","windowEnd":"{end}","clickIds":[{listed}],"updateIds":[]}}'
-            )
+            said = f'"clickIds":[{",".join(reported)}],"updateIds":[]'
+            if load.values:
+                said = f'"events":{len(reported)},"amount":{sum(map(int, reported))}'
+            value = f'{{"page":{name},"windowStart":"{start}","windowEnd":"{end}",{said}}}'
             put(producer, load.outputs, value, key)
             ids.clear()
 
@@ -97,14 +101,18 @@ def write(load: Load) -> dict[str, float]:
         for place, key in enumerate(keys):
             event += 1
             id_ = f'"{uuid(event)}"' if load.uuids else str(event)
-            opened[place].append(id_)
+            if not load.running:
+                opened[place].append(id_)
             value = f'{{"timestamp":"{stamp}{tails[place]}{stamp}"}}'
             headers: list[tuple[str, str | bytes | None]] | None = None
             if load.in_parts:
                 headers = [("id", id_.strip('"'))]
             else:
-                value = f'{{"id":{id_},{value[1:]}'
+                value = f'{{"{"amount" if load.values else "id"}":{id_},{value[1:]}'
             put(producer, load.inputs, value, key, headers)
+            if load.running:
+                so_far[place] += 1
+                put(producer, load.outputs, f'{{"page":{quoted[place]},"events":{so_far[place]}}}', key)
         instant += step
         if event % (load.pages * 50) == 0:
             producer.poll(0)

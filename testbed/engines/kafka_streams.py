@@ -42,7 +42,7 @@ class KafkaStreamsEngine(JvmEngine):
         logger = "-Dorg.slf4j.simpleLogger."
         logging = [f"{logger}defaultLogLevel=warn", f"{logger}showDateTime=true",
                    *(f"{logger}log.{name}=info" for name in CLIENT_LOGGERS)]  # fmt: skip
-        return self._java("KafkaStreamsJob", str(properties), heap_mb=_HEAP_MB, options=logging)
+        return self._java(self.source.stem, str(properties), heap_mb=_HEAP_MB, options=logging)
 
     def _options(self) -> dict[str, str]:
         settings, times = self.settings, self.settings.timeouts

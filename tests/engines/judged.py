@@ -19,11 +19,11 @@ SIDECAR_SECONDS_MAX: Final = 400.0
 
 
 def judged(
-    folder: Path, bootstrap_servers: str, given: Mapping[str, Any], effective: Effective
+    folder: Path, bootstrap_servers: str, given: Mapping[str, Any], effective: Effective, *, leaves_open: bool = True
 ) -> tuple[int, dict[str, Any]]:
     """Run ``streamproof validate --once`` with the configuration ``given``; return its status and its report.
 
-    Windows that no event has closed stay open, since the count leaves them out.
+    Windows that no event has closed stay open, since most counts leave them out (``leaves_open``).
     """
     whole = {
         **given,
@@ -36,7 +36,8 @@ def judged(
     folder.mkdir()
     (folder / "pipeline.yaml").write_text(yaml.safe_dump(whole), encoding="utf-8")
     effective.write(folder / "effective.json")
-    command = streamproof("validate", folder / "pipeline.yaml", "--once", "--leave-open")
+    options = ["--leave-open"] if leaves_open else []
+    command = streamproof("validate", folder / "pipeline.yaml", "--once", *options)
     with OwnedProcess(command, log=folder / "sidecar.log", environment=python_path(), folder=folder) as sidecar:
         try:
             status = sidecar.wait(SIDECAR_SECONDS_MAX)

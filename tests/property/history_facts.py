@@ -103,7 +103,8 @@ def _grouped(cases: Sequence[Case]) -> Iterator[pa.Table]:
         for at, step in enumerate(case.history.steps):
             for record in step.records:
                 task = record.offset % _TASKS if number % 2 else 0
-                if case.oracle.reads.states_values and may_be_excused(case):
+                is_event = not isinstance(record, ResultRecord | Tombstone)
+                if (case.oracle.by_key and is_event) or (case.oracle.reads.states_values and may_be_excused(case)):
                     # SEMANTICS 2.23: an excuse of one event is one of its whole row; here each has a row of its own.
                     task = record.offset
                 place = (_SOURCE_OF[record.topic], task, repr(case.oracle))
@@ -160,7 +161,7 @@ def _row(case: Case, number: int, step: int, record: Record) -> dict[str, Any]:
             return row | {
                 "count": len(record.ids) if case.oracle.stated.count_name is not None else None,
                 "key": f"{number}/{record.key}",
-                "window_start_us": record.window_start_us,
+                "window_start_us": None if case.oracle.by_key else record.window_start_us,
                 "ids": [id_ for id_ in ids if isinstance(id_, int)],
                 "text_ids": [id_ for id_ in ids if isinstance(id_, str)],
             }

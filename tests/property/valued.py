@@ -226,7 +226,7 @@ class ValuedSessionReferee(ValuedReferee, CountingReferee):
     """The reference of sessions, with the class `wrong_value`."""
 
 
-def _each_claiming(history: History) -> History:
+def each_claiming(history: History) -> History:
     """The history in which no result lists nothing: without a number it stands for something."""
 
     def claiming(record: Record) -> Record:
@@ -242,17 +242,18 @@ def valued_case(
     """The case that ``seed`` generates, as `counted_case`."""
     found = counted_history(seed, causal=causal, steps_most=steps_most, allowed=allowed)
     if "count" not in aggregates.values():
-        found = replace(found, history=_each_claiming(found.history))
-    return _valued(found, found.anonymous(), aggregates)
+        found = replace(found, history=each_claiming(found.history))
+    return valued(found, found.anonymous(), aggregates)
 
 
 def valued_session_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> ValuedCase:
     """The case that ``seed`` generates, of sessions."""
     found = counted_session_history(seed, causal=causal, steps_most=steps_most, allowed=allowed)
-    return replace(_valued(found, found.anonymous(), ALL), of_sessions=True)
+    return replace(valued(found, found.anonymous(), ALL), of_sessions=True)
 
 
-def _valued(named: Case, anonymous: Case, aggregates: Mapping[str, str]) -> ValuedCase:
+def valued(named: Case, anonymous: Case, aggregates: Mapping[str, str]) -> ValuedCase:
+    """The case of a history, with the amounts of the ids that its records have in the ``named`` one."""
     rng = Random(named.seed)
     values: list[tuple[Place, tuple[Amount, ...]]] = []
     for record in (record for step in named.history.steps for record in step.records):

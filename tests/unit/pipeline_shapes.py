@@ -223,6 +223,34 @@ def kafka_streams_windowed() -> Shape:
 
 
 @shape
+def kafka_streams_count() -> Shape:
+    events, given = _views()
+
+    def results(less: int) -> Iterable[Record]:
+        seen: Counter[str] = Counter()
+        for number, key, at in events:
+            seen[key] += not (less and number == 100)
+            yield one(struct.pack(">q", seen[key]), key, at)
+
+    return counted(("page-views", "view-totals"), given, results)
+
+
+@shape
+def kafka_streams_word_count() -> Shape:
+    lines = ["all streams lead to kafka", "hello kafka streams", "join kafka summit", "Kafka kafka KAFKA"] * 12
+    words = [word for line in lines for word in line.lower().split(" ")]
+
+    def results(less: int) -> Iterable[Record]:
+        seen: Counter[str] = Counter()
+        for number, word in enumerate(words):
+            seen[word] += not (less and number == 100)
+            yield one(struct.pack(">q", seen[word]), word)
+
+    given = [one(line, None, START_MS + n * 1_900) for n, line in enumerate(lines)]
+    return counted(("streams-plaintext-input", "streams-wordcount-output"), given, results)
+
+
+@shape
 def kafka_streams_filter() -> Shape:
     authors = ("Kafka, Franz", "Woolf, Virginia")
     given = [one({"name": authors[n % 2], "title": f"Title {n // 2}"}, None, at) for n, _, at in rows(80, 1_100)]
@@ -333,6 +361,8 @@ def avro_service() -> Shape:
     return copied(("orders", "order-validations"), given, results, schemas=schemas)
 
 
+NOT_PROPOSED: Final = ("kafka-streams-word-count",)
+"""The pipelines that `config init` does not recognise."""
 GALLERY: Final = tuple(SHAPES)
 """The names above: each is the name of a configuration."""
 

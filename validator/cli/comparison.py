@@ -107,8 +107,10 @@ def _starts(config: Config, events: Sequence[tuple[str, Event]]) -> list[list[in
 
 @dataclass(frozen=True)
 class Counted:
-    """Windows whose events are all in the sample. In ``right`` of ``of`` windows the results state the right
-    values. ``wrong``: an example of the others: its start, its key, the stated and the counted number."""
+    """Windows, or keys without windows, whose events are all in the sample.
+
+    In ``right`` of ``of`` windows the results state the right values. ``wrong``: an example of the others: its start,
+    its key, the stated and the counted number."""
 
     right: int
     of: int
@@ -119,9 +121,15 @@ def counted(config: Config, records: Sequence[Read], *, whole: Mapping[str, bool
     """Compare the values that results state with their events (SEMANTICS 2.23, 2.29). Arguments as in `compare`.
 
     Left out are windows that begin before the first sampled event of a partition, since earlier events may belong to
-    them, and windows that are still open and do not agree.
+    them, and windows that are still open and do not agree. Keys without windows begin before all events.
     """
-    events = [(topic, partition, one) for topic, partition, _, _, one in records if isinstance(one, Event)]
+    explode = {one.topic: one.explode for one in config.inputs if one.explode is not None}
+    events = [
+        (topic, partition, one._replace(key=key))
+        for topic, partition, _, _, one in records
+        if isinstance(one, Event)
+        for key in (explode[topic].words(one.key) if topic in explode else [one.key])
+    ]
     if not events:
         return Counted(0, 0)
     times = np.array([one.event_time_us for *_, one in events], dtype=np.int64)
@@ -135,7 +143,7 @@ def counted(config: Config, records: Sequence[Read], *, whole: Mapping[str, bool
     for topic, partition, one in events:
         if not whole.get(topic):
             first.setdefault((topic, partition), one.event_time_us + config.timing.max_disorder_us)
-    from_us, newest_us = max(first.values(), default=-(2**62)), int(times.max())
+    from_us, newest_us = max(first.values(), default=ABSENT), int(times.max())
     stated = _stated(config, records)
     ends = config.oracle.ends_us(np.array([start for start, _ in stated], dtype=np.int64)).tolist()
     right = of = 0
@@ -155,8 +163,9 @@ def _stated(config: Config, records: Iterable[Read]) -> dict[tuple[int, str], li
     """The results of each cell, or with emission `cumulative` the newest."""
     found: dict[tuple[int, str], list[Result]] = defaultdict(list)
     for *_, one in records:
-        if isinstance(one, Result) and one.window_start_us is not None:
-            start = int(config.oracle.starts_of_results(np.array([one.window_start_us], dtype=np.int64))[0])
+        if isinstance(one, Result) and (one.window_start_us is not None or config.oracle.by_key):
+            named = ABSENT if one.window_start_us is None else one.window_start_us
+            start = int(config.oracle.starts_of_results(np.array([named], dtype=np.int64))[0])
             found[start, one.key] = [one] if config.oracle.reads.replaces else [*found[start, one.key], one]
     return found
 
@@ -177,14 +186,17 @@ def _are_right(config: Config, events: Sequence[Event], results: Sequence[Result
 def _counts(config: Config, found: Counted) -> Iterator[CheckResult]:
     if not found.of:
         return
-    text = f"the results of {found.right:,} of {plural(found.of, 'window')} state the values of their events"
+    noun = "key" if config.oracle.by_key else "window"
+    text = f"the results of {found.right:,} of {plural(found.of, noun)} state the values of their events"
     if found.right == found.of:
         yield ok("results", text)
         return
     if found.wrong is not None:
         start, key, stated, number = found.wrong
         shown = f"{HIDDEN if config.publish.keys != 'plain' else key}"
-        text += f"; that of key {shown} from {rfc3339(start)} states {stated:,} events, and the sample has {number:,}"
+        since = "" if config.oracle.by_key else f" from {rfc3339(start)}"
+        of_sample = f"states {stated:,} events, and the sample has {number:,}"
+        text += f"; that of key {shown}{since} {of_sample}"
     if found.of >= FEW and not found.right:
         yield problem("results", text, "check the fields of key and time, their units, and the oracle")
     else:

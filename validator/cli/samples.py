@@ -241,7 +241,7 @@ def _understood(config: Config, one: Event | Result) -> str:
         has_ids = config.inputs[0].fields.id is not None
         name = f"event {_shown(one.id) if shows_ids else HIDDEN}" if has_ids else "an event"
         event = f"{name} of key {key} at {_time(one.event_time_us)}"
-        if config.oracle.by_id:
+        if not config.oracle.has_windows:
             return f"{event}, in the {config.oracle.noun}"
         starts = config.oracle.assigned(np.array([one.event_time_us], dtype=np.int64)).starts.tolist()
         noun = config.oracle.noun

@@ -16,10 +16,12 @@ from validator.codecs.columns import DECODED, RESULT_TYPE, SKIPPED, TOMBSTONE, U
 from validator.codecs.fingerprints import Ints
 from validator.codecs.one_record import Event, OmittedPart, Record, RecordDecoder, Result, Tombstone, Unexamined
 from validator.codecs.plain_events import RECORD_SCHEMA, Events, PlainEvents
+from validator.codecs.plain_fields import numbers, plain
 from validator.codecs.plain_json import AMOUNT
 from validator.codecs.plain_results import PlainResults, Results
-from validator.model.arrays import interleaved, lists_of
+from validator.model.arrays import interleaved, lists_of, one_array
 from validator.model.id_spaces import IdSpace
+from validator.settings.explode import Explode
 
 _POSITION: Final = ("partition", "offset", "time_us")
 
@@ -77,12 +79,13 @@ class EventBatches:
     """Batches of records of events to batches of `EVENTS`.
 
     ``plain``: the decoder by Arrow; None if Arrow cannot decode these records. ``space``: the id space of the events,
-    if inputs have id spaces.
+    if inputs have id spaces. ``words``: how keys are split; None if an event counts once.
     """
 
     decoder: RecordDecoder
     plain: PlainEvents | None
     space: IdSpace | None
+    words: Explode | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Decode each batch."""
@@ -173,6 +176,36 @@ class ResultBatches:
         ids = lists[0] if len(lists) == 1 else list(chain.from_iterable(lists))
         texts = [id_ for id_ in ids if type(id_) is str]
         return [id_ for id_ in ids if type(id_) is int] if texts else ids, texts  # type: ignore[return-value]
+
+
+def exploded(events: pa.Table, words: Explode) -> pa.Table:
+    """Return rows of `EVENTS`, with a row for each word of an event's key, one after the other. An event without words
+    stays, and owes nothing."""
+    keys, statuses = one_array(events["key"].unify_dictionaries()), numbers(one_array(events["status"]))[0]
+    texts = keys.dictionary
+    if words.case == "lower":
+        is_plain = pc.all(pc.string_is_ascii(texts)).as_py()
+        # Arrow changes each character alone; Java and Python also look at those beside it.
+        texts = (
+            pc.ascii_lower(texts) if is_plain else pa.array([each.lower() for each in texts.to_pylist()], texts.type)
+        )
+    lists = pc.split_pattern_regex(texts, words.pattern)
+    found = lists.take(keys.indices)
+    rows, items = pc.list_parent_indices(found), found.flatten()
+    counts = pc.and_(pc.not_equal(items, ""), pa.array(statuses == DECODED).take(rows))
+    rows, items = plain(rows.filter(counts)), items.filter(counts)
+    without = np.ones(events.num_rows, dtype=np.bool_)
+    without[rows] = False
+    alone = np.flatnonzero(without)
+    order = np.argsort(np.concatenate([rows, alone]), kind="stable")
+    whole = events.take(pa.array(np.concatenate([rows, alone])[order]))
+    key = pa.concat_arrays([items, pa.nulls(len(alone), items.type)]).take(pa.array(order)).dictionary_encode()
+    none = np.concatenate([np.zeros(len(rows), np.bool_), statuses[alone] == DECODED])[order]
+    status = pc.if_else(pa.array(none), pa.scalar(UNOWED, pa.int32()), whole["status"])
+    for name, column in (("key", key), ("status", status)):
+        at = EVENTS.get_field_index(name)
+        whole = whole.set_column(at, EVENTS.field(at), column.cast(EVENTS.field(at).type))
+    return whole
 
 
 def _status(found: object) -> int:

@@ -61,8 +61,13 @@ def changes_all_verdicts(before: Clock, now: Clock) -> bool:
         return True
     if any(getattr(before, name) != getattr(now, name) for name in _ALL_VERDICTS_DEPEND_ON):
         return True
-    known = [(getattr(before, name), getattr(now, name)) for name in _NEVER_FALLING]
-    return any(was is not None and (now_is is None or now_is < was) for was, now_is in known)
+    return any(falls(before, now, name) for name in _NEVER_FALLING)
+
+
+def falls(before: Clock, now: Clock, name: str) -> bool:
+    """Return whether a field of a clock falls, which revokes the proofs of the earlier value."""
+    was, now_is = getattr(before, name), getattr(now, name)
+    return was is not None and (now_is is None or now_is < was)
 
 
 def waits_for(cells: Columns, judged: Judged, clock: Clock, rules: Rules) -> Ints:
@@ -78,6 +83,9 @@ def waits_for(cells: Columns, judged: Judged, clock: Clock, rules: Rules) -> Int
     proof_us = _proof_us(clock)
     if proof_us is not None:
         early &= _until_us(cells, Waits.PROOF, rules) > proof_us
+    if rules.oracle.by_key:
+        # SEMANTICS 2.30: its events are due one after the other.
+        quiet &= decided | (judged.outstanding == 0)
     found = np.select([~quiet, ~closed, decided, early], [Waits.NEXT_BATCH, Waits.END, Waits.FACTS, Waits.PROOF], 0)
     return found.astype(np.int64)
 

@@ -161,7 +161,7 @@ class _Hypothesis(NamedTuple):
 def _best(events: Sequence[Answered], oracle: Oracle) -> tuple[_Hypothesis | None, int]:
     """Return the first of the values that make the most events right, and how many events it makes right."""
     best, most = None, 0
-    if oracle.merging_gap_us is None and not oracle.by_id:
+    if oracle.merging_gap_us is None and oracle.has_windows:
         bounds = [_bounds(one, oracle) for one in events]
         for one in _hypotheses(events, oracle):
             fits = _fits(events, bounds, one)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.core.cell_states import CellStates, changes_all_verdicts, totals_of, with_earliest_due
+from validator.core.cell_states import CellStates, changes_all_verdicts, falls, totals_of, with_earliest_due
 from validator.core.evicted import EVICTED_AT_ONCE, EvictedCells
 from validator.core.fit import Fit, fit_of
 from validator.core.fit_sample import FitSample
@@ -27,6 +27,7 @@ from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, nullable
 from validator.model.frontier import Clock, RunEnd
 from validator.model.progress import IngestProgress
 from validator.oracles.seam import Oracle
+from validator.reconcile import key_verdicts
 from validator.reconcile.cell_index import CellIndex
 from validator.reconcile.cells import RETIRED_BEFORE, STALE, Cells, Columns, SomeCells, contributing, unowed
 from validator.reconcile.compare import Compared, PartitionOffsets, RequestedIds, TopicPartition, compare, expanded
@@ -312,6 +313,8 @@ class Judging:
             reached = cells.lateness.furthest() if self.rules.looks_elsewhere else {}
             touched = [cells.absorb(facts), self._unknown.read(facts)]
             cells.put("x_version", touched[1], STALE)
+            if cells.newest is not None and not cells.depends_on_others:
+                cells.newest.settle()
             touched.append(self._mark_stale(facts))
             touched.append(self._passed_elsewhere(reached))
             if topics != (len(cells.inputs), len(cells.outputs)):
@@ -328,15 +331,19 @@ class Judging:
                 # SEMANTICS 2.12: what a cell of a join owes depends on which events were consumed, too.
                 again |= cells["x_version"] != ABSENT
             cells.put("x_version", np.flatnonzero(again), ABSENT)
+            if cells.waiting is not None:
+                cells.waiting.begin_again(cells, clock.lookup_us, are_unread=True)
             self._clock = None
         self._partition_offsets = offsets
+        if cells.waiting is not None:
+            touched.append(self._advance(clock, offsets))
         if self._clock is None or changes_all_verdicts(self._clock, clock):
             self.cell_states.forget()
         self._clock = clock
         self.cell_states.grow(len(cells))
         due = self.cell_states.due(cells, clock, self.rules)
         due[np.concatenate(touched)] = True
-        if cells.newest is not None:
+        if cells.depends_on_others:
             # SEMANTICS 2.16: a result can change the counts of other cells of its key.
             due[:] = True
         sums = self._judge(np.flatnonzero(due), clock, offsets).with_retired(self.retired.plus(self.evicted.sums))
@@ -347,6 +354,16 @@ class Judging:
             self._review(~due)
         self.suspected, self.withdrawn, self.sums = suspected, withdrawn, sums
         return sums
+
+    def _advance(self, clock: Clock, offsets: Mapping[TopicPartition, PartitionOffsets]) -> Ints:
+        """Note which events of keys are due, and return the cells of which further ones are."""
+        waiting = self.cells.waiting
+        assert waiting is not None, "only keys have events that wait"
+        proofs = ("outputs_us", "unheld_outputs_us")
+        if self._clock is not None and any(falls(self._clock, clock, name) for name in proofs):
+            waiting.begin_again(self.cells, clock.lookup_us, are_unread=False)
+        committed = {place: it.committed_offset for place, it in offsets.items() if it.committed_offset is not None}
+        return waiting.advance(self.cells, clock, self.rules, self.watermark_steps, committed)
 
     def _fit_now(self, sums: CellTotals) -> Fit | None:
         """Return what the sample shows, if there are violations that a wrong configuration may explain."""
@@ -379,6 +396,9 @@ class Judging:
         for part in self._parts(rows):
             close(self.cells.some(part), clock)
             self._close_by_watermark(self.cells.some(part), clock)
+            if self.rules.oracle.by_key:
+                clauses = key_verdicts.compare(self.cells.some(part), clock)
+                self.evidence |= {(int(part[at]), "wrong_value"): (clause,) for at, clause in clauses.items()}
             judged = judge(self.cells.some(part), clock, self.rules)
             asks = judged.wants_expansion | judged.wants_evidence
             sampled, room = self._sampled(part, judged, room)
@@ -406,10 +426,10 @@ class Judging:
         (emission `cumulative`). Only cells with a new violation are looked up.
         """
         judged = self.judged_of(rows)
-        if not (self.rules.oracle.by_id and clock.retired):
+        if self.rules.oracle.has_windows or not clock.retired:
             return judged
         new = np.zeros(len(rows), dtype=np.bool_)
-        for name in ("missing", "duplicate"):
+        for name in VIOLATIONS if self.rules.oracle.by_key else ("missing", "duplicate"):
             new |= judged.counts[name] > self.cells[f"recorded_{name}"][rows]
         suspects = rows[new]
         if len(suspects):
@@ -423,7 +443,7 @@ class Judging:
     def _parts(self, rows: Ints) -> Iterator[Ints]:
         """Return rows in parts whose verdicts fit into memory together; in one part if a verdict depends on other
         cells."""
-        size = max(1, len(rows)) if self.cells.newest is not None else JUDGED_AT_ONCE
+        size = max(1, len(rows)) if self.cells.depends_on_others else JUDGED_AT_ONCE
         return (rows[start : start + size] for start in range(0, max(1, len(rows)), size))
 
     def _note(self, noted: Sequence[tuple[Ints, Judged]]) -> None:
@@ -446,7 +466,7 @@ class Judging:
     def judged_of(self, rows: Ints) -> Judged:
         """Return the verdicts of the cells ``rows``, in rising order, by the clock of the last batch."""
         assert self._clock is not None, "cells are judged before their verdicts are requested"
-        if self.cells.newest is not None:
+        if self.cells.depends_on_others:
             return judge(self.cells, self._clock, self.rules).of(rows)
         return judge(self.cells.some(rows), self._clock, self.rules)
 
@@ -728,6 +748,9 @@ class Judging:
 
     def _compare(self, wanting: Ints, versions: Ints, offsets: Mapping[TopicPartition, PartitionOffsets]) -> None:
         """Compare the ids of some cells. ``versions``: the version of each cell that the comparison is based on."""
+        if self.rules.oracle.by_key:
+            # `key_verdicts.compare` has compared all cells, without their facts.
+            return
         for chosen in self._window_parts(wanting):
             rows = wanting[chosen]
             compared = self._compared(rows, offsets, self.known.inputs_with)

@@ -28,6 +28,18 @@ DROP_WITHOUT_WINDOWS: Final = Combination(
     "`drop` with `running_aggregate`",
     "late policy drop is not supported for a running aggregate, which has no windows that close",
 )
+VALUES_NOT_CUMULATIVE: Final = Combination(
+    ("outputs.emission",),
+    "all but `cumulative`, for values of a `running_aggregate`",
+    "values of a running aggregate are those of all events of the key so far",
+)
+VALUES_IN_SEVERAL: Final = Combination(
+    ("outputs.evidence",),
+    "`values` with `running_aggregate`, for one of several outputs",
+    "values of a running aggregate are not supported yet for several outputs",
+)
+_ANY_NUMBER: Final = 1 << 31
+"""More words than a record has."""
 
 
 class RunningAggregate(Oracle):
@@ -36,10 +48,13 @@ class RunningAggregate(Oracle):
     kind: Literal["running_aggregate"]
     """A key without windows."""
 
-    refuses: ClassVar[tuple[Combination, ...]] = (MIXED_EMISSIONS, DROP_WITHOUT_WINDOWS)
+    refuses: ClassVar[tuple[Combination, ...]] = (
+        *(MIXED_EMISSIONS, DROP_WITHOUT_WINDOWS),
+        *(VALUES_NOT_CUMULATIVE, VALUES_IN_SEVERAL),
+    )
     cell_noun: ClassVar[str] = "time"
     noun: ClassVar[str] = "running aggregate of its key"
-    by_id: ClassVar[bool] = True
+    judges_values: ClassVar[bool] = True
     accepts_cumulative: ClassVar[bool] = True
     ends_are_known: ClassVar[bool] = False
     result_time: ClassVar[Literal["window_start", "event_time"] | None] = None
@@ -48,6 +63,16 @@ class RunningAggregate(Oracle):
     def of(cls, *, replaces: bool = False) -> Self:
         """Return an oracle that is not read from a file. ``replaces``: emission `cumulative`."""
         return cls.model_construct(kind="running_aggregate").reading(Reads(replaces=replaces))
+
+    @property
+    def by_id(self) -> bool:
+        """Whether results list ids."""
+        return not self.reads.states_values
+
+    @property
+    def by_key(self) -> bool:
+        """Whether results state values: which events of a key they used is not known."""
+        return self.reads.states_values
 
     @property
     def grid_us(self) -> int:
@@ -96,6 +121,33 @@ class RunningAggregate(Oracle):
             if (output.emission == "cumulative") != (outputs[0].emission == "cumulative"):
                 fix = "give every output the same emission"
                 raise broken_rule_at(f"{place}.emission", MIXED_EMISSIONS.problem, fix)
+
+    def check_evidence(self, declared: Declared) -> None:
+        """Also refuse values in results that add up, and in several outputs."""
+        super().check_evidence(declared)
+        if not any(output.evidence == "values" for output in declared.outputs):
+            return
+        if declared.outputs[0].emission != "cumulative":
+            raise broken_rule_at("outputs[0].emission", VALUES_NOT_CUMULATIVE.problem, "write cumulative")
+        if len(declared.outputs) > 1:
+            raise broken_rule_at("outputs[1].evidence", VALUES_IN_SEVERAL.problem, "write one output per pipeline")
+
+    def check_words(self, declared: Declared) -> None:
+        """Refuse words where results list ids, of keys of several fields, and beside late and rejected topics."""
+        counts = declared.outputs[0].evidence == "values"
+        if not counts or len(declared.inputs[0].fields.key) > 1 or list(declared.set_aside):
+            super().check_words(declared)
+
+    @property
+    def cells_most(self) -> int:
+        """Usual number of words of an event, for the memory of a worker."""
+        return 16 if self.reads.explodes else 1
+
+    @property
+    def explained_by_one(self) -> int | None:
+        """Largest number of contributions that one unreadable record may explain."""
+        # SEMANTICS 4.14: the number of its words is not known.
+        return _ANY_NUMBER if self.reads.explodes else super().explained_by_one
 
     def check(self, declared: Declared) -> None:
         """Also refuse late policy `drop`."""

@@ -19,7 +19,7 @@ from pydantic import Field, PrivateAttr
 from validator.model.stated_values import Values
 from validator.oracles.conditions import Where
 from validator.settings.aggregates import Aggregate
-from validator.settings.built import CUMULATIVE, CUMULATIVE_OUTPUTS, FINAL_ONLY, ID_SPACES, WHERE, Combination
+from validator.settings.built import CUMULATIVE, CUMULATIVE_OUTPUTS, EXPLODE, FINAL_ONLY, ID_SPACES, WHERE, Combination
 from validator.settings.errors import broken_rule_at
 from validator.settings.fields import Frozen
 
@@ -48,6 +48,7 @@ class Reads(NamedTuple):
     (emission `cumulative`). ``several_outputs``: results are in several topics. ``states_values``: results state
     aggregates of their events, and not which they are (evidence `values`). ``adds_up``: the results of a cell add up
     (emission `incremental`). ``tolerances``: the tolerance of each stated value, the largest of all outputs.
+    ``explodes``: an event counts for each of its words.
     """
 
     joined_keys: bool = False
@@ -56,6 +57,7 @@ class Reads(NamedTuple):
     states_values: bool = False
     adds_up: bool = False
     tolerances: tuple[tuple[str, Decimal], ...] = ()
+    explodes: bool = False
 
     @classmethod
     def of_topics(cls, inputs: Sequence[Input], outputs: Sequence[Output]) -> Self:
@@ -67,7 +69,13 @@ class Reads(NamedTuple):
         for name, path in (pair for output in outputs for pair in output.fields.values.items()):
             tolerances[name] = max(path.tolerance, tolerances.get(name, path.tolerance))
         return cls(
-            len(inputs[0].fields.key) > 1, replaces, len(outputs) > 1, states_values, adds_up, tuple(tolerances.items())
+            joined_keys=len(inputs[0].fields.key) > 1,
+            replaces=replaces,
+            several_outputs=len(outputs) > 1,
+            states_values=states_values,
+            adds_up=adds_up,
+            tolerances=tuple(tolerances.items()),
+            explodes=any(one.explode is not None for one in inputs),
         )
 
 
@@ -85,8 +93,8 @@ class Oracle(Frozen):
     """One kind of oracle. All instants are microseconds since the epoch; arrays have one entry per event or cell.
 
     A cell is (start, key). The starts of one oracle lie on a grid: their distances are multiples of `grid_us`. The
-    instant that a result names need not be on the grid. If cells are `by_id`, a cell is one id of a key, and has no
-    start.
+    instant that a result names need not be on the grid. If cells are `by_id`, a cell is one id of a key; if they are
+    `by_key`, it is a key. Neither has a start.
     """
 
     kind: str
@@ -123,12 +131,25 @@ class Oracle(Frozen):
     """What a sentence calls the time of a cell."""
     noun: ClassVar[str] = "window from"
     """Noun for a cell in a sentence; the cell's start follows it."""
-    by_id: ClassVar[bool] = False
-    """Whether there are no windows and each id of a key is a cell of its own (`validator.reconcile.by_id`), which
-    begins with its first event."""
     result_time: ClassVar[Literal["window_start", "event_time"] | None] = "window_start"
     """Field of a result that names its cell; None if its key and its ids name it."""
     _reads: Reads = PrivateAttr(default=Reads())
+
+    @property
+    def by_id(self) -> bool:
+        """Whether there are no windows and each id of a key is a cell of its own (`validator.reconcile.by_id`), which
+        begins with its first event."""
+        return False
+
+    @property
+    def by_key(self) -> bool:
+        """Whether there are no windows and each key is a cell, which never ends (`validator.reconcile.by_key`)."""
+        return False
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether the cells of an event depend on its time."""
+        return not (self.by_id or self.by_key)
 
     @property
     def rounding(self) -> Literal["down", "up"]:
@@ -200,6 +221,9 @@ class Oracle(Frozen):
         """Sentences for people: which violations this oracle cannot find with the evidence of its pipeline."""
         if not self.reads.states_values:
             return ()
+        if self.by_key:
+            unseen = "a lost event of a key is seen once the key has no new events for a while, or at the end of a run"
+            return (f"Results say how many events of a key they used, not which: {unseen}.",)
         if self.stated.count_name is None:
             return (
                 "Results do not say how many events they used: a loss or a repeat is a wrong value, if it changes one.",
@@ -274,6 +298,7 @@ class Oracle(Frozen):
         self.check_times(declared.outputs)
         self.check_evidence(declared)
         self.check_condition(declared)
+        self.check_words(declared)
         problem, fix = ID_SPACES.problem, "leave input out"
         for i, output in enumerate(declared.outputs):
             if any(path.input is not None for path in output.fields.ids or ()):
@@ -300,7 +325,7 @@ class Oracle(Frozen):
             place = f"outputs[{counted.index(False)}].evidence"
             raise broken_rule_at(place, "another output has evidence values", "use values for every output")
         if not self.judges_values:
-            kinds = "tumbling_window, sliding_window or session_window"
+            kinds = "tumbling_window, sliding_window, session_window or running_aggregate"
             raise broken_rule_at(
                 "outputs[0].evidence", f"values is not supported yet for oracle {self.kind}", f"use oracle {kinds}"
             )
@@ -323,6 +348,12 @@ class Oracle(Frozen):
             if entry.duplicates == "collapse":
                 problem = "repeated events cannot be recognised without ids"
                 raise broken_rule_at(f"{place}.duplicates", problem, "use count, or evidence with ids")
+
+    def check_words(self, declared: Declared) -> None:
+        """Raise PydanticCustomError if an input explodes."""
+        for i, one in enumerate(declared.inputs):
+            if one.explode is not None:
+                raise broken_rule_at(f"inputs[{i}].explode", EXPLODE.problem, "leave it out")
 
     def check_condition(self, declared: Declared) -> None:
         """Raise PydanticCustomError for a condition that this oracle cannot judge, or on a field that contains, or lies

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from validator.codecs.columns import DECODED, UNOWED
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, is_one_of
 from validator.oracles.seam import Oracle
-from validator.reconcile import newest, splits
+from validator.reconcile import by_key, key_values, newest, splits
 from validator.reconcile.by_id import OF_KEY
 from validator.reconcile.cell_index import CellIndex
 from validator.reconcile.facts import Kind, Side
@@ -104,7 +104,7 @@ FACT_COLUMNS: Final = (
     "epoch",
     *("newest_event_time_us", "earliest_us", "latest_us"),
 )
-"""The columns of a fact that `Cells.absorb` needs."""
+"""The columns of a fact that `Cells.absorb` needs, unless results state values of keys."""
 
 
 def contributing(facts: pa.Table) -> pa.Table:
@@ -161,6 +161,16 @@ class Columns(ABC):
         """For each cell, the row of the cell that it is part of, and its own row."""
 
     @property
+    def scattered(self) -> Bools:
+        """The cells whose key has results on several partitions, if results replace earlier ones."""
+        if not self.are_withdrawn:
+            return np.zeros(len(self), dtype=np.bool_)
+        if self.newest is not None:
+            return self.newest.scattered
+        found: Bools = self["first_place"] < self["last_place"]
+        return found
+
+    @property
     def merges(self) -> bool:
         """Whether cells can merge."""
         return self.oracle.merging_gap_us is not None
@@ -174,6 +184,11 @@ class Columns(ABC):
     def are_withdrawn(self) -> bool:
         """Whether a result can replace an earlier one of its key."""
         return self.oracle.reads.replaces
+
+    @property
+    def depends_on_others(self) -> bool:
+        """Whether a result can change the counts of other cells."""
+        return self.are_withdrawn and self.oracle.by_id
 
     @property
     def non_cells(self) -> Bools | None:
@@ -191,7 +206,9 @@ class Columns(ABC):
     @property
     def begins_us(self) -> Ints:
         """The first instant of each cell. For a cell of one id it is the time of the first event, or an instant before
-        all others if no event is known."""
+        all others if no event is known. For a cell of one key it is that instant."""
+        if self.oracle.by_key:
+            return np.full(len(self), ABSENT + 1)
         if not self.oracle.by_id:
             return self["window_start_us"]
         first = self["first_event_us"]
@@ -216,8 +233,8 @@ class Columns(ABC):
     def facts_version(self) -> Ints:
         """A number per cell that rises with each of its facts."""
         given = self["expected_count"] + self["late_count"] + self["rejected_count"]
-        if self.newest is not None:
-            return given + self.newest.version
+        if self.are_withdrawn:
+            return given + newest.version_of(self)
         return given + self["processed_count"] + self["results"]
 
 
@@ -226,8 +243,8 @@ class SomeCells(Columns):
 
     @property
     def newest(self) -> None:
-        """None: results do not replace each other."""
-        assert not self.are_withdrawn, "the newest result of a key depends on all cells of the key"
+        """None: no cell here depends on results of another one."""
+        assert not self.depends_on_others, "the newest result of a key depends on all cells of the key"
 
     def __init__(self, cells: Cells, rows: Ints) -> None:
         self._cells, self._rows = cells, rows
@@ -279,10 +296,12 @@ class Cells(Columns):
         """``recorded``: the violation classes that the derived tables record."""
         super().__init__(oracle, [], [])
         self._gap_us = oracle.merging_gap_us
-        self._newest = newest.Newest(self, by_id=oracle.by_id) if oracle.reads.replaces else None
+        self._newest = newest.Newest(self, oracle) if oracle.reads.replaces else None
+        self.waiting = by_key.Waiting() if oracle.by_key else None
         self._merged_into = np.empty(0, dtype=np.int64)
         self._size = 0
         self._index = CellIndex()
+        self._of_keys = (*by_key.COLUMNS, *key_values.columns_of(oracle.stated)) if oracle.by_key else ()
         names = (
             "window_start_us",
             "end_us",
@@ -294,10 +313,15 @@ class Cells(Columns):
             *(f"x_{name}" for name in EXPANSION_FIELDS),
             *(newest.COLUMNS if self.newest is not None else ()),
             *((_SLOT_SEEN, _BEGIN_SEEN) if self.merges else ()),
-            *((RETIRED_BEFORE,) if oracle.by_id else ()),
+            *((RETIRED_BEFORE,) if not oracle.has_windows else ()),
+            *self._of_keys,
         )
         of_recorded = (f"{part}_{name}" for name in recorded for part in ("recorded", "confirmed", "began"))
         self._initials = {name: np.int64(_initial(name)) for name in (*names, "recorded_digest", *of_recorded)}
+        self._initials |= dict.fromkeys(self._of_keys, np.int64(0))
+        if oracle.by_key:
+            # A key is compared whenever it is judged. Most of what this finds is 0.
+            self._initials |= {f"x_{name}": np.int64(0) for name in EXPANSION_FIELDS}
         self._columns: dict[str, Ints] = {}
         self._room = 0
         self.lateness = Lateness()
@@ -377,7 +401,13 @@ class Cells(Columns):
         Returns the rows of the cells that changed. A row may occur more than once.
         """
         self.lateness.absorb(facts)
-        return self.fold(contributing(facts.select(FACT_COLUMNS)))
+        return self.fold(contributing(facts.select(self.fact_columns)))
+
+    @property
+    def fact_columns(self) -> tuple[str, ...]:
+        """The columns of a fact that `absorb` needs."""
+        states_more = self.oracle.by_key and self.oracle.stated.stated
+        return (*FACT_COLUMNS, "results", "aggregates") if states_more else FACT_COLUMNS
 
     def fold(self, facts: pa.Table) -> Ints:
         """Fold in fact rows that all contribute to a cell. Returns the rows of the cells that changed."""
@@ -411,6 +441,11 @@ class Cells(Columns):
             else:
                 for part, values in sums.items():
                     np.add.at(self.array(f"{name}_{part}"), where, values[mine])
+            if side is Side.INPUT and self.waiting is not None:
+                of_events = facts.filter(pa.array(mine))
+                self.waiting.fold(self, where, of_events)
+                if self.oracle.stated.stated:
+                    key_values.fold_events(self, where, of_events, self.oracle.stated)
             if side is Side.INPUT:
                 self._add_given(facts["topic"].filter(pa.array(mine)), where, sums["count"][mine])
             if side is Side.OUTPUT and self.oracle.reads.several_outputs:
@@ -529,6 +564,8 @@ class Cells(Columns):
         self._columns = {name: self[name][stay] for name in self._columns}
         self._room = len(stay)
         number = np.cumsum(~removed) - 1
+        if self.waiting is not None:
+            self.waiting.renumber(removed, number)
         if self._gap_us is not None:
             self._merged_into = number[self._merged_into[stay]]
         self._size = len(stay)
@@ -571,6 +608,9 @@ class Cells(Columns):
         )
         of_topics = [*(f"given/{topic}" for topic in inputs), *(f"carried/{topic}" for topic in outputs)]
         if not names <= {*self.saved_names, *of_topics} or (_MERGED_INTO in saved.column_names) != self.merges:
+            return False
+        if self.waiting is not None:
+            # The events that are not due yet are not saved: all facts are folded again.
             return False
         for topic in inputs:
             self._add_input(topic)

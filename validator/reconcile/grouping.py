@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from validator.codecs.columns import DECODED, SKIPPED, TOMBSTONE, UNDECODABLE, UNOWED, list_of
 from validator.codecs.fingerprints import hash_a, hash_b, text_numbers
 from validator.codecs.plain_fields import bools, numbers, one_number, plain
-from validator.model.arrays import ABSENT, NEVER, Bools, Ints, one_array
+from validator.model.arrays import ABSENT, NEVER, Bools, Ints, one_array, run_starts
 from validator.oracles.seam import Oracle
-from validator.reconcile import by_id
+from validator.reconcile import by_id, by_key
 from validator.reconcile.facts import GROUPED
 from validator.reconcile.values import fingerprints, partial_aggregates, texts_of
 
@@ -56,6 +56,9 @@ def facts_of_events(
         events = events.take(pa.array(event_rows))
         times, reaches, given = times[event_rows], reaches[event_rows], given[event_rows]
         decoded, reaching = decoded[event_rows], reaching[event_rows]
+    elif oracle.reads.explodes:
+        # A record has a row for each of its words.
+        once = run_starts(*(plain(one_array(events[name])) for name in ("partition", "offset")))
     # Grid numbers are small, unlike instants.
     of_cell = np.where(decoded, (starts - starts.min()) // oracle.grid_us, 0)
     of_reach = np.where(reaching, (starts - reaches) // oracle.grid_us, -1)
@@ -144,12 +147,16 @@ def facts_of_results(results: pa.Table, source: int, oracle: Oracle) -> pa.Table
     if not results.num_rows:
         return GROUPED.empty_table()
     once = None
+    of_stretch: list[Ints] = []
     if oracle.by_id:
         results, once = by_id.keyed_results(results, oracle.reads)
+    elif oracle.by_key:
+        results, once, stretch = by_key.with_withdrawals(results)
+        of_stretch = [stretch]
     status = plain(one_array(results["status"]))
     named, has_start = numbers(one_array(results["window_start_us"]))
     starts = np.where(has_start, oracle.starts_of_results(named), 0)
-    groups = _Groups(results, [status, has_start.astype(np.int64), starts], once)
+    groups = _Groups(results, [status, has_start.astype(np.int64), starts, *of_stretch], once)
     if oracle.reads.replaces and not oracle.by_id:
         results = _without_replaced(results, groups)
     ids, texts = one_array(results["ids"]), one_array(results["text_ids"])

@@ -20,6 +20,7 @@ from validator.model.arrays import ABSENT, Bools, Ints, ints
 from validator.model.frontier import Clock, RunEnd, counted_back_us
 from validator.model.lateness_scope import LatenessScope
 from validator.oracles.seam import Oracle
+from validator.reconcile import key_verdicts
 from validator.reconcile.cells import EXPANSION_FIELDS, NAMED_END, RETIRED_BEFORE, STALE, Columns
 from validator.reconcile.values import PRIMES
 
@@ -259,12 +260,12 @@ def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
         # SEMANTICS 2.25: results are judged together once no unread input can explain them. A new answer, by which a
         # cell is no longer resolved, adds more than that takes away.
         version = 2 * version + resolved
-    compared = cells["x_version"] == version
+    # SEMANTICS 2.30: the columns of a key say as much as its facts (`key_verdicts.compare`).
+    compared = np.full(len(version), True) if cells.oracle.by_key else cells["x_version"] == version
     same = same_fingerprints(cells, rules)
     refuted = same & compared & _differ(cells)
     agrees = same & ~refuted
     observed_us = cells["observed_us"]
-    resting = is_resting(cells)
     # SEMANTICS 3.18: only open transactions may still explain the excess. Its ids are compared, so that everything else
     # in the cell is counted by id; the excess itself stays unresolved.
     held = np.zeros_like(resolved)
@@ -279,8 +280,11 @@ def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
     # SEMANTICS 2.18: counts are an estimate until ids are compared. A cell without an observed id has nothing that an
     # input could explain later, so its comparison is final at once.
     provisional = ~agrees & ~(compared & (resolved | held | (observed == 0)))
+    if cells.oracle.by_key:
+        # SEMANTICS 2.30: only an excess waits for inputs: more events make no loss smaller.
+        provisional &= cells["x_duplicate"] + cells["x_unknown"] > 0
     in_scope = _in_scope(cells, clock, rules.oracle.scope_margin_us)
-    state = _outstanding_state(cells, clock, rules, resting)
+    state = _outstanding_state(cells, clock, rules)
     found = _counts(cells, observed, agrees, provisional, resolved)
     return _scoped(
         cells,
@@ -295,6 +299,13 @@ def is_resting(cells: Columns) -> Bools:
     """Return the cells that a run found at rest when it ended, and that have no later event or observation."""
     # SEMANTICS 3.32: a record of the cell that was read later shows that the pipeline was not at rest.
     found: Bools = cells["rest_us"] >= np.maximum(np.maximum(cells["expected_us"], cells["observed_us"]), ABSENT + 1)
+    return found
+
+
+def is_at_rest(cells: Columns) -> Bools:
+    """As `is_resting`, of cells that had closed by then."""
+    # SEMANTICS 3.30: the end of a run proves nothing about a cell that it left open (`--leave-open`).
+    found: Bools = is_resting(cells) & (cells["closed_us"] <= cells["rest_us"]) & (cells["closed_us"] != ABSENT)
     return found
 
 
@@ -368,8 +379,8 @@ def _names_its_end(cells: Columns) -> Bools:
 def _in_scope(cells: Columns, clock: Clock, margin_us: int) -> Bools:
     windows = cells.begins_us - margin_us
     # SEMANTICS 2.16: offsets of two partitions have no order, so no result of such a key is known to be the newest.
-    scope = np.full(len(cells), True) if cells.newest is None else ~cells.newest.scattered
-    if cells.oracle.by_id:
+    scope = ~cells.scattered
+    if not cells.oracle.has_windows:
         # SEMANTICS 7.6: an earlier verdict shows that earlier facts of the cell were dropped.
         scope &= cells[RETIRED_BEFORE] != 1
     if clock.horizon_us is not None:
@@ -377,7 +388,8 @@ def _in_scope(cells: Columns, clock: Clock, margin_us: int) -> Bools:
         # could look wrong. `horizon_us` is an instant past the last one that is out of scope.
         scope &= windows >= clock.horizon_us
     seen_us = cells.begin_seen_us if clock.retired else windows
-    for at_us, horizon_us in clock.retired:
+    # SEMANTICS 2.30: a key is out of scope only if it has been retired itself.
+    for at_us, horizon_us in () if cells.oracle.by_key else clock.retired:
         # SEMANTICS 7.6: other facts of the cell may have been dropped, and the remaining ones alone would look like a
         # loss. A session that an event moved near the horizon after the drop may be part of a dropped one.
         scope &= ~is_retired_by(seen_us, windows, at_us, horizon_us)
@@ -390,7 +402,7 @@ def is_retired_by(seen_us: Ints, begins_us: Ints, at_us: int, horizon_us: int) -
     return retired
 
 
-def _outstanding_state(cells: Columns, clock: Clock, rules: Rules, resting: Bools) -> Ints:
+def _outstanding_state(cells: Columns, clock: Clock, rules: Rules) -> Ints:
     """Return the state of each cell's outstanding contributions: pending, overdue, blocked or missing (SEMANTICS
     section 3)."""
     due = due_base(cells)
@@ -407,10 +419,8 @@ def _outstanding_state(cells: Columns, clock: Clock, rules: Rules, resting: Bool
     held = past(clock.unheld_outputs_us, rules.overdue_after_us) & clock.outputs_held
     # SEMANTICS 3.28: also at the end of a run, an open transaction may carry the answer.
     at_rest = BLOCKED if clock.outputs_held else MISSING
-    # SEMANTICS 3.30: the end of a run proves nothing about a cell that it left open (`--leave-open`).
-    resting = resting & (cells["closed_us"] <= cells["rest_us"])
     return np.select(
-        [cells["closed_us"] == ABSENT, missing, resting, overdue, held],
+        [cells["closed_us"] == ABSENT, missing, is_at_rest(cells), overdue, held],
         [PENDING, MISSING, at_rest, OVERDUE, BLOCKED],
         PENDING,
     ).astype(np.int64)
@@ -505,7 +515,8 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     rest = outstanding - dropped - unconsumed - unprovable
     # SEMANTICS 2.18: a comparison may still excuse a contribution (late, unconsumed, repeated), so before it none is
     # missing.
-    shown = np.where(is_missing & (it.provisional | it.lagging), OVERDUE, it.state)
+    unproven_yet = it.provisional | it.lagging
+    shown = np.where(is_missing & unproven_yet, OVERDUE, it.state)
     counts = {name: found[name] for name in _AS_FOUND}
     # SEMANTICS 2.29: until the cell would be missing, another result may give the value that is owed.
     may_change = (counts["wrong_value"] > 0) & ~is_missing
@@ -513,8 +524,20 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     for name in ("correct", "incomplete"):
         counts[name] = np.where(counts["wrong_value"] > 0, 0, counts[name])
     counts |= {"dropped_late": dropped, "unconsumed": unconsumed}
-    for number, name in enumerate(STATES):
-        counts[name] = np.where(shown == number, rest, 0)
+    of_states = {name: np.where(shown == number, rest, 0) for number, name in enumerate(STATES)}
+    unconsumed_overdue = np.where(is_missing & it.in_scope, unconsumed, 0)
+    if cells.oracle.by_key:
+        split = key_verdicts.Split.of(
+            cells,
+            clock,
+            rules,
+            outstanding,
+            is_at_rest(cells),
+            counts_unconsumed=bool(rules.reports_unconsumed and clock.run_end.is_end),
+        )
+        of_states = split.by_state(unproven_yet | split.may_be_unread)
+        counts["unconsumed"], unconsumed_overdue = split.unconsumed, np.where(it.in_scope, split.unconsumed_missing, 0)
+    counts |= of_states
     # SEMANTICS 2.3: contributions whose loss cannot be proven stay overdue, and the verdict says why.
     counts["overdue"] = counts["overdue"] + unprovable
     # SEMANTICS 2.2: out of scope everything is counted as such, and nothing is judged.
@@ -541,7 +564,12 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     unclear = it.resolved & _unclear_inputs(cells, rules, it)
     # SEMANTICS 2.19: an earlier comparison, no longer in memory, found other ids than the fingerprints state.
     contradicted = it.agrees & it.resolved & np.logical_or.reduce([cells[f"recorded_{name}"] > 0 for name in EXCESS])
-    wants_expansion = it.in_scope & (disagrees | lost | unclear | contradicted) & (~it.compared | consumed_may_move)
+    wants_expansion = (
+        (not cells.oracle.by_key)
+        & it.in_scope
+        & (disagrees | lost | unclear | contradicted)
+        & (~it.compared | consumed_may_move)
+    )
     # If a cell was compared before it had the violation, it is compared again, so that the violation names its ids.
     new = lost & (counts["missing"] > cells["recorded_missing"])
     for name in (*EXCESS, "wrong_value"):
@@ -583,7 +611,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
         ends_right=_names_its_end(cells) & it.agrees & it.in_scope,
         ends_wrong=contradicts_its_end(cells) & (apart > 0),
         unproven_splits=np.where(it.in_scope & it.resolved, found["unproven_splits"], 0),
-        unconsumed_overdue=np.where(is_missing & it.in_scope, unconsumed, 0),
+        unconsumed_overdue=unconsumed_overdue,
         blocked_overdue=np.where(blocked_long, counts["blocked"], 0),
         held_long=np.where(held_long, counts["unresolved"], 0),
         agrees=it.agrees,
@@ -603,7 +631,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
         outstanding=outstanding,
         carried=carried,
         outside=listed - carried,
-        scattered=np.zeros_like(seen) if cells.newest is None else cells.newest.scattered,
+        scattered=cells.scattered,
         estimated=it.provisional & seen & it.in_scope,
         by_input=_by_input(cells, rules, it),
         by_output=_by_output(cells, it, settled),
@@ -754,10 +782,16 @@ def _on_record(cells: Columns, counts: dict[str, Ints], it: _Decisions) -> dict[
             # late.
             excused = cells["x_dropped_late"] + cells["x_unconsumed"] - cells["x_unconsumed_on_time"]
             outstanding = np.where(it.agrees, 0, cells["x_outstanding"] - excused)
+            if cells.oracle.by_key:
+                # SEMANTICS 2.30: a key may get events without end, so a later one does not keep a loss on record.
+                outstanding = np.where(it.agrees, 0, key_verdicts.still_lacking(cells))
             held = np.where(it.provisional, recorded, np.minimum(recorded, outstanding))
         elif name == "wrong_value":
             # SEMANTICS 2.21: time does not retract, nor does a cell that is no longer due.
-            still = np.where(it.agrees, 0, np.minimum(recorded, np.maximum(cells["x_wrong_value"], 0)))
+            wrong = cells["x_wrong_value"]
+            still = np.where(it.agrees, 0, np.minimum(recorded, np.maximum(wrong, 0)))
+            if cells.oracle.by_key:
+                still = np.where(~it.agrees & (wrong == STALE), recorded, still)
             held = np.where(it.provisional | (it.held & ~it.agrees), recorded, still)
         else:
             # SEMANTICS 2.21: an estimate retracts nothing, and neither does excess that is unresolved again.

@@ -15,7 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from validator.model.arrays import ABSENT, Bools, Ints, ints, one_array
+from validator.oracles.seam import Oracle
 from validator.reconcile.by_id import OF_KEY, keys_of_cells
+from validator.reconcile.key_values import note_stated
 
 PARTS: Final = ("count", "a", "b")
 
@@ -32,6 +34,12 @@ MINIMA: Final = ("first_place",)
 COUNTS: Final = ("listed_count", "listed_a", "listed_b")
 _PARTITIONS: Final = 2**20
 """More partitions than a topic has."""
+
+
+class ReadColumns(Protocol):
+    """Columns of cells that are only read."""
+
+    def __getitem__(self, name: str) -> Ints: ...
 
 
 class CellColumns(Protocol):
@@ -57,12 +65,13 @@ class Newest:
     """The newest results of the keys of ``cells``.
 
     Of two results, the one of the later batch is newer; within a batch, the one with the higher offset. Offsets alone
-    do not decide, since a recreated topic has the earlier offsets again. ``by_id``: cells are ids of keys, not windows.
+    do not decide, since a recreated topic has the earlier offsets again.
     """
 
-    def __init__(self, cells: CellColumns, *, by_id: bool) -> None:
+    def __init__(self, cells: CellColumns, oracle: Oracle) -> None:
         self._cells = cells
-        self._by_id = by_id
+        self._by_id, self._by_key = oracle.by_id, oracle.by_key
+        self._stated = oracle.stated
         self._topics: dict[str, int] = {}
         # Results since `settle`: row of the key, batch, offset, and lookup instant.
         self._read: list[tuple[Ints, ...]] = []
@@ -86,20 +95,27 @@ class Newest:
         places = self._places(facts)[at]
         np.minimum.at(cells.array("first_place"), rows[at], places)
         np.maximum.at(cells.array("last_place"), rows[at], places)
-        self._read.append((rows[at], batches[at], offsets[at], ints(facts["lookup_us"])[at]))
+        counts = ints(facts["contributions"], 0)
+        self._read.append((rows[at], batches[at], offsets[at], ints(facts["lookup_us"])[at], counts[at]))
         at = at[_last_of_each(rows[at], batches[at], offsets[at])]
         at = at[self._is_newer(rows[at], batches[at], offsets[at], "newest")]
         cells.put("newest_batch", rows[at], batches[at])
         cells.put("newest_offset", rows[at], offsets[at])
-        counts = ints(facts["contributions"], 0)
         at = listing[_last_of_each(rows[listing], batches[listing], offsets[listing], counts[listing])]
         at = at[self._is_newer(rows[at], batches[at], offsets[at], "listed", counts[at])]
         cells.put("listed_batch", rows[at], batches[at])
         cells.put("listed_offset", rows[at], offsets[at])
         for part, name in zip(PARTS, ("contributions", "hash_a", "hash_b"), strict=True):
             cells.put(f"listed_{part}", rows[at], ints(facts[name], 0)[at])
-        # SEMANTICS 3.12: a result may lack what the replaced one had, so what its cell lacks is due from it on.
-        cells.put("withdrawn_us", rows[at], ABSENT if self._by_id else ints(facts["lookup_us"])[at])
+        if not self._by_id:
+            # A null value is no result: another row counts its record.
+            is_result = np.minimum(ints(facts["records"], 0)[at], 1) if self._by_key else 1
+            cells.put("results", rows[at], is_result)
+        if self._by_key and self._stated.stated:
+            note_stated(cells, rows[at], facts.take(pa.array(at)), self._stated)
+        if not self._by_key:
+            # SEMANTICS 3.12: a result may lack what the replaced one had, so what its cell lacks is due from it on.
+            cells.put("withdrawn_us", rows[at], ABSENT if self._by_id else ints(facts["lookup_us"])[at])
 
     def adopt(self, rows: Ints) -> None:
         """Set the row of the key of each new cell among ``rows``."""
@@ -119,13 +135,16 @@ class Newest:
 
     def settle(self) -> None:
         """Count the contributions of the newest results, once all known facts are folded in."""
+        if not self._by_id:
+            self._settle_own()
+            return
         cells = self._cells
         newest = self._are_newest()
         # SEMANTICS 2.16: the ids of a result count while it is the newest of its key.
         kept = newest & ~self.scattered
         for part in PARTS:
             cells[f"processed_{part}"] = np.where(kept, cells[f"listed_{part}"], 0)
-        cells["results"] = cells["processed_count"] if self._by_id else kept.astype(np.int64)
+        cells["results"] = cells["processed_count"]
         withdrawn = cells["withdrawn_us"]
         # SEMANTICS 3.12: a withdrawn id is due from the first result without it, so an engine that restores a
         # checkpoint has time to write its newer results again.
@@ -136,17 +155,38 @@ class Newest:
             np.maximum.at(cells.array("observed_us"), fresh, instants)
         self._read.clear()
 
+    def _settle_own(self) -> None:
+        """As `settle`, for the cells that are their own row of the key and have new results."""
+        if not self._read:
+            return
+        cells = self._cells
+        if self._by_key:
+            self._note_falls()
+        rows = np.concatenate([part[0] for part in self._read])
+        kept = cells["first_place"][rows] == cells["last_place"][rows]
+        for part in PARTS:
+            cells.put(f"processed_{part}", rows, np.where(kept, cells[f"listed_{part}"][rows], 0))
+        cells.put("results", rows, np.where(kept, cells["results"][rows], 0))
+        self._read.clear()
+
+    def _note_falls(self) -> None:
+        """Note when a key's result stated fewer events than the one before it."""
+        cells = self._cells
+        rows, batches, offsets, instants, counts = (np.concatenate(part) for part in zip(*self._read, strict=True))
+        order = np.lexsort((offsets, batches, rows))
+        rows, instants, counts = rows[order], instants[order], counts[order]
+        is_first = np.concatenate([[True], rows[1:] != rows[:-1]])
+        # The result that counted before these results is still the processed one.
+        before = np.where(is_first, cells["processed_count"][rows], np.concatenate([[0], counts[:-1]]))
+        falls = counts < before
+        # SEMANTICS 3.12: an engine that restores a checkpoint writes its newer results again.
+        np.maximum.at(cells.array("withdrawn_us"), rows[falls], instants[falls])
+
     def kept(self, rows: Ints) -> tuple[Ints, Ints]:
         """Return batch and offset of the result that counts in each of ``rows``; absent if none counts."""
         cells, kept = self._cells, (self._are_newest() & ~self.scattered)[rows]
         batches, offsets = cells["listed_batch"][rows], cells["listed_offset"][rows]
         return np.where(kept, batches, ABSENT), np.where(kept, offsets, ABSENT)
-
-    @property
-    def version(self) -> Ints:
-        """A number per cell that rises whenever the counted results of the cell change."""
-        batches = self._cells["listed_batch"]
-        return np.where(batches == ABSENT, 0, 2 * batches + 2 + (self._cells["withdrawn_us"] != ABSENT))
 
     @property
     def scattered(self) -> Bools:
@@ -196,7 +236,7 @@ class Newest:
         """Return when the id of each cell of ``fresh`` was withdrawn: the lookup instant of the batch with the key's
         next result after the one that lists the id."""
         cells = self._cells
-        keys, batches, offsets, instants = (np.concatenate(part) for part in zip(*self._read, strict=True))
+        keys, batches, offsets, instants, _ = (np.concatenate(part) for part in zip(*self._read, strict=True))
         row = np.concatenate([keys, cells["of_key"][fresh]])
         batch = np.concatenate([batches, cells["listed_batch"][fresh]])
         offset = np.concatenate([offsets, cells["listed_offset"][fresh]])
@@ -214,6 +254,12 @@ class Newest:
         topics = one_array(facts["topic"]).dictionary_encode()
         numbers = [self._topics.setdefault(topic, len(self._topics)) for topic in topics.dictionary.to_pylist()]
         return np.array(numbers, dtype=np.int64)[ints(topics.indices)] * _PARTITIONS + ints(facts["partition"])
+
+
+def version_of(cells: ReadColumns) -> Ints:
+    """Return a number per cell that rises whenever the counted results of the cell change."""
+    batches = cells["listed_batch"]
+    return np.where(batches == ABSENT, 0, 2 * batches + 2 + (cells["withdrawn_us"] != ABSENT))
 
 
 def _last_of_each(rows: Ints, *columns: Ints) -> Ints:

@@ -67,7 +67,12 @@ WHERE: Final = Combination(
     "sessions, joins and running aggregates",
     "where is not supported yet for this oracle",
 )
-COMBINATIONS: Final = (CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, ABSENT_KEYS, WHERE)
+EXPLODE: Final = Combination(
+    ("inputs.explode",),
+    "all but values of running aggregates; keys of several fields; late and rejected topics",
+    "words are counted only in values of a running aggregate, for a key of one field",
+)
+COMBINATIONS: Final = (CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, ABSENT_KEYS, WHERE, EXPLODE)
 """The refused combinations that do not depend on the oracle. Those of one oracle are in its `refuses`."""
 
 

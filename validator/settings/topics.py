@@ -12,6 +12,7 @@ from validator.model.envelopes import ENVELOPES, EnvelopeKind, Operation, placed
 from validator.model.field_values import part_and_names
 from validator.settings.built import Built
 from validator.settings.errors import broken_rule, broken_rule_at
+from validator.settings.explode import Explode
 from validator.settings.fields import WITH_FIELDS, FieldPath, Frozen, Ids, IdsPath, Key, ValuePath
 from validator.settings.formats.json_object import JsonObject
 from validator.settings.formats.kinds import AnyFormat
@@ -159,6 +160,8 @@ class Input(_Entry):
     id_type: Literal["auto", "integer", "string"] = "auto"
     """`auto`: number 1 and text "1" are the same id; `integer`: other ids are undecodable; `string`: all ids are
     text."""
+    explode: Explode | None = None
+    """The pipeline counts the words of a text, which is the key, and not the event itself."""
     missing_key: MissingKey = "undecodable"
     """An event of which a field of the key is absent or null is `undecodable`; it owes no result (`skip`); or null is a
     key like others, as in SQL (`owed`)."""

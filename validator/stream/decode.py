@@ -69,7 +69,8 @@ def event_reader(
     plain = plain_events_of(topic, oracle, id_type, space, limits, missing_key, readers)
     # The rule reads the addends of changes.
     is_plain = plain.envelope is None or not plain.addends
-    return Reader(EventBatches(decoder, plain if is_plain else None, space), oracle, slack_us)
+    words = getattr(topic, "explode", None)
+    return Reader(EventBatches(decoder, plain if is_plain else None, space, words), oracle, slack_us)
 
 
 def result_reader(

@@ -235,7 +235,7 @@ def _folded(
     cells, not_examined = saved.cells, dict(saved.unexamined)
     of_last = []
     sampled = SAMPLE_COLUMNS if saved.sample.ids_most else ()
-    columns = list(dict.fromkeys([*FACT_COLUMNS, *sampled, "first_event_time_us", "stretches"]))
+    columns = list(dict.fromkeys([*cells.fact_columns, *sampled, "first_event_time_us", "stretches"]))
     for facts in tables.scan(Table.FACTS, columns, kept & (ds.field("kind") == Kind.FACT.value)):
         of_last.append(facts.filter(pa.array(ints(facts["batch"]) == last)))
         later = without_void(facts.filter(pa.array(ints(facts["batch"]) > saved.batch)), rereads)

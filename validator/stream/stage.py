@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from validator.codecs.batches import ResultBatches
+from validator.codecs.batches import ResultBatches, exploded
 from validator.reconcile.grouping import facts_of_events, facts_of_results
 from validator.stream.decode import Reader
 
@@ -60,6 +60,8 @@ class Stage:
             records = records.set_column(place, records.schema.field(place), instants)
         if isinstance(reader.batches, ResultBatches):
             return facts_of_results(records, source, reader.oracle)
+        if reader.batches.words is not None:
+            records = exploded(records, reader.batches.words)
         return facts_of_events(
             records, source, reader.oracle, reader.slack_us, self.limit_us, with_first_event=self.with_first_event
         )

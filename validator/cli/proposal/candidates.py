@@ -255,6 +255,8 @@ def _of_counts(topics: _Topics) -> Iterator[list[Candidate]]:
         for keys in choices:
             for at, start, end in _window_times(topics, None):
                 group += _counting(topics, keys, at, start, end, count)
+        if not group:
+            group = [one for keys in choices for one in _counting_so_far(topics, keys, count)]
         if group:
             yield group
 
@@ -291,6 +293,25 @@ def _counting(
                 {"evidence": "a result states how many events it used", "key": _key_comment(keys)},
                 (*guess.doubts, *_doubts(topics, keys, at, start)),
             )
+
+
+def _counting_so_far(topics: _Topics, keys: Sequence[KeyField], count: str) -> Iterator[Candidate]:
+    """Results without a time that state how many events of their key there are so far."""
+    guess, said, name = running(), " and ".join(key.events[0] for key in keys), _value_name(count)
+    for at in _event_times(topics):
+        for aggregate in aggregates():
+            oracle = {**guess.oracle, "values": {name: aggregate}}
+            document = topics.document(keys, at, (), {"values": {name: count}}, "values", oracle)
+            document["outputs"] = [_with_emission(one, "cumulative") for one in document["outputs"]]
+            _settle_disorder(topics, at, None, document)
+            yield Candidate(
+                document,
+                f"{guess.label}, key {said}",
+                f"the newest {count} equals the number of events per {said} in {{right}} of {{of}} keys",
+                {"evidence": "a result states how many events it used", "key": _key_comment(keys)},
+                (*guess.doubts, *_doubts(topics, keys, at, None)),
+            )
+        break
 
 
 _SUMMED: Final = {"cumulative": "the newest ", "incremental": "the sum of ", "final": ""}

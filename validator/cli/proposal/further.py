@@ -14,6 +14,7 @@ import numpy as np
 from validator.cli.proposal.columns import Columns
 from validator.cli.proposal.matches import FEW
 from validator.config.model import Config
+from validator.model.arrays import ABSENT
 from validator.model.stated_values import FUNCTIONS
 from validator.settings.formats.guesses import ENOUGH
 
@@ -106,7 +107,11 @@ def _rows(
     output: Columns, config: Config, document: Mapping[str, Any], keys: Sequence[str]
 ) -> dict[tuple[int, tuple[str | None, ...]], int]:
     """Cell -> the row of its newest result."""
-    setting = document["outputs"][0]["fields"]["window_start"]
+    setting = document["outputs"][0]["fields"].get("window_start")
+    if setting is None:
+        return {
+            (ABSENT, tuple(output.texts[key][row] for key in keys)): row for row in range(len(output.texts[keys[0]]))
+        }
     time = next(it for it in output.times if it.setting == setting)
     found = {}
     for row, instant in enumerate(time.instants):

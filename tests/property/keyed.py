@@ -1,0 +1,278 @@
+"""The running aggregate whose results state values, by brute force (SEMANTICS 2.30).
+
+The worlds are those of `tests.property.running` with cumulative emission, without ids: a result states how many events
+it used. All events of a key have one id, the key. The events of a key that were due first count as used; what is
+proven of each of the others is found by asking for each of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, pairwise
+from typing import Final
+
+from tests.property.clock import Clock
+from tests.property.history import (
+    ANSWERS,
+    Cell,
+    Ending,
+    History,
+    InputEvent,
+    LateRecord,
+    Record,
+    ResultRecord,
+    Step,
+    Timing,
+    Tombstone,
+)
+from tests.property.running import LONG_AGO, NO_WINDOW, Said, ids_of, running_case
+from tests.property.spark_histories import Case, Referee
+from tests.property.strategies import EVERYTHING, Allowed
+from tests.property.valued import ALL, UncountedReferee, ValuedCase, ValuedReferee, each_claiming, valued
+from validator.oracles.running_aggregate import RunningAggregate
+from validator.oracles.seam import Reads
+
+ANOTHER: Final = 1_000_003
+"""Distance to the next seed, if a history has repeats that the pipeline drops: they need ids."""
+
+
+class KeyClock(Clock):
+    """Time with a due instant per event of a key."""
+
+    def __init__(self, timing: Timing, steps: tuple[Step, ...]) -> None:
+        super().__init__(timing, steps)
+        self.times: dict[Cell, list[int]] = defaultdict(list)
+        self.read_us: dict[tuple[str, int, int], int] = {}
+        for step, event in self.events():
+            self.times[NO_WINDOW, event.key].append(event.event_time_us)
+            self.read_us[event.topic, event.partition, event.offset] = step.lookup_us
+        self.said: dict[Cell, list[tuple[Step, Said]]] = defaultdict(list)
+        for step in steps:
+            results = [record for record in step.records if isinstance(record, ResultRecord | Tombstone)]
+            for record in sorted(results, key=lambda it: it.offset):
+                if record.key is not None:
+                    self.said[NO_WINDOW, record.key].append((step, record))
+
+    def cells_of(self, event: InputEvent | LateRecord) -> tuple[Cell, ...]:
+        """The cell of the event's key."""
+        return ((NO_WINDOW, event.key),)
+
+    def end(self, cell: Cell) -> int:
+        """Just after the latest time of its events."""
+        return max(self.times.get(cell, [LONG_AGO])) + 1
+
+    def fell_us(self, cell: Cell) -> int | None:
+        """The lookup of the last result that stated fewer events than the one before it."""
+        stated = [(step, len(ids_of(one))) for step, one in self.said[cell]]
+        falls = [step.lookup_us for (_, before), (step, now) in pairwise(stated) if now < before]
+        return max(falls, default=None)
+
+    def event_due_us(self, event: InputEvent) -> int | None:
+        """Since when one event is due: it was read, the watermark has passed its time, and no result has fallen."""
+        marks = zip(self.steps, self._watermarks, strict=True)
+        closed = [step.lookup_us for step, mark in marks if mark is not None and mark > event.event_time_us][:1]
+        if not closed:
+            return None
+        fell = self.fell_us((NO_WINDOW, event.key))
+        read = self.read_us[event.topic, event.partition, event.offset]
+        return max([*closed, read] if fell is None else [*closed, read, fell])
+
+    def due_base(self, cell: Cell) -> int | None:
+        """As for any cell, but at the earliest when a result fell."""
+        base, fell = super().due_base(cell), self.fell_us(cell)
+        return base if base is None or fell is None else max(base, fell)
+
+    def is_scattered(self, cell: Cell) -> bool:
+        """Whether the results of a key are on several partitions, so that it is unknown which one is the newest."""
+        return len({(one.topic, one.partition) for _, one in self.said[cell]}) > 1
+
+    def in_scope(self, cell: Cell) -> bool:
+        """Whether no partition hides its start: any key may have hidden events."""
+        return not self.is_scattered(cell) and not any(map(self.hides_start, self.places("input")))
+
+
+class KeyReferee(Referee):
+    """The reference, with the newest result of each key."""
+
+    clock_type = KeyClock
+    clock: KeyClock
+
+    def __init__(self, history: History, upto_step: int, ending: Ending) -> None:
+        super().__init__(history, upto_step, ending)
+        for cell, said in self.clock.said.items():
+            for step, _ in said:
+                self.clock.touched[cell].append(step.lookup_us)
+                self.last_observed_us[cell] = max(step.lookup_us, self.last_observed_us.get(cell, step.lookup_us))
+            newest = said[-1][1]
+            if isinstance(newest, ResultRecord) and not self.clock.is_scattered(cell):
+                self.results[cell].append(newest)
+                self.observed[cell, cell[1]]["output"] += len(newest.ids)
+
+    def _take(self, step: Step, record: Record) -> None:
+        if not isinstance(record, ResultRecord | Tombstone):
+            super()._take(step, record)
+
+    def outstanding(self, cell: Cell, id_: str, count: int) -> Counter[str]:
+        """The outstanding events of a key, each by what is proven of it. Those that were due first count as used."""
+        events = self.copies[cell, id_]
+        used, answers = len(events) - count, self.clock.places(*ANSWERS)
+        held = self.clock.held(*ANSWERS)
+        at_rest = self._is_at_rest(cell)
+
+        def more(after_us: int | None, *, consumed: bool) -> int:
+            """How many of the events that were due so long ago are not used, of all or of the consumed ones."""
+            owed = [
+                event
+                for event in events
+                if (at_rest and not held) or (after_us is not None and self._is_past(event, after_us, answers))
+            ]
+            return max(0, len([event for event in owed if not (consumed and self.is_unconsumed(event))]) - used)
+
+        missing_after_us = self.timing.missing_after_us
+        overdue_after_us = None if at_rest else self.timing.overdue_after_us
+        would_miss = more(missing_after_us, consumed=False)
+        would_delay = max(would_miss, more(overdue_after_us, consumed=False))
+        missing = more(missing_after_us, consumed=True)
+        delayed = max(missing, more(overdue_after_us, consumed=True))
+        unconsumed = would_delay - delayed
+        if self.ending != "none":
+            unconsumed = min(count, sum(map(self.is_unconsumed, events)))
+        left = count - unconsumed - delayed
+        blocked = count if at_rest and held else 0
+        if held and not at_rest:
+            blocked = max(0, sum(map(self._would_be_overdue, events)) - used)
+        blocked = min(left, max(0, blocked - would_delay))
+        if self.clock.answer_gaps():
+            # An answer to any event may have been in the gap.
+            missing = 0
+        return +Counter(
+            missing=missing,
+            overdue=delayed - missing,
+            blocked=blocked,
+            unconsumed=unconsumed,
+            pending=left - blocked,
+        )
+
+    def _is_at_rest(self, cell: Cell) -> bool:
+        if self.ending == "once" or self.clock.is_left_due(cell):
+            return True
+        return self.ending == "leave_open" and self.clock.closing(cell) is not None
+
+    def _is_past(self, event: InputEvent, after_us: int, places: Sequence[tuple[str, int]]) -> bool:
+        due_us = self.clock.event_due_us(event)
+        return due_us is not None and bool(places) and self.clock.proven(due_us + after_us, list(places))
+
+    def _would_be_overdue(self, event: InputEvent) -> bool:
+        """Whether an event would be overdue, if it were not for open transactions."""
+        due_us, held = self.clock.event_due_us(event), self.clock.held(*ANSWERS)
+        free = [place for place in self.clock.places(*ANSWERS) if place not in held]
+        if not free:
+            return due_us is not None and self.clock.now.lookup_us >= due_us + self.timing.overdue_after_us
+        return self._is_past(event, self.timing.overdue_after_us, free)
+
+    def unconsumed_overdue(self, cell: Cell, classes: Counter[str]) -> int:
+        """How many events would be missing if the engine had consumed all."""
+        if not self.clock.in_scope(cell) or not self.clock.places(*ANSWERS):
+            return 0
+        events = self.copies.get((cell, cell[1]), [])
+        seen = self.seen(cell, cell[1])
+        used = min(len(events), seen.total())
+        places = self.clock.places(*ANSWERS)
+        owed = [event for event in events if self._is_past(event, self.timing.missing_after_us, places)]
+        if self._is_at_rest(cell) and not self.clock.held(*ANSWERS):
+            owed = events
+        consumed = [event for event in owed if not self.is_unconsumed(event)]
+        return max(0, len(owed) - used) - max(0, len(consumed) - used)
+
+
+@dataclass(frozen=True)
+class KeyedCase(Case):
+    """A history whose results state how many events of their key they used."""
+
+    @property
+    def referee(self) -> type[Referee]:
+        """The reference that judges it."""
+        return KeyReferee
+
+    @property
+    def oracle(self) -> RunningAggregate:
+        """The core keeps the newest results and counts."""
+        known = RunningAggregate.of(replaces=True).model_copy(update={"values": {"number": "count"}})
+        return known.reading(Reads(replaces=True, states_values=True))
+
+
+def keyed_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> KeyedCase:
+    """The case that ``seed`` generates."""
+    named, anonymous = _histories(seed, causal=causal, steps_most=steps_most, allowed=allowed)
+    return KeyedCase(named.seed, causal, anonymous)
+
+
+def _histories(
+    seed: int, *, causal: bool, steps_most: int, allowed: Allowed, is_counted: bool = True
+) -> tuple[Case, History]:
+    """The case of a seed, with the ids of its events, and its history without them."""
+    for other in count(seed, ANOTHER):
+        found = running_case(other, causal=causal, steps_most=steps_most, cumulative=True, allowed=allowed)
+        if found.history.timing.duplicates == "count":
+            break
+    if not is_counted:
+        found = replace(found, history=each_claiming(found.history))
+    steps = tuple(replace(step, records=tuple(map(_anonymous, step.records))) for step in found.history.steps)
+    return found, replace(found.history, steps=steps)
+
+
+def _anonymous(record: Record) -> Record:
+    match record:
+        case InputEvent() | LateRecord():
+            return replace(record, id=record.key)
+        case ResultRecord():
+            return replace(record, ids=(record.key,) * len(record.ids))
+        case _:
+            return record
+
+
+class KeyedValuesReferee(ValuedReferee, KeyReferee):
+    """The reference, with the class `wrong_value` of the newest result."""
+
+    def is_wrong(self, cell: Cell) -> bool:
+        """As in `ValuedReferee`, if the result states the number of all events, and none was set aside."""
+        seen = self.seen(cell, cell[1])
+        is_whole = len(self.copies.get((cell, cell[1]), ())) == seen["output"] == seen.total()
+        return is_whole and super().is_wrong(cell)
+
+
+class KeyedUncountedReferee(UncountedReferee, KeyedValuesReferee):
+    """The reference for results that do not state how many events they used."""
+
+    def is_wrong(self, cell: Cell) -> bool:
+        """As in `KeyedValuesReferee`, if no answer can have been in a gap."""
+        return not self.clock.answer_gaps() and super().is_wrong(cell)
+
+
+@dataclass(frozen=True)
+class KeyedValuesCase(ValuedCase):
+    """As `KeyedCase`, with aggregates of a field."""
+
+    @property
+    def oracle(self) -> RunningAggregate:
+        """The core keeps the aggregates of each key."""
+        known = RunningAggregate.of(replaces=True).model_copy(update={"values": dict(self.aggregates)})
+        return known.reading(Reads(replaces=True, states_values=True))
+
+    @property
+    def referee(self) -> type[Referee]:
+        """A reference that knows the amounts."""
+        base = KeyedValuesReferee if self.oracle.stated.count_name else KeyedUncountedReferee
+        return type("OfKeys", (base,), {"amounts": dict(self.values), "aggregates": dict(self.aggregates)})
+
+
+def keyed_values_case(
+    seed: int, *, causal: bool, steps_most: int, aggregates: Mapping[str, str] = ALL, allowed: Allowed = EVERYTHING
+) -> KeyedValuesCase:
+    """The case that ``seed`` generates, as `keyed_case`."""
+    is_counted = "count" in aggregates.values()
+    named, anonymous = _histories(seed, causal=causal, steps_most=steps_most, allowed=allowed, is_counted=is_counted)
+    made = valued(named, KeyedCase(named.seed, causal, anonymous), aggregates)
+    return KeyedValuesCase(made.seed, causal, anonymous, made.aggregates, made.values)

@@ -1,0 +1,67 @@
+"""Events that count once for each word of their key."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from validator.codecs.batches import EVENTS, exploded
+from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE, UNOWED
+from validator.config.examples import EXAMPLES
+from validator.config.load import InvalidConfigError, loads
+from validator.oracles.running_aggregate import RunningAggregate
+from validator.oracles.seam import Reads
+from validator.reconcile.grouping import facts_of_events
+from validator.settings.explode import SEPARATORS, Explode
+
+LINES = ["all streams lead", "Kafka kafka, KAFKA", "", " a\tb  a_1 a ", "é-É", "\u0130stanbul"]
+ORACLE = RunningAggregate.of(replaces=True).reading(Reads(replaces=True, states_values=True, explodes=True))
+
+
+def rows(lines: list[str]) -> pa.Table:
+    statuses = [DECODED] * len(lines) + [UNDECODABLE, TOMBSTONE]
+    position = {"partition": 0, "time_us": 1, "id": 1, "text_id": None, "values": []}
+    found = [
+        {**position, "offset": n, "status": status, "key": lines[n] if n < len(lines) else None, "event_time_us": 5}
+        for n, status in enumerate(statuses)
+    ]
+    return pa.Table.from_pylist(found, EVENTS)
+
+
+@pytest.mark.parametrize("at", SEPARATORS)
+@pytest.mark.parametrize("case", ["as_is", "lower"])
+def test_each_word_is_a_row_of_its_event(at: str, case: str) -> None:
+    words = Explode.model_validate({"at": at, "case": case})
+    found = exploded(rows(LINES), words).to_pylist()
+    expected = [(n, word, DECODED) for n, line in enumerate(LINES) for word in words.words(line) or [None]]
+    expected = [(n, word, DECODED if word is not None else UNOWED) for n, word, _ in expected]
+    expected += [(len(LINES), None, UNDECODABLE), (len(LINES) + 1, None, TOMBSTONE)]
+    assert [(row["offset"], row["key"], row["status"]) for row in found] == expected
+
+
+def test_a_record_is_counted_once_and_contributes_each_word() -> None:
+    words = Explode(case="lower")
+    facts = facts_of_events(exploded(rows(LINES), words), 0, ORACLE, 0, 10, with_first_event=False)
+    assert sum(facts["records"].to_pylist()) == len(LINES) + 2
+    counted: Counter[str] = Counter()
+    for row in facts.to_pylist():
+        counted[row["key"]] += row["contributions"]
+    assert +counted == Counter(word for line in LINES for word in words.words(line))
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("oracle={kind: tumbling_window, size: 1m, values: {words: count}}", "outputs[0].fields.window_start"),
+        ("inputs.0.fields.key=[$value, $key]", "outputs[0].fields.key"),
+        ("rejected=[{topic: r, fields: {key: $key, event_time: $timestamp}}]", "words are counted only in values"),
+        ("outputs.0.emission=final", "write cumulative"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused(setting: str, said: str) -> None:
+    with pytest.raises(InvalidConfigError) as refused:
+        loads(EXAMPLES["kafka-streams-word-count"], Path("/etc"), [setting], {})
+    assert said in str(refused.value)

@@ -1,0 +1,145 @@
+"""Classes of the events of a key whose results state values, from the columns of its cell (SEMANTICS 2.30)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from validator.model.arrays import ABSENT, Bools, Ints
+from validator.model.frontier import Clock
+from validator.reconcile.by_key import Due
+from validator.reconcile.cells import EXPANSION_FIELDS, STALE, Columns
+from validator.reconcile.key_values import wrong_values
+
+
+def compare(cells: Columns, clock: Clock) -> dict[int, str]:
+    """Write the classes of the events and of the newest result of each of ``cells``, as a comparison of ids does.
+
+    Returns the cells of which a value is wrong, with what is wrong.
+    """
+    states_count = cells.oracle.stated.count_name is not None
+    expected, late, rejected = (cells[f"{name}_count"] for name in ("expected", "late", "rejected"))
+    results, stated = cells["results"], cells["processed_count"]
+    if not states_count:
+        # SEMANTICS 2.29: such a result stands for all events that the engine has read and that are not set aside.
+        left = np.maximum(expected - cells["unread"] - late - rejected, 0)
+        stated = np.where((results > 0) & (stated > 0), np.where(expected > 0, left, 1), 0)
+    processed = np.minimum(expected, stated)
+    aside = {"late": np.minimum(expected - processed, late)}
+    aside["rejected"] = np.minimum(expected - processed - aside["late"], rejected)
+    outstanding = expected - processed - aside["late"] - aside["rejected"]
+    surplus = stated + late + rejected - (expected - outstanding)
+    known = expected > 0
+    excess = (results > 0) & (stated > expected)
+    sound = results - excess
+    # SEMANTICS 2.30: a result that states the number of all events states their values.
+    judged = (
+        known & (results > 0) & (outstanding == 0) & (surplus == 0) & (late + rejected == 0) & (cells["unread"] == 0)
+    )
+    if not states_count and may_be_unread(clock):
+        judged[:] = False
+    tolerances = dict(cells.oracle.reads.tolerances)
+    clauses = wrong_values(cells, judged, cells.oracle.stated, tolerances) if cells.oracle.stated.stated else {}
+    wrong = np.where(judged | (surplus > 0), 0, STALE)
+    wrong[list(clauses)] = 1
+    found = {
+        **dict.fromkeys(EXPANSION_FIELDS, np.zeros_like(expected)),
+        "expected": expected,
+        "processed": processed,
+        **aside,
+        "duplicate": np.where(known, surplus, 0),
+        "unknown": np.where(known, 0, surplus),
+        "incorrect_ids": np.where(known, 0, surplus > 0),
+        "outstanding": outstanding,
+        "late_expected": np.where(known, late, 0),
+        "rejected_expected": np.where(known, rejected, 0),
+        "correct": np.where(outstanding > 0, 0, sound),
+        "incomplete": np.where(outstanding > 0, sound, 0),
+        "excess": excess,
+        "wrong_value": wrong,
+    }
+    for name, values in found.items():
+        cells[f"x_{name}"] = values.astype(np.int64)
+    return clauses
+
+
+@dataclass(frozen=True)
+class Split:
+    """The outstanding events of keys, by what is proven of each. The events that were due first count as used.
+
+    ``overdue``: events past `overdue_after`, of which ``missing`` are past `missing_after`, less those that the engine
+    has not consumed. ``unconsumed_missing``: the same part of ``unconsumed``. ``may_be_unread``: an answer to any event
+    may have been in a gap.
+    """
+
+    outstanding: Ints
+    missing: Ints
+    overdue: Ints
+    blocked: Ints
+    unconsumed: Ints
+    unconsumed_missing: Ints
+    may_be_unread: bool
+
+    @classmethod
+    def of(
+        cls, cells: Columns, clock: Clock, due: Due, outstanding: Ints, resting: Bools, *, counts_unconsumed: bool
+    ) -> Split:
+        """Split ``outstanding``. ``resting``: a run found the pipeline at rest, and nothing was read since.
+        ``counts_unconsumed``: also events that are not due count as unconsumed."""
+        used = cells["expected_count"] - outstanding
+        at_rest = resting & (not clock.outputs_held)
+
+        def lacking(name: str, proof_us: int | None, after_us: int, unread: Ints) -> Ints:
+            through_us = clock.due_through_us(proof_us, after_us)
+            # SEMANTICS 3.12: what a result states that its predecessor did not lack is due from it on.
+            is_past = cells["withdrawn_us"] <= (ABSENT if through_us is None else through_us)
+            owed = np.where(is_past, cells["expected_count"] - cells[f"waiting_{name}"], 0)
+            owed = np.where(at_rest, cells["expected_count"], owed)
+            return np.maximum(owed - unread - used, 0)
+
+        missing_after_us, overdue_after_us = due.missing_after_us, due.overdue_after_us
+        unread, nothing = cells["unread"], np.zeros_like(outstanding)
+        of_missing = np.where(at_rest, unread, cells["unread_missing"])
+        of_overdue = np.where(at_rest, unread, cells["unread_overdue"])
+        would_miss = lacking("missing", clock.outputs_us, missing_after_us, nothing)
+        would_delay = np.maximum(lacking("overdue", clock.outputs_us, overdue_after_us, nothing), would_miss)
+        missing = lacking("missing", clock.outputs_us, missing_after_us, of_missing)
+        overdue = np.maximum(lacking("overdue", clock.outputs_us, overdue_after_us, of_overdue), missing)
+        would_block = lacking("held", clock.unheld_outputs_us, overdue_after_us, nothing)
+        # SEMANTICS 3.28: at the end of a run, an open transaction may carry what is not proven to be missing.
+        held_at_rest = resting & clock.outputs_held
+        would_delay, overdue = (
+            np.where(held_at_rest, some, all_of) for some, all_of in ((would_miss, would_delay), (missing, overdue))
+        )
+        would_block = np.where(held_at_rest, outstanding, would_block)
+        unconsumed = np.minimum(outstanding, unread) if counts_unconsumed else would_delay - overdue
+        left = outstanding - unconsumed - overdue
+        return cls(
+            outstanding=outstanding,
+            missing=missing,
+            overdue=overdue - missing,
+            blocked=np.clip(would_block - would_delay, 0, left),
+            unconsumed=unconsumed,
+            unconsumed_missing=would_miss - missing,
+            may_be_unread=may_be_unread(clock),
+        )
+
+    def by_state(self, unproven: Bools) -> dict[str, Ints]:
+        """Return the counts of each state. ``unproven``: the cells of which nothing is missing yet."""
+        missing = np.where(unproven, 0, self.missing)
+        overdue = self.overdue + self.missing - missing
+        pending = self.outstanding - self.unconsumed - missing - overdue - self.blocked
+        return {"pending": pending, "overdue": overdue, "blocked": self.blocked, "missing": missing}
+
+
+def may_be_unread(clock: Clock) -> bool:
+    """Return whether an answer to any event may have been in a gap."""
+    return clock.unread_since_us is not None or clock.unprovable_offsets > 0
+
+
+def still_lacking(cells: Columns) -> Ints:
+    """Return how many of the events that were missing before may still be: time retracts no loss."""
+    never_rested = cells["rest_us"] == ABSENT
+    due = cells["expected_count"] - np.where(never_rested, cells["waiting_missing"], 0)
+    return np.maximum(due - (cells["x_expected"] - cells["x_outstanding"]), 0)

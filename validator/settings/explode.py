@@ -1,0 +1,32 @@
+"""Events that count once for each word of their key (`inputs[].explode`)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+
+from validator.settings.fields import Frozen
+
+SEPARATORS: Final = {"space": " ", "whitespace": r"\s+", "non_word": "[^0-9A-Za-z_]+"}
+"""Where a text is split, as regular expressions that RE2 knows."""
+
+
+class Explode(Frozen):
+    """How the key of an event is split. An event counts in the cell of each word, as often as it has the word."""
+
+    at: Literal["space", "whitespace", "non_word"] = "whitespace"
+    r"""`space`: at each space, as `split(" ")` in Java; `whitespace`: at each stretch of white space; `non_word`: at
+    each stretch of characters other than letters, digits and `_`, as `split("\\W+")` in Java. Empty words do not
+    count."""
+    case: Literal["as_is", "lower"] = "as_is"
+    """`lower`: words are compared in lower case."""
+
+    def words(self, text: str) -> list[str]:
+        """Return the words of a text."""
+        found = re.split(self.pattern, text.lower() if self.case == "lower" else text, flags=re.ASCII)
+        return [word for word in found if word]
+
+    @property
+    def pattern(self) -> str:
+        """The separator as a regular expression."""
+        return SEPARATORS[self.at]
