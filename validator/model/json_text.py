@@ -110,7 +110,9 @@ def _framed(raw: bytes) -> str | None:
     schema = wire_prefix(raw)
     if schema is None:
         return None
-    what = "JSON after it: write format: json_schema" if raw[5:6] in b"{[" else "Avro or Protobuf after it"
+    what = "Avro or Protobuf after it: name the schema_registry, and write format: avro or protobuf"
+    if raw[5:6] in b"{[":
+        what = "JSON after it: write format: json_schema"
     return f"is not JSON: it begins with Confluent's wire prefix of schema {schema}, with {what}"
 
 
