@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from generator.grid import GridPlan, events_before, rounds_before, step_ms
 from generator.sections import (
     AnyRate,
     Count,
@@ -28,7 +30,9 @@ from generator.sections import (
     Section,
     SessionsSection,
 )
-from generator.workloads import mst, sst
+from generator.shapes import share_of
+from generator.workloads.kinds import DEFAULT, AnyWorkload, named
+from generator.workloads.seam import Load
 from validator.model import documents
 from validator.model.kafka_options import beside
 from validator.model.references import ReferencesUnresolved, expanded
@@ -44,9 +48,9 @@ class GeneratorConfig(Section):
     kafka: KafkaSection
     topic: str = "click"
     update_topic: str = "update"
-    """Topic for the updates of workload `mst`."""
-    workload: Literal["sst", "mst"] = "sst"
-    """Workload of PGVal: clicks only (`sst`), or clicks and updates (`mst`)."""
+    """Topic of the second stream, such as the updates of `mst`."""
+    workload: AnyWorkload = named(DEFAULT)
+    """The name of a workload, or a mapping with its `kind` and its parameters."""
     keys: KeysSection = KeysSection()
     id: IdSection = IdSection()
     window: Annotated[Milliseconds, Field(gt=0)] = 60_000
@@ -54,7 +58,7 @@ class GeneratorConfig(Section):
     """Clicks that each producer sends per window and key (PGVal's ``events``)."""
     update_percent: Annotated[float, Field(ge=0, lt=100)] = 0.0
     """Percentage of ``events_per_window`` that is reserved for updates (PGVal's default is 2). The number of clicks is
-    smaller by this percentage. Only workload `mst` sends the updates.
+    smaller by this percentage. Only a workload with updates sends them.
     """
     start: Literal["epoch", "now"] | int = "epoch"
     """Where event time starts: at the epoch (as in PGVal), at the start of the current window (``now``), or at a number
@@ -81,7 +85,16 @@ class GeneratorConfig(Section):
     @property
     def step_ms(self) -> int:
         """Event time between two clicks of a key, in milliseconds."""
-        return sst.step_ms(self.window, self.events_per_window, self.update_percent)
+        return step_ms(self.window, self.events_per_window, self.update_percent)
+
+    @property
+    def topics_of_streams(self) -> tuple[str, ...]:
+        """The topic of each stream of the workload: the configured one, else the one that has the stream's name."""
+        given = (("topic", self.topic), ("update_topic", self.update_topic))
+        return tuple(
+            topic if setting in self.model_fields_set else stream.name
+            for stream, (setting, topic) in zip(self.workload.streams, given, strict=False)
+        )
 
     @property
     def events_per_event_second(self) -> float:
@@ -97,18 +110,52 @@ class GeneratorConfig(Section):
         first click of the next is one step longer, and exceeds the session gap."""
         return 0 if self.sessions is None else self.sessions.gap // self.step_ms
 
+    def load(self, producer: int, start_ms: int) -> Load:
+        """The load of producer ``producer``; ``start_ms`` is event time zero."""
+        named_ids = self.id.kind == "string"
+        return Load(
+            plan=self._plan(producer, start_ms),
+            window_ms=self.window,
+            events_per_window=self.events_per_window,
+            update_percent=self.update_percent,
+            pages=self.keys.pages,
+            regions=self.keys.regions,
+            id_prefixes={"click": self.id.prefix, "update": self.id.update_prefix} if named_ids else None,
+        )
+
+    def _plan(self, producer: int, start_ms: int) -> GridPlan:
+        plan = GridPlan(
+            producer=producer,
+            producers=self.producers,
+            keys=self.keys.pages * max(1, self.keys.regions),
+            step_ms=self.step_ms,
+            start_ms=start_ms,
+            events=None,
+            seed=self.seed,
+            disorder_share=self.disorder.share,
+            disorder_ms=self.disorder.within,
+            late_share=self.lateness.share,
+            late_by_ms=self.lateness.beyond,
+            duplicate_share=self.duplicates.share,
+            burst_events=1 if self.sessions is None else self.sessions.events,
+            silent_steps=self.silent_steps,
+        )
+        limits = []
+        if self.limit.events is not None:
+            limits.append(int(share_of(self.limit.events, producer, self.producers)))
+        if self.limit.windows is not None:
+            limits.append(events_before(plan, rounds_before(self.window, self.limit.windows, self.step_ms)))
+        return replace(plan, events=min(limits, default=None))
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.step_ms == 0:
             raise ValueError(
                 f"events_per_window leaves less than one millisecond between events; use 1 to {self.window} per window"
             )
-        if self.workload == "mst" and not mst.updates_per_window(self.events_per_window, self.update_percent):
-            raise ValueError("workload mst has no update per window; raise update_percent or events_per_window")
-        if self.workload == "mst" and self.update_topic == self.topic:
+        if len(set(self.topics_of_streams)) < len(self.topics_of_streams):
             raise ValueError("update_topic equals topic; use a separate topic for updates")
-        if self.sessions is not None and self.workload == "mst":
-            raise ValueError("sessions apply to clicks only; use workload sst, or omit sessions")
+        self.workload.check(self.load(0, 0))
         if self.sessions is not None and self.sessions.gap < self.step_ms:
             raise ValueError(
                 f"sessions.gap is shorter than the {self.step_ms} ms between events, so every event would be a "

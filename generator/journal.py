@@ -7,8 +7,8 @@ of the columns in order, little endian; 64-bit columns are stored as differences
 ends a complete journal. If it is missing, the producer was killed, and sends after the last block are unknown.
 
 Columns: ``number`` int64 (of the id), ``time_ms`` int64 (event time since the epoch), ``offset`` int64 (-1 if not
-acknowledged), ``key`` uint32 (index into the header's ``keys``), ``partition`` uint16, ``kind`` uint8
-(``generator.workloads.sst.KIND_NAMES``), ``outcome`` uint8 (``OUTCOME_NAMES``).
+acknowledged), ``key`` uint32 (index into the header's ``keys``, or the number in its ``key_form``), ``partition``
+uint16, ``kind`` uint8 (``generator.sends.KIND_NAMES``), ``outcome`` uint8 (``OUTCOME_NAMES``).
 """
 
 from __future__ import annotations
@@ -149,13 +149,13 @@ class JournalReader:
     def sends(self) -> Iterator[Send]:
         """The sends as single values, for tests and small journals."""
         prefix, topic = self.header["id_prefix"], self.header["topic"]
-        all_keys = [tuple(key) for key in self.header["keys"]]
+        all_keys, form = [tuple(key) for key in self.header["keys"]], self.header.get("key_form", "")
         for rows in self.blocks():
             for i in range(len(rows)):
                 number, offset = int(rows.number[i]), int(rows.offset[i])
                 yield Send(
                     id=number if prefix is None else f"{prefix}{number}",
-                    key=all_keys[rows.key[i]],
+                    key=(form % rows.key[i],) if form else all_keys[rows.key[i]],
                     time_ms=int(rows.time_ms[i]),
                     kind=int(rows.kind[i]),
                     outcome=OUTCOME_NAMES[rows.outcome[i]],

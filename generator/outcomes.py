@@ -14,7 +14,7 @@ from typing import Final
 from confluent_kafka import KafkaError, Message
 
 from generator import journal
-from generator.workloads import sst
+from generator.sends import SECOND_COPY, SendBatch
 
 CERTAINLY_ABSENT: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: "too large, on this attempt and on earlier ones",
@@ -52,7 +52,7 @@ class Ledger:
         self, number_in: Callable[[bytes], int], *, acknowledges: bool, writer: journal.JournalWriter | None
     ) -> None:
         self._writer = writer
-        self._open: deque[tuple[sst.SendBatch, list[int]]] = deque()
+        self._open: deque[tuple[SendBatch, list[int]]] = deque()
         self._reported: tuple[dict[int, int], dict[int, int]] = ({}, {})
         self.errors: Counter[str] = Counter()
         self.outcomes = [0, 0, 0]
@@ -60,7 +60,7 @@ class Ledger:
         self.report_first = self._report_into(self._reported[0], number_in, acknowledges=acknowledges)
         self.report_second = self._report_into(self._reported[1], number_in, acknowledges=acknowledges)
 
-    def add(self, batch: sst.SendBatch, partitions: list[int]) -> None:
+    def add(self, batch: SendBatch, partitions: list[int]) -> None:
         """Register sends before their reports can arrive."""
         self._open.append((batch, partitions))
 
@@ -84,11 +84,11 @@ class Ledger:
         first, second = self._reported
         for batch, partitions in self._open:
             codes = [
-                (second if kind == sst.SECOND_COPY else first).get(number, _INDETERMINATE)
+                (second if kind == SECOND_COPY else first).get(number, _INDETERMINATE)
                 for number, kind in zip(batch.numbers, batch.kinds, strict=True)
             ]
             self.errors["no report by the deadline"] += sum(
-                number not in (second if kind == sst.SECOND_COPY else first)
+                number not in (second if kind == SECOND_COPY else first)
                 for number, kind in zip(batch.numbers, batch.kinds, strict=True)
             )
             self._close(batch, partitions, codes)
@@ -116,23 +116,23 @@ class Ledger:
 
         return report
 
-    def _codes(self, batch: sst.SendBatch) -> list[int]:
+    def _codes(self, batch: SendBatch) -> list[int]:
         first, second = self._reported
-        if sst.SECOND_COPY not in batch.kinds:
+        if SECOND_COPY not in batch.kinds:
             return [first[number] for number in batch.numbers]
         return [self._of(batch, i, first, second) for i in range(len(batch))]
 
     @staticmethod
-    def _of(batch: sst.SendBatch, i: int, first: dict[int, int], second: dict[int, int]) -> int:
-        return (second if batch.kinds[i] == sst.SECOND_COPY else first)[batch.numbers[i]]
+    def _of(batch: SendBatch, i: int, first: dict[int, int], second: dict[int, int]) -> int:
+        return (second if batch.kinds[i] == SECOND_COPY else first)[batch.numbers[i]]
 
-    def _close(self, batch: sst.SendBatch, partitions: list[int], codes: list[int]) -> None:
+    def _close(self, batch: SendBatch, partitions: list[int], codes: list[int]) -> None:
         first, second = self._reported
         for number in batch.numbers:
             first.pop(number, None)
         if second:
             for number, kind in zip(batch.numbers, batch.kinds, strict=True):
-                if kind == sst.SECOND_COPY:
+                if kind == SECOND_COPY:
                     second.pop(number, None)
         outcomes = [
             journal.ACKNOWLEDGED if c >= -1 else journal.REJECTED if c == _REJECTED else journal.INDETERMINATE

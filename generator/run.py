@@ -18,7 +18,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from generator import journal, wire
+from generator import journal
 from generator.config import GeneratorConfig, GeneratorConfigError
 from generator.producer import Counters, Totals, flush_windows, produce
 from generator.sender import Target
@@ -84,18 +84,17 @@ def generate(
     """
     stop = stop or threading.Event()
     start_ms = _start_ms(config)
-    target = _target(config)
+    targets = _targets(config)
     if config.journal is not None:
         _clear(config)
     started = time.monotonic()
     run = _in_threads if config.processes == 1 else _in_processes
-    totals = run(config, start_ms, target, stop, on_progress)
+    of_producers = run(config, start_ms, targets, stop, on_progress)
+    totals = [one for streams in of_producers for one in streams]
     if config.flush_windows and any(t.sends for t in totals):
         newest = max(t.newest_time_ms for t in totals)
-        numbers = max(t.next_number for t in totals), max(t.next_update_number for t in totals)
-        totals.append(flush_windows(config, target, newest, numbers[0]))
-        if target.updates is not None:
-            totals.append(flush_windows(config, target.updates, newest, numbers[1]))
+        for target, of_stream in zip(targets, list(zip(*of_producers, strict=True)), strict=True):
+            totals.append(flush_windows(config, target, newest, max(t.next_number for t in of_stream)))
     summary = _summarise(config, start_ms, totals, time.monotonic() - started)
     if config.journal is not None:
         (config.journal / "summary.json").write_text(json.dumps(asdict(summary), indent=1) + "\n", encoding="utf-8")
@@ -110,12 +109,10 @@ def _start_ms(config: GeneratorConfig) -> int:
     return config.start
 
 
-def _target(config: GeneratorConfig) -> Target:
-    keys = wire.keys(config.keys.pages, config.keys.regions)
-    updates = None
-    if config.workload == "mst":
-        updates = Target(config.update_topic, keys, _partitions(config, config.update_topic), is_updates=True)
-    return Target(config.topic, keys, _partitions(config, config.topic), updates)
+def _targets(config: GeneratorConfig) -> tuple[Target, ...]:
+    return tuple(
+        Target(topic, _partitions(config, topic), place) for place, topic in enumerate(config.topics_of_streams)
+    )
 
 
 def _partitions(config: GeneratorConfig, topic: str) -> int:
@@ -167,10 +164,10 @@ def _clear(config: GeneratorConfig) -> None:
 def _in_threads(
     config: GeneratorConfig,
     start_ms: int,
-    target: Target,
+    targets: tuple[Target, ...],
     stop: threading.Event,
     on_progress: OnProgress | None,
-) -> list[Totals]:
+) -> list[list[Totals]]:
     counters = [Counters() for _ in range(config.producers)]
     started = time.monotonic()
 
@@ -179,18 +176,18 @@ def _in_threads(
             sent, acknowledged = sum(c.sent for c in counters), sum(c.acknowledged for c in counters)
             on_progress(GenerationProgress(time.monotonic() - started, sent, acknowledged))
 
-    return _threads(config, range(config.producers), start_ms, target, stop.is_set, counters, show)
+    return _threads(config, range(config.producers), start_ms, targets, stop.is_set, counters, show)
 
 
 def _threads(
     config: GeneratorConfig,
     producers: Iterable[int],
     start_ms: int,
-    target: Target,
+    targets: tuple[Target, ...],
     asked_to_stop: Callable[[], bool],
     counters: list[Counters],
     show: Callable[[], None],
-) -> list[Totals]:
+) -> list[list[Totals]]:
     """Run each of ``producers`` in a thread. If one raises or the user interrupts, stop the others."""
     numbers = list(producers)
     abort = threading.Event()
@@ -199,8 +196,8 @@ def _threads(
         return abort.is_set() or asked_to_stop()
 
     with ThreadPoolExecutor(len(numbers), thread_name_prefix="producer") as pool:
-        futures: list[Future[Totals]] = [
-            pool.submit(produce, config, number, start_ms, target, stopped, counters[i])
+        futures: list[Future[list[Totals]]] = [
+            pool.submit(produce, config, number, start_ms, targets, stopped, counters[i])
             for i, number in enumerate(numbers)
         ]
         try:
@@ -216,10 +213,10 @@ def _threads(
 def _in_processes(
     config: GeneratorConfig,
     start_ms: int,
-    target: Target,
+    targets: tuple[Target, ...],
     stop: threading.Event,
     on_progress: OnProgress | None,
-) -> list[Totals]:
+) -> list[list[Totals]]:
     context = multiprocessing.get_context("spawn")
     stop_all = context.Event()
     shown = [(context.Value("q", 0), context.Value("q", 0)) for _ in range(config.processes)]
@@ -228,12 +225,12 @@ def _in_processes(
     for i in range(config.processes):
         reading, writing = context.Pipe(duplex=False)
         shares = tuple(range(i, config.producers, config.processes))
-        child = context.Process(target=_child, args=(config, shares, start_ms, target, stop_all, shown[i], writing))
+        child = context.Process(target=_child, args=(config, shares, start_ms, targets, stop_all, shown[i], writing))
         child.start()
         writing.close()
         children.append(child)
         pipes.append(reading)
-    totals: list[Totals] = []
+    totals: list[list[Totals]] = []
     try:
         for pipe in pipes:
             while not pipe.poll(PROGRESS_SECONDS):
@@ -259,7 +256,7 @@ def _child(
     config: GeneratorConfig,
     producers: tuple[int, ...],
     start_ms: int,
-    target: Target,
+    targets: tuple[Target, ...],
     stop: ProcessEvent,
     shown: tuple[Synchronized[int], Synchronized[int]],
     result: Any,
@@ -276,7 +273,7 @@ def _child(
         shown[0].value = sum(c.sent for c in counters)
         shown[1].value = sum(c.acknowledged for c in counters)
 
-    result.send(_threads(config, producers, start_ms, target, asked_to_stop, counters, show))
+    result.send(_threads(config, producers, start_ms, targets, asked_to_stop, counters, show))
 
 
 def _summarise(config: GeneratorConfig, start_ms: int, totals: list[Totals], seconds: float) -> GenerationSummary:
@@ -289,7 +286,7 @@ def _summarise(config: GeneratorConfig, start_ms: int, totals: list[Totals], sec
         partitions.update(t.acknowledged_by_partition)
     acknowledged = sum(t.acknowledged for t in totals)
     return GenerationSummary(
-        topic=config.topic,
+        topic=config.topics_of_streams[0],
         seed=config.seed,
         start_ms=start_ms,
         events=sum(t.events for t in totals),

@@ -133,6 +133,103 @@ class BurstRate(Section):
         return shapes.Burst(self.events_per_second, self.burst_events_per_second, self.every / 1000, self.burst / 1000)
 
 
+class SingleBurstRate(Section):
+    """A high rate for the time ``burst`` at the start, then a lower one (OSPBench's single burst)."""
+
+    shape: Literal["single_burst"]
+    events_per_second: Rate
+    burst_events_per_second: Rate
+    burst: Annotated[Milliseconds, Field(gt=0)]
+
+    def build(self, events_per_event_second: float) -> shapes.RateShape:  # noqa: ARG002 - one signature for all
+        """The combined rate of all producers."""
+        return shapes.SingleBurst(self.events_per_second, self.burst_events_per_second, self.burst / 1000)
+
+
+class _Between(Section):
+    """A rate that varies between two bounds, with a period."""
+
+    from_events_per_second: Annotated[float, Field(ge=0)]
+    to_events_per_second: Rate
+    every: Annotated[Milliseconds, Field(gt=0)]
+
+    @model_validator(mode="after")
+    def _rises(self) -> Self:
+        if self.to_events_per_second < self.from_events_per_second:
+            raise ValueError("to_events_per_second is below from_events_per_second; exchange them")
+        return self
+
+
+class CosineRate(_Between):
+    """A wave between two rates that begins with the higher one; a period lasts ``every``."""
+
+    shape: Literal["cosine"]
+
+    def build(self, events_per_event_second: float) -> shapes.RateShape:  # noqa: ARG002 - one signature for all
+        """The combined rate of all producers."""
+        return shapes.Cosine(self.from_events_per_second, self.to_events_per_second, self.every / 1000)
+
+
+class RandomRate(_Between):
+    """A rate that is drawn between two bounds for each ``every``."""
+
+    shape: Literal["random"]
+    every: Annotated[Milliseconds, Field(gt=0)] = 1_000
+    seed: int = 0
+
+    def build(self, events_per_event_second: float) -> shapes.RateShape:  # noqa: ARG002 - one signature for all
+        """The combined rate of all producers."""
+        return shapes.RandomSteps(self.from_events_per_second, self.to_events_per_second, self.every / 1000, self.seed)
+
+
+class StairsRate(_Between):
+    """Rates at equal distances between two bounds, each for ``every``, upward or downward. The last one is kept."""
+
+    shape: Literal["increase", "decrease"]
+    steps: Annotated[int, Field(ge=2)] = 5
+
+    def build(self, events_per_event_second: float) -> shapes.RateShape:  # noqa: ARG002 - one signature for all
+        """The combined rate of all producers."""
+        step = (self.to_events_per_second - self.from_events_per_second) / (self.steps - 1)
+        rates = tuple(self.from_events_per_second + step * number for number in range(self.steps))
+        return shapes.Steps(rates if self.shape == "increase" else rates[::-1], self.every / 1000)
+
+
+class SpikingRate(Section):
+    """A base rate, and a higher rate for the time ``spike`` somewhere in each period ``every``."""
+
+    shape: Literal["spiking"]
+    events_per_second: Rate
+    spike_events_per_second: Rate
+    every: Annotated[Milliseconds, Field(gt=0)]
+    spike: Annotated[Milliseconds, Field(gt=0)]
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.spike >= self.every:
+            raise ValueError("spike must be shorter than the period of the spikes (every)")
+        return self
+
+    def build(self, events_per_event_second: float) -> shapes.RateShape:  # noqa: ARG002 - one signature for all
+        """The combined rate of all producers."""
+        return shapes.Spikes(
+            self.events_per_second, self.spike_events_per_second, self.every / 1000, self.spike / 1000, self.seed
+        )
+
+
+class MicroBatchesRate(Section):
+    """A constant rate in batches, as OSPBench publishes: ten a second."""
+
+    shape: Literal["micro_batches"]
+    events_per_second: Rate
+    batches_per_second: Rate = 10.0
+
+    def build(self, events_per_event_second: float) -> shapes.RateShape:  # noqa: ARG002 - one signature for all
+        """The combined rate of all producers."""
+        return shapes.MicroBatches(self.events_per_second, self.batches_per_second)
+
+
 class DisorderSection(Section):
     """A share of events is sent out of order, with a bounded delay."""
 
@@ -198,4 +295,17 @@ class DeliverySection(Section):
         return self
 
 
-AnyRate = Annotated[MaxRate | ConstantRate | EventTimeRate | RampRate | BurstRate, Field(discriminator="shape")]
+AnyRate = Annotated[
+    MaxRate
+    | ConstantRate
+    | EventTimeRate
+    | RampRate
+    | BurstRate
+    | SingleBurstRate
+    | CosineRate
+    | RandomRate
+    | StairsRate
+    | SpikingRate
+    | MicroBatchesRate,
+    Field(discriminator="shape"),
+]

@@ -4,48 +4,39 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from confluent_kafka import Producer
 
-from generator import journal, wire
+from generator import journal
 from generator.config import GeneratorConfig
 from generator.outcomes import Ledger
 from generator.partitioning import partition_of
-from generator.workloads import sst
+from generator.sends import SECOND_COPY, SendBatch
+from generator.workloads.seam import Columns, Wire
 from validator.model.kafka_options import librdkafka_options
 
 BLOCKED_WAIT_SECONDS: Final = 0.02
 """Pause before a retry if the client's queue is full."""
 CLOSE_SLICE_SECONDS: Final = 0.25
+PLACES_KEPT: Final = 1 << 16
+"""Number of keys whose bytes and partition are kept."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A topic, with the key bytes and the partition of the records of every key.
-
-    ``updates``: the topic of the second stream in workload `mst`; ``is_updates``: this target is that stream.
-    """
+    """The topic of a stream. ``of``: its place among the streams of the workload."""
 
     topic: str
-    all_keys: tuple[wire.Key, ...]
     partitions: int
-    updates: Target | None = None
-    is_updates: bool = False
-    kafka_keys: tuple[bytes, ...] = field(init=False)
-    key_partitions: tuple[int, ...] = field(init=False)
+    of: int = 0
 
-    def __post_init__(self) -> None:
-        kafka_keys = tuple(key.kafka_key() for key in self.all_keys)
-        object.__setattr__(self, "kafka_keys", kafka_keys)
-        object.__setattr__(self, "key_partitions", tuple(partition_of(key, self.partitions) for key in kafka_keys))
 
-    def id_prefix(self, config: GeneratorConfig) -> str | None:
-        """Prefix of the ids; None for integer ids."""
-        if config.id.kind == "integer":
-            return None
-        return config.id.update_prefix if self.is_updates else config.id.prefix
+def wire_of(config: GeneratorConfig, target: Target) -> Wire:
+    """The bytes of the target's events."""
+    return config.workload.wire(config.workload.streams[target.of], config.load(0, 0))
 
 
 def client_options(config: GeneratorConfig) -> dict[str, str | int | float | bool]:
@@ -71,13 +62,13 @@ class Sender:
     def __init__(self, config: GeneratorConfig, target: Target, writer: journal.JournalWriter | None) -> None:
         self._config = config
         self._target = target
-        rendered = wire.UpdateWire if target.is_updates else wire.ClickWire
-        self._wire = rendered(target.all_keys, target.id_prefix(config))
+        self._wire = wire_of(config, target)
+        self._place = lru_cache(PLACES_KEPT)(self._place_of)
         self._client = Producer(client_options(config))
         self._writer = writer
         self.ledger = Ledger(self._wire.number_in, acknowledges=config.delivery.acks != "0", writer=writer)
 
-    def send(self, batch: sst.SendBatch) -> None:
+    def send(self, batch: SendBatch) -> None:
         """Queue all of ``batch``; wait while the client's queue is full. Raises KafkaException if the client has
         failed.
         """
@@ -86,20 +77,30 @@ class Sender:
         if len(batch) == 0:
             return
         values = self._wire.render(batch.numbers, batch.keys, batch.times_ms, created_ms)
-        topic, produce, target = self._target.topic, self._client.produce, self._target
-        partitions = [target.key_partitions[key] for key in batch.keys]
-        kafka_keys = target.kafka_keys
+        topic, produce = self._target.topic, self._client.produce
+        places = list(map(self._place, batch.keys))
         first, second = self.ledger.report_first, self.ledger.report_second
-        self.ledger.add(batch, partitions)
-        for value, key, partition, kind in zip(values, batch.keys, partitions, batch.kinds, strict=True):
-            report = second if kind == sst.SECOND_COPY else first
+        self.ledger.add(batch, [partition for _, partition in places])
+        for value, (key, partition), kind in zip(values, places, batch.kinds, strict=True):
+            report = second if kind == SECOND_COPY else first
             while True:
                 try:
-                    produce(topic, value, kafka_keys[key], partition, report)
+                    produce(topic, value, key, partition, report)
                     break
                 except BufferError:
                     self._client.poll(BLOCKED_WAIT_SECONDS)
         self.settle(0)
+
+    def closing(self, first_number: int) -> Columns:
+        """Numbers and keys of events that reach all partitions to which events go."""
+        return self._wire.closing(first_number, self._partition_of, self._target.partitions)
+
+    def _place_of(self, key: int) -> tuple[bytes, int]:
+        kafka_key = self._wire.kafka_key(key)
+        return kafka_key, self._partition_of(kafka_key)
+
+    def _partition_of(self, kafka_key: bytes) -> int:
+        return partition_of(kafka_key, self._target.partitions)
 
     def settle(self, wait_seconds: float) -> None:
         """Process delivery reports; wait up to ``wait_seconds`` for one."""

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+
+from generator.workloads.seam import Columns, Wire
 
 PGVAL_PAGES = ("/help", "/index", "/shop", "/jobs", "/about", "/news")
 
@@ -34,9 +37,14 @@ class Key:
     page: str
     region: str | None = None
 
+    @property
+    def texts(self) -> list[str]:
+        """Its fields."""
+        return [self.page] if self.region is None else [self.page, self.region]
+
     def kafka_key(self) -> bytes:
         """The key of the record: the JSON of the page, or the JSON array of page and region."""
-        return json_bytes(self.page if self.region is None else [self.page, self.region])
+        return json_bytes(self.page if self.region is None else self.texts)
 
 
 def keys(pages: int, regions: int) -> tuple[Key, ...]:
@@ -47,7 +55,7 @@ def keys(pages: int, regions: int) -> tuple[Key, ...]:
     return tuple(Key(name, f"region-{r + 1}") for name in names for r in range(regions))
 
 
-class ClickWire:
+class ClickWire(Wire):
     """Renders click events, and extracts the id from a rendered event.
 
     If ``id_prefix`` is None ids are integers; otherwise an id is the text ``<prefix><number>``.
@@ -56,6 +64,8 @@ class ClickWire:
     def __init__(self, all_keys: tuple[Key, ...], id_prefix: str | None) -> None:
         id_text = b"%d" if id_prefix is None else _escape(json_bytes(id_prefix)[:-1]) + b'%d"'
         self._templates = [self._template(id_text, key) for key in all_keys]
+        self._kafka_keys = [key.kafka_key() for key in all_keys]
+        self.journaled = {"keys": [key.texts for key in all_keys], "id_prefix": id_prefix}
         self._digits_from = len(b'{"id":') + (0 if id_prefix is None else len(json_bytes(id_prefix)) - 1)
         self._digits_end = b"," if id_prefix is None else b'"'
 
@@ -74,6 +84,15 @@ class ClickWire:
     def number_in(self, value: bytes) -> int:
         """The id number in a value that ``render`` produced."""
         return int(value[self._digits_from : value.index(self._digits_end, self._digits_from)])
+
+    def kafka_key(self, key: int) -> bytes:
+        """The JSON of the page, or the JSON array of page and region."""
+        return self._kafka_keys[key]
+
+    def closing(self, first_number: int, partition_of: Callable[[bytes], int], partitions: int) -> Columns:  # noqa: ARG002 - each key, whatever its partition
+        """One event of each key."""
+        keys = list(range(len(self._kafka_keys)))
+        return [first_number + key for key in keys], keys
 
     def _template(self, id_text: bytes, key: Key) -> bytes:
         return _head(id_text, key) + b',"creationTimestamp":"%b"}'

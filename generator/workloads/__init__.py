@@ -1,1 +1,1 @@
-"""The events that a producer sends, in their order: pure sequences without I/O. One file per workload."""
+"""Workloads: what a load consists of, and what a pipeline makes of it. One class in one file each, found by `kinds`."""

@@ -9,9 +9,10 @@ from itertools import product
 from random import Random
 from typing import Final
 
+from generator.workloads.kinds import built
 from testbed.campaign.plan import REFERENCE, CampaignPlan, FaultName, PlanError
 from testbed.engines.registry import REGISTRY
-from testbed.engines.settings import WORKLOADS, Guarantee, Workload
+from testbed.engines.settings import Guarantee
 
 _ONLY_KEYS: Final = ("engine", "workload", "guarantee", "fault", "repetition")
 
@@ -21,7 +22,7 @@ class Cell:
     """A row of the table."""
 
     engine: str
-    workload: Workload
+    workload: str
     guarantee: Guarantee
     fault: FaultName
 
@@ -66,7 +67,7 @@ def matrix(plan: CampaignPlan) -> Matrix:
     cells: list[Cell] = []
     left_out: list[str] = []
     for engine, workload in product(plan.engines, plan.workloads):
-        known = WORKLOADS if engine == REFERENCE else REGISTRY[engine].workloads
+        known = tuple(built()) if engine == REFERENCE else REGISTRY[engine].workloads
         if workload not in known:
             left_out.append(f"{engine} has no {workload} job; its workloads are {' and '.join(known)}.")
             continue

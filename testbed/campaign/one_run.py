@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from generator.workloads.kinds import named
 from testbed.broker import EmbeddedBroker
 from testbed.campaign.engine_watch import EngineWatch
 from testbed.campaign.fault import READY_SECONDS_MAX, RunFault
@@ -31,7 +32,7 @@ from testbed.engines.registry import REGISTRY, make_engine
 from testbed.engines.settings import EngineSettings
 from testbed.node import NodeRelay
 from testbed.processes import OwnedProcess
-from testbed.run_files import SidecarFile, Topics, operator_of, write_load
+from testbed.run_files import SidecarFile, Topics, write_load
 from testbed.stop import Stop
 from validator.publish.report import REPORT_FILE
 
@@ -44,7 +45,6 @@ OVERDUE_AFTER_SECONDS: Final = 5.0
 TRIGGER_MS: Final = 2000
 """Verdicts are not needed during a run, and the CPU is left to the engine."""
 _LOOK_SECONDS: Final = 0.5
-_TOPICS: Final = ("click", "output", "late", "faults", "update", "late-updates")
 
 
 class RunFailed(Exception):
@@ -74,7 +74,7 @@ class OneRun:
         self._stop = stop
         self._say = say
         self._relay = relay
-        self._topics = Topics(*(f"{run.name}-{name}" for name in _TOPICS))
+        self._topics = Topics(named(run.cell.workload), f"{run.name}-")
         self._watched: list[OwnedProcess] = []
         self._engine: ProcessEngine | None = None
         self._engine_watch: EngineWatch | None = None
@@ -92,7 +92,7 @@ class OneRun:
                 # Kill again after the fault's thread has ended: it may have been restarting a worker.
                 stack.callback(self._kill_engine)
                 pool = stack.enter_context(ThreadPoolExecutor(max_workers=1, thread_name_prefix="run"))
-                self._broker.create_topics(self._topics.partitions(self._run.cell.workload))
+                self._broker.create_topics(self._topics.partitions)
                 sidecar = self._start_sidecar(stack)
                 engine = self._start_engine(stack, pool)
                 self._until_reported(sidecar)
@@ -119,7 +119,6 @@ class OneRun:
             overdue_after_ms=round(min(OVERDUE_AFTER_SECONDS, plan.missing_after) * 1000),
             missing_after_ms=round(plan.missing_after * 1000),
             topics=self._topics,
-            workload=cell.workload,
             trigger_ms=TRIGGER_MS,
             effective=EFFECTIVE_FILE if cell.engine in REGISTRY else None,
             measures={
@@ -157,8 +156,8 @@ class OneRun:
         if cell.engine == REFERENCE:
             settings = EngineSettings(
                 bootstrap_servers=servers, node=node,
-                output=topics.output, late=topics.late, late_updates=topics.late_updates,
-                inputs=topics.inputs(cell.workload), **operator_of(cell.workload, plan.window_ms),
+                output=topics.output, late=topics.late[0], late_updates=topics.late[-1],
+                workload=topics.workload, inputs=topics.inputs, **topics.workload.operator(plan.window_ms),
                 group=self._run.name, guarantee=cell.guarantee, window_ms=plan.window_ms, idle_after_seconds=2.0,
                 commit_interval_seconds=times.commit_interval_seconds,
                 transaction_timeout_seconds=times.transaction_timeout_seconds,
@@ -166,8 +165,8 @@ class OneRun:
             )  # fmt: skip
             return ReferenceEngine(settings, folder, instances=plan.parallelism)
         real = RealEngineSettings(
-            bootstrap_servers=servers, node=node, input=topics.click, output=topics.output, late=topics.late,
-            workload=cell.workload, update_input=topics.update, late_updates=topics.late_updates,
+            bootstrap_servers=servers, node=node, input=topics.inputs[0], output=topics.output, late=topics.late[0],
+            workload=cell.workload, update_input=topics.inputs[-1], late_updates=topics.late[-1],
             group=self._run.name, guarantee=cell.guarantee, parallelism=plan.parallelism, window_ms=plan.window_ms,
             max_disorder_ms=REGISTRY[cell.engine].slack_ms, timeouts=times,
         )  # fmt: skip
@@ -190,7 +189,6 @@ class OneRun:
         config = write_load(
             self._broker.bootstrap_servers, self._folder, topics=self._topics, window_ms=plan.window_ms,
             per_second=plan.rate, seconds=plan.phases.seconds + plan.window, seed=self._run.seed,
-            workload=self._run.cell.workload,
         )  # fmt: skip
         load = OwnedProcess(
             streamproof("generate", config), log=self._folder / "load.log", name="load generator",

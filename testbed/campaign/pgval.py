@@ -11,7 +11,7 @@ from typing import Final
 
 from testbed.campaign.matrix import Cell
 from testbed.campaign.plan import FaultName
-from testbed.engines.settings import Guarantee, Workload
+from testbed.engines.settings import Guarantee
 
 _ENGINES: Final = ("kafka_streams", "storm", "flink")
 _BELOW, _ABOVE, _CRASH = range(3)
@@ -23,7 +23,7 @@ _COLUMNS: Final[dict[FaultName, int]] = {
     "crash": _CRASH,
 }
 """Fault -> PD<TO, PD>TO or crash. A pause is not PGVal's fault, but the closest one that does not need root."""
-_TABLE_4: Final[dict[tuple[Workload, Guarantee], tuple[tuple[int | None, ...], ...]]] = {
+_TABLE_4: Final[dict[tuple[str, Guarantee], tuple[tuple[int | None, ...], ...]]] = {
     ("sst", "at_least_once"): ((28, 164, 54), (3, 168, 71), (2, 427, 78)),
     ("sst", "exactly_once"): ((27, None, 54), (3, None, 66), (4, None, 65)),
     ("mst", "at_least_once"): ((29, 168, 67), (2, 178, 71), (3, 440, 81)),

@@ -13,10 +13,11 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from faults.section import Seconds, Section, problems_of
+from generator.workloads.kinds import DEFAULT, known, named
 from testbed.engines.real import PROFILES, EngineRefused, Timeouts, timeouts
 from testbed.engines.registry import REGISTRY
-from testbed.engines.settings import Guarantee, Workload
-from testbed.run_files import PAGES, UPDATE_PERCENT
+from testbed.engines.settings import Guarantee
+from testbed.run_files import PAGES
 from validator.model import documents
 
 FaultName = Literal[
@@ -80,7 +81,7 @@ class CampaignPlan(Section):
     """A matrix of runs and their common settings."""
 
     engines: Annotated[tuple[str, ...], Field(min_length=1), OnceEach, AfterValidator(_known_engines)]
-    workloads: Annotated[tuple[Workload, ...], Field(min_length=1), OnceEach] = ("sst",)
+    workloads: Annotated[tuple[Annotated[str, AfterValidator(known)], ...], Field(min_length=1), OnceEach] = (DEFAULT,)
     guarantees: Annotated[tuple[Guarantee, ...], Field(min_length=1), OnceEach]
     """The guarantees that the pipeline declares and the engine is configured for. PGVal's A1 is at_least_once, E1
     exactly_once.
@@ -123,10 +124,13 @@ class CampaignPlan(Section):
                 f"phases.control is shorter than {CONTROL_WINDOWS_LEAST} windows and gives no baseline: the "
                 f"recovery detector averages the rate over {RATE_WINDOWS} windows; lengthen phases.control"
             )
-        if self.rate * self.window < PAGES:
-            raise ValueError(f"rate is too low for an event of each of {PAGES} pages in every window; raise it")
-        if "mst" in self.workloads and self.rate * self.window * UPDATE_PERCENT / 100 < PAGES:
-            raise ValueError(f"rate is too low for an update of each of {PAGES} pages in every window of mst; raise it")
+        for workload in map(named, self.workloads):
+            if self.rate * self.window * workload.rarest_share < PAGES:
+                rarest = workload.streams[-1].name
+                raise ValueError(
+                    f"rate is too low for one {rarest} of each of {PAGES} pages in every window of {workload.kind}; "
+                    "raise it"
+                )
         if self.timeouts != "local" and self.timeouts not in PROFILES:
             raise ValueError(f"there is no profile {self.timeouts} of timeouts; use local, {', '.join(PROFILES)}")
         if self.parallelism < 2 and "kafka_streams" in self.engines and "pause_above_timeout" in self.faults:

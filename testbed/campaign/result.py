@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from testbed.campaign.matrix import Cell, Run
 from testbed.campaign.plan import FaultName, PlanError
 from testbed.engines.effective import Effective
-from testbed.engines.settings import Guarantee, Workload
+from testbed.engines.settings import Guarantee
 from validator.publish.atomic import replace_file
 from validator.publish.report_types import PhaseOfReport, Report
 
@@ -73,7 +73,7 @@ class RunResult(_Record):
     schema_: int = Field(default=SCHEMA, alias="schema")
     run: str
     engine: str
-    workload: Workload
+    workload: str
     guarantee: Guarantee
     fault: FaultName
     repetition: int

@@ -19,10 +19,8 @@ from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import EngineSettings
 from testbed.ports import free_port
 from testbed.processes import OwnedProcess
-from testbed.run_files import SidecarFile, Topics, write_yaml
+from testbed.run_files import SidecarFile, write_yaml
 
-TOPICS: Final = Topics().partitions("sst")
-"""Topic -> partitions."""
 EFFECTIVE_FILE: Final = "effective.json"
 """Name of the file with a real engine's effective guarantee, for the sidecar."""
 PIPELINE: Final = "demo"
@@ -52,7 +50,7 @@ _LOAD_SECONDS_MAX: Final = 24 * 3600
 
 def topics(plan: DemoPlan) -> dict[str, int]:
     """Return topic -> partitions. A shared topic has at least one partition per worker."""
-    partitions = Topics().partitions(plan.workload)
+    partitions = plan.topics.partitions
     return {name: max(count, _workers(plan)) if count > 1 else count for name, count in partitions.items()}
 
 
@@ -80,8 +78,9 @@ def engine_settings(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Eng
     """Return the settings of the reference engine or the mutant."""
     return EngineSettings(
         bootstrap_servers=bootstrap_servers,
-        inputs=Topics().inputs(plan.workload),
-        **run_files.operator_of(plan.workload, window_seconds(plan) * 1000),
+        workload=plan.topics.workload,
+        inputs=plan.topics.inputs,
+        **plan.topics.workload.operator(window_seconds(plan) * 1000),
         group=GROUP,
         guarantee=plan.guarantee,
         window_ms=window_seconds(plan) * 1000,
@@ -140,8 +139,7 @@ def write_load(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Path:
     return run_files.write_load(
         bootstrap_servers,
         folder,
-        topics=Topics(),
-        workload=plan.workload,
+        topics=plan.topics,
         window_ms=window_seconds(plan) * 1000,
         per_second=EVENTS_PER_SECOND,
         seconds=_LOAD_SECONDS_MAX if plan.ends_load else plan.seconds,
@@ -156,7 +154,7 @@ def write_sidecar(bootstrap_servers: str, plan: DemoPlan, folder: Path) -> Path:
         pipeline=PIPELINE,
         guarantee="exactly_once",
         engine=plan.engine,
-        workload=plan.workload,
+        topics=plan.topics,
         window_ms=window_seconds(plan) * 1000,
         overdue_after_ms=OVERDUE_AFTER_SECONDS * 1000,
         missing_after_ms=missing_after_seconds(plan) * 1000,

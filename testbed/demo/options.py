@@ -9,12 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
+from generator.workloads import kinds
+from generator.workloads.kinds import DEFAULT, built
 from testbed.demo.measures import least_seconds
 from testbed.demo.scenario import Scenario, scenario_of
 from testbed.demo.scenario_config import named, one, read
 from testbed.engines.mutations import Mutation
 from testbed.engines.registry import REGISTRY
-from testbed.engines.settings import WORKLOADS, Guarantee, Workload
+from testbed.engines.settings import Guarantee
 from testbed.run_files import Topics
 from validator.model.wording import plural
 from validator.publish.report_types import Report
@@ -48,7 +50,7 @@ class DemoPlan:
     engine: str = "reference"
     """``reference``, ``mutant`` or a real engine of the registry."""
     guarantee: Guarantee = "at_least_once"
-    workload: Workload = "sst"
+    workload: str = DEFAULT
     fault: Fault = "kill"
     seconds: int = SECONDS_DEFAULT
     seed: int = 1
@@ -57,6 +59,11 @@ class DemoPlan:
     scenario: Scenario | None = None
     """A scenario instead of a single fault. ``seconds`` is then its planned length, and the load lasts until it
     ends."""
+
+    @property
+    def topics(self) -> Topics:
+        """The topics, with their workload."""
+        return Topics(kinds.named(self.workload))
 
     @property
     def faults(self) -> str:
@@ -87,7 +94,7 @@ class DemoPlan:
     @property
     def title(self) -> str:
         """The engine in words."""
-        kept = self.guarantee.replace("_", " ") + ("" if self.workload == "sst" else f", {self.workload}")
+        kept = self.guarantee.replace("_", " ") + ("" if self.workload == DEFAULT else f", {self.workload}")
         if self.engine == "mutant":
             rates = ", ".join(f"{name}={rate:g}" for name, rate in self.mutations.items())
             return f"mutant ({kept}, with mutations {rates})"
@@ -116,7 +123,7 @@ def plan_of(given: argparse.Namespace) -> DemoPlan:
         _check_baseline(plan, seconds, is_scenario=fault not in FAULTS)
     if fault in FAULTS:
         return plan
-    return _with_scenario(plan, f"--fault {fault}", one(fault, seconds, name, Topics().inputs(plan.workload)))
+    return _with_scenario(plan, f"--fault {fault}", one(fault, seconds, name, plan.topics.inputs))
 
 
 def _check_baseline(plan: DemoPlan, seconds: int, *, is_scenario: bool) -> None:
@@ -129,7 +136,7 @@ def _check_baseline(plan: DemoPlan, seconds: int, *, is_scenario: bool) -> None:
 
 
 def _plan(given: argparse.Namespace, name: str, details: str, **shared: Any) -> DemoPlan:
-    shared |= {"seed": given.seed, "opens_page": given.open, "workload": _workload(name, given.workload or "sst")}
+    shared |= {"seed": given.seed, "opens_page": given.open, "workload": _workload(name, given.workload or DEFAULT)}
     if name in REGISTRY:
         return DemoPlan(engine=name, guarantee=_real_guarantee(name, details), **shared)
     if name == "mutant":
@@ -150,23 +157,24 @@ def _run_scenario(given: argparse.Namespace, name: str, details: str) -> DemoPla
     plan = _plan(given, name, details, fault="none", seconds=SECONDS_DEFAULT)
     if given.faults is not None:
         return _with_scenario(plan, given.faults, read(Path(given.faults)))
-    base_config = named(given.plan, given.faster, name, Topics().inputs(plan.workload))
+    base_config = named(given.plan, given.faster, name, plan.topics.inputs)
     return _with_scenario(plan, f"--plan {given.plan}", base_config)
 
 
 def _with_scenario(plan: DemoPlan, source: str, base_config: Mapping[str, Any]) -> DemoPlan:
-    scenario = scenario_of(plan.engine, Topics().inputs(plan.workload), plan.seed, source, base_config)
+    scenario = scenario_of(plan.engine, plan.topics.inputs, plan.seed, source, base_config)
     return replace(plan, scenario=scenario, seconds=math.ceil(scenario.timeline.seconds))
 
 
-def _workload(name: str, workload: str) -> Workload:
-    known = next((w for w in WORKLOADS if w == workload), None)
-    if known is None:
-        raise DemoRefused(f"demo: --workload {workload} is not a demo workload; use one of {', '.join(WORKLOADS)}.")
-    if name in REGISTRY and known not in REGISTRY[name].workloads:
-        others = [other for other, entry in REGISTRY.items() if known in entry.workloads]
-        raise DemoRefused(f"demo: --engine {name} has no job for {known}; use {' or '.join(['reference', *others])}.")
-    return known
+def _workload(name: str, workload: str) -> str:
+    if workload not in built():
+        raise DemoRefused(f"demo: --workload {workload} is not a demo workload; use one of {', '.join(built())}.")
+    if name in REGISTRY and workload not in REGISTRY[name].workloads:
+        others = [other for other, entry in REGISTRY.items() if workload in entry.workloads]
+        raise DemoRefused(
+            f"demo: --engine {name} has no job for {workload}; use {' or '.join(['reference', *others])}."
+        )
+    return workload
 
 
 def _real_guarantee(name: str, details: str) -> Guarantee:

@@ -13,10 +13,10 @@ from faults.backends.processes import status_of
 from faults.config import KafkaSection
 from faults.fault import State, new_id, record
 from faults.topic import FaultsTopicWriter
-from testbed.demo.files import TOPICS
 from testbed.demo.options import DemoPlan
 from testbed.demo.result_counter import ResultCounter
 from testbed.engines.base import ProcessEngine
+from testbed.run_files import Topics
 
 DOWN_SECONDS: Final = 1.0
 """Time from the engine's death to its restart, as an orchestrator would need."""
@@ -83,7 +83,7 @@ class DemoFault:
     def _await_result(self) -> None:
         """Return right after a result that the engine has not committed yet, or after a time limit."""
         deadline = time.monotonic() + RESULT_SECONDS_MAX
-        with ResultCounter(self._bootstrap_servers, TOPICS["output"]) as answers:
+        with ResultCounter(self._bootstrap_servers, Topics().partitions["output"]) as answers:
             before = answers.count()
             while answers.count() == before and time.monotonic() < deadline and not self._stop.wait(_LOOK_SECONDS):
                 pass

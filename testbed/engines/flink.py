@@ -42,7 +42,6 @@ class FlinkEngine(JvmEngine):
 
     name = "flink"
     guarantees = ("exactly_once", "at_least_once")
-    workloads = ("sst", "mst")
     lock = HERE / "flink.lock"
     source = SOURCES / "FlinkJob.java"
 

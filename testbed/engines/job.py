@@ -8,6 +8,7 @@ import itertools
 import signal
 import sys
 import time
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -79,7 +80,7 @@ class Job:
         self._core = core_of(settings)
         self._decoders: dict[PartitionId, wire.Decoder] = {}
         self._at_end_since: dict[PartitionId, float] = {}
-        self._delayed: list[tuple[float, int, EmittedResult]] = []
+        self._delayed: list[tuple[float, int, list[Output]]] = []
         self._serial = itertools.count()
         self._aborter: Producer | None = None
         self._stopping = False
@@ -220,16 +221,19 @@ class Job:
                 self._sink.accept(self._withdrawal(planned.result))
             elif planned.delay_seconds > 0:
                 due = time.monotonic() + planned.delay_seconds
-                heapq.heappush(self._delayed, (due, next(self._serial), planned))
+                heapq.heappush(self._delayed, (due, next(self._serial), self._results(planned.result)))
             else:
-                self._accept(planned.result)
+                self._accept(self._results(planned.result))
+        if not self._core.recovering:
+            for decoder in self._decoders.values():
+                decoder.more.clear()
 
     def _release_delayed(self, now: float) -> None:
         while self._delayed and self._delayed[0][0] <= now:
-            self._accept(heapq.heappop(self._delayed)[2].result)
+            self._accept(heapq.heappop(self._delayed)[2])
 
-    def _accept(self, result: Result) -> None:
-        for output in self._results(result):
+    def _accept(self, outputs: Iterable[Output]) -> None:
+        for output in outputs:
             self._sink.accept(output)
 
     def _abort(self, outputs: Iterable[Output]) -> None:
@@ -245,22 +249,23 @@ class Job:
         self._aborter.abort_transaction()
 
     def _results(self, result: Result) -> list[Output]:
-        settings = self._settings
+        settings, of = self._settings, self._settings.workload
         if settings.operator == "passthrough":
+            more = ChainMap(*(decoder.more for decoder in self._decoders.values()))
             return [
                 Output(
                     settings.output,
                     wire.key_bytes(result.key),
-                    wire.event_bytes(event_id, result.key, time_ms),
+                    wire.event_bytes(event_id, result.key, time_ms, of.streams[0], more.get(event_id, {})),
                     time_ms,
                 )
                 for event_id, time_ms in zip(result.ids, result.times_ms, strict=True)
             ]
         key = wire.key_bytes(result.key)
         if settings.operator == "running_aggregate":
-            whole = Output(settings.output, key, wire.running_bytes(result))
+            whole = Output(settings.output, key, wire.running_bytes(result, of))
             return [self._withdrawal(result), whole] if settings.emission == "cumulative" else [whole]
-        return [Output(settings.output, key, wire.result_bytes(result, settings.right_prefix))]
+        return [Output(settings.output, key, wire.result_bytes(result, settings.right_prefix, of))]
 
     def _withdrawal(self, result: Result) -> Output:
         return Output(self._settings.output, wire.key_bytes(result.key), None)
@@ -269,7 +274,7 @@ class Job:
         settings = self._settings
         prefix = settings.right_prefix
         topic = settings.late_updates if prefix is not None and is_right(event.id, prefix) else settings.late
-        return Output(topic, wire.key_bytes(event.key), wire.late_bytes(event, prefix))
+        return Output(topic, wire.key_bytes(event.key), wire.late_bytes(event, prefix, settings.workload))
 
     def _commit(self) -> None:
         if not self._decoders:
@@ -325,11 +330,17 @@ class Job:
                 progress = type(progress)(progress.next_offset, progress.next_offset, progress.closed_through_ms)
             partition = (offset.topic, offset.partition)
             self._core.assign(partition, progress)
-            is_left = self._settings.join is None or partition[0] == self._settings.inputs[0]
-            prefix = None if is_left else self._settings.right_prefix
-            self._decoders[partition] = wire.Decoder(prefix, self._settings.where)
+            self._decoders[partition] = self._decoder(partition[0])
             starts.append(TopicPartition(*partition, progress.rebuild_from))
         self._consumer.assign(starts)
+
+    def _decoder(self, topic: str) -> wire.Decoder:
+        settings = self._settings
+        streams = settings.workload.streams
+        if settings.join is not None and topic != settings.inputs[0]:
+            return wire.Decoder(streams[-1], settings.right_prefix)
+        mapped = settings.workload.mapped if settings.operator == "passthrough" else None
+        return wire.Decoder(streams[0], None, settings.where, mapped)
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._restart_from_committed(partitions)

@@ -21,7 +21,6 @@ class KafkaStreamsEngine(JvmEngine):
 
     name = "kafka_streams"
     guarantees = ("exactly_once", "at_least_once")
-    workloads = ("sst", "mst")
     lock = HERE / "kafka_streams.lock"
     source = SOURCES / "KafkaStreamsJob.java"
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from generator.workloads.kinds import DEFAULT, built, known
+from generator.workloads.seam import Job
 from testbed.engines.base import ProcessEngine
 from testbed.engines.effective import Effective
 from testbed.engines.join import Join
-from testbed.engines.settings import Guarantee, Node, Workload
+from testbed.engines.settings import Guarantee, Node
 
 
 class Timeouts(BaseModel):
@@ -131,16 +133,16 @@ class RealEngineSettings(BaseModel):
     bootstrap_servers: str
     node: Node | None = None
     """The separate network of the first worker, with Storm also of its Supervisor; None: no separate network."""
-    workload: Workload = "sst"
+    workload: Annotated[str, AfterValidator(known)] = DEFAULT
     input: str = "click"
     update_input: str = "update"
-    """With `mst`: the input that is joined with ``input``."""
+    """In a join: the input that is joined with ``input``."""
     join: Join = "inner"
-    """With `mst`: whether clicks without an update have a result (`left`) or not (`inner`)."""
+    """In a join: whether clicks without an update have a result (`left`) or not (`inner`)."""
     output: str = "output"
     late: str = "lateOutput"
     late_updates: str = "lateUpdates"
-    """With `mst`: topic for late updates; ``late`` is that of late clicks."""
+    """In a join: topic for late updates; ``late`` is that of late clicks."""
     group: str = "engine"
     """Name, or beginning of the name, of everything that the engine creates on the broker: consumer group, internal
     topics, transactional ids."""
@@ -159,19 +161,25 @@ class RealEngineSettings(BaseModel):
 
     @model_validator(mode="after")
     def _something_to_join(self) -> Self:
-        if self.join != "inner" and self.workload != "mst":
-            raise ValueError(f"join {self.join} has nothing to join in workload {self.workload}; use mst")
+        if self.join != "inner" and not self.joins:
+            others = " or ".join(name for name, one in built().items() if one.job == "join")
+            raise ValueError(f"join {self.join} has nothing to join in workload {self.workload}; use {others}")
         return self
+
+    @property
+    def joins(self) -> bool:
+        """Whether the job joins two inputs."""
+        return built()[self.workload].job == "join"
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """The input topics; the clicks' is first."""
-        return (self.input, self.update_input) if self.workload == "mst" else (self.input,)
+        return (self.input, self.update_input) if self.joins else (self.input,)
 
     @property
     def late_topics(self) -> tuple[str, ...]:
         """The topic for late events of each of ``inputs``."""
-        return (self.late, self.late_updates) if self.workload == "mst" else (self.late,)
+        return (self.late, self.late_updates) if self.joins else (self.late,)
 
 
 class RealEngine(ProcessEngine):
@@ -179,8 +187,8 @@ class RealEngine(ProcessEngine):
 
     guarantees: tuple[Guarantee, ...]
     """The guarantees that it supports."""
-    workloads: tuple[Workload, ...] = ("sst",)
-    """The workloads that its job supports."""
+    jobs: tuple[Job, ...] = ("window", "join")
+    """What its job can do."""
     commits_without_pause: bool = False
     """Whether it supports a commit interval of 0."""
 
@@ -188,9 +196,9 @@ class RealEngine(ProcessEngine):
         """Raises EngineRefused if the engine or its job does not support ``settings``."""
         if settings.guarantee not in self.guarantees:
             raise EngineRefused(f"{self.name} cannot provide {settings.guarantee}; use {' or '.join(self.guarantees)}.")
-        if settings.workload not in self.workloads:
+        if settings.workload not in self.workloads():
             raise EngineRefused(
-                f"{self.name} has no job for workload {settings.workload}; use {' or '.join(self.workloads)}, "
+                f"{self.name} has no job for workload {settings.workload}; use {' or '.join(self.workloads())}, "
                 "or another engine."
             )
         if settings.timeouts.commit_interval_seconds == 0 and not self.commits_without_pause:
@@ -199,6 +207,16 @@ class RealEngine(ProcessEngine):
         self.settings = settings
         self.node = settings.node
         (folder / f"{self.name}.json").write_text(settings.model_dump_json(indent=1), encoding="utf-8")
+
+    @classmethod
+    @abstractmethod
+    def require(cls) -> None:
+        """Raise a PrerequisiteError if this machine lacks what the engine needs. Downloads nothing."""
+
+    @classmethod
+    def workloads(cls) -> tuple[str, ...]:
+        """The workloads that its job supports."""
+        return tuple(name for name, one in built().items() if one.job in cls.jobs)
 
     @abstractmethod
     def effective(self) -> Effective:

@@ -10,7 +10,7 @@ from typing import Final
 from testbed.engines.flink import FlinkEngine
 from testbed.engines.kafka_streams import KafkaStreamsEngine
 from testbed.engines.real import EngineRefused, RealEngine, RealEngineSettings
-from testbed.engines.settings import Guarantee, Workload
+from testbed.engines.settings import Guarantee
 from testbed.engines.spark import SparkEngine, kafka_jars
 from testbed.engines.storm import StormEngine
 
@@ -19,49 +19,41 @@ from testbed.engines.storm import StormEngine
 class RegisteredEngine:
     """An engine that can be selected by name."""
 
-    make: Callable[[RealEngineSettings, Path], RealEngine]
-    guarantees: tuple[Guarantee, ...]
-    require: Callable[[], None]
-    """Raises a PrerequisiteError with one sentence about what the machine lacks; downloads nothing."""
+    engine: type[RealEngine]
     prepare: Callable[[], object]
     """Downloads and compiles what is missing; raises the same errors as ``require``."""
-    workloads: tuple[Workload, ...] = ("sst",)
-    """Workloads of its job; others are refused."""
     slack_ms: int = 0
     """Disorder that the engine must allow even if partitions are ordered. Its watermark follows the newest event of
     all partitions, so events of a partition that is read a little later are late."""
     drops_late: bool = False
     """The engine has no side output, so it drops late events."""
 
+    @property
+    def make(self) -> Callable[[RealEngineSettings, Path], RealEngine]:
+        """Returns the engine, not started. Raises EngineRefused."""
+        return self.engine
+
+    @property
+    def guarantees(self) -> tuple[Guarantee, ...]:
+        """The guarantees that it supports, the strongest first."""
+        return self.engine.guarantees
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """Workloads of its job; others are refused."""
+        return self.engine.workloads()
+
+    @property
+    def require(self) -> Callable[[], None]:
+        """Raises a PrerequisiteError with one sentence about what the machine lacks; downloads nothing."""
+        return self.engine.require
+
 
 REGISTRY: Final[Mapping[str, RegisteredEngine]] = {
-    "flink": RegisteredEngine(
-        FlinkEngine, FlinkEngine.guarantees, FlinkEngine.require, FlinkEngine.class_path, FlinkEngine.workloads
-    ),
-    "kafka_streams": RegisteredEngine(
-        KafkaStreamsEngine,
-        KafkaStreamsEngine.guarantees,
-        KafkaStreamsEngine.require,
-        KafkaStreamsEngine.class_path,
-        KafkaStreamsEngine.workloads,
-    ),
-    "spark": RegisteredEngine(
-        SparkEngine,
-        SparkEngine.guarantees,
-        SparkEngine.require,
-        kafka_jars,
-        SparkEngine.workloads,
-        slack_ms=1000,
-        drops_late=True,
-    ),
-    "storm": RegisteredEngine(
-        StormEngine,
-        StormEngine.guarantees,
-        StormEngine.require,
-        StormEngine.class_path,
-        StormEngine.workloads,
-        slack_ms=1000,
-    ),
+    "flink": RegisteredEngine(FlinkEngine, FlinkEngine.class_path),
+    "kafka_streams": RegisteredEngine(KafkaStreamsEngine, KafkaStreamsEngine.class_path),
+    "spark": RegisteredEngine(SparkEngine, kafka_jars, slack_ms=1000, drops_late=True),
+    "storm": RegisteredEngine(StormEngine, StormEngine.class_path, slack_ms=1000),
 }
 
 

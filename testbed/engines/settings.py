@@ -5,20 +5,17 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, Self, get_args
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 
+from generator.workloads.kinds import DEFAULT, AnyWorkload, named
 from testbed.engines.core import Operator
 from testbed.engines.join import Join, side_prefix
 from testbed.engines.mutations import Mutation, Rates
 
 Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
 Emission = Literal["final", "incremental", "cumulative"]
-Workload = Literal["sst", "mst", "sliding_window", "session_window", "passthrough", "distinct", "running_aggregate"]
-"""`sst` and `mst` are PGVal's: clicks are counted per page and window, or joined with the updates of the page. Each
-other workload has clicks as its events, and the oracle of the same name checks it."""
-WORKLOADS: Final[tuple[Workload, ...]] = get_args(Workload)
 
 
 class Node(BaseModel):
@@ -63,12 +60,29 @@ class Clock:
 
 
 class EventFilter(BaseModel):
-    """The events that a filter lets through: those whose field has one of some values."""
+    """The events that a filter lets through: those whose field has one of some values, contains a text, or is a number
+    below a bound."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     field: str
-    one_of: tuple[StrictStr | StrictBool | StrictInt | StrictFloat, ...] = Field(min_length=1)
+    one_of: tuple[StrictStr | StrictBool | StrictInt | StrictFloat, ...] | None = Field(default=None, min_length=1)
+    contains: str | None = None
+    below: float | None = None
+
+    def passes(self, value: object) -> bool:
+        """Return whether an event with this value of the field passes. Raises ValueError, TypeError."""
+        if self.contains is not None:
+            return self.contains in str(value)
+        if self.below is not None:
+            return float(value) < self.below  # type: ignore[arg-type]
+        return _comparable(value) in map(_comparable, self.one_of or ())
+
+    @model_validator(mode="after")
+    def _one_condition(self) -> Self:
+        if [self.one_of, self.contains, self.below].count(None) != 2:
+            raise ValueError("a filter has one condition: give one_of, contains or below")
+        return self
 
 
 class EngineSettings(BaseModel):
@@ -78,6 +92,8 @@ class EngineSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     bootstrap_servers: str
+    workload: AnyWorkload = named(DEFAULT)
+    """Decides the form of events and results. Its operator is set by the settings below."""
     node: Node | None = None
     """The separate network of the first instance; None: no separate network."""
     inputs: tuple[str, ...] = ("click",)
@@ -160,3 +176,11 @@ class EngineSettings(BaseModel):
     def rates(self) -> Rates:
         """The mutations as rates for the mutant."""
         return Rates(self.mutations, self.delay_seconds, self.delay_beyond_seconds)
+
+
+def _comparable(value: object) -> object:
+    """Return a form of a JSON scalar that compares by type and value: true differs from 1, and numbers compare by
+    value."""
+    if isinstance(value, bool):
+        return ("bool", value)
+    return value if isinstance(value, str | int | float) else None

@@ -47,7 +47,6 @@ class StormEngine(JvmEngine):
 
     name = "storm"
     guarantees = ("at_least_once", "at_most_once")
-    workloads = ("sst", "mst")
     lock = HERE / "storm.lock"
     source = SOURCES / "StormJob.java"
 
@@ -55,7 +54,7 @@ class StormEngine(JvmEngine):
         """Raises EngineRefused."""
         if settings.standby:
             raise EngineRefused("storm starts a dead worker again and has no standby; leave standby at 0.")
-        if settings.workload == "mst" and settings.idle_after_seconds is not None:
+        if settings.joins and settings.idle_after_seconds is not None:
             raise EngineRefused("The join of storm waits for all partitions; leave out idle_after_seconds.")
         super().__init__(_with_message_timeout(settings), folder, roles=_ROLES)
         self._submitter: OwnedProcess | None = None

@@ -1,23 +1,29 @@
-"""Converts between bytes and the core's values, in PGVal's formats.
+"""Converts between bytes and the core's values, in the forms that a workload names.
 
-Source: PGVal's ``ClickEvent`` (in), ``PageStatistics`` and ``ClickUpdateEvent`` (out), as Jackson writes them. An
-absent update has id 0 and the epoch as its time. Kafka keys are the page as JSON, or a JSON array of the key fields if
-there are several.
+Results are JSON with times as text. Those of PGVal's workloads are its ``PageStatistics`` and ``ClickUpdateEvent``, as
+Jackson writes them. An absent update has id 0 and the epoch as its time. Kafka keys are the key as JSON.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from generator.wire import json_bytes, timestamp_text
+from generator.workloads.kinds import DEFAULT, named
+from generator.workloads.seam import Stream, Workload
 from testbed.engines.core import EventId, LateEvent, Record, Result
 from testbed.engines.join import is_right
 
 if TYPE_CHECKING:
     from testbed.engines.settings import EventFilter
 
+_PGVAL: Final = named(DEFAULT)
+_CLICKS: Final = _PGVAL.streams[0]
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -28,35 +34,60 @@ class FilteredOut(NamedTuple):
 
 
 class Decoder:
-    """Decodes click events. One per partition, since consecutive events often share their time."""
+    """Decodes the events of a stream. One per partition, since consecutive events often share their time.
 
-    def __init__(self, prefix: str | None = None, where: EventFilter | None = None) -> None:
+    Keeps what the result of an event has beside id, key and time, if ``mapped`` says so, until `forget`.
+    """
+
+    def __init__(
+        self,
+        stream: Stream = _CLICKS,
+        prefix: str | None = None,
+        where: EventFilter | None = None,
+        mapped: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    ) -> None:
         """``prefix``: added to every id, which then is a string."""
-        self._field = None if where is None else where.field
-        self._accepted_values = frozenset(() if where is None else map(_comparable, where.one_of))
+        self._columns = stream.columns
+        self._id, self._key, self._time = (stream.fields[name] for name in ("id", "key", "event_time"))
+        self._time_of = time_ms if stream.time_unit is None else int
+        self._where = where
         self._prefix = prefix
-        self._text = ""
+        self._mapped = mapped
+        self._at: object = None
         self._ms = 0
+        self.more: dict[EventId, Mapping[str, Any]] = {}
 
     def decode(self, offset: int, value: bytes | None) -> Record | FilteredOut | None:
         """Return the event in ``value``; None if it has none."""
         if value is None:
             return None
         try:
-            event = json.loads(value)
-            text = event["timestamp"]
-            if text != self._text:
-                self._ms = time_ms(text)
-                self._text = text
-            event_id = event["id"]
-            key = (event["page"],)
+            event = self._event(value)
+            at = event[self._time]
+            if at != self._at:
+                self._ms = self._time_of(at)
+                self._at = at
+            event_id = event[self._id]
+            key = event[self._key]
+            if self._where is not None and not self._where.passes(event.get(self._where.field)):
+                return FilteredOut(offset)
         except (ValueError, KeyError, TypeError):
             return None
         if type(event_id) is not int and type(event_id) is not str:
             return None
-        if self._field is not None and _comparable(event.get(self._field)) not in self._accepted_values:
-            return FilteredOut(offset)
-        return (offset, key, self._ms, event_id if self._prefix is None else f"{self._prefix}{event_id}")
+        if self._mapped is not None and (more := self._mapped(event)):
+            self.more[event_id] = more
+        return (offset, (key if isinstance(key, str) else str(key),), self._ms,
+                event_id if self._prefix is None else f"{self._prefix}{event_id}")  # fmt: skip
+
+    def _event(self, value: bytes) -> dict[str, Any]:
+        if not self._columns:
+            event: dict[str, Any] = json.loads(value)
+            return event
+        texts = value.decode().split("\t")
+        event = dict(zip(self._columns, texts, strict=True))
+        event[self._id] = int(event[self._id])
+        return event
 
 
 def time_ms(text: str) -> int:
@@ -73,48 +104,55 @@ def key_bytes(key: tuple[str, ...]) -> bytes:
     return json_bytes(key[0])
 
 
-def result_bytes(result: Result, right_prefix: str | None = None) -> bytes:
-    """Return a ``PageStatistics`` record. Ids with the prefix ``right_prefix`` are those of updates."""
-    clicks: tuple[EventId, ...] = result.ids
-    updates: list[EventId] = []
+def result_bytes(result: Result, right_prefix: str | None = None, of: Workload = _PGVAL) -> bytes:
+    """Return the result of a window: a ``PageStatistics`` record of PGVal's workloads. Ids with the prefix
+    ``right_prefix`` are those of the right input."""
+    left: tuple[EventId, ...] = result.ids
+    right: list[EventId] = []
     if right_prefix is not None:
-        clicks = tuple(event_id for event_id in result.ids if not is_right(event_id, right_prefix))
-        updates = [_bare(event_id, right_prefix) for event_id in result.ids if is_right(event_id, right_prefix)]
-    return b'{%b,"windowStart":"%b","windowEnd":"%b","clickIds":[%b],"updateIds":[%b]}' % (
-        _page(result.key),
+        left = tuple(event_id for event_id in result.ids if not is_right(event_id, right_prefix))
+        right = [_bare(event_id, right_prefix) for event_id in result.ids if is_right(event_id, right_prefix)]
+    lists = zip(of.id_lists, (left, tuple(right)), strict=False)
+    return b'{%b,"windowStart":"%b","windowEnd":"%b",%b}' % (
+        _member(of.key, result.key[0]),
         timestamp_text(result.window_start_ms),
         timestamp_text(result.window_end_ms),
-        _ids(clicks),
-        _ids(tuple(updates)),
+        b",".join(_member(name, ids) for name, ids in lists),
     )
 
 
-def running_bytes(result: Result) -> bytes:
+def running_bytes(result: Result, of: Workload = _PGVAL) -> bytes:
     """Return a result without a window: its key and ids."""
-    return b'{%b,"clickIds":[%b]}' % (_page(result.key), _ids(result.ids))
+    return b"{%b,%b}" % (_member(of.key, result.key[0]), _member(of.id_lists[0], result.ids))
 
 
-def event_bytes(event_id: EventId, key: tuple[str, ...], time_ms: int) -> bytes:
-    """Return a passthrough's result for an event: its id, time and key only."""
-    return b'{"id":%b,"timestamp":"%b",%b}' % (
-        json_bytes(event_id),
-        timestamp_text(time_ms),
-        _page(key),
-    )
+def event_bytes(
+    event_id: EventId, key: tuple[str, ...], time_ms: int, stream: Stream = _CLICKS, more: Mapping[str, Any] = _NOTHING
+) -> bytes:
+    """Return a passthrough's result for an event, or a late event: its id, time and key, and ``more``."""
+    time = timestamp_text(time_ms).decode()
+    members = {stream.fields["id"]: event_id, stream.fields["event_time"]: time, stream.fields["key"]: key[0], **more}
+    return json_bytes(members)
 
 
-def late_bytes(event: LateEvent, right_prefix: str | None = None) -> bytes:
-    """Return a ``ClickUpdateEvent`` record of a late click, or of a late update."""
-    if right_prefix is not None and is_right(event.id, right_prefix):
+def late_bytes(event: LateEvent, right_prefix: str | None = None, of: Workload = _PGVAL) -> bytes:
+    """Return a late event: with PGVal's workloads a ``ClickUpdateEvent`` record of a late click or update."""
+    on_right = right_prefix is not None and is_right(event.id, right_prefix)
+    event_id = _bare(event.id, right_prefix) if on_right and right_prefix is not None else event.id
+    stream = of.streams[-1 if on_right else 0]
+    if not stream.late_fields:
+        return event_bytes(event_id, event.key, event.time_ms, stream)
+    time = timestamp_text(event.time_ms)
+    if on_right:
         return b'{%b,"clickId":0,"clickTimestamp":"1970-01-01T00:00:00.000","updateId":%b,"updateTimestamp":"%b"}' % (
-            _page(event.key),
-            json_bytes(_bare(event.id, right_prefix)),
-            timestamp_text(event.time_ms),
+            _member("page", event.key[0]),
+            json_bytes(event_id),
+            time,
         )
     return b'{%b,"clickId":%b,"clickTimestamp":"%b","updateId":0,"updateTimestamp":"1970-01-01T00:00:00.000"}' % (
-        _page(event.key),
-        json_bytes(event.id),
-        timestamp_text(event.time_ms),
+        _member("page", event.key[0]),
+        json_bytes(event_id),
+        time,
     )
 
 
@@ -124,17 +162,5 @@ def _bare(event_id: EventId, prefix: str) -> EventId:
     return int(text) if text.isdigit() else text
 
 
-def _comparable(value: object) -> object:
-    """Return a form of a JSON scalar that compares by type and value: true differs from 1, and numbers compare by
-    value."""
-    if isinstance(value, bool):
-        return ("bool", value)
-    return value if isinstance(value, str | int | float) else None
-
-
-def _page(key: tuple[str, ...]) -> bytes:
-    return b'"page":%b' % json_bytes(key[0])
-
-
-def _ids(ids: tuple[EventId, ...]) -> bytes:
-    return json_bytes(ids)[1:-1]
+def _member(name: str, value: object) -> bytes:
+    return b"%b:%b" % (json_bytes(name), json_bytes(value))

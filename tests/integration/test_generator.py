@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from generator import config, journal, run
-from generator.workloads import sst
+from generator.sends import FLUSH, KIND_NAMES
 from testbed.broker import EmbeddedBroker
 from tests.tiers import full
 
@@ -79,10 +79,10 @@ def test_the_journal_equals_the_records_of_the_topic(
         value = json.loads(message.value() or b"")
         assert (value["id"], value["page"]) == (s.id, s.key[0])
         assert message.key() == json.dumps(s.key[0]).encode()
-    kinds = Counter(sst.KIND_NAMES[s.kind] for s in sends)
-    assert summary.kinds == {name: kinds[name] for name in sst.KIND_NAMES}
-    assert set(kinds) == set(sst.KIND_NAMES)
-    assert {s.id for s in sends if s.kind != sst.FLUSH} == set(range(1, 5001))
+    kinds = Counter(KIND_NAMES[s.kind] for s in sends)
+    assert summary.kinds == {name: kinds[name] for name in KIND_NAMES}
+    assert set(kinds) == set(KIND_NAMES)
+    assert {s.id for s in sends if s.kind != FLUSH} == set(range(1, 5001))
     assert (summary.events, summary.acknowledged, summary.sends) == (5006, len(sends), len(sends))
     assert json.loads((tmp_path / "j" / "summary.json").read_text())["acknowledged"] == len(sends)
 

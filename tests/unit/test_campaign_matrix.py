@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from testbed.campaign.matrix import matrix, only, runs
 from testbed.campaign.plan import PlanError, load
-from testbed.engines.registry import REGISTRY
+from testbed.engines.spark import SparkEngine
 from tests.unit.campaign_results import plan
 
 ROOT = Path(__file__).parents[2]
@@ -29,8 +28,8 @@ ROOT = Path(__file__).parents[2]
         ({"timeouts": "vogel"}, "profile vogel of timeouts; use local, pgval"),
         ({"engines": ["storm"], "timeouts": "shufflebench"}, "Profile shufflebench has no timeouts"),
         ({"parallelism": 1, "faults": ["pause_above_timeout"]}, "parallelism 1"),
-        ({"rate": 6, "window": "500ms"}, "rate is too low for an event"),
-        ({"workloads": ["mst"], "rate": 40}, "rate is too low for an update"),
+        ({"rate": 6, "window": "500ms"}, "rate is too low for one click"),
+        ({"workloads": ["mst"], "rate": 40}, "rate is too low for one update"),
     ],
 )
 def test_a_plan_that_cannot_be_used_is_refused_in_one_sentence(changes: dict[str, Any], sentence: str) -> None:
@@ -87,7 +86,7 @@ def test_a_value_without_any_cell_is_refused(changes: dict[str, Any], sentence: 
 
 
 def test_an_engine_without_a_join_is_left_out_of_joins_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(cast("Any", REGISTRY), "spark", replace(REGISTRY["spark"], workloads=("sst",)))
+    monkeypatch.setattr(SparkEngine, "jobs", ("window",))
     found = matrix(plan(engines=["reference", "storm", "spark"], workloads=["sst", "mst"], faults=["none"]))
     assert {(cell.engine, cell.workload) for cell in found.cells} == {
         *(("reference", workload) for workload in ("sst", "mst")),

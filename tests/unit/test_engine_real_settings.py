@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 from argparse import Namespace
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import yaml
@@ -96,8 +95,7 @@ def test_all_engines_join() -> None:
 def test_an_engine_without_a_join_refuses_it_as_the_catalogue_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SparkEngine, "workloads", ("sst",))
-    monkeypatch.setitem(cast("Any", REGISTRY), "spark", replace(REGISTRY["spark"], workloads=("sst",)))
+    monkeypatch.setattr(SparkEngine, "jobs", ("window",))
     with pytest.raises(EngineRefused, match=r"spark .* mst; use sst"):
         SparkEngine(settings(workload="mst", guarantee="at_least_once"), tmp_path)
     with pytest.raises(DemoRefused, match=r"--engine spark .* mst; .* flink .* kafka_s"):

@@ -7,8 +7,10 @@ import json
 import pytest
 from confluent_kafka import TopicPartition
 
+from generator.workloads.kinds import named
 from testbed.engines import wire
 from testbed.engines.core import BEGINNING_MS, LateEvent, PartitionProgress, Result
+from testbed.engines.settings import EngineSettings
 from testbed.engines.sinks import from_offset, to_offsets
 
 pytestmark = pytest.mark.unit
@@ -50,7 +52,7 @@ def test_a_late_update_has_no_click() -> None:
 
 def test_an_update_is_decoded_with_its_input_in_its_id() -> None:
     value = b'{"id":7,"timestamp":"1970-01-01T00:00:00.013","page":"/help","updatedBy":""}'
-    assert wire.Decoder("update/").decode(3, value) == (3, ("/help",), 13, "update/7")
+    assert wire.Decoder(prefix="update/").decode(3, value) == (3, ("/help",), 13, "update/7")
     assert wire.Decoder().decode(3, value) == (3, ("/help",), 13, 7)
 
 
@@ -98,3 +100,30 @@ def test_a_group_without_progress_starts_at_the_beginning() -> None:
 
 def test_an_offset_that_another_tool_committed_is_a_start() -> None:
     assert from_offset(TopicPartition("click", 0, 8), 3) == PartitionProgress(8, 8, BEGINNING_MS)
+
+
+def test_a_line_is_decoded_by_its_columns_and_filtered_by_a_part_of_a_field() -> None:
+    grep = named("grep")
+    where = EngineSettings(bootstrap_servers="b:1", workload=grep, **grep.operator(1000)).where
+    decoder = wire.Decoder(grep.streams[0], where=where, mapped=grep.mapped)
+    assert decoder.decode(3, b"7\t13\t42\tback\taaa") == (3, ("42",), 13, 7)
+    assert decoder.decode(4, b"8\t13\t42\tball\taaa") == wire.FilteredOut(4)
+    assert decoder.decode(5, b"9\t13\t42\tback") is None
+    assert decoder.decode(6, b"x\t13\t42\tback\taaa") is None
+    assert decoder.more == {7: {"word": "back", "text": "aaa"}}
+    assert json.loads(wire.event_bytes(7, ("42",), 13, grep.streams[0], decoder.more[7])) == {
+        "id": 7, "time": "1970-01-01T00:00:00.013", "user": "42", "word": "back", "text": "aaa",
+    }  # fmt: skip
+
+
+def test_results_and_late_events_have_the_names_of_their_workload() -> None:
+    q8 = named("nexmark_q8")
+    result = Result(0, 60_000, ("1003",), (1003, "auction/1009"), (5, 6))
+    assert json.loads(wire.result_bytes(result, "auction/", q8)) == {
+        "id": "1003", "windowStart": "1970-01-01T00:00:00.000", "windowEnd": "1970-01-01T00:01:00.000",
+        "personIds": [1003], "auctionIds": [1009],
+    }  # fmt: skip
+    late = LateEvent(("1003",), "auction/1009", 13)
+    assert json.loads(wire.late_bytes(late, "auction/", q8)) == {
+        "id": 1009, "seller": "1003", "dateTime": "1970-01-01T00:00:00.013",
+    }  # fmt: skip

@@ -9,10 +9,9 @@ import pytest
 
 from generator import config
 from generator.config import GeneratorConfigError, load, parse
-from generator.producer import journal_header, plan_of
+from generator.grid import GridSequence
+from generator.producer import journal_header
 from generator.sender import Target
-from generator.wire import Key
-from generator.workloads.sst import ClickSequence
 
 pytestmark = pytest.mark.unit
 
@@ -114,8 +113,8 @@ def test_sessions_thin_out_the_clicks() -> None:
 
 def test_a_limit_in_windows_counts_the_clicks_that_sessions_leave() -> None:
     c = parse({**KAFKA, "sessions": {"events": 5, "gap": "1s"}, "limit": {"windows": 2}})
-    plan = plan_of(c, 0, 0)
-    sequence, times = ClickSequence(plan), list[int]()
+    plan = c.load(0, 0).plan
+    sequence, times = GridSequence(plan), list[int]()
     while len(batch := sequence.take(1000)):
         times += batch.times_ms
     assert 120_000 - 1_008 < max(times) < 120_000
@@ -138,7 +137,7 @@ def test_impossible_sessions_are_refused(more: dict[str, object], problem: str) 
 
 def test_the_journal_records_sessions() -> None:
     c = parse({**KAFKA, "sessions": {"events": 5, "gap": "1s"}})
-    target = Target("click", (Key("/a"),), 1)
+    target = Target("click", 1)
     assert journal_header(c, target, 0)["sessions"] == {"events": 5, "gap": 1000}
     assert "sessions" not in journal_header(parse(KAFKA), target, 0)
 

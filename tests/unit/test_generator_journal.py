@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from generator import journal
 from generator.config import GeneratorConfigError, parse
 from generator.run import _clear
-from generator.workloads import sst
+from generator.sends import LATE
 
 pytestmark = pytest.mark.unit
 
@@ -29,7 +29,7 @@ def write(path: Path, numbers: list[int], *, totals: bool = True, header: dict[s
                 offset=[x if x % 2 else -1 for x in part],
                 key=[x % 2 for x in part],
                 partition=[x % 3 for x in part],
-                kind=[sst.LATE] * len(part),
+                kind=[LATE] * len(part),
                 outcome=[journal.ACKNOWLEDGED if x % 2 else journal.INDETERMINATE for x in part],
             )
         if totals:
@@ -45,7 +45,7 @@ def test_a_journal_is_read_as_it_was_written(tmp_path_factory: pytest.TempPathFa
     assert [s.time_ms for s in sends] == [10 * x for x in numbers]
     assert [s.offset for s in sends] == [x if x % 2 else None for x in numbers]
     assert [s.outcome for s in sends] == ["acknowledged" if x % 2 else "indeterminate" for x in numbers]
-    assert all(s.topic == "click" and s.kind == sst.LATE for s in sends)
+    assert all(s.topic == "click" and s.kind == LATE for s in sends)
     assert journal.JournalReader(path).totals() == {"sends": len(numbers)}
 
 
@@ -53,6 +53,11 @@ def test_text_ids_and_composite_keys_are_read_back(tmp_path: Path) -> None:
     write(tmp_path / "a.journal", [1], header={**HEADER, "id_prefix": "click-"})
     (send,) = journal.read(tmp_path)
     assert (send.id, send.key) == ("click-1", ("/index", "region-1"))
+
+
+def test_keys_without_a_bound_are_read_back(tmp_path: Path) -> None:
+    write(tmp_path / "a.journal", [1], header={**HEADER, "keys": [], "key_form": "%d"})
+    assert [send.key for send in journal.read(tmp_path)] == [("1",)]
 
 
 def test_a_folder_is_read_file_after_file(tmp_path: Path) -> None:

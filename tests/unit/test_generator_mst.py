@@ -10,17 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generator import config
-from generator.workloads import mst, sst
+from generator.grid import GridPlan, GridSequence
+from generator.sends import LATE, SECOND_COPY
+from generator.workloads import mst
 
 pytestmark = pytest.mark.unit
 
-CLICKS = sst.ClickPlan(producer=0, producers=1, keys=3, step_ms=700, start_ms=0, events=600)
+CLICKS = GridPlan(producer=0, producers=1, keys=3, step_ms=700, start_ms=0, events=600)
 PLAN = mst.UpdatePlan(CLICKS, window_ms=60_000, per_window=4)
 
 
 def followed(plan: mst.UpdatePlan, sizes: list[int]) -> list[tuple[int, int, int, int]]:
     """All updates of a plan whose clicks are taken in batches of the given sizes, in rotation."""
-    clicks, updates, taken = sst.ClickSequence(plan.clicks), mst.Updates(plan), []
+    clicks, updates, taken = GridSequence(plan.clicks), mst.Updates(plan), []
     turn = 0
     while len(batch := clicks.take(sizes[turn % len(sizes)])):
         taken.append(updates.after(max(batch.times_ms)))
@@ -60,8 +62,8 @@ def test_updates_do_not_depend_on_how_clicks_are_batched(sizes: list[int], late:
 def test_late_updates_are_late_and_nothing_is_lost() -> None:
     plan = replace(PLAN, clicks=replace(CLICKS, late_share=0.5, late_by_ms=20_000, duplicate_share=0.2))
     kinds = Counter(kind for *_, kind in followed(plan, [20]))
-    assert kinds[sst.LATE] > 3
-    assert kinds[sst.SECOND_COPY] > 0
+    assert kinds[LATE] > 3
+    assert kinds[SECOND_COPY] > 0
     assert sorted({number for number, *_ in followed(plan, [20])}) == list(range(1, 25))
 
 

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 
 from generator import journal, wire
 from generator.outcomes import CERTAINLY_ABSENT, Ledger
-from generator.workloads import sst
+from generator.sends import PLAIN, SECOND_COPY, SendBatch
 
 pytestmark = pytest.mark.unit
 
@@ -40,9 +40,9 @@ def ledger(path: Path, *, acknowledges: bool = True) -> Any:
     return Ledger(CLICK.number_in, acknowledges=acknowledges, writer=journal.JournalWriter(path, HEADER))
 
 
-def batch(*numbers: int, kind: int = sst.PLAIN) -> sst.SendBatch:
+def batch(*numbers: int, kind: int = PLAIN) -> SendBatch:
     n = len(numbers)
-    return sst.SendBatch(list(numbers), [0] * n, [1] * n, [kind] * n)
+    return SendBatch(list(numbers), [0] * n, [1] * n, [kind] * n)
 
 
 def outcomes(path: Path) -> list[tuple[object, str, int | None]]:
@@ -83,7 +83,7 @@ def test_no_report_by_the_deadline_is_indeterminate(path: Path) -> None:
 
 def test_the_copies_of_an_id_have_outcomes_of_their_own(path: Path) -> None:
     book = ledger(path)
-    both = sst.SendBatch([1, 1], [0, 0], [1, 1], [sst.PLAIN, sst.SECOND_COPY])
+    both = SendBatch([1, 1], [0, 0], [1, 1], [PLAIN, SECOND_COPY])
     book.add(both, [0, 0])
     book.report_second(None, FakeMessage(1, 8))
     book.settle()

@@ -7,43 +7,43 @@ from pathlib import Path
 import pytest
 
 from generator.config import load as load_generator
-from testbed.engines.settings import WORKLOADS, EngineSettings, Workload
-from testbed.run_files import SidecarFile, Topics, operator_of, write_load
+from generator.workloads.kinds import built, named
+from testbed.engines.settings import EngineSettings
+from testbed.run_files import SidecarFile, Topics, write_load
 from validator.config.load import load
-
-TOPICS = Topics("c", "o", "l", "f", "u", "lu")
 
 
 @pytest.mark.parametrize(
-    ("workload", "engine"), [*((workload, "reference") for workload in WORKLOADS), ("sst", "spark"), ("mst", "spark")]
+    ("workload", "engine"), [*((workload, "reference") for workload in built()), ("sst", "spark"), ("mst", "spark")]
 )
-def test_sidecar_and_generator_agree(tmp_path: Path, workload: Workload, engine: str) -> None:
+def test_sidecar_generator_and_engine_agree(tmp_path: Path, workload: str, engine: str) -> None:
+    of, topics = named(workload), Topics(named(workload), "run-")
     path = SidecarFile(
         pipeline="run", guarantee="at_least_once", engine=engine, window_ms=1500, overdue_after_ms=1000,
-        missing_after_ms=9000, topics=TOPICS, workload=workload, measures={"moving_rate": "6s"},
+        missing_after_ms=9000, topics=topics, measures={"moving_rate": "6s"},
     ).write("127.0.0.1:1", tmp_path)  # fmt: skip
     config = load(path)
     sent = load_generator(
-        write_load(
-            "127.0.0.1:1", tmp_path, topics=TOPICS, window_ms=1500, per_second=1000, seconds=10, seed=3,
-            workload=workload,
-        )
-    )  # fmt: skip
-    inputs = ["c", "u"] if workload == "mst" else ["c"]
-    assert [one.topic for one in config.inputs] == inputs
-    assert inputs == ([sent.topic] if sent.workload == "sst" else [sent.topic, sent.update_topic])
-    late = [] if engine == "spark" else ["l", "lu"] if workload == "mst" else ["l"]
-    assert [one.topic for one in config.late] == late
-    read = {*inputs, *(one.topic for one in config.outputs), *late, "f"}
-    assert read <= set(TOPICS.partitions(workload))
+        write_load("127.0.0.1:1", tmp_path, topics=topics, window_ms=1500, per_second=1000, seconds=10, seed=3)
+    )
+    assert sent.workload == of
+    assert tuple(one.topic for one in config.inputs) == sent.topics_of_streams == topics.inputs
+    assert len(topics.inputs) == len(of.streams)
+    late = () if engine == "spark" else topics.late
+    assert tuple(one.topic for one in config.late) == late
+    assert {*topics.inputs, *topics.late, topics.output, topics.faults} == topics.partitions.keys()
+    assert [one.topic for one in config.outputs] == [topics.output]
     assert sent.window == 1500
     assert 0 < sent.events_per_event_second <= 1000 * 1.1
     settings = EngineSettings(
-        bootstrap_servers="127.0.0.1:1", inputs=TOPICS.inputs(workload), window_ms=1500, **operator_of(workload, 1500)
+        bootstrap_servers="127.0.0.1:1", workload=of, inputs=topics.inputs, window_ms=1500, **of.operator(1500)
     )
-    named = {"sst": "tumbling_window", "mst": "windowed_join"}.get(workload, workload)
-    assert config.oracle.kind == named
-    assert settings.operator in (named, named.removesuffix("_window"), "tumbling")
+    assert EngineSettings.model_validate_json(settings.model_dump_json()) == settings
+    others = {"map": "passthrough", "filter": "passthrough", "windowed_join": "tumbling"}
+    kind = config.oracle.kind
+    assert settings.operator == others.get(kind, kind if kind == "running_aggregate" else kind.removesuffix("_window"))
+    assert (settings.join is not None) == (kind == "windowed_join")
+    assert (settings.where is not None) == (kind == "filter")
     assert (settings.slide_ms or 0) * 1000 == getattr(config.oracle, "slide", 0)
     assert (settings.gap_ms or 0) * 1000 == getattr(config.oracle, "gap", 0)
     assert settings.emission == config.outputs[0].emission

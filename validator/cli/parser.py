@@ -209,7 +209,7 @@ def _demo(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workload",
         metavar="W",
-        help="sst: clicks counted per page and window; mst: clicks joined with updates; or an oracle, such as distinct",
+        help="workload of docs/generator.md (default: sst), such as mst, distinct or nexmark_q8",
     )
     parser.add_argument(
         "--fault",

@@ -1,0 +1,134 @@
+"""StreamBench's records: texts of 60 bytes, and numbers of 200 bytes in 17 fields, from seeds that are cycled.
+
+Source: StreamBench (Lu et al. 2014): a text of the AOL search log has 60 bytes, a record of CAIDA's traces 200 bytes.
+Both are lines here, with tabs between the fields, and synthetic: id and time come first, and the rest is cycled over as
+many records as the seed has. One word of a text is a field of its own, because an event has one key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from generator import seed
+from generator.workloads.seam import Events, Keyed, Load, NumberedWire, Numbers, Stream, Workload
+
+TEXT_BYTES, NUMBERS_BYTES = 60, 200
+SEED_RECORDS: Final = 10_000
+USERS: Final = 1_000
+FLOWS: Final = 1_000
+DRAWS: Final = 1_000_000
+"""A record of numbers has a draw below this, from the hash of its id."""
+WORDS: Final = tuple(
+    first + middle + last
+    for first in ("b", "d", "f", "gr", "l", "m", "n", "p", "st", "tr")
+    for middle in ("a", "e", "i", "o", "u", "ai", "ea", "ou", "ar", "er")
+    for last in ("ck", "ll", "mp", "nd", "nt", "rn", "ss", "t", "x", "z")
+)
+_WHOLE: Final = 1 << 32
+_MEASURES: Final = tuple(f"measure{n}" for n in range(1, 14))
+
+TEXT_COLUMNS: Final = ("id", "time", "user", "word", "text")
+NUMBERS_COLUMNS: Final = ("id", "time", "flow", "draw", *_MEASURES)
+
+
+def text_by(key: str) -> Stream:
+    """The texts, whose key is the ``user`` or the ``word``."""
+    return Stream(
+        "text", {"id": "id", "key": key, "event_time": "time"}, time_unit="ms", columns=TEXT_COLUMNS, late="lateTexts"
+    )
+
+
+NUMBERS: Final = Stream(
+    "numbers", {"id": "id", "key": "flow", "event_time": "time"}, time_unit="ms", columns=NUMBERS_COLUMNS,
+    late="lateNumbers",
+)  # fmt: skip
+
+
+class _Lines(NumberedWire):
+    """Lines that begin with the id. ``seed_value``: the generator's seed."""
+
+    def __init__(self, seed_value: int, purpose: str) -> None:
+        self._seed = seed_value
+        self._purpose = purpose
+
+    def below(self, bound: int, name: str) -> Numbers:
+        """A number from 0 to ``bound`` for each record of the seed."""
+        drawn = seed.draws(self._seed, f"{self._purpose} {name}", np.arange(SEED_RECORDS))
+        return (drawn * bound).astype(np.int64)
+
+    def number_in(self, value: bytes) -> int:
+        """See `Wire`."""
+        return int(value[: value.index(b"\t")])
+
+
+class TextWire(_Lines):
+    """Texts. Words have Zipf's frequencies: the n-th is 1/n times as frequent as the first."""
+
+    def __init__(self, seed_value: int, key: str) -> None:
+        super().__init__(seed_value, "text")
+        bounds = np.cumsum(_WHOLE // np.arange(1, len(WORDS) + 1))
+        self._words = np.searchsorted(bounds, self.below(int(bounds[-1]), "word"), "right")
+        self._users = self.below(USERS, "user")
+        self._has_words = key == "word"
+        self._rest = [b"%d\t%b\t" % (u, WORDS[w].encode()) for u, w in zip(self._users, self._words, strict=True)]
+        if self._has_words:
+            self.journaled = {"keys": [[word] for word in WORDS], "id_prefix": None}
+
+    def keys_of(self, numbers: Numbers) -> Numbers:
+        """The words, by their place, or the users."""
+        return (self._words if self._has_words else self._users)[numbers % SEED_RECORDS]
+
+    def kafka_key(self, key: int) -> bytes:
+        """The word or the user."""
+        return WORDS[key].encode() if self._has_words else super().kafka_key(key)
+
+    def render(self, numbers: list[int], keys: list[int], times_ms: list[int], created_ms: int) -> list[bytes]:
+        """See `Wire`."""
+        del keys, created_ms
+        rest = self._rest
+        return [(b"%d\t%d\t%b" % (n, ms, rest[n % SEED_RECORDS])).ljust(TEXT_BYTES, b"a")
+                for n, ms in zip(numbers, times_ms, strict=True)]  # fmt: skip
+
+
+class NumbersWire(_Lines):
+    """Records of numbers. Their draws are not cycled."""
+
+    def __init__(self, seed_value: int) -> None:
+        super().__init__(seed_value, "numbers")
+        self._flows = self.below(FLOWS, "flow")
+        columns = [self.below(1_000_000, name).tolist() for name in _MEASURES]
+        self._rest = [b"\t".join(b"%d" % value for value in row) for row in zip(*columns, strict=True)]
+
+    def keys_of(self, numbers: Numbers) -> Numbers:
+        """The flows."""
+        return self._flows[numbers % SEED_RECORDS]
+
+    def render(self, numbers: list[int], keys: list[int], times_ms: list[int], created_ms: int) -> list[bytes]:
+        """See `Wire`."""
+        del created_ms
+        draws = (seed.draws(self._seed, "draw", np.array(numbers, np.int64)) * DRAWS).astype(np.int64).tolist()
+        rest = self._rest
+        # The zeros that fill the record belong to its last number.
+        return [(b"%d\t%d\t%d\t%d\t%b" % (n, ms, flow, draw, rest[n % SEED_RECORDS])).ljust(NUMBERS_BYTES, b"0")
+                for n, ms, flow, draw in zip(numbers, times_ms, keys, draws, strict=True)]  # fmt: skip
+
+
+class OnRecords(Workload):
+    """A program that reads texts or records of numbers."""
+
+    streams: ClassVar[tuple[Stream, ...]] = (text_by("user"),)
+
+    def events(self, load: Load) -> Events:
+        """The records of the seed, cycled."""
+        return Keyed(load.plan, self.wire(self.streams[0], load).keys_of)
+
+    def wire(self, stream: Stream, load: Load) -> NumberedWire:
+        """The lines."""
+        return NumbersWire(load.plan.seed) if stream is NUMBERS else TextWire(load.plan.seed, stream.fields["key"])
+
+    def mapped(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        """All other fields."""
+        return {name: value for name, value in event.items() if name not in self.streams[0].fields.values()}

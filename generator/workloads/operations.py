@@ -1,0 +1,85 @@
+"""The operations of workloads: settings of the reference engine, and the sidecar's sections that fit them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from generator.workloads.seam import Workload
+
+
+class Tumbling(Workload):
+    """Adjacent windows: a result per key and window."""
+
+    def oracle(self, inputs: Sequence[str], window_ms: int) -> dict[str, Any]:
+        """See `Workload`."""
+        del inputs
+        return {"kind": "tumbling_window", "size": f"{window_ms}ms"}
+
+
+class Sliding(Workload):
+    """Windows of which one starts every half of their length."""
+
+    def operator(self, window_ms: int) -> dict[str, Any]:
+        """See `Workload`."""
+        return {"operator": "sliding", "slide_ms": window_ms // 2}
+
+    def oracle(self, inputs: Sequence[str], window_ms: int) -> dict[str, Any]:
+        """See `Workload`."""
+        del inputs
+        return {"kind": "sliding_window", "size": f"{window_ms}ms", "slide": f"{window_ms // 2}ms"}
+
+
+class Joined(Workload):
+    """Two streams, joined per key and adjacent window."""
+
+    def operator(self, window_ms: int) -> dict[str, Any]:
+        """See `Workload`."""
+        del window_ms
+        return {"join": "inner"}
+
+    def oracle(self, inputs: Sequence[str], window_ms: int) -> dict[str, Any]:
+        """See `Workload`."""
+        left, right = inputs
+        return {"kind": "windowed_join", "join": "inner", "left": left, "right": right, "size": f"{window_ms}ms"}
+
+
+class PerEvent(Workload):
+    """A result for each event, or for some, without state."""
+
+    judged_as: ClassVar[str] = "passthrough"
+    """The kind of oracle."""
+
+    def operator(self, window_ms: int) -> dict[str, Any]:
+        """See `Workload`."""
+        del window_ms
+        return {"operator": "passthrough"}
+
+    def oracle(self, inputs: Sequence[str], window_ms: int) -> dict[str, Any]:
+        """Events are judged in buckets of one window."""
+        del inputs
+        return {"kind": self.judged_as, "bucket": f"{window_ms}ms"}
+
+    def output(self, inputs: Sequence[str]) -> dict[str, Any]:
+        """The id, key and time of the event."""
+        del inputs
+        return {"evidence": "id", "fields": dict(self.streams[0].fields)}
+
+
+class Running(Workload):
+    """Results per key without windows, which list the new ids."""
+
+    def operator(self, window_ms: int) -> dict[str, Any]:
+        """See `Workload`."""
+        del window_ms
+        return {"operator": "running_aggregate", "emission": "incremental"}
+
+    def oracle(self, inputs: Sequence[str], window_ms: int) -> dict[str, Any]:
+        """See `Workload`."""
+        del inputs, window_ms
+        return {"kind": "running_aggregate"}
+
+    def output(self, inputs: Sequence[str]) -> dict[str, Any]:
+        """See `Workload`."""
+        del inputs
+        return {"emission": "incremental", "fields": {"key": self.key, "ids": self.id_lists[0]}}

@@ -1,0 +1,20 @@
+"""StreamBench's Projection: one field of each text, beside its id, time and key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from generator.streambench import OnRecords
+from generator.workloads.operations import PerEvent
+
+
+class Projection(PerEvent, OnRecords):
+    """Each text has a result with one of its fields."""
+
+    kind: ClassVar[str] = "projection"
+    judged_as: ClassVar[str] = "map"
+
+    def mapped(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        """The word."""
+        return {"word": event["word"]}

@@ -1,0 +1,210 @@
+"""Every workload from end to end: generator, broker, reference engine or mutant, sidecar.
+
+The reference engine must pass, with as many contributions as a count of the input topics finds. One mutant with an
+error of each class must be found in exactly its cells and ids.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from generator import config as generator_config
+from generator.run import generate
+from generator.workloads.kinds import built, named
+from generator.workloads.seam import Stream, Workload
+from testbed.engines import truth
+from testbed.engines.base import MutantEngine, ReferenceEngine
+from testbed.engines.mutations import OF_A_RESULT, AppliedMutation, Mutation
+from testbed.engines.settings import EngineSettings
+from testbed.run_files import SidecarFile, Topics
+from tests.integration.sidecar_fixtures import read_report
+from tests.tiers import full
+from validator.config.load import load
+from validator.state.tables import StateTables, Table
+from validator.stream.sidecar import Sidecar
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from testbed.broker import EmbeddedBroker
+
+pytestmark = pytest.mark.timeout(900)
+
+WINDOW_MS: Final = 10_000
+EVENTS: Final = 1_200
+AT_END: Final = ("--stop-at-end", "--close-at-end")
+ONE_OF_EACH_CLASS: Final = (Mutation.DROP, Mutation.DUPLICATE, Mutation.MISPLACE, Mutation.INVENT)
+CLASSES: Final = ("missing", "duplicate", "misplaced", "unknown_id")
+LATE: Final = {"lateness": {"share": 0.02, "beyond": "10s"}}
+FIRST_TIER: Final = ("nexmark_q8",)
+BY_OTHERS: Final = ("session_window",)
+"""Judged by tests/e2e/test_mutations.py, which knows how sessions merge."""
+Cell = tuple[int | None, str]
+Event = tuple[str, int, str, Mapping[str, Any]]
+"""Key, time in milliseconds, id, all fields."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A workload, its loaded input topics, and their events by stream."""
+
+    workload: Workload
+    inputs: Topics
+    broker: EmbeddedBroker
+    spark: SparkSession
+    folder: Path
+
+    def run(self, name: str, mutations: tuple[Mutation, ...]) -> tuple[int, dict[str, Any]]:
+        """Run an engine over the input topics and the sidecar over all. Return exit status and report."""
+        folder, topics = self.folder / name, Topics(self.workload, f"{name}-{self.workload.kind}-")
+        folder.mkdir()
+        outputs = {topic: count for topic, count in topics.partitions.items() if topic not in topics.inputs}
+        self.broker.create_topics(outputs)
+        settings = EngineSettings(
+            bootstrap_servers=self.broker.bootstrap_servers, workload=self.workload, inputs=self.inputs.inputs,
+            output=topics.output, late=topics.late[0], late_updates=topics.late[-1], group=topics.output,
+            window_ms=WINDOW_MS, commit_interval_seconds=0.2, **self.workload.operator(WINDOW_MS),
+            mutations={mutation: 0.15 if mutation in OF_A_RESULT else 0.05 for mutation in mutations},
+            mutation_seed=11, truth=folder / "truth" if mutations else None,
+        )  # fmt: skip
+        with (MutantEngine if mutations else ReferenceEngine)(settings, folder / "engine", arguments=AT_END) as engine:
+            engine.start()
+            assert engine.wait() == (0,)
+        return self._judge(folder, topics)
+
+    def _judge(self, folder: Path, topics: Topics) -> tuple[int, dict[str, Any]]:
+        file = SidecarFile(
+            pipeline=topics.output, guarantee="exactly_once", engine="reference", window_ms=WINDOW_MS,
+            overdue_after_ms=1_000, missing_after_ms=2_000, topics=topics,
+        ).write(self.broker.bootstrap_servers, folder)  # fmt: skip
+        text = file.read_text()
+        for own, loaded in zip(topics.inputs, self.inputs.inputs, strict=True):
+            text = text.replace(own, loaded)
+        file.write_text(text)
+        said: list[str] = []
+        status = Sidecar(load(file), once=True, say=said.append, session=self.spark).run()
+        report = read_report(folder / "state")
+        assert report is not None, said
+        return status, report
+
+    def events(self) -> list[list[Event]]:
+        """The events of each stream, decoded without the engine's code."""
+        return [
+            [event_of(stream, value) for value in records(self.broker, topic)]
+            for stream, topic in zip(self.workload.streams, self.inputs.inputs, strict=True)
+        ]
+
+
+def records(broker: EmbeddedBroker, topic: str) -> Iterator[bytes]:
+    """Yield the value of every record."""
+    options = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "count", "enable.partition.eof": True}
+    with closing(Consumer(options)) as consumer:
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(2)])
+        ended = 0
+        while ended < 2:
+            message = consumer.poll(30)
+            assert message is not None, f"the end of {topic} was not reached within 30 s"
+            if (error := message.error()) is None:
+                yield message.value() or b""
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                ended += 1
+
+
+def event_of(stream: Stream, value: bytes) -> Event:
+    """Decode an event."""
+    fields = dict(zip(stream.columns, value.decode().split("\t"), strict=True)) if stream.columns else json.loads(value)
+    at = fields[stream.fields["event_time"]]
+    if stream.time_unit is None:
+        minutes, seconds = at.partition("T")[2].split(":")[1:]  # within the first hour of 1970
+        at = round((int(minutes) * 60 + float(seconds)) * 1000)
+    return str(fields[stream.fields["key"]]), int(at), str(fields[stream.fields["id"]]), fields
+
+
+def owed(workload: Workload, streams: list[list[Event]]) -> int:
+    """Count the contributions that the oracle of a workload owes, one by one."""
+    oracle = workload.oracle([stream.name for stream in workload.streams], WINDOW_MS)
+    if oracle["kind"] == "windowed_join":
+        sides = [defaultdict[Any, int](int) for _ in streams]
+        for side, events in zip(sides, streams, strict=True):
+            for key, at, *_ in events:
+                side[at // WINDOW_MS, key] += 1
+        return sum(side[cell] for side in sides for cell in sides[0].keys() & sides[1].keys())
+    [events] = streams
+    if workload.kind == "grep":
+        return sum("ck" in fields["word"] for *_, fields in events)
+    if workload.kind == "sample":
+        return sum(int(fields["draw"]) < 100_000 for *_, fields in events)
+    if oracle["kind"] == "distinct":
+        return len({(key, at // WINDOW_MS, event_id) for key, at, event_id, _ in events})
+    return len(events) * (2 if oracle["kind"] == "sliding_window" else 1)
+
+
+def cell_of(workload: Workload, deed: AppliedMutation) -> Cell:
+    """Return the cell of a mutation as the sidecar names it."""
+    operator, [key] = workload.operator(WINDOW_MS).get("operator"), deed.key
+    if operator == "running_aggregate":
+        return None, json.dumps([key, str(deed.id)], separators=(",", ":"))
+    return deed.window_start_ms // WINDOW_MS * WINDOW_MS if operator == "passthrough" else deed.window_start_ms, key
+
+
+def violations(state: Path) -> dict[tuple[str, Cell], int]:
+    """Return violation class and cell -> number of contributions."""
+    newest: dict[str, tuple[tuple[str, Cell], int]] = {}
+    rows = [row for part in StateTables(state).scan(Table.VIOLATIONS) for row in part.to_pylist()]
+    for row in sorted(rows, key=lambda row: row["batch"]):
+        start_us = row["window_start_us"]
+        cell = (None if start_us is None else start_us // 1000, row["key"])
+        newest[row["violation"]] = ((row["class"], cell), row["count"])
+    return {place: count for place, count in newest.values() if count}
+
+
+KINDS: Final = [kind for kind in built() if kind not in BY_OTHERS]
+
+
+@pytest.fixture
+def case(broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Case:
+    workload = named(request.param)
+    topics = Topics(workload, f"{workload.kind}-loaded-")
+    broker.create_topics(dict.fromkeys(topics.inputs, 2))
+    settings = {
+        "kafka": {"bootstrap_servers": broker.bootstrap_servers}, "workload": workload.kind, "topic": topics.inputs[0],
+        "update_topic": topics.inputs[-1], "window": "10s", "events_per_window": 40, "limit": {"events": EVENTS},
+        "seed": 7, "delivery": {"linger": "5ms"}, **({} if workload.operator(WINDOW_MS) else LATE),
+        **workload.settings(WINDOW_MS, 40),
+    }  # fmt: skip
+    summary = generate(generator_config.parse(settings))
+    assert summary.acknowledged == summary.sends > 0
+    return Case(workload, topics, broker, spark, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "case", [kind if kind in FIRST_TIER else full(kind) for kind in KINDS], indirect=True, ids=KINDS
+)
+def test_a_correct_engine_passes_and_each_error_is_found_where_it_is(case: Case) -> None:
+    due_in_all = owed(case.workload, case.events())
+    assert due_in_all > 100
+    status, report = case.run("honest", ())
+    counts = report["contributions"]
+    assert (status, report["verdicts"]["exactly_once"]) == (0, "pass"), report["reasons"]
+    assert counts["expected"] == counts["processed"] + counts["late"] == due_in_all
+    assert (counts["late"] > 0) is (not case.workload.operator(WINDOW_MS))
+    assert {name: counts[name] for name in CLASSES} == dict.fromkeys(CLASSES, 0)
+
+    status, report = case.run("mutant", ONE_OF_EACH_CLASS)
+    due: Counter[tuple[str, Cell]] = Counter()
+    for deed in truth.read(case.folder / "mutant" / "truth"):
+        if deed.violation_class is not None:
+            due[deed.violation_class, cell_of(case.workload, deed)] += deed.count
+    assert {name for name, _ in due} == set(CLASSES)
+    assert violations(case.folder / "mutant" / "state") == dict(due)
+    assert (status, report["verdicts"]["exactly_once"]) == (1, "fail")

@@ -1,0 +1,156 @@
+"""The workloads: the records of a seed, NexMark's model, and the table of the documentation."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from generator.workloads.kinds import built, named
+from testbed.engines.registry import REGISTRY
+from tests.unit.sent_records import Sent, digest, sent
+
+pytestmark = pytest.mark.unit
+
+SHORT: Final[dict[str, Any]] = {
+    "window": "10s", "events_per_window": 50, "limit": {"events": 3000}, "flush_windows": True, "seed": 7,
+}  # fmt: skip
+DEVIATIONS: Final[dict[str, Any]] = {
+    "disorder": {"share": 0.1, "within": "1s"},
+    "lateness": {"share": 0.03, "beyond": "7s"},
+    "duplicates": {"share": 0.02},
+}
+BYTES: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "sst": ({}, "30da23ab7f0ea637"),
+    "sst with all options": (
+        {
+            **DEVIATIONS, "flush_windows": False, "producers": 2, "keys": {"pages": 5, "regions": 2},
+            "id": {"kind": "string"}, "update_percent": 10,
+        },
+        "93e68c874f21567b",
+    ),
+    "sst with sessions": ({**DEVIATIONS, "sessions": {"events": 5, "gap": "2s"}}, "a7f480f88ee8e818"),
+    "mst": ({"workload": "mst", "update_percent": 10}, "7d05e66cc5e12b10"),
+    "mst with all options": (
+        {
+            **DEVIATIONS, "workload": "mst", "update_percent": 20, "id": {"kind": "string"}, "update_topic": "news",
+            "limit": {"windows": 4},
+        },
+        "e958316dd3335641",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_a_seed_gives_the_same_bytes_in_every_version(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, expected = BYTES[name]
+    assert digest(sent(monkeypatch, {**SHORT, **settings})) == expected
+
+
+NEW: Final = [kind for kind, one in built().items() if not one.has_text_ids]
+
+
+def fields(record: Sent) -> dict[str, Any]:
+    decoded: dict[str, Any] = json.loads(record.value)
+    return decoded
+
+
+@pytest.mark.parametrize("kind", NEW)
+def test_events_follow_from_the_seed_and_not_from_batches_or_producers(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**SHORT, "workload": kind, "flush_windows": False}
+    one = sent(monkeypatch, settings)
+    assert digest(sent(monkeypatch, {**settings, "seed": 8})) != digest(one)
+    monkeypatch.setattr("generator.producer.BATCH_SENDS_MAX", 7)
+    assert digest(sent(monkeypatch, settings)) == digest(one)
+    # Each producer has the event times from the start, so only times differ.
+    both = sent(monkeypatch, {**settings, "producers": 2})
+    assert sorted(r.key or b"" for c in both for r in c) == sorted(r.key or b"" for c in one for r in c)
+
+
+@pytest.mark.parametrize("kind", NEW)
+def test_the_final_events_reach_every_partition_and_follow_all_others(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = named(kind).streams
+    clients = sent(monkeypatch, {**SHORT, "workload": kind}, partitions=5)
+    for records, final in zip(clients[: len(streams)], clients[len(streams) :], strict=True):
+        assert {record.partition for record in final} == set(range(5))
+        assert {record.topic for record in (*records, *final)} == {records[0].topic}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in NEW if not kind.startswith("nexmark")])
+def test_records_have_streambenchs_sizes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    [records] = sent(monkeypatch, {**SHORT, "workload": kind, "flush_windows": False})
+    size, columns = (200, 17) if kind == "sample" else (60, 5)
+    assert {(len(record.value), len(record.value.split(b"\t"))) for record in records} == {(size, columns)}
+
+
+def test_bids_have_beams_references_and_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = {**SHORT, "events_per_window": 500, "limit": {"events": 46_000}, "flush_windows": False}
+    [bids] = sent(monkeypatch, {**many, "workload": "nexmark_q1"})
+    assert {len(bid.value) for bid in bids} == {100}
+    hot = Counter[str]()
+    for bid in map(fields, bids):
+        epoch = (bid["id"] - 1) // 46
+        newest_auction, newest_person = epoch * 3 + 2, epoch
+        auction, bidder = bid["auction"] - 1000, bid["bidder"] - 1000
+        assert max(0, newest_auction - 100) <= auction <= newest_auction + 10 or auction == newest_auction // 100 * 100
+        assert max(0, newest_person - 999) <= bidder <= newest_person + 10 or bidder == newest_person // 100 * 100 + 1
+        assert 100 <= bid["price"] <= 100_000_000
+        hot["auction"] += auction == newest_auction // 100 * 100
+        hot["bidder"] += bidder == newest_person // 100 * 100 + 1
+    assert hot["auction"] / len(bids) == pytest.approx(0.5, abs=0.02)
+    assert hot["bidder"] / len(bids) == pytest.approx(0.75, abs=0.02)
+    [skewed] = sent(monkeypatch, {**many, "workload": {"kind": "nexmark_q1", "hot_share": 0.1}})
+    found = sum((f := fields(bid))["auction"] - 1000 == ((f["id"] - 1) // 46 * 3 + 2) // 100 * 100 for bid in skewed)
+    assert found / len(skewed) == pytest.approx(0.11, abs=0.02)
+
+
+def test_persons_and_auctions_have_beams_proportions(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {**SHORT, "limit": {"events": 4_000}, "workload": "nexmark_q8", "flush_windows": False}
+    persons, auctions = sent(monkeypatch, settings)
+    assert [fields(person)["id"] for person in persons] == list(range(1000, 2000))
+    assert [fields(auction)["id"] for auction in auctions] == list(range(1000, 4000))
+    for auction in map(fields, auctions):
+        newest = (auction["id"] - 1000) // 3
+        seller = auction["seller"] - 1000
+        assert max(0, newest - 999) <= seller <= newest + 10 or seller == newest // 100 * 100
+        assert auction["reserve"] > auction["initialBid"]
+        assert auction["expires"] > auction["dateTime"]
+
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "generator.md"
+BEGIN, END = "<!-- workloads -->\n", "<!-- end of workloads -->\n"
+
+
+def table() -> str:
+    rows = [
+        "| `workload` | what the engine does | streams | operator | oracle | also on |",
+        "|---|---|---|---|---|---|",
+    ]
+    for kind, one in built().items():
+        of = named(kind)
+        streams = ", ".join(f"`{stream.name}` by `{stream.fields['key']}`" for stream in of.streams)
+        state = "without state" if of.operator(1000).get("operator") == "passthrough" else "with state"
+        inputs = "SISO" if len(of.streams) == 1 else "MISO"
+        oracle = of.oracle([stream.name for stream in of.streams], 1000)["kind"]
+        engines = ", ".join(name for name, entry in REGISTRY.items() if kind in entry.workloads)
+        meaning = (one.__doc__ or "").partition(".")[0]
+        rows.append(f"| `{kind}` | {meaning} | {streams} | {inputs}, {state} | `{oracle}` | {engines} |")
+    return "\n".join(rows) + "\n"
+
+
+def test_the_table_of_workloads_is_that_of_the_classes() -> None:
+    """`STREAMPROOF_WRITE=1` writes it."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    written, _, after = rest.partition(END)
+    if os.environ.get("STREAMPROOF_WRITE"):
+        PAGE.write_text(before + BEGIN + table() + END + after)
+    else:
+        assert written == table(), "run it again with STREAMPROOF_WRITE=1"
