@@ -103,6 +103,7 @@ def _cost(
     # A fault injected while this one lasts overlaps it. A fault injected later ends its recovery.
     later = [f.injected_us for k, f in enumerate(faults) if k != i and healed_us is not None]
     ends = min([_ceil(until_us), *(_ceil(t) for t in later if healed_us is not None and t >= healed_us)])
+    given = _fitted(results, control, given)
     mark, recovered = _recovery(results, control, (start, healed, ends), until_us, given)
     stop = ends
     if healed is not None:
@@ -121,6 +122,18 @@ def _cost(
         rate_failing / rate if rate and rate_failing is not None and (failed - start) * S >= pause else None,
         fmean(failing) / fmean(usual) if failing and usual and any(usual) else None,
     )
+
+
+def _fitted(results: Sequence[Result], control: tuple[int, int], given: Measures) -> Measures:
+    """With the shortest rate that stays in the band during the control phase, of which half of it can hold two."""
+    first = max(control[0], control[1] - given.control_most)
+    for over in range(given.moving_rate, (control[1] - first) // 2 + 1):
+        base = [_rate(results, s - over, s) or 0.0 for s in range(first + over, control[1] + 1)]
+        mean = fmean(base)
+        if mean > 0 and all(abs(rate - mean) <= given.band_ratio * mean for rate in base):
+            stable = given.stable_for if over == given.moving_rate else max(over, given.stable_for)
+            return given._replace(moving_rate=over, stable_for=stable)
+    return given
 
 
 def _recovery(

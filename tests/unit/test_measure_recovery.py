@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from validator.measure.recovery import Band, Detector, band_of, moving_rates, recovered_at
+from validator.measure.recovery import Band, Detector, band_of, fitted, moving_rates, recovered_at
 
 pytestmark = pytest.mark.unit
 
@@ -82,3 +82,60 @@ def by_definition(rates: list[float], healed: int | None, stable: int) -> int | 
 )
 def test_recovery_agrees_with_its_definition(rates: list[float], healed: int | None, stable: int) -> None:
     assert recovered_at(rates, BAND, healed=healed, stable_seconds=stable) == by_definition(rates, healed, stable)
+
+
+RATE = 100
+
+
+def engine_output(period: int, seconds: int, down: range, capacity: list[int]) -> tuple[list[int], int | None]:
+    """The output per second of an engine that closes windows, or commits, each ``period`` seconds.
+
+    It writes nothing in ``down``, and at most ``capacity`` contributions in any other second. Also returns the first
+    second after ``down`` in which its backlog is empty.
+    """
+    queue, counts, drained = 0, [], None
+    for at in range(seconds):
+        queue += RATE * period if at % period == 0 else 0
+        counts.append(0 if at in down else min(queue, capacity[at]))
+        queue -= counts[-1]
+        if at >= down.stop and queue == 0 and drained is None:
+            drained = at
+    return counts, drained
+
+
+@given(
+    period=st.integers(1, 30),
+    lasts=st.integers(1, 4),
+    offset=st.integers(0, 29),
+    speed=st.sampled_from([1.5, 2, 5, 50]),
+)
+@settings(deadline=None)
+def test_an_output_in_bursts_recovers_within_a_period_of_the_truth(
+    period: int, lasts: int, offset: int, speed: float
+) -> None:
+    detector = Detector(moving_seconds=5, stable_seconds=10)
+    start = 4 * max(period, 5) + offset
+    # Shorter outages of a burst may be invisible: no window is late.
+    down = range(start, start + lasts * max(2 * period, 10))
+    seconds = down.stop + 12 * len(down) + 6 * max(period, 10)
+    works = [int(RATE * speed)] * seconds
+    counts, drained = engine_output(period, seconds, down, works)
+    found = fitted(counts[:start], detector)
+    assert found is not None
+    fit, band = found
+    over = fit.moving_seconds
+    assert over <= max(period, 8)
+
+    def recovered(counts: list[int]) -> int | None:
+        rates = moving_rates(counts[start - over + 1 :], over)
+        mark = recovered_at(rates, band, healed=len(down), stable_seconds=fit.stable_seconds)
+        return None if mark is None else start + mark
+
+    assert drained is not None
+    mark = recovered(counts)
+    assert mark is not None
+    assert down.stop <= mark
+    assert drained - over < mark <= drained + over
+    halved = [*works[: down.stop], *([RATE // 2] * (seconds - down.stop))]
+    assert recovered(engine_output(period, seconds, down, halved)[0]) is None
+    assert recovered(engine_output(period, seconds, range(start, seconds), works)[0]) is None

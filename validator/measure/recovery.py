@@ -9,7 +9,7 @@ the recovery), and the values that must lie in the band (here the moving rates).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import fmean, pstdev
 
@@ -53,6 +53,23 @@ def band_of(counts: Sequence[int], detector: Detector) -> Band | None:
     if len(rates) < 2:
         return None
     return Band(fmean(rates), pstdev(rates), detector.band_ratio)
+
+
+def fitted(counts: Sequence[int], detector: Detector) -> tuple[Detector, Band] | None:
+    """Return the detector for a control phase with this output per second, and its band; None if the phase has fewer
+    than two rates.
+    """
+    # SEMANTICS 6.7: over whole periods of the output the rate is steady. Two disjoint rates must fit into the phase.
+    # The rate must be stable for its own length, or a backlog that is drained could pass for the usual rate.
+    for seconds in range(detector.moving_seconds, len(counts) // 2 + 1):
+        rates = moving_rates(counts, seconds)
+        band = Band(fmean(rates), 0.0, detector.band_ratio)
+        if band.mean > 0 and all(map(band.holds, rates)):
+            stable = max(detector.stable_seconds, seconds if seconds > detector.moving_seconds else 0)
+            fit = replace(detector, moving_seconds=seconds, stable_seconds=stable)
+            return fit, replace(band, deviation=pstdev(rates))
+    declared = band_of(counts, detector)
+    return None if declared is None else (detector, declared)
 
 
 def recovered_at(
