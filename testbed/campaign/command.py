@@ -112,7 +112,7 @@ def build_table(plan: CampaignPlan) -> Table:
 def _remaining_time(plan: CampaignPlan, of: Sequence[Run], count: int) -> str:
     """Expected time of ``count`` runs, based on completed runs if there are any."""
     seconds = [found.seconds for one in of if (found := result.read(plan.results, one)) is not None]
-    each = median(seconds) if seconds else plan.phases.seconds + AROUND_SECONDS
+    each = median(seconds) if seconds else plan.phases.seconds_most + AROUND_SECONDS
     basis = f"median of {len(seconds)} done" if seconds else "an estimate"
     return f"about {text_of(round(each * count, -1))} remaining ({text_of(round(each))} per run, {basis})"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -22,8 +23,9 @@ from testbed.campaign.fault import READY_SECONDS_MAX, RunFault
 from testbed.campaign.matrix import Run
 from testbed.campaign.plan import RATE_WINDOWS, REFERENCE, CampaignPlan
 from testbed.campaign.result import ReadBack, RunResult, result_of
-from testbed.checkout import python_path, streamproof
+from testbed.checkout import python_path
 from testbed.demo.files import EFFECTIVE_FILE
+from testbed.demo.load import load_until_stopped
 from testbed.demo.sidecar import DemoSidecar, is_settled
 from testbed.engines.base import ProcessEngine, ReferenceEngine
 from testbed.engines.real import RealEngine, RealEngineSettings
@@ -34,9 +36,12 @@ from testbed.processes import OwnedProcess
 from testbed.run_files import SidecarFile, Topics, operator_of, write_load
 from testbed.stop import Stop
 from validator.publish.report import REPORT_FILE
+from validator.publish.report_types import Report
 
 SIDECAR_READY_SECONDS_MAX: Final = 180.0
 LOAD_END_SECONDS_MAX: Final = 30.0
+HEAL_SECONDS_MAX: Final = 2 * READY_SECONDS_MAX
+"""The load lasts through a healing of this length. The campaign ends the load."""
 SETTLE_SECONDS_MAX: Final = 120.0
 """Added to the time that the sidecar waits for a result."""
 SIDECAR_END_SECONDS_MAX: Final = 60.0
@@ -45,6 +50,15 @@ TRIGGER_MS: Final = 2000
 """Verdicts are not needed during a run, and the CPU is left to the engine."""
 _LOOK_SECONDS: Final = 0.5
 _TOPICS: Final = ("click", "output", "late", "faults", "update", "late-updates")
+
+
+def is_measured(report: Report | None) -> bool:
+    """Whether a report says that its fault has recovered or not, or that this cannot be measured."""
+    if report is None or not report["faults"]:
+        return False
+    fault = report["faults"][0]
+    unknown = any(reason.startswith(("recovery unknown", "no control phase")) for reason in fault["absent_because"])
+    return fault["healed"] is not None and (fault["recovered"] is not None or unknown)
 
 
 class RunFailed(Exception):
@@ -97,7 +111,9 @@ class OneRun:
                 engine = self._start_engine(stack, pool)
                 self._until_reported(sidecar)
                 load = self._start_load(stack)
+                least = time.monotonic() + self._plan.phases.seconds + self._plan.window
                 read_back = self._break_it(engine, pool)
+                self._until_recovered(sidecar, load, least)
                 self._until_load_ends(load)
                 sent, settled = self._until_settled(sidecar)
                 text = self._end_sidecar(sidecar)
@@ -127,6 +143,7 @@ class OneRun:
                 "control_least": f"{max(1.0, plan.phases.control / 2):g}s",
                 "moving_rate": f"{rate_over:g}s",
                 "stable_for": f"{rate_over:g}s",
+                "give_up_after": f"{max(plan.phases.recovery, plan.phases.recovery_at_most):g}s",
             },
         )
         sidecar = DemoSidecar(file.write(self._broker.bootstrap_servers, self._folder))
@@ -187,13 +204,14 @@ class OneRun:
 
     def _start_load(self, stack: ExitStack) -> OwnedProcess:
         plan = self._plan
+        seconds = plan.phases.seconds_most + plan.phases.control + HEAL_SECONDS_MAX
         config = write_load(
             self._broker.bootstrap_servers, self._folder, topics=self._topics, window_ms=plan.window_ms,
-            per_second=plan.rate, seconds=plan.phases.seconds + plan.window, seed=self._run.seed,
+            per_second=plan.rate, seconds=seconds, seed=self._run.seed,
             workload=self._run.cell.workload,
         )  # fmt: skip
         load = OwnedProcess(
-            streamproof("generate", config), log=self._folder / "load.log", name="load generator",
+            load_until_stopped(config), log=self._folder / "load.log", name="load generator",
             environment=python_path(), folder=self._folder,
         )  # fmt: skip
         stack.callback(load.kill)
@@ -225,8 +243,21 @@ class OneRun:
         effective.write(self._folder / EFFECTIVE_FILE)
         return ReadBack.of(effective, self._run.cell.guarantee)
 
+    def _until_recovered(self, sidecar: DemoSidecar, load: OwnedProcess, least: float) -> None:
+        """Let the load continue until ``least`` (monotonic), and until the sidecar knows whether the rate has
+        recovered, within the limit of the plan. Then end the load."""
+        phases = self._plan.phases
+        # The rate that returned last must also be stable. It spans at most half of the control phase.
+        most = time.monotonic() + max(phases.recovery, phases.recovery_at_most) + phases.control
+        while load.is_running and time.monotonic() < most:
+            if time.monotonic() >= least and is_measured(sidecar.report()):
+                break
+            self._look()
+            self._stop.pause(_LOOK_SECONDS)
+        load.send_signal(signal.SIGTERM)
+
     def _until_load_ends(self, load: OwnedProcess) -> None:
-        deadline = time.monotonic() + self._plan.phases.seconds + LOAD_END_SECONDS_MAX
+        deadline = time.monotonic() + LOAD_END_SECONDS_MAX
         while load.is_running:
             if time.monotonic() > deadline:
                 raise RunFailed(f"The load generator did not end in time:\n{load.last_lines()}")

@@ -69,11 +69,19 @@ class Phases(Section):
     control: Seconds = 30.0
     failure: Seconds = 12.0
     recovery: Seconds = 40.0
+    recovery_at_most: Seconds = 120.0
+    """The load continues until it is known whether the output rate has recovered, for at most this long after healing.
+    """
 
     @property
     def seconds(self) -> float:
-        """Duration of the load of one run."""
+        """Duration of the load of one run, if the output recovers at once."""
         return self.warm_up + self.control + self.failure + self.recovery
+
+    @property
+    def seconds_most(self) -> float:
+        """Longest duration of the load, without the time that a healing takes."""
+        return self.seconds - self.recovery + max(self.recovery, self.recovery_at_most)
 
 
 class CampaignPlan(Section):

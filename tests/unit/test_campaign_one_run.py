@@ -12,7 +12,7 @@ import pytest
 
 from testbed.campaign import one_run
 from testbed.campaign.matrix import Cell, Run
-from testbed.campaign.one_run import OneRun
+from testbed.campaign.one_run import OneRun, is_measured
 from testbed.engines.base import ReferenceEngine
 from testbed.engines.effective import Effective
 from testbed.engines.flink import FlinkEngine
@@ -68,3 +68,20 @@ def test_the_reference_engine_has_no_effective_settings(tmp_path: Path, monkeypa
     assert sidecars_config(run, monkeypatch).engine.effective is None
     settings = EngineSettings(bootstrap_servers="127.0.0.1:1", inputs=("click",), group="g")
     assert run._read_back(ReferenceEngine(settings, tmp_path / "engine")) is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "ends"),
+    [
+        (None, False),
+        ({"healed": None, "recovered": True}, False),
+        ({"healed": "now", "recovered": None, "absent_because": ["not recovered yet: 3 s"]}, False),
+        ({"healed": "now", "recovered": None, "absent_because": ["recovery unknown: no steady rate"]}, True),
+        ({"healed": "now", "recovered": True}, True),
+        ({"healed": "now", "recovered": False}, True),
+    ],
+)
+def test_the_load_lasts_until_the_recovery_is_decided(fault: dict[str, Any] | None, *, ends: bool) -> None:
+    report: Any = {"faults": [] if fault is None else [{"absent_because": [], **fault}]}
+    assert is_measured(report) is ends
+    assert not is_measured(None)
