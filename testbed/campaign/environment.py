@@ -10,6 +10,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from testbed.broker import BrokerError, EmbeddedBroker
+from testbed.campaign import sampler
 from testbed.campaign.matrix import Run
 from testbed.campaign.one_run import OneRun
 from testbed.campaign.plan import DELAYS, CampaignPlan
@@ -47,9 +48,8 @@ class CampaignEnvironment:
         broker = self._running_broker()
         relay = self._running_relay() if run.cell.fault in DELAYS else None
         try:
-            found, report = OneRun(
-                run, self._plan, broker, self._scratch.path / run.name, self._stop, self._say, relay
-            ).do()  # fmt: skip
+            one = OneRun(run, self._plan, broker, self._scratch.path / run.name, self._stop, self._say, relay)
+            found, report = one.do()
         except BaseException:
             # The relay's journal may have a fault that is not healed; then no later run could start.
             self._end_relay()
@@ -59,6 +59,8 @@ class CampaignEnvironment:
         reports = self._plan.results / "reports"
         reports.mkdir(parents=True, exist_ok=True)
         replace_file(reports / f"{run.name}.json", report)
+        if one.samples:
+            sampler.write(self._plan.results / "series" / f"{run.name}.parquet", one.samples)
         return found
 
     def _running_broker(self) -> EmbeddedBroker:

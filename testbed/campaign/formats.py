@@ -15,8 +15,8 @@ from validator.publish.atomic import replace_file
 FILES: Final = ("table.md", "table.csv")
 _NONE: Final = "–"
 _CELL: Final = ("engine", "workload", "guarantee", "fault")
-_RELIABILITY: Final = COLUMNS[:7]
-_PHASES: Final = COLUMNS[7:]
+_RELIABILITY: Final = COLUMNS[:8]
+_PHASES: Final = COLUMNS[8:]
 _NOTE: Final = (
     f"Medians over the repetitions, with minimum and maximum in brackets. {_NONE}: no run has that measure; the "
     "reasons are below. Counts are contributions of a whole run; reliability is the share of expected "

@@ -6,8 +6,10 @@ The load begins when engine and sidecar are ready, so that their starts do not d
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +25,7 @@ from testbed.campaign.fault import READY_SECONDS_MAX, RunFault
 from testbed.campaign.matrix import Run
 from testbed.campaign.plan import RATE_WINDOWS, REFERENCE, CampaignPlan
 from testbed.campaign.result import ReadBack, RunResult, result_of
+from testbed.campaign.sampler import GroupLag, Sample, Sampler, processor_seconds
 from testbed.checkout import python_path
 from testbed.demo.files import EFFECTIVE_FILE
 from testbed.demo.load import load_until_stopped
@@ -92,6 +95,8 @@ class OneRun:
         self._watched: list[OwnedProcess] = []
         self._engine: ProcessEngine | None = None
         self._engine_watch: EngineWatch | None = None
+        self.samples: list[Sample] = []
+        """What the processes used since the load began. Empty on a system without /proc."""
         self._ended = threading.Event()
         """Set before the engine is killed, so that the fault's thread starts nothing more."""
 
@@ -111,15 +116,17 @@ class OneRun:
                 engine = self._start_engine(stack, pool)
                 self._until_reported(sidecar)
                 load = self._start_load(stack)
+                sampler = stack.enter_context(self._sampler(engine, sidecar)) if sys.platform == "linux" else None
                 least = time.monotonic() + self._plan.phases.seconds + self._plan.window
                 read_back = self._break_it(engine, pool)
                 self._until_recovered(sidecar, load, least)
                 self._until_load_ends(load)
                 sent, settled = self._until_settled(sidecar)
+                self.samples = [] if sampler is None else list(sampler.samples)
                 text = self._end_sidecar(sidecar)
             return result_of(
                 self._run, json.loads(text), started=started, seconds=time.monotonic() - began, sent=sent,
-                settled=settled, read_back=read_back,
+                settled=settled, read_back=read_back, processor_seconds=self._used(engine),
             ), text  # fmt: skip
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -216,6 +223,29 @@ class OneRun:
         )  # fmt: skip
         stack.callback(load.kill)
         return load
+
+    def _sampler(self, engine: ProcessEngine, sidecar: DemoSidecar) -> Sampler:
+        """Samples every process of the run, also this one. Spark and Flink commit no or few offsets of their group."""
+        others = {"broker": self._broker.process, "sidecar": sidecar.process}
+
+        def processes() -> dict[str, int | None]:
+            found: dict[str, int | None] = {
+                f"{one.role}-{one.number}": one.pid if one.alive else None for one in engine.instances
+            }
+            return {**found, **{name: process.pid for name, process in others.items()}, "campaign": os.getpid()}
+
+        partitions = self._topics.partitions(self._run.cell.workload)
+        inputs = {name: partitions[name] for name in self._topics.inputs(self._run.cell.workload)}
+        return Sampler(processes, GroupLag(self._broker.bootstrap_servers, self._run.name, inputs))
+
+    def _used(self, engine: ProcessEngine) -> dict[str, float]:
+        """Processor seconds of the engine, the broker, the sidecar and the campaign; none without samples."""
+        of_engine = {f"{one.role}-{one.number}" for one in engine.instances}
+        found: dict[str, float] = {}
+        for name, seconds in processor_seconds(self.samples).items():
+            part = "engine" if name in of_engine else name
+            found[part] = round(found.get(part, 0.0) + seconds, 2)
+        return found
 
     def _break_it(self, engine: ProcessEngine, pool: ThreadPoolExecutor) -> ReadBack | None:
         """Wait for the control phase, read back the engine's effective guarantee, then run the fault."""

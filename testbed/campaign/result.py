@@ -101,11 +101,19 @@ class RunResult(_Record):
     phases: tuple[PhaseMeasure, ...]
     read_back: ReadBack | None
     """None for the reference engine and the mutant, which have nothing to read back."""
+    processor_seconds: dict[str, float] = {}
+    """Of the engine, the broker, the sidecar and the campaign, from the begin of the load until all is judged."""
+
+    @property
+    def processor_seconds_per_million(self) -> float | None:
+        """Processor seconds of the engine for a million events; None if they were not sampled."""
+        used = self.processor_seconds.get("engine")
+        return None if used is None or not self.sent else used * 1e6 / self.sent
 
 
 def result_of(
     run: Run, report: Report, *, started: str, seconds: float, sent: int, settled: bool,
-    read_back: ReadBack | None,
+    read_back: ReadBack | None, processor_seconds: Mapping[str, float] | None = None,
 ) -> RunResult:  # fmt: skip
     """The result of ``run`` from its sidecar's last ``report``. Raises ValueError unless that has exactly one fault."""
     cell, counts, ratios = run.cell, report["contributions"], report["reliability"]
@@ -120,7 +128,7 @@ def result_of(
         coverage_complete=report["coverage"]["complete"],
         cost=_cost(faults[0]),
         phases=_phases(report["phases"]),
-        read_back=read_back,
+        read_back=read_back, processor_seconds=dict(processor_seconds or {}),
     )  # fmt: skip
 
 

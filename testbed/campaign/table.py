@@ -70,6 +70,12 @@ COLUMNS: Final = (
     Column("failure_cost_seconds", "failure cost", "seconds", _cost("failure_cost_seconds")),
     Column("downtime_seconds", "downtime", "seconds", _cost("downtime_seconds")),
     Column("recovery_seconds", "recovery time", "seconds", _cost("recovery_seconds")),
+    Column(
+        "processor_seconds_per_million",
+        "engine's processor time for a million events",
+        "seconds",
+        lambda found: found.processor_seconds_per_million,
+    ),
     *_per_phase("throughput", "throughput", "per_second", "throughput_per_second"),
     *_per_phase("latency_p50", "latency p50", "seconds", "latency_p50_seconds"),
     *_per_phase("latency_p99", "latency p99", "seconds", "latency_p99_seconds"),

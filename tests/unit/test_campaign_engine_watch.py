@@ -101,7 +101,7 @@ def test_a_worker_that_dies_in_the_control_phase_fails_its_run_with_the_reason_i
     engine: Sleepers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All but the engine's processes and the load's is left out."""
-    lives: Any = SimpleNamespace(is_running=True, name="sidecar", kill=lambda: None)
+    lives: Any = SimpleNamespace(is_running=True, name="sidecar", kill=lambda: None, pid=None)
     broker: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1", process=lives, create_topics=lambda _: None)
     monkeypatch.setattr(one_run, "DemoSidecar", lambda _: SimpleNamespace(process=lives, report=dict))
     monkeypatch.setattr(one_run, "ReferenceEngine", lambda *_, **__: engine)
