@@ -12,12 +12,13 @@ from typing import Final
 from faults.section import text_of
 from testbed import node
 from testbed.broker import JARS_LOCK
-from testbed.campaign import formats, journal, result
+from testbed.campaign import formats, journal, result, searches
 from testbed.campaign.environment import CampaignEnvironment
 from testbed.campaign.journal import CampaignJournal, Failure, Heading
 from testbed.campaign.matrix import Matrix, Run, matrix, only, runs
 from testbed.campaign.plan import DELAYS, REFERENCE, CampaignPlan, PlanError, load
 from testbed.campaign.result import RunResult
+from testbed.campaign.search import Search
 from testbed.campaign.table import Table, table
 from testbed.checkout import machine, version
 from testbed.engines.registry import REGISTRY
@@ -41,17 +42,35 @@ def run(given: argparse.Namespace) -> int:
     whole = matrix(plan)
     chosen = only(runs(whole.cells, plan), given.only)
     folder = plan.results
-    print(describe(plan, whole, chosen), flush=True)
+    if plan.search is not None:
+        print(searches.describe(plan, plan.search, chosen, AROUND_SECONDS), flush=True)
+    else:
+        print(describe(plan, whole, chosen), flush=True)
     if given.dry_run:
         return _PASS
     with stop_on_signals() as stop, CampaignJournal(folder, plan).open(resumes=given.resume) as kept:
         with stop.at_once():
             _prepare(chosen)
         kept.begin(Heading(machine(), version()))
+        if plan.search is not None:
+            return _search(plan, plan.search, chosen, kept, stop)
         _run_missing(plan, chosen, kept, stop)
     found = build_table(plan)
     print(f"{found.first_line}\nThe table: {plain(', '.join(str(folder / name) for name in formats.FILES))}")
     return _PASS if all(result.read(folder, one) is not None for one in chosen) else _NOT_COMPLETE
+
+
+def _search(plan: CampaignPlan, rules: Search, chosen: Sequence[Run], kept: CampaignJournal, stop: Stop) -> int:
+    """Do the searches without an end, and write their table."""
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        print(plain(f"{time.monotonic() - began:8.1f} s  {line}"), flush=True)
+
+    with CampaignEnvironment(plan, stop, say, needs_relay=False) as environment:
+        searches.do(plan, rules, chosen, kept, environment, say)
+    print(f"The table: {plain(str(searches.write(plan, rules, chosen)))}")
+    return _PASS
 
 
 def _run_missing(plan: CampaignPlan, chosen: Sequence[Run], kept: CampaignJournal, stop: Stop) -> None:

@@ -15,6 +15,7 @@ from testbed.campaign.matrix import Run
 from testbed.campaign.one_run import OneRun
 from testbed.campaign.plan import DELAYS, CampaignPlan
 from testbed.campaign.result import RunResult
+from testbed.campaign.sampler import Sample
 from testbed.demo.folder import DemoFolder
 from testbed.node import NodeRelay
 from testbed.stop import Stop
@@ -45,10 +46,14 @@ class CampaignEnvironment:
 
     def run(self, run: Run) -> RunResult:
         """Do one run and store its whole report beside its result. Raises the errors of `OneRun.do`."""
+        return self.trial(run, self._plan)[0]
+
+    def trial(self, run: Run, plan: CampaignPlan) -> tuple[RunResult, list[Sample]]:
+        """Do one run by ``plan``, which differs in rate and phases; also return what its processes used."""
         broker = self._running_broker()
         relay = self._running_relay() if run.cell.fault in DELAYS else None
         try:
-            one = OneRun(run, self._plan, broker, self._scratch.path / run.name, self._stop, self._say, relay)
+            one = OneRun(run, plan, broker, self._scratch.path / run.name, self._stop, self._say, relay)
             found, report = one.do()
         except BaseException:
             # The relay's journal may have a fault that is not healed; then no later run could start.
@@ -61,7 +66,7 @@ class CampaignEnvironment:
         replace_file(reports / f"{run.name}.json", report)
         if one.samples:
             sampler.write(self._plan.results / "series" / f"{run.name}.parquet", one.samples)
-        return found
+        return found, one.samples
 
     def _running_broker(self) -> EmbeddedBroker:
         """The broker; a new one if it has died."""

@@ -34,17 +34,19 @@ class Cell:
 @dataclass(frozen=True)
 class Run:
     """One repetition of a cell. ``seed`` is derived from the seed of the plan and the name of the run: the same in each
-    campaign.
+    campaign. ``rate``: that of a trial of a search.
     """
 
     cell: Cell
     repetition: int
     seed: int
+    rate: int | None = None
 
     @property
     def name(self) -> str:
         """Name of the run in the journal, in files and in topics."""
-        return f"{self.cell.name}-{self.repetition}"
+        trial = "" if self.rate is None else f"-at-{self.rate}"
+        return f"{self.cell.name}-{self.repetition}{trial}"
 
     def instant_within(self, seconds: float) -> float:
         """Time of the fault within ``seconds``, different for each repetition so that it meets different points of a

@@ -121,12 +121,15 @@ class OneRun:
                 read_back = self._break_it(engine, pool)
                 self._until_recovered(sidecar, load, least)
                 self._until_load_ends(load)
-                sent, settled = self._until_settled(sidecar)
+                summary: dict[str, Any] = json.loads((self._folder / "journal" / "summary.json").read_bytes())
+                sent, offered = summary["acknowledged"], summary["events_per_second"]
+                settled = self._until_settled(sidecar, sent, summary["kinds"].get("flush", 0))
                 self.samples = [] if sampler is None else list(sampler.samples)
                 text = self._end_sidecar(sidecar)
             return result_of(
                 self._run, json.loads(text), started=started, seconds=time.monotonic() - began, sent=sent,
                 settled=settled, read_back=read_back, processor_seconds=self._used(engine),
+                offered_per_second=offered,
             ), text  # fmt: skip
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -278,7 +281,8 @@ class OneRun:
         recovered, within the limit of the plan. Then end the load."""
         phases = self._plan.phases
         # The rate that returned last must also be stable. It spans at most half of the control phase.
-        most = time.monotonic() + max(phases.recovery, phases.recovery_at_most) + phases.control
+        longest = max(phases.recovery, phases.recovery_at_most)
+        most = time.monotonic() + longest + phases.control if longest > phases.recovery else least
         while load.is_running and time.monotonic() < most:
             if time.monotonic() >= least and is_measured(sidecar.report()):
                 break
@@ -296,21 +300,18 @@ class OneRun:
         if load.returncode != 0:
             raise RunFailed(f"The load generator ended with status {load.returncode}:\n{load.last_lines()}")
 
-    def _until_settled(self, sidecar: DemoSidecar) -> tuple[int, bool]:
-        """Wait until everything that was sent is read and judged. Returns the number of events, and whether all were
-        judged in time.
-        """
-        summary: dict[str, Any] = json.loads((self._folder / "journal" / "summary.json").read_text(encoding="utf-8"))
-        sent, left_open = summary["acknowledged"], summary["kinds"].get("flush", 0)
+    def _until_settled(self, sidecar: DemoSidecar, sent: int, left_open: int) -> bool:
+        """Wait until all ``sent`` events are read, and all but ``left_open`` judged. Returns whether this was in
+        time."""
         deadline = time.monotonic() + self._plan.missing_after + SETTLE_SECONDS_MAX
         while time.monotonic() < deadline:
             self._look()
             report = sidecar.report()
             if report is not None and is_settled(report, sent, left_open):
-                return sent, True
+                return True
             self._stop.pause(_LOOK_SECONDS)
         self._say("not all events were judged in time; the result records this")
-        return sent, False
+        return False
 
     def _end_sidecar(self, sidecar: DemoSidecar) -> str:
         sidecar.request_stop()

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from faults.section import Seconds, Section, problems_of
+from testbed.campaign.search import Search
 from testbed.engines.real import PROFILES, EngineRefused, Timeouts, timeouts
 from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import Guarantee, Workload
@@ -104,6 +105,8 @@ class CampaignPlan(Section):
     """Profile of timeouts: local (the default), or one of docs/engines.md."""
     missing_after: Annotated[Seconds, Field(gt=0)] = 45.0
     """How long the sidecar waits for a result before the contribution is missing."""
+    search: Search | None = None
+    """Searches the highest rate that each cell sustains, instead of measuring faults at ``rate``."""
     seed: int = 1
     results: Path = Path()
     """Folder of journal, results and tables, relative to the plan's file. Default: PLAN-results."""
@@ -124,8 +127,20 @@ class CampaignPlan(Section):
             mode="json", exclude={"engines", "workloads", "guarantees", "faults", "repetitions", "results"}
         )
 
+    def at_rate(self, rate: int) -> Self:
+        """The plan of one trial of the search."""
+        assert self.search is not None
+        quarter = self.search.trial / 4
+        lengths = {"control": 2 * quarter, "failure": quarter, "recovery": quarter, "recovery_at_most": 0.0}
+        phases = self.phases.model_copy(update=lengths)
+        return self.model_copy(update={"rate": rate, "phases": phases})
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if self.search is not None and set(self.faults) != {"none"}:
+            raise ValueError("a search has no faults; write faults: [none]")
+        if self.search is not None and self.search.rates[0] * self.window < PAGES:
+            raise ValueError(f"search.rates is too low for an event of each of {PAGES} pages in every window; raise it")
         if self.phases.control < CONTROL_WINDOWS_LEAST * self.window:
             raise ValueError(
                 f"phases.control is shorter than {CONTROL_WINDOWS_LEAST} windows and gives no baseline: the "

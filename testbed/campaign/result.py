@@ -101,6 +101,8 @@ class RunResult(_Record):
     phases: tuple[PhaseMeasure, ...]
     read_back: ReadBack | None
     """None for the reference engine and the mutant, which have nothing to read back."""
+    offered_per_second: float | None = None
+    """What the load generator sent, in events per second."""
     processor_seconds: dict[str, float] = {}
     """Of the engine, the broker, the sidecar and the campaign, from the begin of the load until all is judged."""
 
@@ -114,6 +116,7 @@ class RunResult(_Record):
 def result_of(
     run: Run, report: Report, *, started: str, seconds: float, sent: int, settled: bool,
     read_back: ReadBack | None, processor_seconds: Mapping[str, float] | None = None,
+    offered_per_second: float | None = None,
 ) -> RunResult:  # fmt: skip
     """The result of ``run`` from its sidecar's last ``report``. Raises ValueError unless that has exactly one fault."""
     cell, counts, ratios = run.cell, report["contributions"], report["reliability"]
@@ -129,6 +132,7 @@ def result_of(
         cost=_cost(faults[0]),
         phases=_phases(report["phases"]),
         read_back=read_back, processor_seconds=dict(processor_seconds or {}),
+        offered_per_second=offered_per_second,
     )  # fmt: skip
 
 
