@@ -108,6 +108,7 @@ def describe(plan: CampaignPlan, whole: Matrix, chosen: Sequence[Run]) -> str:
     lines = [
         f"{plural(len(chosen), 'run')}, {len(done)} done; {_remaining_time(plan, chosen, len(chosen) - len(done))}"
     ]
+    lines += [f"repeats: {plan.repeats}"] if plan.repeats else []
     lines += [f"not in the matrix: {sentence}" for sentence in whole.left_out]
     width = max(len(one.cell.name) for one in chosen)
     for cell in dict.fromkeys(one.cell for one in chosen):
@@ -124,7 +125,8 @@ def build_table(plan: CampaignPlan) -> Table:
     results = {one.name: found for one in everything if (found := result.read(plan.results, one)) is not None}
     return table(
         everything, results, left_out=whole.left_out, failures=journal.failures(lines),
-        headings=journal.headings(lines), settings=plan.same_in_all,
+        headings=journal.headings(lines),
+        settings=({"repeats": plan.repeats} if plan.repeats else {}) | plan.same_in_all,
     )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ class CampaignEnvironment:
 
     def run(self, run: Run) -> RunResult:
         """Do one run and store its whole report beside its result. Raises the errors of `OneRun.do`."""
-        return self.trial(run, self._plan)[0]
+        return self.trial(run, self._plan.on(run.cell.axes))[0]
 
     def trial(self, run: Run, plan: CampaignPlan) -> tuple[RunResult, list[Sample]]:
         """Do one run by ``plan``, which differs in rate and phases; also return what its processes used."""

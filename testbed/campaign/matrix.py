@@ -9,7 +9,7 @@ from itertools import product
 from random import Random
 from typing import Final
 
-from testbed.campaign.plan import REFERENCE, CampaignPlan, FaultName, PlanError
+from testbed.campaign.plan import REFERENCE, Axes, CampaignPlan, FaultName, PlanError
 from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import WORKLOADS, Guarantee, Workload
 
@@ -24,11 +24,18 @@ class Cell:
     workload: Workload
     guarantee: Guarantee
     fault: FaultName
+    axes: Axes = ()
 
     @property
     def name(self) -> str:
         """Name in files and, with the repetition, in topics."""
-        return f"{self.engine}-{self.workload}-{self.guarantee}-{self.fault}"
+        parts = (self.engine, self.workload, self.guarantee, self.fault, *(f"{key}{value}" for key, value in self.axes))
+        return "-".join(parts)
+
+    @property
+    def setting(self) -> str:
+        """Its values on the axes of the plan, as text."""
+        return ", ".join(f"{key} {value}" for key, value in self.axes)
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,9 @@ def matrix(plan: CampaignPlan) -> Matrix:
             if (reason := _cannot(engine, guarantee)) is not None:
                 left_out.append(reason)
                 continue
-            cells += [Cell(engine, workload, guarantee, fault) for fault in plan.faults]
+            cells += [
+                Cell(engine, workload, guarantee, fault, axes) for fault in plan.faults for axes in plan.combinations
+            ]
     for key, wanted in (("engine", plan.engines), ("workload", plan.workloads), ("guarantee", plan.guarantees)):
         for value in wanted:
             if all(getattr(cell, key) != value for cell in cells):
@@ -101,9 +110,10 @@ def only(chosen: Sequence[Run], texts: Sequence[str]) -> tuple[Run, ...]:
     left = tuple(chosen)
     for text in texts:
         key, _, values = text.partition("=")
-        if key not in _ONLY_KEYS or not values:
+        keys = (*_ONLY_KEYS, *dict.fromkeys(name for run in chosen for name, _ in run.cell.axes))
+        if key not in keys or not values:
             example = "--only engine=flink,storm"
-            raise PlanError(f"--only {text}: write KEY=VALUE, as in {example}; keys are {', '.join(_ONLY_KEYS)}.")
+            raise PlanError(f"--only {text}: write KEY=VALUE, as in {example}; keys are {', '.join(keys)}.")
         known = {_value(run, key) for run in chosen}
         for value in (wanted := values.split(",")):
             if value not in known:
@@ -115,7 +125,9 @@ def only(chosen: Sequence[Run], texts: Sequence[str]) -> tuple[Run, ...]:
 
 
 def _value(run: Run, key: str) -> str:
-    return str(run.repetition if key == "repetition" else getattr(run.cell, key))
+    if key in _ONLY_KEYS:
+        return str(run.repetition if key == "repetition" else getattr(run.cell, key))
+    return dict(run.cell.axes)[key]
 
 
 def _cannot(engine: str, guarantee: Guarantee) -> str | None:

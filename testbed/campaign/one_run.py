@@ -19,6 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from testbed.broker import EmbeddedBroker
 from testbed.campaign.engine_watch import EngineWatch
 from testbed.campaign.fault import READY_SECONDS_MAX, RunFault
@@ -36,7 +38,7 @@ from testbed.engines.registry import REGISTRY, make_engine
 from testbed.engines.settings import EngineSettings
 from testbed.node import NodeRelay
 from testbed.processes import OwnedProcess
-from testbed.run_files import SidecarFile, Topics, operator_of, write_load
+from testbed.run_files import SidecarFile, Topics, operator_of, write_load, write_yaml
 from testbed.stop import Stop
 from validator.publish.report import REPORT_FILE
 from validator.publish.report_types import Report
@@ -44,7 +46,7 @@ from validator.publish.report_types import Report
 SIDECAR_READY_SECONDS_MAX: Final = 180.0
 LOAD_END_SECONDS_MAX: Final = 30.0
 HEAL_SECONDS_MAX: Final = 2 * READY_SECONDS_MAX
-"""The load lasts through a healing of this length. The campaign ends the load."""
+"""The load lasts through a healing of this length, and after a preload through a start of it. The campaign ends it."""
 SETTLE_SECONDS_MAX: Final = 120.0
 """Added to the time that the sidecar waits for a result."""
 SIDECAR_END_SECONDS_MAX: Final = 60.0
@@ -111,11 +113,12 @@ class OneRun:
                 # Kill again after the fault's thread has ended: it may have been restarting a worker.
                 stack.callback(self._kill_engine)
                 pool = stack.enter_context(ThreadPoolExecutor(max_workers=1, thread_name_prefix="run"))
-                self._broker.create_topics(self._topics.partitions(self._run.cell.workload))
+                self._broker.create_topics(self._partitions)
                 sidecar = self._start_sidecar(stack)
+                load = self._preload(stack, sidecar)
                 engine = self._start_engine(stack, pool)
                 self._until_reported(sidecar)
-                load = self._start_load(stack)
+                load = load or self._start_load(stack)
                 sampler = stack.enter_context(self._sampler(engine, sidecar)) if sys.platform == "linux" else None
                 least = time.monotonic() + self._plan.phases.seconds + self._plan.window
                 read_back = self._break_it(engine, pool)
@@ -133,6 +136,23 @@ class OneRun:
             ), text  # fmt: skip
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def _partitions(self) -> dict[str, int]:
+        """Topic -> partitions: those of the plan, except for topics that always have one."""
+        usual = self._topics.partitions(self._run.cell.workload)
+        return {name: self._plan.partitions if count > 1 else count for name, count in usual.items()}
+
+    def _preload(self, stack: ExitStack, sidecar: DemoSidecar) -> OwnedProcess | None:
+        """Start the load so much earlier than the engine; None if the plan wants the engine first."""
+        if not self._plan.preload:
+            return None
+        self._until_reported(sidecar)
+        load, until = self._start_load(stack), time.monotonic() + self._plan.preload
+        while time.monotonic() < until:
+            self._look()
+            self._stop.pause()
+        return load
 
     def _start_sidecar(self, stack: ExitStack) -> DemoSidecar:
         plan, cell = self._plan, self._run.cell
@@ -214,18 +234,31 @@ class OneRun:
 
     def _start_load(self, stack: ExitStack) -> OwnedProcess:
         plan = self._plan
-        seconds = plan.phases.seconds_most + plan.phases.control + HEAL_SECONDS_MAX
+        seconds = plan.preload + plan.phases.seconds_most + plan.phases.control + 2 * HEAL_SECONDS_MAX
         config = write_load(
             self._broker.bootstrap_servers, self._folder, topics=self._topics, window_ms=plan.window_ms,
             per_second=plan.rate, seconds=seconds, seed=self._run.seed,
             workload=self._run.cell.workload,
         )  # fmt: skip
+        self._shape(config)
         load = OwnedProcess(
             load_until_stopped(config), log=self._folder / "load.log", name="load generator",
             environment=python_path(), folder=self._folder,
         )  # fmt: skip
         stack.callback(load.kill)
         return load
+
+    def _shape(self, config: Path) -> None:
+        """Add the producers and bursts of the plan to the configuration of the load."""
+        plan, load = self._plan, yaml.safe_load(config.read_text(encoding="utf-8"))
+        load["producers"] = plan.producers
+        if plan.bursts is not None:
+            load["rate"] = {
+                "shape": "burst", "events_per_second": plan.rate,
+                "burst_events_per_second": plan.rate * plan.bursts.times,
+                "every": f"{plan.bursts.every:g}s", "burst": f"{plan.bursts.lasts:g}s",
+            }  # fmt: skip
+        write_yaml(config, load)
 
     def _sampler(self, engine: ProcessEngine, sidecar: DemoSidecar) -> Sampler:
         """Samples every process of the run, also this one. Spark and Flink commit no or few offsets of their group."""
@@ -237,8 +270,7 @@ class OneRun:
             }
             return {**found, **{name: process.pid for name, process in others.items()}, "campaign": os.getpid()}
 
-        partitions = self._topics.partitions(self._run.cell.workload)
-        inputs = {name: partitions[name] for name in self._topics.inputs(self._run.cell.workload)}
+        inputs = {name: self._partitions[name] for name in self._topics.inputs(self._run.cell.workload)}
         return Sampler(processes, GroupLag(self._broker.bootstrap_servers, self._run.name, inputs))
 
     def _used(self, engine: ProcessEngine) -> dict[str, float]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
@@ -61,6 +62,9 @@ def _known_engines(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 OnceEach = AfterValidator(_once_each)
+AxisName = Literal["rate", "window", "parallelism", "partitions", "producers", "preload", "timeouts", "missing_after"]
+Axes = tuple[tuple[str, str], ...]
+"""The values of a cell on the axes of the plan: (key, value as in the plan's file)."""
 
 
 class Phases(Section):
@@ -85,6 +89,21 @@ class Phases(Section):
         return self.seconds - self.recovery + max(self.recovery, self.recovery_at_most)
 
 
+class Bursts(Section):
+    """A higher rate at the end of each period."""
+
+    times: Annotated[float, Field(gt=1, le=100)]
+    """Rate of a burst, as a multiple of the plan's rate."""
+    every: Annotated[Seconds, Field(gt=0)]
+    lasts: Annotated[Seconds, Field(gt=0)]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.lasts >= self.every:
+            raise ValueError("a burst (lasts) must be shorter than its period (every)")
+        return self
+
+
 class CampaignPlan(Section):
     """A matrix of runs and their common settings."""
 
@@ -101,6 +120,17 @@ class CampaignPlan(Section):
     """Events per second."""
     window: Annotated[Seconds, Field(gt=0)] = 1.0
     parallelism: Annotated[int, Field(ge=1, le=3)] = 2
+    partitions: Annotated[int, Field(ge=1, le=64)] = 2
+    """Partitions of each input and of the output."""
+    producers: Annotated[int, Field(ge=1, le=16)] = 1
+    """Producers of the load, which share the rate."""
+    bursts: Bursts | None = None
+    preload: Seconds = 0.0
+    """The engine starts after this time of load, on a backlog."""
+    axes: Mapping[AxisName, Annotated[tuple[int | str, ...], Field(min_length=1), OnceEach]] = {}
+    """Key -> values: a cell for each combination, instead of the one value of the key."""
+    repeats: str = ""
+    """The published table that the plan repeats, and what differs."""
     timeouts: str = "local"
     """Profile of timeouts: local (the default), or one of docs/engines.md."""
     missing_after: Annotated[Seconds, Field(gt=0)] = 45.0
@@ -124,8 +154,23 @@ class CampaignPlan(Section):
     def same_in_all(self) -> dict[str, Any]:
         """The settings that a resumed campaign must not change, because they determine the result of a run."""
         return self.model_dump(
-            mode="json", exclude={"engines", "workloads", "guarantees", "faults", "repetitions", "results"}
+            mode="json",
+            exclude={"engines", "workloads", "guarantees", "faults", "repetitions", "results", "axes", "repeats"},
         )
+
+    @property
+    def combinations(self) -> tuple[Axes, ...]:
+        """The values on all axes of the plan; one empty combination if it has none."""
+        rows = [[(name, str(value)) for value in values] for name, values in self.axes.items()]
+        return tuple(product(*rows))
+
+    def on(self, axes: Axes) -> CampaignPlan:
+        """The plan of a cell. Raises PlanError if a value cannot be used."""
+        if not axes:
+            return self
+        values = {name: int(value) if value.isdecimal() else value for name, value in axes}
+        where = ", ".join(f"{name} {value}" for name, value in axes)
+        return parse({**self.model_dump(mode="json", exclude={"axes"}), **values}, f"axes ({where})")
 
     def at_rate(self, rate: int) -> Self:
         """The plan of one trial of the search."""
@@ -186,6 +231,8 @@ def load(path: Path) -> CampaignPlan:
     if not isinstance(data, dict):
         raise PlanError(f"{path}: must contain a mapping with engines:, guarantees: and faults:.")
     plan = parse(data, str(path))
+    for axes in plan.combinations:
+        plan.on(axes)
     results = plan.results if "results" in plan.model_fields_set else Path(f"{path.stem}-results")
     return plan.model_copy(update={"results": Path(os.path.normpath(path.parent / results))})
 

@@ -101,6 +101,8 @@ class RunResult(_Record):
     phases: tuple[PhaseMeasure, ...]
     read_back: ReadBack | None
     """None for the reference engine and the mutant, which have nothing to read back."""
+    axes: tuple[tuple[str, str], ...] = ()
+    """The values on the axes of the plan."""
     offered_per_second: float | None = None
     """What the load generator sent, in events per second."""
     processor_seconds: dict[str, float] = {}
@@ -132,7 +134,7 @@ def result_of(
         cost=_cost(faults[0]),
         phases=_phases(report["phases"]),
         read_back=read_back, processor_seconds=dict(processor_seconds or {}),
-        offered_per_second=offered_per_second,
+        offered_per_second=offered_per_second, axes=cell.axes,
     )  # fmt: skip
 
 
@@ -189,5 +191,5 @@ def read(folder: Path, run: Run) -> RunResult | None:
         found = RunResult.model_validate(content)
     except (FileNotFoundError, ValueError):
         return None
-    cell = Cell(found.engine, found.workload, found.guarantee, found.fault)
+    cell = Cell(found.engine, found.workload, found.guarantee, found.fault, found.axes)
     return found if (cell, found.repetition, found.seed) == (run.cell, run.repetition, run.seed) else None

@@ -53,7 +53,7 @@ def do(
 
         def attempt(rate: int, run: Run = run, remembered: dict[int, Trial] = remembered) -> Trial:
             if rate not in remembered:
-                one, tried, began = replace(run, rate=rate), plan.at_rate(rate), time.monotonic()
+                one, tried, began = replace(run, rate=rate), plan.on(run.cell.axes).at_rate(rate), time.monotonic()
                 kept.append("started", run=one.name)
                 try:
                     found, samples = environment.trial(one, tried)

@@ -200,11 +200,16 @@ def order_of_costs(rows: Sequence[Row]) -> list[tuple[str, list[str], list[str]]
     """The engines by failure cost, lowest first: in this campaign, and in PGVal. There is one entry for each (workload,
     guarantee, fault) for which at least two engines have a cost in both.
     """
-    groups: dict[tuple[str, str, str], list[tuple[str, float, int]]] = {}
+    groups: dict[tuple[str, ...], list[tuple[str, float, int]]] = {}
     for row in rows:
         here, there = row.measures["failure_cost_seconds"], row.pgval_failure_cost_seconds
         if here is not None and there is not None:
-            key = (row.cell.workload, row.cell.guarantee, row.cell.fault)
+            key = (
+                row.cell.workload,
+                row.cell.guarantee,
+                row.cell.fault,
+                *([row.cell.setting] if row.cell.axes else []),
+            )
             groups.setdefault(key, []).append((row.cell.engine, here.median, there))
     return [
         (
