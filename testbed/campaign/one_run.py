@@ -252,6 +252,8 @@ class OneRun:
         """Add the producers and bursts of the plan to the configuration of the load."""
         plan, load = self._plan, yaml.safe_load(config.read_text(encoding="utf-8"))
         load["producers"] = plan.producers
+        # The generator's number is that of each producer.
+        load["events_per_window"] //= plan.producers
         if plan.bursts is not None:
             load["rate"] = {
                 "shape": "burst", "events_per_second": plan.rate,

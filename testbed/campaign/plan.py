@@ -184,14 +184,14 @@ class CampaignPlan(Section):
     def _consistent(self) -> Self:
         if self.search is not None and set(self.faults) != {"none"}:
             raise ValueError("a search has no faults; write faults: [none]")
-        if self.search is not None and self.search.rates[0] * self.window < PAGES:
+        if self.search is not None and self.search.rates[0] * self.window < PAGES * self.producers:
             raise ValueError(f"search.rates is too low for an event of each of {PAGES} pages in every window; raise it")
         if self.phases.control < CONTROL_WINDOWS_LEAST * self.window:
             raise ValueError(
                 f"phases.control is shorter than {CONTROL_WINDOWS_LEAST} windows and gives no baseline: the "
                 f"recovery detector averages the rate over {RATE_WINDOWS} windows; lengthen phases.control"
             )
-        if self.rate * self.window < PAGES:
+        if self.rate * self.window < PAGES * self.producers:
             raise ValueError(f"rate is too low for an event of each of {PAGES} pages in every window; raise it")
         if "mst" in self.workloads and self.rate * self.window * UPDATE_PERCENT / 100 < PAGES:
             raise ValueError(f"rate is too low for an update of each of {PAGES} pages in every window of mst; raise it")

@@ -103,6 +103,6 @@ def test_partitions_producers_and_bursts_of_a_plan_reach_topics_and_load(
     with ExitStack() as stack:
         run._start_load(stack)
     config = generator.config.load(tmp_path / "load.yaml")
-    assert config.producers == 2
+    assert (config.producers, config.events_per_window) == (2, 3000 // 6 // 2)
     assert isinstance(config.rate, BurstRate)
     assert (config.rate.events_per_second, config.rate.burst_events_per_second) == (3000, 9000)
