@@ -16,6 +16,7 @@ from testbed.campaign import formats, journal, result, searches
 from testbed.campaign.environment import CampaignEnvironment
 from testbed.campaign.journal import CampaignJournal, Failure, Heading
 from testbed.campaign.matrix import Matrix, Run, matrix, only, runs
+from testbed.campaign.one_run import SETTLE_SECONDS_MAX
 from testbed.campaign.plan import DELAYS, REFERENCE, CampaignPlan, PlanError, load
 from testbed.campaign.result import RunResult
 from testbed.campaign.search import Search
@@ -43,7 +44,8 @@ def run(given: argparse.Namespace) -> int:
     chosen = only(runs(whole.cells, plan), given.only)
     folder = plan.results
     if plan.search is not None:
-        print(searches.describe(plan, plan.search, chosen, AROUND_SECONDS), flush=True)
+        around = AROUND_SECONDS + plan.missing_after + SETTLE_SECONDS_MAX
+        print(searches.describe(plan, plan.search, chosen, around), flush=True)
     else:
         print(describe(plan, whole, chosen), flush=True)
     if given.dry_run:

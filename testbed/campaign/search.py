@@ -23,7 +23,7 @@ from validator.publish.atomic import replace_file
 
 OFFERED_LEAST: Final = 0.95
 """Share of a trial's rate that the load generator must reach. Otherwise it is the generator that is too slow."""
-_POINTS_LEAST: Final = 3
+_POINTS_LEAST: Final = 2
 
 
 class Search(Section):

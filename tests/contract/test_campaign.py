@@ -94,7 +94,7 @@ def test_a_search_finds_the_rate_says_how_long_it_takes_and_is_resumed(
     searched = {**PLAN, "engines": ["flink"], "guarantees": ["exactly_once"], "faults": ["none"], "repetitions": 1}
     plan.write_text(yaml.safe_dump({**searched, "search": {"rates": [500, 20_000]}}), encoding="utf-8")
     assert main(["campaign", str(plan), "--dry-run"]) == 0
-    assert capsys.readouterr().out.startswith("1 search, at most 9 trials each; at most 18m 40s")
+    assert capsys.readouterr().out.startswith("1 search, at most 9 trials each; at most 43m 30s")
     working, tried = stage.trial, []
 
     def dies(self: FakeEnvironment, run: Run, plan: CampaignPlan) -> tuple[RunResult, list[Sample]]:

@@ -75,7 +75,7 @@ FLAT = tuple((float(second), 100.0) for second in range(20))
         (Observed(1000, FLAT, FLAT, settled=True), "sustained"),
         (Observed(900, FLAT, FLAT, settled=True), "the load generator sent only 900"),
         (Observed(1000, FLAT, FLAT, settled=False), "not everything was judged in time"),
-        (Observed(1000, (), FLAT[:2], settled=True), "neither lag nor latency"),
+        (Observed(1000, (), FLAT[:1], settled=True), "neither lag nor latency"),
         (Observed(1000, [(s, 50 * s) for s, _ in FLAT], FLAT, settled=True), "the lag grew by 0.050"),
         (Observed(1000, FLAT, [(s, s / 10) for s, _ in FLAT], settled=True), "the latency grew by 0.100"),
     ],
