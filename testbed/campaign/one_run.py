@@ -120,6 +120,8 @@ class OneRun:
                 self._until_reported(sidecar)
                 load = load or self._start_load(stack)
                 sampler = stack.enter_context(self._sampler(engine, sidecar)) if sys.platform == "linux" else None
+                self._until_first_result(sidecar)
+                begin_us = time.time_ns() // 1000
                 least = time.monotonic() + self._plan.phases.seconds + self._plan.window
                 read_back = self._break_it(engine, pool)
                 self._until_recovered(sidecar, load, least)
@@ -132,7 +134,7 @@ class OneRun:
             return result_of(
                 self._run, json.loads(text), started=started, seconds=time.monotonic() - began, sent=sent,
                 settled=settled, read_back=read_back, processor_seconds=self._used(engine),
-                offered_per_second=offered,
+                offered_per_second=offered, phases_begin_us=begin_us,
             ), text  # fmt: skip
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -231,6 +233,15 @@ class OneRun:
                 raise RunFailed(f"The sidecar gave no report in time:\n{sidecar.process.last_lines()}")
             self._look()
             self._stop.pause()
+
+    def _until_first_result(self, sidecar: DemoSidecar) -> None:
+        """Wait until the engine, which is slow at first, has written a result: the phases begin with it."""
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while (report := sidecar.report()) is None or not report["results"]["read"]:
+            if time.monotonic() > deadline:
+                raise RunFailed(f"The engine wrote no result within {READY_SECONDS_MAX:g} s of the load.")
+            self._look()
+            self._stop.pause(_LOOK_SECONDS)
 
     def _start_load(self, stack: ExitStack) -> OwnedProcess:
         plan = self._plan

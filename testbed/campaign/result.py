@@ -103,6 +103,8 @@ class RunResult(_Record):
     """None for the reference engine and the mutant, which have nothing to read back."""
     axes: tuple[tuple[str, str], ...] = ()
     """The values on the axes of the plan."""
+    phases_begin_us: int | None = None
+    """When the first result was seen, from which the phases of the plan run."""
     offered_per_second: float | None = None
     """What the load generator sent, in events per second."""
     processor_seconds: dict[str, float] = {}
@@ -118,7 +120,7 @@ class RunResult(_Record):
 def result_of(
     run: Run, report: Report, *, started: str, seconds: float, sent: int, settled: bool,
     read_back: ReadBack | None, processor_seconds: Mapping[str, float] | None = None,
-    offered_per_second: float | None = None,
+    offered_per_second: float | None = None, phases_begin_us: int | None = None,
 ) -> RunResult:  # fmt: skip
     """The result of ``run`` from its sidecar's last ``report``. Raises ValueError unless that has exactly one fault."""
     cell, counts, ratios = run.cell, report["contributions"], report["reliability"]
@@ -134,7 +136,7 @@ def result_of(
         cost=_cost(faults[0]),
         phases=_phases(report["phases"]),
         read_back=read_back, processor_seconds=dict(processor_seconds or {}),
-        offered_per_second=offered_per_second, axes=cell.axes,
+        offered_per_second=offered_per_second, phases_begin_us=phases_begin_us, axes=cell.axes,
     )  # fmt: skip
 
 

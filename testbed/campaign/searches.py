@@ -75,7 +75,7 @@ def do(
 def observed(found: RunResult, samples: Sequence[Sample], plan: CampaignPlan) -> Observed:
     """What was seen of a trial, while its load lasted and without its warm-up."""
     phases = plan.phases
-    begin_us = min((sample.time_us for sample in samples), default=0)
+    begin_us = found.phases_begin_us or 0
     lag = [
         ((sample.time_us - begin_us) / 1e6, float(sample.lag_events))
         for sample in samples
